@@ -1,0 +1,92 @@
+"""What a domain is: specs become tasks, tasks become episodes, episodes get verdicts. Code decides what is right.
+
+A domain author sees messages only; one class alone (`genenv.policies.chat`) handles tokens.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from pydantic import BaseModel
+
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Trace, Verdict
+
+Ask = Callable[[Sequence[Message]], Awaitable[str]]
+"""Append these messages to the conversation and return the agent's next reply."""
+
+
+class Episode(Protocol):
+    """One attempt at one task. Fresh for every attempt, so it may hold state."""
+
+    async def run(self, ask: Ask) -> None:
+        """Converse until the episode ends. The first `ask` gets `task.messages`.
+
+        Raises:
+            RolloutError: the attempt cannot go on.
+        """
+        ...
+
+
+class Domain(Protocol):
+    """A world in which tasks are written, attempted and checked."""
+
+    name: str
+    spec: type[BaseModel]
+    """What the simulator writes; also its grammar, parser and documentation. Difficulty fields come first."""
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data, always the same, in a fixed order."""
+        ...
+
+    def held_out(self) -> Sequence[Task]:
+        """Tasks for measuring only; they share no template and no value with the seeds."""
+        ...
+
+    def spec_schema(self) -> JsonObject:
+        """The JSON schema under whose grammar the simulator writes."""
+        ...
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed.
+
+        Args:
+            seed: the item to vary.
+            profile: the agent's success per skill.
+            target: the success rate to aim at, alpha in (0, 1).
+        """
+        ...
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A hand-written-quality spec that varies the seed: the supervised warm-up's target."""
+        ...
+
+    def build(self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random) -> Task | Rejection:
+        """Execute a spec: derive the ground truth and the messages the agent sees."""
+        ...
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The domain's own gate checks: literals stated, nothing leaked, two checks agree. None if all is well."""
+        ...
+
+    def episode(self, task: Task) -> Episode:
+        """A fresh attempt."""
+        ...
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade an attempt from the agent's replies alone. Pure: the same replies always get the same verdict."""
+        ...
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A well-formed but uninformed attempt, which must fail."""
+        ...
+
+    def surface(self, task: Task) -> str:
+        """The text by which two tasks are compared for novelty."""
+        ...
+
+
+def verdict_of(domain: Domain, task: Task, trace: Trace) -> Verdict:
+    """Grade a stored trace again."""
+    return domain.check(task, trace.replies)

@@ -1,0 +1,44 @@
+"""Every error genenv raises on purpose, and which boundary raises it.
+
+| error | raised by | ends in |
+|---|---|---|
+| `UsageError` | config, CLI, model loading: something the user can mend | one sentence, exit status 2 |
+| `DataError` | store, checkpoints, data files: something on disk is damaged or missing | one sentence, exit status 2 |
+| `RolloutError` | policies and episodes: this attempt failed | a trace with a stop reason; the run goes on |
+| `UpdateSkipped` | updates: NaN or too large a step | a counted, logged event; the run goes on |
+
+Anything else is a bug and propagates.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GenenvError(Exception):
+    """Base of all errors that genenv raises on purpose. The message is one sentence: what is wrong, what to do."""
+
+
+class UsageError(GenenvError):
+    """The user asked for something that cannot be done as asked."""
+
+
+class DataError(GenenvError):
+    """A file of a run, a model or a data set is missing or damaged."""
+
+
+class RolloutError(GenenvError):
+    """One attempt failed: recorded as data."""
+
+
+class UpdateSkipped(GenenvError):
+    """An update was not applied; the parameters are as they were before."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that is not in a registry: names the nearest one and lists the rest."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return UsageError(f"unknown {kind} {name!r}; {hint}known: {', '.join(names)}")

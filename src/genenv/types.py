@@ -1,0 +1,263 @@
+"""The nouns of genenv: frozen values that flow from a seed to an update. Nothing here knows torch.
+
+Seed --context--> Generation --decode--> Task (or Rejection) --attempt--> Trace; the G traces of one task are a
+`Group`, all variations written for one context are a `TaskBatch`, the unit of p_hat.
+
+Shapes: T = tokens of one episode (prompt, completions and environment replies), G = rollouts per task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+Json: TypeAlias = "str | int | float | bool | None | Sequence[Json] | Mapping[str, Json]"
+"""A JSON value."""
+
+JsonObject: TypeAlias = Mapping[str, Json]
+"""A JSON object; specs, payloads and states are stored in this form."""
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class RejectReason(StrEnum):
+    """Why a generation did not become a task. A closed list: each value is also a metric."""
+
+    UNFINISHED = "unfinished"
+    """The token limit came before the end of the spec."""
+    SYNTAX = "syntax"
+    """Not JSON."""
+    SCHEMA = "schema"
+    """JSON, but not a spec of the domain."""
+    INCONSISTENT = "inconsistent"
+    """The difficulty fields do not describe the rest of the spec."""
+    EXECUTION = "execution"
+    """The runtime could not carry out the spec: there is no ground truth."""
+    ORACLE_FAILS = "oracle_fails"
+    """The spec's own solution does not pass the checker."""
+    TRIVIAL = "trivial"
+    """An empty or a random solution passes the checker."""
+    CHECKS_DISAGREE = "checks_disagree"
+    """Two ways of checking the same solution give different verdicts."""
+    UNSTATED = "unstated"
+    """A literal that the answer needs cannot be read in the task."""
+    LEAK = "leak"
+    """The task gives its answer away."""
+    DUPLICATE = "duplicate"
+    """Too close to a task of the archive."""
+    HELD_OUT = "held_out"
+    """Too close to a held-out task."""
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    DONE = "done"
+    """The episode came to its own end."""
+    MAX_TURNS = "max_turns"
+    """The agent used all its turns."""
+    LENGTH = "length"
+    """A completion reached the token limit."""
+    CONTEXT = "context"
+    """The episode no longer fits into the context window."""
+    TIMEOUT = "timeout"
+    """The episode took longer than its time limit."""
+    ERROR = "error"
+    """The policy failed to answer."""
+
+
+class Origin(StrEnum):
+    """Where a task comes from."""
+
+    SEED = "seed"
+    GENERATED = "generated"
+    HELD_OUT = "held_out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """One item of base data, which the simulator varies."""
+
+    id: str
+    domain: str
+    spec: JsonObject
+    """The domain's spec, as JSON."""
+    skills: tuple[str, ...]
+    """What the item exercises, e.g. `("calendar", "calls:2", "relative")`; keys of the agent profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the simulator is told: a seed, and how the agent has been doing."""
+
+    id: str
+    """Unique in a run, e.g. `r0003-c05`."""
+    round: int
+    seed: Seed
+    messages: tuple[Message, ...]
+    """The conversation that the simulator continues with a spec."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What the simulator wrote for a context."""
+
+    id: str
+    """Unique in a run, e.g. `r0003-c05-g1`."""
+    context_id: str
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    """The sampled ids, the end-of-turn token included when it was reached."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each sampled id, under the unmasked distribution at the sampling temperature. Nats."""
+    text: str
+    finished: bool
+    """False when the token limit cut it off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why a generation is not a task."""
+
+    reason: RejectReason
+    explanation: str
+    """One sentence a person can read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """How a task came to be. Ids of the run's store; None where it does not apply."""
+
+    origin: Origin
+    seed_id: str | None = None
+    context_id: str | None = None
+    generation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A checked, solvable problem."""
+
+    id: str
+    """Unique in a run; for seeds and held-out tasks also stable between runs."""
+    domain: str
+    skills: tuple[str, ...]
+    messages: tuple[Message, ...]
+    """What the agent sees first, tool descriptions included."""
+    spec: JsonObject
+    """The domain's spec; the difficulty fields first."""
+    payload: JsonObject
+    """What the domain's checker needs: initial state, expected calls, expected outputs."""
+    oracle: tuple[str, ...]
+    """Assistant replies, one a turn, that solve the task."""
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a checker says of a trace."""
+
+    reward: float
+    """In [0, 1]: GenEnv eq. (1). 1 for a correct structured action, partial credit where the domain grants it."""
+    success: bool
+    explanation: str
+    """One sentence a person can read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One episode: exactly the ids that were sampled, never re-tokenised."""
+
+    id: str
+    task_id: str
+    token_ids: tuple[int, ...]  # [T] prompt, completions and environment replies, in order
+    sampled: tuple[bool, ...]  # [T] True where the policy chose the token
+    logprobs: tuple[float, ...]  # [T] nats at the sampling temperature; 0.0 where the token was not sampled
+    prompt_tokens: int
+    """Length of the prompt, which all traces of a task share."""
+    replies: tuple[str, ...]
+    """The assistant's text, one a turn."""
+    reward: float
+    """In [0, 1], from the domain's checker."""
+    success: bool
+    explanation: str
+    stop_reason: StopReason
+
+    @property
+    def response_tokens(self) -> int:
+        """How many tokens the policy chose."""
+        return sum(self.sampled)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One task and its G traces: the unit of a GRPO advantage."""
+
+    task: Task
+    traces: tuple[Trace, ...]  # [G]
+
+    @property
+    def successes(self) -> int:
+        """How many of the traces solved the task: k of GenEnv eq. (2)."""
+        return sum(trace.success for trace in self.traces)
+
+    @property
+    def valid(self) -> tuple[Trace, ...]:
+        """The traces whose episode ran to a verdict; only those count as attempts."""
+        broken = (StopReason.ERROR, StopReason.TIMEOUT)
+        return tuple(trace for trace in self.traces if trace.stop_reason not in broken)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A generation and what the gate made of it."""
+
+    generation: Generation
+    outcome: Task | Rejection
+    novelty: float | None = None
+    """1 - similarity to the nearest task of the archive, in [0, 1]; None when it was rejected before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskBatch:
+    """The variations written for one context: the unit of p_hat and R_env (GenEnv eq. 2, 3)."""
+
+    context: Context
+    proposals: tuple[Proposal, ...]
+    groups: tuple[Group, ...]
+    """The attempts at those proposals that became tasks."""
+    p_hat: float | None
+    """Successes / attempts over the whole batch; None when no proposal became a task."""
+    env_reward: float
+    """R_env in [0, 1]; 0 when no proposal became a task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorSample:
+    """One weighted generation for the simulator's update."""
+
+    generation: Generation
+    weight: float
+    """RWR weight in [0, 1]; the weights of an update sum to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How the agent has been doing, per skill: goes into the simulator's context."""
+
+    success: Mapping[str, float] = field(default_factory=dict)
+    """Posterior mean of the success rate, per skill, in [0, 1]."""
+    attempts: Mapping[str, float] = field(default_factory=dict)
+    """Decayed number of attempts behind each rate."""
+    overall: float | None = None
+    """Success rate over everything recent; None before the first round."""
