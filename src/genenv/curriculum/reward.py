@@ -1,0 +1,136 @@
+"""The simulator's reward: what a batch of tasks earns, which batches teach, and how much each generation counts.
+
+Shapes: N = generations of one update.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from genenv.curriculum.posterior import BetaPosterior
+
+BAND_TOLERANCE = 1e-9
+"""Rates are fractions, and 0.5 - 0.4 is not 0.1 in binary: the edge of the band belongs to it."""
+
+
+def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
+    """Reward the simulator for tasks that the agent solves about as often as wanted.
+
+    R_env = exp(-beta (p_hat - alpha)^2): GenEnv eq. (3). 1 on target; with alpha = 0.5 and beta = 2 it is 0.61 for
+    tasks that are always or never solved.
+
+    Args:
+        p_hat: share of attempts that succeeded, in [0, 1].
+        alpha: the share to aim at, in (0, 1).
+        beta: how fast the reward falls with the distance, > 0.
+
+    Returns:
+        The reward in (0, 1].
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    _check_target(alpha, beta)
+    if not 0 <= p_hat <= 1:
+        raise ValueError(f"p_hat must be in [0, 1], got {p_hat}")
+    return math.exp(-beta * (p_hat - alpha) ** 2)
+
+
+def expected_env_reward(
+    successes: float, attempts: float, *, alpha: float, beta: float, prior: tuple[float, float] = (1.0, 1.0)
+) -> float:
+    """Reward the simulator for what the attempts say about the rate, not for where they happen to fall.
+
+    E[R_env(p)] for p ~ Beta(prior + counts). With few attempts p_hat sits on a coarse lattice and 4 of 8 is no proof
+    of 0.5; this is smooth in the evidence and approaches `env_reward` as attempts grow.
+
+    Args:
+        successes: attempts that succeeded; may be a decayed count.
+        attempts: all attempts, >= successes. With 0 the result is the mean under the prior.
+        alpha: the share to aim at, in (0, 1).
+        beta: how fast the reward falls with the distance, > 0.
+        prior: pseudo-counts (successes, failures), both > 0.
+
+    Returns:
+        The expected reward in (0, 1].
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    _check_target(alpha, beta)
+    posterior = BetaPosterior.of(successes, attempts, prior)
+    return posterior.expectation(lambda p: np.exp(-beta * (p - alpha) ** 2))
+
+
+def in_band(p_hat: float, alpha: float, k_min: float) -> bool:
+    """Whether a rate is close enough to the target to teach the simulator: |p_hat - alpha| <= k_min.
+
+    GenEnv section 2.3. It concerns the simulator's updates only, never the agent's. The edge counts as inside.
+    """
+    return abs(p_hat - alpha) <= k_min + BAND_TOLERANCE
+
+
+def rwr_weights(
+    env_rewards: Sequence[float], *, temperature: float, standardise: bool = False
+) -> list[float]:
+    r"""Weigh the simulator's own tasks by how well they matched the agent's level.
+
+    w_i = exp(temperature * R_i) / sum_j exp(temperature * R_j): the reward-weighted regression weights of
+    GenEnv (arXiv:2512.19682, section 2.3). At 0 every task counts alike and the step is plain fine-tuning.
+
+    Behind the filter all R_i lie within 2% of each other, and so do the weights. With `standardise`, R_i is replaced
+    by (R_i - mean) / std, so `temperature` counts in standard deviations; when all agree, all weights are equal.
+
+    Args:
+        env_rewards: [N] rewards R_i in [0, 1], one per generation. Dimensionless.
+        temperature: the paper's lambda, >= 0. Dimensionless.
+        standardise: whether to subtract the mean and divide by the (population) standard deviation first.
+
+    Returns:
+        [N] weights in [0, 1], in input order, summing to 1.
+
+    Raises:
+        ValueError: no rewards, one that is not finite, or a negative temperature.
+    """
+    if not env_rewards:
+        raise ValueError("there are no rewards to weigh")
+    if not all(map(math.isfinite, env_rewards)):
+        raise ValueError(f"every reward must be finite, got {list(env_rewards)}")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be finite and >= 0, got {temperature}")
+    rewards_N = np.asarray(env_rewards, dtype=np.float64)
+    centred_N = rewards_N - rewards_N.max()  # the largest exponent is 0: nothing overflows
+    if standardise:
+        spread = float(rewards_N.std())
+        equal = spread <= 1e-12 * max(1.0, float(np.abs(rewards_N).max()))
+        centred_N = np.zeros_like(rewards_N) if equal else centred_N / spread
+    weights_N = np.exp(temperature * centred_N)
+    return (weights_N / weights_N.sum()).tolist()
+
+
+def weight_contrast(weights: Sequence[float]) -> float:
+    """The largest weight over the smallest: 1 when the rewards did not matter, about 1e307 when one vanished.
+
+    Raises:
+        ValueError: no weights.
+    """
+    if not weights:
+        raise ValueError("there are no weights to compare")
+    return max(weights) / max(min(weights), sys.float_info.min)  # finite: it is logged as JSON
+
+
+def effective_samples(weights: Sequence[float]) -> float:
+    """Kish's effective sample size, (sum w)^2 / sum w^2: N when all weights agree, 1 when one has it all, 0 for none."""
+    squares = math.fsum(weight**2 for weight in weights)
+    return math.fsum(weights) ** 2 / squares if squares > 0 else 0.0
+
+
+def _check_target(alpha: float, beta: float) -> None:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+    if not 0 < beta < math.inf:
+        raise ValueError(f"beta must be > 0 and finite, got {beta}")

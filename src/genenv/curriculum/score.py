@@ -1,0 +1,206 @@
+"""From attempts to the simulator's lesson: p_hat and R_env of each batch, then the weighted generations.
+
+Shapes: N = generations of one update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from genenv.curriculum.posterior import BetaPosterior
+from genenv.curriculum.reward import (
+    effective_samples,
+    env_reward,
+    expected_env_reward,
+    in_band,
+    rwr_weights,
+    weight_contrast,
+)
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.types import (
+    Context,
+    Generation,
+    Group,
+    Proposal,
+    Rejection,
+    RejectReason,
+    SimulatorSample,
+    Task,
+    TaskBatch,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the simulator learns from in one update; empty when nothing survived."""
+
+    samples: tuple[SimulatorSample, ...] = ()
+    """[N] valid generations; the weights sum to 1."""
+    env_rewards: tuple[float, ...] = ()
+    """[N] the reward behind each weight."""
+    dropped: int = 0
+    """Batches (or tasks, at task scope) outside the band, or without any attempt."""
+    weight_contrast: float = 1.0
+    """Largest weight over smallest."""
+    effective_samples: float = 0.0
+    """Kish's effective sample size, at most N."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What has one success rate: a batch, or a single task."""
+
+    successes: int
+    attempts: int
+    generations: tuple[Generation, ...]
+
+    def reward(self, config: CurriculumConfig) -> float:
+        if not self.attempts:
+            return 0.0
+        if config.posterior:
+            return expected_env_reward(
+                self.successes, self.attempts, alpha=config.alpha, beta=config.beta, prior=config.prior
+            )
+        return env_reward(self.successes / self.attempts, alpha=config.alpha, beta=config.beta)
+
+    def in_band(self, config: CurriculumConfig) -> bool:
+        if not self.attempts:
+            return False
+        raw = self.successes / self.attempts
+        posterior = BetaPosterior.of(self.successes, self.attempts, config.prior)
+        return in_band(posterior.mean if config.posterior else raw, config.alpha, config.k_min)
+
+
+def score_batch(
+    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
+) -> TaskBatch:
+    """Score what the simulator wrote for one context: p_hat and R_env over the whole batch (GenEnv eq. 2, 3).
+
+    Args:
+        context: what the simulator was told.
+        proposals: everything it wrote for that context; rejected ones have no attempts.
+        groups: the attempts at those that became tasks. Attempts that ended in an error or a timeout do not count.
+        config: `posterior` decides between R_env(p_hat) and its expectation under the posterior.
+
+    Raises:
+        ValueError: a proposal of another context, or a group whose task none of the proposals became.
+    """
+    if strangers := [p.generation.id for p in proposals if p.generation.context_id != context.id]:
+        raise ValueError(f"generations of another context than {context.id}: {', '.join(strangers)}")
+    own = {proposal.outcome.id for proposal in proposals if isinstance(proposal.outcome, Task)}
+    if strangers := [group.task.id for group in groups if group.task.id not in own]:
+        raise ValueError(f"tasks that no proposal of {context.id} became: {', '.join(strangers)}")
+    unit = _unit(groups, ())
+    return TaskBatch(
+        context=context,
+        proposals=tuple(proposals),
+        groups=tuple(groups),
+        p_hat=unit.successes / unit.attempts if unit.attempts else None,
+        env_reward=unit.reward(config),
+    )
+
+
+def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
+    """Choose the generations that the simulator learns from, and weigh them (GenEnv section 2.3).
+
+    At batch scope every valid generation of a batch has that batch's reward; at task scope each has its own. Units
+    outside the band are dropped when the filter is on. Rejected generations earn 0 and are not imitated, and a task
+    that was never attempted to an end shows nothing, so it is not imitated either.
+
+    Args:
+        batches: what a round wrote and how the agent did on it.
+        config: scope, filter, reward and weighting.
+    """
+    units = [unit for batch in batches for unit in _units(batch, config.p_hat_scope)]
+    kept = [unit for unit in units if unit.attempts and (unit.in_band(config) or not config.band_filter)]
+    dropped = len(units) - len(kept)
+    pairs = [(generation, unit.reward(config)) for unit in kept for generation in unit.generations]
+    if not pairs:
+        return Selection(dropped=dropped)
+    rewards = [reward for _, reward in pairs]
+    weights = rwr_weights(rewards, temperature=config.temperature, standardise=config.standardise_rewards)
+    return Selection(
+        samples=tuple(
+            SimulatorSample(generation=generation, weight=weight)
+            for (generation, _), weight in zip(pairs, weights, strict=True)
+        ),
+        env_rewards=tuple(rewards),
+        dropped=dropped,
+        weight_contrast=weight_contrast(weights),
+        effective_samples=effective_samples(weights),
+    )
+
+
+def curriculum_metrics(
+    batches: Sequence[TaskBatch], selection: Selection, config: CurriculumConfig
+) -> dict[str, float]:
+    """The metrics of what the simulator wrote in a round. A mean over nothing is left out.
+
+    Both scopes of p_hat are measured, whichever is in use.
+    """
+    proposals = [proposal for batch in batches for proposal in batch.proposals]
+    tasks = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+    reasons = Counter(p.outcome.reason for p in proposals if isinstance(p.outcome, Rejection))
+    by_batch = [unit for batch in batches for unit in _units(batch, "batch") if unit.attempts]
+    by_task = [unit for batch in batches for unit in _units(batch, "task") if unit.attempts]
+    return {
+        **_mean("simulator/valid_rate", (isinstance(p.outcome, Task) for p in proposals)),
+        **{f"simulator/rejected/{reason}": float(reasons[reason]) for reason in RejectReason},
+        **_mean("simulator/in_band_rate", (unit.in_band(config) for unit in by_batch)),
+        **_mean("simulator/in_band_rate_task", (unit.in_band(config) for unit in by_task)),
+        **_mean("simulator/env_reward", (batch.env_reward for batch in batches)),
+        **_mean("simulator/novelty", (p.novelty for p in proposals if p.novelty is not None)),
+        "simulator/selected": float(len(selection.samples)),
+        "simulator/dropped": float(selection.dropped),
+        "simulator/weight_contrast": selection.weight_contrast,
+        "simulator/effective_samples": selection.effective_samples,
+        **_mean("curriculum/p_hat_mean", (unit.successes / unit.attempts for unit in by_batch)),
+        "curriculum/p_hat_batches": float(len(by_batch)),
+        **_mean("curriculum/p_hat_task_agree", (unit.successes in (0, unit.attempts) for unit in by_task)),
+        **_spread("curriculum/p_hat_spread", [unit.successes / unit.attempts for unit in by_batch]),
+        **_spread("curriculum/p_hat_task_spread", [unit.successes / unit.attempts for unit in by_task]),
+        **_skill_shares(tasks),
+    }
+
+
+def _units(batch: TaskBatch, scope: str) -> list[_Unit]:
+    """The parts of a batch that have a success rate of their own."""
+    written = {p.outcome.id: p.generation for p in batch.proposals if isinstance(p.outcome, Task)}
+    tried = [group for group in batch.groups if group.valid]
+    if scope == "batch":
+        return [_unit(tried, tuple(written[group.task.id] for group in tried))]
+    attempted = {group.task.id: group for group in tried}
+    return [
+        _unit([attempted[name]] if name in attempted else [], (generation,))
+        for name, generation in written.items()
+    ]
+
+
+def _unit(groups: Sequence[Group], generations: tuple[Generation, ...]) -> _Unit:
+    valid = [trace for group in groups for trace in group.valid]
+    return _Unit(sum(trace.success for trace in valid), len(valid), generations)
+
+
+def _mean(name: str, values: Iterable[float]) -> Mapping[str, float]:
+    collected = [float(value) for value in values]
+    return {name: fmean(collected)} if collected else {}
+
+
+def _spread(name: str, values: Sequence[float]) -> Mapping[str, float]:
+    if not values:
+        return {}
+    mean = fmean(values)
+    return {name: math.sqrt(fmean((value - mean) ** 2 for value in values))}
+
+
+def _skill_shares(tasks: Sequence[Task]) -> Mapping[str, float]:
+    """The share of new tasks that exercise each skill. One that rises to 1 says that diversity is going."""
+    if not tasks:
+        return {}
+    counts = Counter(skill for task in tasks for skill in set(task.skills))
+    shares = {f"tasks/share/{skill}": count / len(tasks) for skill, count in sorted(counts.items())}
+    return {**shares, **({"curriculum/skill_share_max": max(shares.values())} if shares else {})}

@@ -1,0 +1,118 @@
+"""How the agent has been doing, per skill: decayed counts, read as Beta posteriors.
+
+The rate of a skill moves while the agent learns, so old attempts count less each round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from genenv.curriculum.posterior import BetaPosterior
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.errors import DataError
+from genenv.types import Group, JsonObject, Profile
+
+
+class _Count(BaseModel, extra="forbid", allow_inf_nan=False):
+    """Decayed counts."""
+
+    successes: float = 0.0
+    attempts: float = 0.0
+
+    def scaled(self, factor: float) -> _Count:
+        return _Count(successes=self.successes * factor, attempts=self.attempts * factor)
+
+    def plus(self, successes: int, attempts: int) -> _Count:
+        return _Count(successes=self.successes + successes, attempts=self.attempts + attempts)
+
+    @model_validator(mode="after")
+    def _is_a_count(self) -> Self:
+        if not 0 <= self.successes <= self.attempts:
+            raise ValueError(f"{self.successes} successes of {self.attempts} attempts")
+        return self
+
+
+class _State(BaseModel, extra="forbid"):
+    """What a checkpoint holds."""
+
+    skills: dict[str, _Count]
+    overall: _Count
+
+
+class SkillStats:
+    """Decayed success counts per skill.
+
+    Args:
+        config: `profile_decay` and `prior` are read.
+    """
+
+    def __init__(self, config: CurriculumConfig) -> None:
+        self._decay = config.profile_decay
+        self._prior = config.prior
+        self._skills: dict[str, _Count] = {}
+        self._overall = _Count()
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """Take in the attempts of one round; call it once a round, also when there were none.
+
+        Everything older is multiplied by the decay first. An attempt counts for each skill of its task. Attempts that
+        ended in an error or a timeout do not count.
+        """
+        skills = {name: count.scaled(self._decay) for name, count in self._skills.items()}
+        overall = self._overall.scaled(self._decay)
+        for group in groups:
+            attempts = len(group.valid)
+            successes = sum(trace.success for trace in group.valid)
+            overall = overall.plus(successes, attempts)
+            for skill in dict.fromkeys(group.task.skills):
+                skills[skill] = skills.get(skill, _Count()).plus(successes, attempts)
+        self._skills, self._overall = skills, overall
+
+    def posterior(self, skill: str) -> BetaPosterior:
+        """What is known of the success rate at a skill; the prior for one never seen."""
+        count = self._skills.get(skill, _Count())
+        return BetaPosterior.of(count.successes, count.attempts, self._prior)
+
+    def hardest(self, skills: Sequence[str]) -> BetaPosterior:
+        """The posterior of the skill with the lowest mean, as an estimate for a task that needs all of them.
+
+        A task is solved only when every skill it needs is there, so its rate is bounded by the hardest. Without any
+        skill, what is known over all tasks.
+        """
+        if not skills:
+            return BetaPosterior.of(self._overall.successes, self._overall.attempts, self._prior)
+        posteriors = (self.posterior(skill) for skill in skills)
+        return min(posteriors, key=lambda posterior: (posterior.mean, posterior.variance))
+
+    def profile(self) -> Profile:
+        """The agent as the simulator is told about it; skills in alphabetical order."""
+        seen = {name: count for name, count in sorted(self._skills.items()) if count.attempts > 0}
+        overall = self._overall
+        return Profile(
+            success={name: self.posterior(name).mean for name in seen},
+            attempts={name: count.attempts for name, count in seen.items()},
+            overall=overall.successes / overall.attempts if overall.attempts > 0 else None,
+        )
+
+    def intervals(self, mass: float = 0.9) -> Mapping[str, tuple[float, float]]:
+        """The central credible interval of each skill's success rate, for people."""
+        return {name: self.posterior(name).interval(mass) for name in sorted(self._skills)}
+
+    def state_dict(self) -> JsonObject:
+        """Everything that `load_state_dict` needs, as JSON."""
+        return _State(skills=self._skills, overall=self._overall).model_dump(mode="json")
+
+    def load_state_dict(self, state: JsonObject) -> None:
+        """Continue from what `state_dict` gave.
+
+        Raises:
+            DataError: the state is damaged.
+        """
+        try:
+            loaded = _State.model_validate(state)
+        except ValidationError as err:
+            raise DataError(f"the skill statistics of this checkpoint are damaged: {err.errors()[0]['msg']}") from err
+        self._skills, self._overall = loaded.skills, loaded.overall

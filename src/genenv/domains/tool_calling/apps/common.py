@@ -1,0 +1,105 @@
+"""Small helpers that several apps share: clock arithmetic, money in cents, ids, matching of names."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Iterable, Sequence
+
+from genenv.domains.tool_calling.apps.kit import ToolError
+from genenv.types import Json
+
+MINUTES_PER_DAY = 24 * 60
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Refuse a call unless the condition holds.
+
+    Raises:
+        ToolError: it does not hold; the message is the sentence.
+    """
+    if not condition:
+        raise ToolError(sentence)
+
+
+def minutes_of(time: str) -> int:
+    """Minutes since midnight of a time HH:MM."""
+    hours, minutes = time.split(":")
+    return int(hours) * 60 + int(minutes)
+
+
+def time_of(minutes: int) -> str:
+    """The time HH:MM that many minutes after midnight, of whichever day."""
+    hours, rest = divmod(minutes % MINUTES_PER_DAY, 60)
+    return f"{hours:02d}:{rest:02d}"
+
+
+def cents(amount: float) -> int:
+    """A positive amount of money in cents; states hold money as whole numbers so that sums are exact.
+
+    Raises:
+        ToolError: not positive, or more than two decimals.
+    """
+    require(amount > 0, "The amount must be more than 0.")
+    whole = round(amount * 100)
+    require(abs(amount * 100 - whole) < 1e-4, "The amount must have at most two decimals.")
+    return whole
+
+
+def money(amount_cents: int) -> float:
+    """Cents as an amount with two decimals."""
+    return amount_cents / 100
+
+
+def digest(*parts: object) -> int:
+    """A number in [0, 2^32) that depends on the parts alone: equal in every process and on every machine."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def fresh_id(taken: Container[str], *parts: object, prefix: str = "") -> str:
+    """A four-digit id made from the content it stands for, the next free one if it is taken.
+
+    From the content and not from a counter, so that independent calls leave the same world in either order.
+    """
+    number = digest(*parts) % 9000
+    while f"{prefix}{1000 + number}" in taken:
+        number = (number + 1) % 9000
+    return f"{prefix}{1000 + number}"
+
+
+def named(names: Iterable[str], name: str) -> str | None:
+    """The name as the app spells it, whatever the case it was asked for in; None if there is no such name."""
+    wanted = name.casefold()
+    return next((known for known in sorted(names) if known.casefold() == wanted), None)
+
+
+def existing(names: Iterable[str], name: str, what: str) -> str:
+    """The name as the app spells it.
+
+    Raises:
+        ToolError: there is no such name; `what` says of what, e.g. "contact".
+    """
+    known = named(names, name)
+    if known is None:
+        raise ToolError(f"There is no {what} called {name!r}.")
+    return known
+
+
+def matches(query: str, *texts: str) -> bool:
+    """Whether each word of the query occurs in one of the texts, whatever the case."""
+    content = "\n".join(texts).casefold()
+    return all(word in content for word in query.casefold().split())
+
+
+def first_and_others(hits: Sequence[dict[str, Json]]) -> dict[str, Json]:
+    """A search result: the fields of the best hit, which `$1.price` then means, and up to three more hits."""
+    return {**hits[0], "others": list(hits[1:4])}
+
+
+def phone_digits(text: str) -> str | None:
+    """The digits of a phone number, None if the text is not one."""
+    if not re.fullmatch(r"\+?[0-9 ()./-]+", text):
+        return None
+    digits = re.sub(r"[^0-9]", "", text)
+    return digits if len(digits) >= 3 else None

@@ -1,0 +1,133 @@
+"""Tool calling: the simulator writes calls and an instruction, the runtime executes the calls, the agent must find them.
+
+This module joins the parts: `build` (spec to task), `check` (replies to verdict), `audit` (the gate's own checks),
+`prompting` (what the simulator is told, and the grammar it writes under) and `seeds` (the base data).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.domains.base import Ask
+from genenv.domains.tool_calling.audit import audit, random_attempt
+from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of, start_world
+from genenv.domains.tool_calling.calls import read_reply
+from genenv.domains.tool_calling.check import check, perform, shown_tools
+from genenv.domains.tool_calling.prompting import simulator_messages, spec_schema
+from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.types import (
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    Seed,
+    Task,
+    Verdict,
+)
+
+
+class ToolCalling:
+    """The tool-calling domain, with its settings."""
+
+    name: ClassVar[str] = "tool_calling"
+    spec: ClassVar[type[BaseModel]] = ToolSpec
+    config: ClassVar[type[BaseModel]] = ToolCallingConfig
+
+    def __init__(self, settings: ToolCallingConfig | None = None) -> None:
+        self.settings = settings or ToolCallingConfig()
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 544 specs in a fixed order."""
+        from genenv.domains.tool_calling.seeds import training_specs
+
+        return [
+            Seed(id=seed_id, domain=self.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
+            for seed_id, spec in training_specs()
+        ]
+
+    def held_out(self) -> Sequence[Task]:
+        """Tasks for measuring only; they share no template and no value with the seeds.
+
+        Raises:
+            ValueError: a held-out spec is not a task; the base data is broken.
+        """
+        from genenv.domains.tool_calling.seeds import held_out_specs
+
+        tasks: list[Task] = []
+        for spec_id, spec in held_out_specs():
+            lineage = Lineage(origin=Origin.HELD_OUT, seed_id=spec_id)
+            task = self.build(spec, task_id=spec_id, lineage=lineage, rng=random.Random(spec_id))
+            if isinstance(task, Rejection):
+                raise ValueError(f"held-out spec {spec_id} is not a task: {task.explanation}")
+            tasks.append(task)
+        return tasks
+
+    def spec_schema(self) -> JsonObject:
+        """The JSON schema under whose grammar the simulator writes."""
+        return spec_schema()
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        return simulator_messages(seed, profile, target)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A hand-written-quality spec that varies the seed."""
+        from genenv.domains.tool_calling.seeds import variation
+
+        return variation(ToolSpec.model_validate(seed.spec), rng).model_dump(mode="json")
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Execute a spec: derive the ground truth and the messages the agent sees."""
+        return build(cast(ToolSpec, spec), task_id=task_id, lineage=lineage, rng=rng, settings=self.settings)
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The domain's own gate checks: literals stated, nothing leaked, two checks agree. None if all is well."""
+        return audit(task, rng, self.settings)
+
+    def episode(self, task: Task) -> ToolEpisode:
+        """A fresh attempt."""
+        return ToolEpisode(task, self.settings)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade an attempt from the agent's replies alone."""
+        return check(task, replies, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A well-formed but uninformed attempt, which must fail."""
+        return random_attempt(task, rng, self.settings.style)
+
+    def surface(self, task: Task) -> str:
+        """The instruction and the skeleton of the calls: the text by which two tasks are compared for novelty."""
+        spec = ToolSpec.model_validate(task.spec)
+        skeleton = "; ".join(f"{call.tool}({', '.join(sorted(call.args))})" for call in spec.calls)
+        return f"{spec.instruction}\n{skeleton}"
+
+
+class ToolEpisode:
+    """One attempt: a single question, or a conversation with a world of its own."""
+
+    def __init__(self, task: Task, settings: ToolCallingConfig) -> None:
+        self._task = task
+        self._settings = settings
+
+    async def run(self, ask: Ask) -> None:
+        """Converse until the episode ends: at once, or at a reply that calls nothing, or after `max_turns`."""
+        messages: Sequence[Message] = self._task.messages
+        if self._task.payload["mode"] == "single":
+            await ask(messages)
+            return
+        world, shown = start_world(self._task.payload), shown_tools(self._task.payload)
+        for _ in range(self._settings.max_turns):
+            reply = read_reply(await ask(messages), self._settings.style)
+            if reply.malformed or not reply.calls:
+                return
+            outcomes = perform(world, shown, reply.calls)
+            messages = [Message(role="tool", content=outcome.text) for outcome in outcomes]

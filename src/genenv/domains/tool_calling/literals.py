@@ -1,0 +1,144 @@
+"""Whether a value that a call needs can be read in an instruction, and how plainly it stands there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date as Day
+
+from genenv.domains.tool_calling.mentions import Manner, mentions
+from genenv.domains.tool_calling.toolbox import Kind
+from genenv.types import Json
+
+_UNIT_WORDS: Mapping[str, str] = {
+    "m": r"met(?:er|re)s?",
+    "km": r"kilomet(?:er|re)s?|kms",
+    "cm": r"centimet(?:er|re)s?",
+    "mi": r"miles?",
+    "ft": r"feet|foot",
+    "in": r"inch(?:es)?",
+    "kg": r"kilo(?:gram(?:me)?)?s?|kgs",
+    "g": r"gram(?:me)?s?",
+    "lb": r"pounds?|lbs",
+    "oz": r"ounces?",
+    "l": r"lit(?:er|re)s?",
+    "ml": r"millilit(?:er|re)s?",
+    "gal": r"gallons?",
+}
+"""Units whose symbols are too short to be looked for just anywhere ("in")."""
+
+_CHOICE_WORDS: Mapping[str, str] = {
+    "celsius": r"centigrade|°\s?c|degrees\s+c|c",
+    "fahrenheit": r"°\s?f|degrees\s+f|f",
+    "cup": r"cups",
+    "USD": r"(?:us\s+|american\s+)?dollars?|us\$|\$|bucks?",
+    "EUR": r"euros?|€",
+    "GBP": r"(?:british\s+)?pounds?(?:\s+sterling)?|sterling|£|quid",
+    "JPY": r"(?:japanese\s+)?yen|¥",
+    "CHF": r"(?:swiss\s+)?francs?",
+    "CAD": r"canadian\s+dollars?|canadian",
+    "INR": r"(?:indian\s+)?rupees?|₹",
+    "checking": r"current\s+account",
+}
+
+_FLAG_WORDS: Mapping[tuple[str, bool], tuple[str, str]] = {
+    ("on", True): (
+        r"(?:turn|switch|put|flip|leave|keep|have|want|need|get)\b[^.?!]*\bon|lights?\s+(?:go\s+)?on|light\s+up",
+        r"lit|illuminate|brighten|dark|see\s+(?:anything|nothing|a\s+thing)|some\s+light",
+    ),
+    ("on", False): (
+        r"off|lights?\s+out",
+        r"dark|extinguish|kill|burning|waste|wasting|still\s+on|sleep|bright",
+    ),
+    ("locked", True): (r"lock(?:ed|ing)?", r"secure|bolt(?:ed)?|shut|nobody|burglars?|get\s+in"),
+    ("locked", False): (r"unlock(?:ed|ing)?|unbolt", r"open(?:ed)?|let\b[^.?!]*\bin|get\s+in|come\s+in"),
+}
+"""The words that say a switch's position, and those that only hint at it."""
+
+_ONE_WORDS: Mapping[str, str] = {
+    "quantity": r"an?|single",
+    "passengers": r"just\s+me|only\s+me|for\s+me|for\s+myself|alone|a\s+(?:single\s+)?(?:seat|ticket|passenger)",
+    "nights": r"a\s+(?:single\s+)?night|overnight",
+    "people": r"just\s+me|alone",
+}
+"""How the number 1 is said of some parameters."""
+
+
+def stated(kind: Kind, value: Json, instruction: str, today: Day, parameter: str) -> bool:
+    """Whether the words alone tell this value of this parameter.
+
+    Args:
+        kind: how the parameter is read.
+        value: the validated argument.
+        instruction: what the user says.
+        today: what relative dates are relative to.
+        parameter: the parameter's name; `minutes`, `nights` and the like give numbers a unit, `on` a flag its words.
+    """
+    return reading(kind, value, instruction, today, parameter) is not None
+
+
+def reading(kind: Kind, value: Json, instruction: str, today: Day, parameter: str) -> Manner | None:
+    """The plainest manner in which an instruction states a value; None if it does not."""
+    if kind in ("name", "text"):
+        return Manner.LITERAL if spans(kind, str(value), instruction) else None
+    if kind == "choice":
+        return _choice(str(value), instruction)
+    if kind == "flag":
+        return _flag(parameter, value is True, instruction)
+    wanted = float(value) if isinstance(value, int | float) else value
+    manners = [m.manner for m in mentions(kind, instruction, today, parameter) if wanted in m.values]
+    if not manners and wanted == 1.0 and parameter in _ONE_WORDS:
+        return Manner.WRITTEN if _word(_ONE_WORDS[parameter], instruction) else None
+    return min(manners, default=None)
+
+
+def spans(kind: Kind, value: str, instruction: str) -> list[tuple[int, int]]:
+    """Where a name or text stands: names as they are, texts as their words; case and whitespace never matter."""
+    if kind == "text":
+        words = re.findall(r"[^\W_]+", value)
+        pattern = r"[\W_]+".join(map(re.escape, words))
+    else:
+        pattern = r"\s+".join(re.escape(_straight(part)) for part in value.split())
+    if not pattern:
+        return []
+    found = re.finditer(rf"(?<!\w){pattern}(?!\w)", _straight(instruction), re.IGNORECASE)
+    return [match.span() for match in found]
+
+
+def _straight(text: str) -> str:
+    """Typographic quotes and dashes as typed ones; the length stays."""
+    return text.translate(str.maketrans("‘’“”–‑", "''\"\"--"))  # noqa: RUF001
+
+
+def _word(pattern: str, instruction: str) -> bool:
+    return re.search(rf"(?<!\w)(?:{pattern})(?!\w)", instruction, re.IGNORECASE) is not None
+
+
+def _choice(value: str, instruction: str) -> Manner | None:
+    if value in _UNIT_WORDS:
+        symbol = rf"(?:(?<=\d)|(?<=\d\s)|(?<=to\s)|(?<=into\s)|(?<=from\s)){value}(?!\w)"
+        if re.search(symbol, instruction, re.IGNORECASE):
+            return Manner.LITERAL
+        after_number = re.search(rf"\d(?:{_UNIT_WORDS[value]})(?!\w)", instruction, re.IGNORECASE)
+        return Manner.WRITTEN if after_number or _word(_UNIT_WORDS[value], instruction) else None
+    if _word(r"[\s_-]+".join(map(re.escape, re.split(r"[\s_]+", value))), instruction):
+        return Manner.LITERAL
+    words = _CHOICE_WORDS.get(value)
+    if words is None:
+        return None
+    return (
+        Manner.WRITTEN
+        if re.search(rf"(?<![^\W\d])(?:{words})(?![^\W\d])", instruction, re.IGNORECASE)
+        else None
+    )
+
+
+def _flag(parameter: str, value: bool, instruction: str) -> Manner | None:
+    """A hint counts only where the opposite is not said."""
+    unknown = (parameter if value else rf"(?:not|no|un)[\s-]?{parameter}", "")
+    said, hint = _FLAG_WORDS.get((parameter, value), unknown)
+    opposite, _ = _FLAG_WORDS.get((parameter, not value), ("", ""))
+    if _word(said, instruction):
+        return Manner.WRITTEN
+    hinted = bool(hint) and _word(hint, instruction) and not (opposite and _word(opposite, instruction))
+    return Manner.WRITTEN if hinted else None

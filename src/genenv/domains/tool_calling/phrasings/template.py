@@ -1,0 +1,82 @@
+"""What a phrasing is: a sentence with places for values, and the books that collect them by tool and by split.
+
+A place is written `{name}` when the value stands as it goes into the call, and `{name:rel}` when it is given relatively
+("in 3 days", "half an hour", "a dozen"). `{name:day}` is a relative date in a form that can follow "for" or "until".
+
+A template without end punctuation is a clause in the imperative: it can be joined to others. One that ends in `.`, `?`
+or `!` is a whole utterance and stays so.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from genenv.types import Json
+
+Style = Literal["explicit", "relative", "indirect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A sentence with places, and the arguments that its fixed words imply."""
+
+    text: str
+    implied: Mapping[str, Json] = field(default_factory=dict)
+    """E.g. `{"on": False}` for "Switch off the light in the {room}"."""
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Argument name -> how it is given: "" as it is, "rel" or "day" relatively."""
+        return {name: form or "" for _, name, form, _ in string.Formatter().parse(self.text) if name}
+
+    @property
+    def is_clause(self) -> bool:
+        """Whether it can go into a longer sentence."""
+        return not self.text.endswith((".", "?", "!"))
+
+    def fill(self, words: Mapping[str, str]) -> str:
+        """The template with every place filled."""
+        parts = string.Formatter().parse(self.text)
+        return "".join(literal + (words[name] if name else "") for literal, name, _, _ in parts)
+
+
+Lines = tuple[str | Template, ...]
+"""Templates as they are written down; a plain string implies nothing."""
+
+
+def templates(lines: Lines) -> list[Template]:
+    """Written lines as templates."""
+    return [Template(line) if isinstance(line, str) else line for line in lines]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phrases:
+    """The ways to ask for a tool, or for a chain of tools, in one split."""
+
+    explicit: Lines
+    indirect: Lines
+    relative: Lines = ()
+    missing: Mapping[str, Lines] = field(default_factory=dict)
+    """By the required argument that is left out."""
+
+    def of(self, style: Style) -> list[Template]:
+        """The templates of a style; empty where the tool has nothing that could be said so."""
+        return templates({"explicit": self.explicit, "relative": self.relative, "indirect": self.indirect}[style])
+
+    def __iter__(self) -> Iterator[Template]:
+        """Every template."""
+        for lines in (self.explicit, self.relative, self.indirect, *self.missing.values()):
+            yield from templates(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPhrases:
+    """How a tool is asked for, and where its values come from."""
+
+    slots: Mapping[str, str]
+    """Argument -> pool of values. Arguments drawn together share a key: `{"title artist": "song"}`."""
+    training: Phrases
+    held_out: Phrases

@@ -1,0 +1,137 @@
+"""What the simulator is told, and the grammar it writes under.
+
+The prompt is short because on small machines each token costs: the job, today's date in the world the task will play
+in, the tools of the seed and two more, the agent's success in one line, and the seed itself as the example.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+
+from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool, tools_of
+from genenv.domains.tool_calling.worlds import today_of
+from genenv.types import Json, JsonObject, Message, Profile, Seed
+
+_OTHER_TOOLS = 2
+
+
+def simulator_messages(seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+    """The conversation that asks the simulator for a variation of a seed.
+
+    Args:
+        seed: the item to vary; its id fixes the world, and so today's date, of every variation of it.
+        profile: the agent's success per skill.
+        target: the success rate to aim at, in (0, 1).
+    """
+    today = today_of(seed.id)
+    spec = ToolSpec.model_validate(seed.spec)
+    tools = "\n".join(tool.signature for tool in _offered(spec, seed.id))
+    system = (
+        "You write tasks for an assistant that calls tools: one JSON object with the difficulty, then the calls that "
+        f"solve it, then an instruction that states every value. It should solve about {target:.0%} of your tasks.\n"
+        f"Today is {today:%A}, {today.isoformat()}. Tools:\n{tools}"
+    )
+    rates = profile_line(profile, seed.skills)
+    example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
+    user = f"{rates}Example: {example}\nWrite one new, different task of this kind."
+    return Message(role="system", content=system), Message(role="user", content=user)
+
+
+def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
+    """The agent's success in one line: overall, the seed's skills, the best and the worst; empty before any attempt."""
+    if profile.overall is None:
+        return ""
+    rates = profile.success
+    parts = [f"{skill} {rates[skill]:.0%}" for skill in skills if skill in rates]
+    if rates:
+        best = max(sorted(rates), key=rates.__getitem__)
+        worst = min(sorted(rates), key=rates.__getitem__)
+        parts += [f"best {best} {rates[best]:.0%}", f"worst {worst} {rates[worst]:.0%}"]
+    return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
+
+
+def _offered(spec: ToolSpec, seed_id: str) -> list[Tool]:
+    """The tools the seed uses, and others of the same apps, always the same ones for a seed."""
+    used = list(dict.fromkeys(call.tool for call in spec.calls))
+    apps = sorted({TOOLS[name].app for name in used})
+    others = [tool.name for app in apps for tool in tools_of(app) if tool.name not in used]
+    extra = random.Random(f"{seed_id}/offered").sample(others, min(_OTHER_TOOLS, len(others)))
+    return [TOOLS[name] for name in used + extra]
+
+
+# --- the grammar --------------------------------------------------------------------------------------------------
+
+_DATE = r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+_REFERENCE = r"\$[12](\.[0-9])?\.[a-z_]{1,20}"
+_ARG_CHARS = 60
+
+
+def spec_schema() -> JsonObject:
+    """The schema of `ToolSpec`, specialised to the toolbox: each tool's parameters with their forms, in order.
+
+    No argument is required, because a task may leave one out on purpose (`missing_info`); whether the rest fits is for
+    `build` to say.
+    """
+    base = ToolSpec.model_json_schema()["properties"]
+    properties = {name: _bare(base[name]) for name in ToolSpec.model_fields}
+    properties["calls"] = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 3,
+        "items": {"anyOf": [_call_schema(tool) for tool in TOOLS.values()]},
+    }
+    properties["instruction"] = {
+        "type": "string"
+    }  # a bound here forbids \\" in xgrammar 0.2; the token limit bounds it
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+        "$defs": {
+            "date": _pattern(f"{_DATE}|{_REFERENCE}"),
+            "time": _pattern(f"{_TIME}|{_REFERENCE}"),
+            "text": {"type": "string", "minLength": 1, "maxLength": _ARG_CHARS},
+            "reference": _pattern(_REFERENCE),
+        },
+    }
+
+
+def _bare(schema: Mapping[str, Json]) -> dict[str, Json]:
+    return {key: schema[key] for key in ("type", "enum") if key in schema}
+
+
+def _pattern(pattern: str) -> dict[str, Json]:
+    return {"type": "string", "pattern": f"^({pattern})$"}
+
+
+def _call_schema(tool: Tool) -> dict[str, Json]:
+    args: dict[str, Json] = {
+        "type": "object",
+        "properties": {p.name: _parameter_schema(p) for p in tool.parameters},
+        "additionalProperties": False,
+    }
+    return {
+        "type": "object",
+        "properties": {"tool": {"const": tool.name}, "args": args},
+        "required": ["tool", "args"],
+        "additionalProperties": False,
+    }
+
+
+def _parameter_schema(parameter: Parameter) -> dict[str, Json]:
+    if parameter.kind == "choice":
+        return {"enum": list(parameter.choices)}
+    if parameter.kind == "flag":
+        return {"type": "boolean"}
+    if parameter.kind == "number":
+        return {"anyOf": [_number_schema(parameter), {"$ref": "#/$defs/reference"}]}
+    return {"$ref": "#/$defs/" + ("text" if parameter.kind == "name" else parameter.kind)}
+
+
+def _number_schema(parameter: Parameter) -> dict[str, Json]:
+    return {"type": str(parameter.schema["type"])}

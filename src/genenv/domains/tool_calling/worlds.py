@@ -1,0 +1,18 @@
+"""Which world a task plays in: a number derived from its id, and the day on which that world's clock stands."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import date as Day
+
+from genenv.domains.tool_calling.toolbox import initial_world
+
+
+def world_seed(seed_id: str) -> int:
+    """The seed of a task's world, in [0, 2**31): the SHA-256 of the id, so it is the same on every machine."""
+    return int.from_bytes(hashlib.sha256(seed_id.encode()).digest()) % 2**31
+
+
+def today_of(seed_id: str) -> Day:
+    """Today, by the clock of the task's world."""
+    return Day.fromisoformat(initial_world(world_seed(seed_id))["clock"]["today"])

@@ -1,0 +1,75 @@
+"""Grammar-constrained sampling: a JSON schema becomes a mask over the vocabulary at every step (xgrammar)."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import torch
+import xgrammar
+from torch import Tensor
+
+from genenv.errors import UsageError
+from genenv.types import JsonObject
+
+
+class Grammars:
+    """Compiles schemas for one tokenizer, each once."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:
+        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=[stop_id])
+        self._compiler = xgrammar.GrammarCompiler(info, max_threads=2)
+        self._vocabulary = vocabulary
+        self._compile = functools.lru_cache(maxsize=64)(self._compile_text)
+
+    def matcher(self, schema: JsonObject) -> xgrammar.GrammarMatcher:
+        """A fresh matcher for one completion."""
+        return xgrammar.GrammarMatcher(self._compile(json.dumps(schema)))
+
+    def allowed(self, matchers: list[xgrammar.GrammarMatcher]) -> Tensor:
+        """[R, ceil(V / 32)] bit mask of the tokens each row may take next."""
+        mask = xgrammar.allocate_token_bitmask(len(matchers), self._vocabulary)
+        for row, matcher in enumerate(matchers):
+            matcher.fill_next_token_bitmask(mask, row)
+        return mask
+
+    def forbid(self, scores_RV: Tensor, mask: Tensor) -> None:
+        """Set the scores of all other tokens to -inf, in place."""
+        xgrammar.apply_token_bitmask_inplace(scores_RV, mask.to(scores_RV.device, non_blocking=True))
+
+    def _compile_text(self, schema: str) -> xgrammar.CompiledGrammar:
+        try:
+            return self._compiler.compile_json_schema(schema, any_whitespace=False, separators=(",", ":"))
+        except RuntimeError as error:
+            raise UsageError(f"the domain's spec schema cannot be made into a grammar: {error}") from error
+
+
+def sample_inverse_cdf(scores_RV: Tensor, uniform_R: Tensor, chunk: int = 256) -> Tensor:
+    """Draw one token per row from softmax(scores) by inverting its distribution function.
+
+    `torch.multinomial` over a large vocabulary costs more than the forward pass of a small model on a CPU. Here the
+    probabilities are summed in chunks, the chunk is found first, then the token in it: one pass over the vocabulary.
+
+    Args:
+        scores_RV: log-probabilities up to a constant per row; -inf is never drawn.
+        uniform_R: uniform numbers in [0, 1), one a row; equal numbers draw equal tokens.
+        chunk: tokens per chunk.
+
+    Returns:
+        [R] token ids.
+    """
+    rows, vocabulary = scores_RV.shape
+    weights_RV = (scores_RV - scores_RV.amax(-1, keepdim=True)).exp_()
+    if vocabulary % chunk:
+        weights_RV = torch.nn.functional.pad(weights_RV, (0, chunk - vocabulary % chunk))
+    weights_RKC = weights_RV.view(rows, -1, chunk)
+    below_RK = weights_RKC.sum(-1, dtype=torch.float64).cumsum(-1)
+    target_R1 = uniform_R.to(below_RK)[:, None] * below_RK[:, -1:]
+    piece_R1 = torch.searchsorted(below_RK, target_R1, right=True).clamp_(max=below_RK.shape[1] - 1)
+    before_R1 = torch.where(piece_R1 > 0, below_RK.gather(1, (piece_R1 - 1).clamp_(min=0)), 0.0)
+    inside_RC = weights_RKC.gather(1, piece_R1[:, :, None].expand(-1, -1, chunk))[:, 0]
+    cdf_RC = inside_RC.to(torch.float64).cumsum(-1)
+    last_R1 = torch.where(inside_RC > 0, torch.arange(chunk, device=inside_RC.device), 0).amax(-1, keepdim=True)
+    token_R1 = torch.minimum(torch.searchsorted(cdf_RC, target_R1 - before_R1, right=True), last_R1)
+    return (piece_R1 * chunk + token_R1)[:, 0]

@@ -1,0 +1,330 @@
+"""Models on this machine: one base in memory, a LoRA adapter per player, sampled and trained with torch.
+
+Both players and both references are one set of weights: the agent is the base with the `agent` adapter, the simulator
+the base with the `simulator` adapter, and the reference of either KL term is the base with adapters off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import peft
+import safetensors.torch
+import torch
+import transformers
+from torch import Tensor, nn
+
+from genenv.errors import DataError, RolloutError, UsageError
+from genenv.policies import models, packing
+from genenv.policies.base import Completion, SampleRequest
+from genenv.policies.chat import ChatFormat
+from genenv.policies.engine import Engine, Progress
+from genenv.policies.grammar import Grammars
+from genenv.policies.packing import DecodeLayout, Layout, Packed
+from genenv.policies.settings import PolicyConfig
+from genenv.types import Message
+
+log = logging.getLogger(__name__)
+
+HEAD_ROWS = 512
+"""Positions scored at a time: bounds the [positions, vocabulary] tensor."""
+
+
+class LocalModel:
+    """One causal language model in memory, and its tokenizer."""
+
+    def __init__(self, source: str, config: PolicyConfig) -> None:
+        """Load a model and hold it to its own forward pass.
+
+        Raises:
+            UsageError: the model cannot be used here; the sentence says why.
+        """
+        self.config = config
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        transformers.utils.logging.disable_progress_bar()
+        resolved = models.resolve(source)
+        self.device = models.choose_device(config.device)
+        self.dtype = models.choose_dtype(config.dtype, self.device)
+        self.tokenizer = models.load_tokenizer(resolved)
+        self.chat = ChatFormat(self.tokenizer)
+        causal = models.load_causal_lm(resolved, dtype=self.dtype, device=self.device)
+        limit = int(getattr(causal.config, "max_position_embeddings", None) or config.context_tokens)
+        self.context_tokens = min(config.context_tokens, limit)
+        self.vocabulary = int(causal.config.get_text_config().vocab_size)
+        self.causal = causal.requires_grad_(requires_grad=False)
+        self.peft: Any = None
+        self._grammars: Grammars | None = None
+        _use_packed_attention(causal, source)
+
+    def add_adapter(self, name: str, *, seed: int) -> None:
+        """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.
+
+        Raises:
+            UsageError: the adapter settings do not fit this model.
+        """
+        settings = peft.LoraConfig(
+            r=self.config.lora_rank,
+            lora_alpha=self.config.lora_alpha,
+            target_modules=self.config.lora_targets,
+            task_type="CAUSAL_LM",
+        )
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                if self.peft is None:
+                    self.peft = peft.get_peft_model(self.causal, settings, adapter_name=name)
+                else:
+                    self.peft.add_adapter(name, settings)
+        except ValueError as error:
+            raise UsageError(f"policy.lora_targets = {self.config.lora_targets!r} does not fit: {error}") from error
+
+    @property
+    def grammars(self) -> Grammars:
+        """The grammar compiler of this model's vocabulary."""
+        if self._grammars is None:
+            self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.eos_id)
+        return self._grammars
+
+    def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: Layout | DecodeLayout) -> Tensor:
+        """[N, width] last hidden states of a flat row."""
+        decoder = self.causal.get_decoder()
+        output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
+        return output.last_hidden_state[0]
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """[M, V] scores in float32."""
+        return self.causal.get_output_embeddings()(hidden).float()
+
+
+class LocalPolicy:
+    """One player: a model, and the weights that are its own."""
+
+    def __init__(self, model: LocalModel, adapter: str | None, *, keep_reference: bool = True) -> None:
+        """A player on a model.
+
+        Args:
+            model: the weights.
+            adapter: the name of the player's adapter; None when the whole model is its own (full fine-tuning).
+            keep_reference: full fine-tuning only: keep a copy of the initial weights for the KL terms.
+        """
+        self.model, self.adapter = model, adapter
+        self.context_tokens = model.context_tokens
+        self.progress: Progress | None = None
+        self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
+        self._initial: nn.Module | None = None
+        if adapter is None:
+            if keep_reference:
+                self._initial = copy.deepcopy(model.causal)
+            model.causal.requires_grad_(requires_grad=True)
+
+    # --- sampling -----------------------------------------------------------------------------------------
+
+    def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
+        """Token ids of messages, ready for the assistant's reply."""
+        return self.model.chat.render(messages, first=first)
+
+    async def sample(self, request: SampleRequest) -> Completion:
+        """Sample one completion. Requests of all coroutines that wait at the same time run as one batch.
+
+        Raises:
+            RolloutError: the prompt leaves no room in the context window.
+        """
+        if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
+            raise RolloutError(
+                f"{len(request.prompt_ids)} prompt tokens and {request.max_tokens} new ones pass the context window "
+                f"of {self.context_tokens}"
+            )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Completion] = loop.create_future()
+        self._pending.append((request, future))
+        if len(self._pending) == 1:
+            loop.call_soon(self._flush_when_quiet, 0, loop)
+        return await future
+
+    def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Sample a batch of completions; a batch that does not fit into memory is halved and tried once more."""
+        rows = self.model.config.max_batch_rows
+        try:
+            return self._engine(rows).run(requests, self.progress)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            rows = max(1, min(rows, len(requests)) // 2)
+            log.warning("sampling ran out of memory; again with %d rows at a time", rows)
+            release_memory(self.model.device)
+            return self._engine(rows).run(requests, self.progress)
+
+    def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the batch once a whole turn of the event loop has brought no further request."""
+        if len(self._pending) != seen:
+            loop.call_soon(self._flush_when_quiet, len(self._pending), loop)
+            return
+        pending, self._pending = self._pending, []
+        try:
+            completions = self.sample_all([request for request, _ in pending])
+        except BaseException as error:  # noqa: BLE001 - handed on to every waiting coroutine
+            for _, future in pending:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), completion in zip(pending, completions, strict=True):
+            if not future.done():
+                future.set_result(completion)
+
+    def _engine(self, rows: int) -> Engine:
+        def hidden(ids: Tensor, positions: Tensor, layout: Layout | DecodeLayout) -> Tensor:
+            with self.active():
+                return self.model.hidden(ids, positions, layout)
+
+        return Engine(
+            hidden=hidden,
+            head=self.model.head,
+            decode=self.model.chat.decode,
+            grammars=lambda: self.model.grammars,
+            stop_id=self.model.chat.eos_id,
+            device=self.model.device,
+            max_rows=rows,
+            prefill_tokens=self.model.config.tokens_per_microbatch * 4,
+        )
+
+    # --- weights ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """This player's weights in place."""
+        if self.adapter is not None and self.model.peft.active_adapter != self.adapter:
+            self.model.peft.set_adapter(self.adapter)
+        yield
+
+    @contextlib.contextmanager
+    def reference(self) -> Iterator[None]:
+        """The initial weights in place: adapters off, or the copy kept for full fine-tuning."""
+        if self.adapter is not None:
+            with self.model.peft.disable_adapter():
+                yield
+            return
+        if self._initial is None:
+            raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
+        own, self.model.causal = self.model.causal, self._initial
+        try:
+            yield
+        finally:
+            self.model.causal = own
+
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Names and values of what this player learns, in a fixed order."""
+        with self.active():
+            return [(name, p) for name, p in self.model.causal.named_parameters() if self._owns(name)]
+
+    def _owns(self, name: str) -> bool:
+        return self.adapter is None or f".{self.adapter}." in name
+
+    def completion_hidden(self, packed: Packed) -> tuple[Tensor, Tensor]:
+        """[M, width] states that predict the completions' tokens, and [M] those tokens, under the weights in place."""
+        hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
+        at_M, tokens_M = packed.targets()
+        return hidden_NW[at_M], tokens_M
+
+    def logprobs(self, packed: Packed, *, temperature: float = 1.0) -> Tensor:
+        """[M] log-probabilities of the completions' tokens, row after row, under the weights in place. Nats."""
+        hidden_MW, tokens_M = self.completion_hidden(packed)
+
+        def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
+            scores = self.model.head(hidden)
+            scores = scores / temperature if temperature not in (0.0, 1.0) else scores
+            return scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)
+
+        return in_pieces(piece, hidden_MW, tokens_M)
+
+    def save(self, folder: Path) -> None:
+        """Write the player's weights: a PEFT adapter, or a whole model."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.adapter is None:
+            self.model.causal.save_pretrained(folder)
+            self.model.tokenizer.save_pretrained(folder)
+            return
+        self.model.peft.peft_config[self.adapter].save_pretrained(str(folder))
+        state = peft.get_peft_model_state_dict(self.model.peft, adapter_name=self.adapter)
+        safetensors.torch.save_file({k: v.contiguous() for k, v in state.items()}, folder / "adapter_model.safetensors")
+
+    def load(self, folder: Path) -> None:
+        """Restore what `save` wrote.
+
+        Raises:
+            DataError: the folder is missing or damaged.
+        """
+        try:
+            if self.adapter is None:
+                saved = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=self.model.dtype).state_dict()
+                self.model.causal.load_state_dict(saved)
+                return
+            state = safetensors.torch.load_file(folder / "adapter_model.safetensors", device=str(self.model.device))
+            result = peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=self.adapter)
+        except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+            raise DataError(f"the weights in {folder} cannot be read: {error}") from error
+        if result.unexpected_keys:
+            raise DataError(f"the adapter in {folder} belongs to another model or other LoRA settings")
+
+
+def in_pieces(
+    function: Callable[[Tensor, Tensor], Tensor], hidden_MW: Tensor, other_M: Tensor, rows: int = HEAD_ROWS
+) -> Tensor:
+    """Apply a function that scores the vocabulary to bounded pieces; with gradients, recompute each piece's scores."""
+    if len(hidden_MW) <= rows:
+        return function(hidden_MW, other_M)
+    pieces = zip(hidden_MW.split(rows), other_M.split(rows), strict=True)
+    if not torch.is_grad_enabled():
+        return torch.cat([function(hidden, other) for hidden, other in pieces])
+    recompute = torch.utils.checkpoint.checkpoint
+    return torch.cat([recompute(function, hidden, other, use_reentrant=False) for hidden, other in pieces])
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text or "out of memory" in text
+
+
+def release_memory(device: torch.device) -> None:
+    """Give cached GPU memory back."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+@torch.no_grad()
+def _use_packed_attention(causal: Any, source: str) -> None:
+    """Switch a model to packed attention, and hold it to the model's own attention on a small input.
+
+    Raises:
+        UsageError: the results differ: the model does something in attention that packing does not know.
+    """
+    packing.register()
+    device = next(causal.parameters()).device
+    size = causal.config.get_text_config().vocab_size
+    prompt, rows = [(7 * i + 3) % size for i in range(9)], [[(5 * i + 1) % size for i in range(n)] for n in (4, 6)]
+    expected = torch.cat(
+        [causal(torch.tensor([prompt + row], device=device)).logits[0, len(prompt) - 1 : -1].float() for row in rows]
+    )
+    try:
+        causal.set_attn_implementation(packing.ATTENTION)
+        packed = Packed([packing.Bundle(prompt_ids=prompt, completions=rows)], device)
+        layout = Layout(packed=packed)
+        output = causal.get_decoder()(
+            input_ids=packed.ids_1N, position_ids=packed.positions_1N, use_cache=False, layout=layout
+        )
+        found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]]).float()
+    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+        raise UsageError(f"{source} cannot be sampled here: its attention is not replaceable ({error})") from error
+    off = (found.softmax(-1) - expected.softmax(-1)).abs().sum(-1).mean().item()
+    if not off < (1e-3 if found.dtype == next(causal.parameters()).dtype else 0.1):
+        raise UsageError(
+            f"{source} cannot be sampled here: its own forward pass and the packed one differ by {off:.3g} "
+            "(sliding windows and score caps are not supported yet)"
+        )

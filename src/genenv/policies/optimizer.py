@@ -1,0 +1,154 @@
+"""One optimizer step made safe: accumulated in micro-batches, clipped, taken back when it goes wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from genenv.errors import DataError, UpdateSkipped
+from genenv.policies.local import out_of_memory, release_memory
+from genenv.policies.packing import Bundle
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FILE = "optimizer.safetensors"
+
+
+class Optimizer:
+    """AdamW over one player's parameters, with snapshots."""
+
+    def __init__(
+        self,
+        parameters: Sequence[tuple[str, nn.Parameter]],
+        *,
+        betas: tuple[float, float],
+        weight_decay: float,
+        max_grad_norm: float,
+    ) -> None:
+        self.names = [name for name, _ in parameters]
+        self.parameters = [parameter for _, parameter in parameters]
+        self.max_grad_norm = max_grad_norm
+        self._adamw = torch.optim.AdamW(self.parameters, lr=0.0, betas=betas, weight_decay=weight_decay)
+        for parameter in self.parameters:
+            self._adamw.state[parameter] = _fresh_state(parameter)
+
+    def clear(self) -> None:
+        """Forget gradients."""
+        self._adamw.zero_grad(set_to_none=True)
+
+    def clip(self) -> float:
+        """Scale gradients down to the largest allowed norm.
+
+        Returns:
+            The norm before.
+
+        Raises:
+            UpdateSkipped: it is not finite.
+        """
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm))
+        if not torch.isfinite(torch.tensor(norm)):
+            self.clear()
+            raise UpdateSkipped("the gradient is not finite")
+        return norm
+
+    def step(self, lr: float) -> None:
+        """Apply the gradients, which are kept."""
+        for group in self._adamw.param_groups:
+            group["lr"] = lr
+        self._adamw.step()
+
+    @torch.no_grad()
+    def snapshot(self) -> dict[str, Tensor]:
+        """Copies of parameters and moments."""
+        return {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+
+    @torch.no_grad()
+    def restore(self, snapshot: dict[str, Tensor]) -> None:
+        """Put a snapshot back, exactly."""
+        for name, tensor in self._tensors().items():
+            tensor.copy_(snapshot[name])
+
+    def save(self, folder: Path) -> None:
+        """Write the moments and step counts (the parameters are the policy's to save)."""
+        state = {k: v.contiguous() for k, v in self._tensors().items() if not k.endswith(".value")}
+        safetensors.torch.save_file(state, folder / FILE)
+
+    def load(self, folder: Path) -> None:
+        """Restore what `save` wrote.
+
+        Raises:
+            DataError: it is missing, damaged, or of another model.
+        """
+        try:
+            state = safetensors.torch.load_file(folder / FILE)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise DataError(f"the optimizer state in {folder} cannot be read: {error}") from error
+        own = {k: v for k, v in self._tensors().items() if not k.endswith(".value")}
+        if own.keys() != state.keys():
+            raise DataError(f"the optimizer state in {folder} belongs to another model or other settings")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state[name])
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            tensors[f"{name}.value"] = parameter
+            tensors |= {f"{name}.{key}": value for key, value in self._adamw.state[parameter].items()}
+        return tensors
+
+
+def _fresh_state(parameter: nn.Parameter) -> dict[str, Tensor]:
+    return {
+        "step": torch.tensor(0.0),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
+
+
+def micro_batches(items: Sequence[tuple[Bundle, T]], tokens: int) -> list[list[tuple[Bundle, T]]]:
+    """Cut items into batches of at most `tokens` tokens; sorted by length, so that padding in attention is small."""
+    batches: list[list[tuple[Bundle, T]]] = []
+    size = 0
+    for item in sorted(items, key=lambda item: item[0].tokens):
+        if not batches or size + item[0].tokens > tokens:
+            batches.append([])
+            size = 0
+        batches[-1].append(item)
+        size += item[0].tokens
+    return batches
+
+
+def accumulate(optimizer: Optimizer, tokens: int, run: Callable[[int], None]) -> None:
+    """Run a gradient accumulation; when memory runs out, start it again once with half the micro-batch.
+
+    Args:
+        optimizer: its gradients are cleared first, so that a broken-off accumulation leaves nothing behind.
+        tokens: the micro-batch size.
+        run: accumulates all gradients with micro-batches of the size it is given.
+    """
+    optimizer.clear()
+    try:
+        run(tokens)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        log.warning("an update ran out of memory; again with micro-batches of %d tokens", tokens // 2)
+        optimizer.clear()
+        release_memory(optimizer.parameters[0].device)
+        run(tokens // 2)
+
+
+def save_json(path: Path, value: object) -> None:
+    """Write a small state file."""
+    path.write_text(json.dumps(value, sort_keys=True), encoding="utf-8")

@@ -1,0 +1,295 @@
+"""Sequences that share prompts, packed without padding, and the attention that respects it.
+
+A *bundle* is one prompt and the completions that continue it. All tokens of all bundles stand in one flat row: a
+prompt goes through the model once however many completions it has, and matrix products see no padding. Only inside
+attention are tokens laid out in padded rows again.
+
+Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest completion,
+S = most completions of a bundle, H = query heads, K = key/value heads, Q = H / K, D = head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+ATTENTION = "genenv_packed"
+"""The name under which transformers knows `packed_attention`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """One prompt and the completions that continue it."""
+
+    prompt_ids: Sequence[int]
+    completions: Sequence[Sequence[int]] = ()
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens go through the model."""
+        return len(self.prompt_ids) + sum(len(ids) for ids in self.completions)
+
+
+class Packed:
+    """A flat row of bundles, and where everything stands in it."""
+
+    def __init__(self, bundles: Sequence[Bundle], device: torch.device) -> None:
+        """Lay out bundles: all prompts first, then all completions, in order."""
+        prompts = [list(bundle.prompt_ids) for bundle in bundles]
+        rows = [(b, list(ids)) for b, bundle in enumerate(bundles) for ids in bundle.completions]
+        ids = [token for prompt in prompts for token in prompt] + [token for _, row in rows for token in row]
+        positions = [t for prompt in prompts for t in range(len(prompt))]
+        positions += [len(prompts[b]) + t for b, row in rows for t in range(len(row))]
+        self.device = device
+        self.ids_1N = torch.tensor([ids], device=device)
+        self.positions_1N = torch.tensor([positions], device=device)
+        self.prompt_lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        self.row_lengths_R = torch.tensor([len(row) for _, row in rows], dtype=torch.long, device=device)
+        self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
+        self.prompt_at_BP, self.prompt_real_BP = _grid([len(prompt) for prompt in prompts], 0, device)
+        self.prompt_tokens = sum(len(prompt) for prompt in prompts)
+        self.row_at_RC, self.row_real_RC = _grid([len(row) for _, row in rows], self.prompt_tokens, device)
+        self.slots = Slots([b for b, _ in rows], len(prompts), device) if rows else None
+
+    @property
+    def last_of_prompt_B(self) -> Tensor:
+        """Where each prompt's last token stands in the flat row."""
+        return torch.cumsum(self.prompt_lengths_B, 0) - 1
+
+    def targets(self) -> tuple[Tensor, Tensor]:
+        """What the completions' tokens are predicted from.
+
+        Returns:
+            [M] index in the flat row of the token before each completion token, and [M] the token itself;
+            M = all completion tokens, row after row.
+        """
+        before_RC = torch.cat([self.last_of_prompt_B[self.bundle_of_R][:, None], self.row_at_RC[:, :-1]], dim=1)
+        return before_RC[self.row_real_RC], self.ids_1N[0][self.row_at_RC[self.row_real_RC]]
+
+
+class Slots:
+    """Rows of bundles laid out as a [B, S] grid, so that one product serves all rows of a bundle."""
+
+    def __init__(self, bundle_of_R: Sequence[int], bundles: int, device: torch.device) -> None:
+        counts = [0] * bundles
+        slots = []
+        for b in bundle_of_R:
+            slots.append((b, counts[b]))
+            counts[b] += 1
+        self.bundles, self.width = bundles, max(counts)
+        self.slot_of_R = torch.tensor([b * self.width + s for b, s in slots], device=device)
+        self.full = len(slots) == bundles * self.width and all(b == slot for b, slot in zip(
+            (b * self.width + s for b, s in slots), range(len(slots)), strict=True))
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """[R, ...] -> [B, S, ...], zero where a bundle has fewer rows."""
+        if not self.full:
+            rows = rows.new_zeros(self.bundles * self.width, *rows.shape[1:]).index_copy(0, self.slot_of_R, rows)
+        return rows.reshape(self.bundles, self.width, *rows.shape[1:])
+
+    def gather(self, grid: Tensor) -> Tensor:
+        """[B, S, ...] -> [R, ...]."""
+        rows = grid.reshape(self.bundles * self.width, *grid.shape[2:])
+        return rows if self.full else rows.index_select(0, self.slot_of_R)
+
+
+def _grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[R, C] flat index of each token of each row (0 where padded), and [R, C] which are real."""
+    lengths_R = torch.tensor(lengths, dtype=torch.long)
+    width = int(lengths_R.max()) if len(lengths) else 0
+    offsets_R = torch.cumsum(lengths_R, 0) - lengths_R + start
+    steps_C = torch.arange(width)
+    real_RC = steps_C[None] < lengths_R[:, None]
+    at_RC = torch.where(real_RC, offsets_R[:, None] + steps_C[None], 0)
+    return at_RC.to(device), real_RC.to(device)
+
+
+class PromptCache:
+    """Keys and values of prompts, layer by layer, as attention left them; and of what follows them.
+
+    Holds the prompts padded on the right, and a pre-allocated buffer for the tokens sampled after them.
+    """
+
+    def __init__(self, rows: int, max_tokens: int) -> None:
+        self.keys: dict[int, Tensor] = {}  # layer -> [B, K, P, D]
+        self.values: dict[int, Tensor] = {}
+        self.new_keys: dict[int, Tensor] = {}  # layer -> [R, K, max_tokens, D]
+        self.new_values: dict[int, Tensor] = {}
+        self.rows, self.max_tokens, self.length = rows, max_tokens, 0
+
+    def append(self, layer: int, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
+        """Write this step's key and value; returns views of all so far, [R, K, length + 1, D]."""
+        if layer not in self.new_keys:
+            shape = (key_RKD.shape[0], key_RKD.shape[1], self.max_tokens, key_RKD.shape[2])
+            self.new_keys[layer], self.new_values[layer] = key_RKD.new_empty(shape), value_RKD.new_empty(shape)
+        self.new_keys[layer][:, :, self.length] = key_RKD
+        self.new_values[layer][:, :, self.length] = value_RKD
+        end = self.length + 1
+        return self.new_keys[layer][:, :, :end], self.new_values[layer][:, :, :end]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these: finished ones cost nothing from now on."""
+        for store in (self.new_keys, self.new_values):
+            for layer, buffer in store.items():
+                kept = buffer.new_empty(len(rows), *buffer.shape[1:])
+                kept[:, :, : self.length] = buffer[:, :, : self.length].index_select(0, rows)
+                store[layer] = kept
+
+
+@dataclass(slots=True, kw_only=True)
+class Layout:
+    """What attention must know of the flat row it is looking at."""
+
+    packed: Packed
+    cache: PromptCache | None = None
+    """Filled with the prompts' keys and values when given."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DecodeLayout:
+    """One new token per row, after a prompt and earlier new tokens."""
+
+    cache: PromptCache
+    slots: Slots
+    prompt_mask_R1P: Tensor
+    """[R, 1, 1, P] 0 where the row's prompt has a token, -inf where it is padded."""
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    layout: Layout | DecodeLayout | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """Attention over a flat row, in the calling convention of transformers' `AttentionInterface`.
+
+    Args:
+        module: the attention layer; only its `layer_idx` is read.
+        query: [1, H, N, D].
+        key: [1, K, N, D].
+        value: [1, K, N, D].
+        attention_mask: unused; the layout says who sees whom.
+        scaling: factor of the scores; 1 / sqrt(D) when None.
+        layout: what the flat row holds.
+
+    Returns:
+        [1, N, H, D], and None in place of the weights.
+    """
+    if layout is None:
+        raise TypeError("packed attention needs a layout")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    if isinstance(layout, DecodeLayout):
+        out_NHD = _decode(layout, layer, q_NHD * scale, k_NKD, v_NKD)
+    else:
+        out_NHD = _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
+    return out_NHD[None], None
+
+
+def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    packed = layout.packed
+    q_BHPD, k_BKPD, v_BKPD = (tensor[packed.prompt_at_BP].transpose(1, 2) for tensor in (q, k, v))
+    repeats = q.shape[1] // k.shape[1]
+    out_BHPD = nn.functional.scaled_dot_product_attention(
+        q_BHPD,
+        k_BKPD.repeat_interleave(repeats, 1),
+        v_BKPD.repeat_interleave(repeats, 1),
+        is_causal=True,
+        scale=scale,
+    )
+    if layout.cache is not None:
+        layout.cache.keys[layer], layout.cache.values[layer] = k_BKPD.contiguous(), v_BKPD.contiguous()
+    prompts_NHD = out_BHPD.transpose(1, 2)[packed.prompt_real_BP]
+    if packed.slots is None:
+        return prompts_NHD
+    q_RHCD, k_RKCD, v_RKCD = (tensor[packed.row_at_RC].transpose(1, 2) for tensor in (q * scale, k, v))
+    rows = packed.row_at_RC.shape[1]
+    causal_CC = torch.full((rows, rows), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
+    mask_B11P = _padding_mask(packed.prompt_real_BP, q.dtype)
+    out_RHCD = _attend(
+        q_RHCD,
+        (k_BKPD, v_BKPD),
+        (k_RKCD, v_RKCD),
+        packed.slots,
+        (mask_B11P[packed.bundle_of_R], causal_CC),
+    )
+    return torch.cat([prompts_NHD, out_RHCD.transpose(1, 2)[packed.row_real_RC]])
+
+
+def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    cache = layout.cache
+    new = cache.append(layer, k, v)
+    out_RH1D = _attend(
+        q[:, :, None], (cache.keys[layer], cache.values[layer]), new, layout.slots, (layout.prompt_mask_R1P, None)
+    )
+    return out_RH1D[:, :, 0]
+
+
+def _padding_mask(real_BP: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, 1, 1, P]: 0 at real tokens, -inf at padding."""
+    mask_BP = torch.zeros(real_BP.shape, dtype=dtype, device=real_BP.device)
+    return mask_BP.masked_fill_(~real_BP, float("-inf"))[:, None, None]
+
+
+def _attend(
+    q_RHCD: Tensor,
+    prompt: tuple[Tensor, Tensor],
+    own: tuple[Tensor, Tensor],
+    slots: Slots,
+    masks: tuple[Tensor, Tensor | None],
+) -> Tensor:
+    """Attention of rows to their bundle's prompt (one product per bundle) and to their own tokens.
+
+    Args:
+        q_RHCD: scaled queries.
+        prompt: keys and values of the prompts, [B, K, P, D].
+        own: keys and values of the rows, [R, K, T, D].
+        slots: which rows belong to which bundle.
+        masks: [R, 1, 1, P] for prompts, and [C, T] for own tokens (None: all are seen).
+
+    Returns:
+        [R, H, C, D].
+    """
+    rows, heads, steps, size = q_RHCD.shape
+    kv = own[0].shape[1]
+    per_kv = heads // kv
+    width = slots.width
+
+    def by_bundle(x: Tensor) -> Tensor:  # [R, H, C, X] -> [B, K, S * Q * C, X]
+        grid = slots.spread(x.reshape(rows, kv, per_kv * steps, x.shape[-1]))
+        return grid.transpose(1, 2).reshape(slots.bundles, kv, width * per_kv * steps, x.shape[-1])
+
+    def by_row(x: Tensor) -> Tensor:  # the way back, to [R, K, Q * C, X]
+        grid = x.view(slots.bundles, kv, width, per_kv * steps, x.shape[-1]).transpose(1, 2)
+        return slots.gather(grid)
+
+    q_RKQD = q_RHCD.reshape(rows, kv, per_kv * steps, size)
+    to_prompt = by_row(by_bundle(q_RHCD) @ prompt[0].transpose(-1, -2)) + masks[0]
+    to_own = q_RKQD @ own[0].transpose(-1, -2)
+    if masks[1] is not None:
+        to_own = (to_own.reshape(rows, kv, per_kv, steps, -1) + masks[1]).view(rows, kv, per_kv * steps, -1)
+    weights = torch.cat([to_prompt, to_own], dim=-1).softmax(-1)
+    length = prompt[0].shape[2]
+    from_prompt = by_row(by_bundle(weights[..., :length]) @ prompt[1])
+    out_RKQD = from_prompt + weights[..., length:] @ own[1]
+    return out_RKQD.reshape(rows, heads, steps, size)
+
+
+def prompt_mask(real_BP: Tensor, bundle_of_R: Tensor, dtype: torch.dtype) -> Tensor:
+    """[R, 1, 1, P] additive mask of each row's prompt."""
+    return _padding_mask(real_BP, dtype)[bundle_of_R]
+
+
+def register() -> None:
+    """Make transformers know `packed_attention`. Safe to call again."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, packed_attention)

@@ -1,0 +1,38 @@
+"""Settings of the policies: which weights, which part of them learns, and on what hardware."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from genenv.settings import Settings
+
+
+class PolicyConfig(Settings):
+    """The models behind both players."""
+
+    model: str = Field(default="smollm2-135m", min_length=1)
+    """Base model: a known short name, a folder, or a name on the Hugging Face hub."""
+    simulator_model: str | None = Field(default=None, min_length=1)
+    """Base model of the simulator; left out, both players share one base with an adapter each."""
+    tuning: Literal["lora", "full"] = "lora"
+    """What learns: low-rank adapters on a frozen base, or all weights."""
+    lora_rank: int = Field(default=16, ge=1, le=1024)
+    """Rank of the adapters."""
+    lora_alpha: float = Field(default=32.0, gt=0)
+    """Scale of the adapters; their output is multiplied by lora_alpha / lora_rank."""
+    lora_targets: str = Field(default="all-linear", min_length=1)
+    """Layers with adapters: `all-linear`, or names separated by commas such as `q_proj,v_proj`."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the base weights; auto takes bfloat16 where the hardware is fast with it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the models run; auto takes a GPU when there is one."""
+    threads: int = Field(default=0, ge=0, le=1024)
+    """CPU threads; 0 measures and chooses."""
+    tokens_per_microbatch: int = Field(default=4096, ge=1)
+    """Tokens, padding included, of one forward and backward pass: lower it when memory runs out."""
+    max_batch_rows: int = Field(default=64, ge=1)
+    """Sequences sampled at once."""
+    context_tokens: int = Field(default=2048, ge=16)
+    """Longest episode; never more than the model allows."""

@@ -1,0 +1,179 @@
+"""The tables of a run's store, as numbered steps: step N takes a database from version N-1 to version N.
+
+A step that has been released is never edited; a change of the tables is one more step at the end of the list.
+The version is SQLite's `user_version`; `application_id` marks the file as ours.
+
+Everything that belongs to a round hangs on `rounds.number` with `ON DELETE CASCADE`: dropping a round is one
+delete. Columns named `n` keep the order of insertion and mean nothing else. Wall-clock values stand apart in
+`rounds.committed_at` and `rounds.timings`, so that two equal runs are equal in every other column.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from genenv.errors import DataError
+
+APPLICATION_ID = 0x47456E56  # "GEnV"
+
+_FIRST_TABLES = (
+    """CREATE TABLE rounds (
+        number INTEGER PRIMARY KEY,
+        metrics TEXT NOT NULL,
+        state TEXT NOT NULL,
+        timings TEXT NOT NULL,
+        committed_at TEXT NOT NULL
+    )""",
+    """CREATE TABLE seeds (
+        n INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        domain TEXT NOT NULL,
+        spec TEXT NOT NULL,
+        skills TEXT NOT NULL
+    )""",
+    """CREATE TABLE contexts (
+        n INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        round INTEGER NOT NULL REFERENCES rounds (number) ON DELETE CASCADE,
+        seed_id TEXT NOT NULL REFERENCES seeds (id),
+        messages TEXT NOT NULL
+    )""",
+    "CREATE INDEX contexts_by_round ON contexts (round)",
+    """CREATE TABLE generations (
+        n INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        context_id TEXT NOT NULL REFERENCES contexts (id) ON DELETE CASCADE,
+        prompt_ids BLOB NOT NULL,
+        token_ids BLOB NOT NULL,
+        logprobs BLOB NOT NULL,
+        text TEXT NOT NULL,
+        finished INTEGER NOT NULL,
+        novelty REAL
+    )""",
+    "CREATE INDEX generations_by_context ON generations (context_id)",
+    """CREATE TABLE rejections (
+        generation_id TEXT PRIMARY KEY REFERENCES generations (id) ON DELETE CASCADE,
+        reason TEXT NOT NULL,
+        explanation TEXT NOT NULL
+    )""",
+    """CREATE TABLE tasks (
+        n INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        round INTEGER REFERENCES rounds (number) ON DELETE CASCADE,
+        domain TEXT NOT NULL,
+        skills TEXT NOT NULL,
+        messages TEXT NOT NULL,
+        spec TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        oracle TEXT NOT NULL,
+        origin TEXT NOT NULL,
+        seed_id TEXT REFERENCES seeds (id),
+        context_id TEXT REFERENCES contexts (id) ON DELETE CASCADE,
+        generation_id TEXT UNIQUE REFERENCES generations (id) ON DELETE CASCADE,
+        surface TEXT
+    )""",
+    "CREATE INDEX tasks_by_round ON tasks (round)",
+    "CREATE INDEX tasks_by_context ON tasks (context_id)",
+    """CREATE TABLE batches (
+        context_id TEXT PRIMARY KEY REFERENCES contexts (id) ON DELETE CASCADE,
+        round INTEGER NOT NULL REFERENCES rounds (number) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        p_hat REAL,
+        env_reward REAL NOT NULL,
+        selected INTEGER NOT NULL,
+        UNIQUE (round, position)
+    )""",
+    """CREATE TABLE groups (
+        round INTEGER NOT NULL REFERENCES rounds (number) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        task_id TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+        batch_context_id TEXT REFERENCES batches (context_id) ON DELETE CASCADE,
+        batch_position INTEGER,
+        PRIMARY KEY (round, position)
+    )""",
+    "CREATE INDEX groups_by_task ON groups (task_id)",
+    "CREATE INDEX groups_by_batch ON groups (batch_context_id)",
+    """CREATE TABLE traces (
+        n INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        round INTEGER NOT NULL,
+        group_position INTEGER NOT NULL,
+        task_id TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+        token_ids BLOB NOT NULL,
+        sampled BLOB NOT NULL,
+        logprobs BLOB NOT NULL,
+        prompt_tokens INTEGER NOT NULL,
+        replies TEXT NOT NULL,
+        reward REAL NOT NULL,
+        success INTEGER NOT NULL,
+        explanation TEXT NOT NULL,
+        stop_reason TEXT NOT NULL,
+        FOREIGN KEY (round, group_position) REFERENCES groups (round, position) ON DELETE CASCADE
+    )""",
+    "CREATE INDEX traces_by_group ON traces (round, group_position)",
+    "CREATE INDEX traces_by_task ON traces (task_id)",
+    """CREATE TABLE simulator_samples (
+        round INTEGER NOT NULL REFERENCES rounds (number) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        generation_id TEXT NOT NULL REFERENCES generations (id) ON DELETE CASCADE,
+        weight REAL NOT NULL,
+        PRIMARY KEY (round, position)
+    )""",
+    "CREATE INDEX simulator_samples_by_generation ON simulator_samples (generation_id)",
+    """CREATE TABLE evaluations (
+        round INTEGER NOT NULL REFERENCES rounds (number) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        task_id TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+        success INTEGER NOT NULL,
+        reward REAL NOT NULL,
+        replies TEXT NOT NULL,
+        explanation TEXT NOT NULL,
+        PRIMARY KEY (round, position)
+    )""",
+    "CREATE INDEX evaluations_by_task ON evaluations (task_id)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST_TABLES,)
+"""Step N-1 of the list makes version N: a tuple of SQL statements, applied in one transaction."""
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring a database to the newest version; a version that is already there is left alone.
+
+    Args:
+        connection: in autocommit mode; each step is a transaction of its own.
+        path: the file, for error messages.
+
+    Raises:
+        DataError: the file is another program's database, or a newer genenv wrote it.
+    """
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise DataError(
+            f"{path} has format {version}, but this genenv reads formats up to {len(MIGRATIONS)}; "
+            "install the genenv that wrote it, or start a new run"
+        )
+    if not _is_ours(connection, version):
+        raise DataError(f"{path} is not a store of genenv; name another file, or start a new run")
+    for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have opened the same new file at the same time.
+            if int(connection.execute("PRAGMA user_version").fetchone()[0]) < number:
+                for statement in statements:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+
+def _is_ours(connection: sqlite3.Connection, version: int) -> bool:
+    """A store carries our mark; an empty file can become one."""
+    if int(connection.execute("PRAGMA application_id").fetchone()[0]) == APPLICATION_ID:
+        return True
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    return version == 0 and tables == 0

@@ -1,0 +1,65 @@
+"""What goes into the store for a round, and the small values that come out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from genenv.types import Context, Generation, Group, JsonObject, Seed, SimulatorSample, Task, TaskBatch, Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One attempt at a held-out task, for measuring only."""
+
+    task_id: str
+    """A task that the store holds; held-out tasks get there with `PoolStore.put_base`."""
+    success: bool
+    reward: float
+    """In [0, 1], from the domain's checker."""
+    replies: tuple[str, ...]
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRecord:
+    """Everything that one round leaves behind; the store takes it whole or not at all."""
+
+    number: int
+    """The first round of a run is 0 or 1; each later one is one more."""
+    metrics: Mapping[str, float]
+    """By metric name. `time/...` is kept apart: it may differ between two equal runs."""
+    state: JsonObject
+    """The curriculum's `state_dict`."""
+    batches: Sequence[TaskBatch] = ()
+    groups: Sequence[Group] = ()
+    """All groups of the round in order: the batches', base tasks and replayed tasks alike."""
+    samples: Sequence[SimulatorSample] = ()
+    """What the simulator learned from; a batch with a generation among them counts as selected."""
+    surfaces: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By task id: the text by which novelty is measured, for the tasks that are new."""
+    evaluations: Sequence[Evaluation] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRate:
+    """How a batch did, without its texts and tokens."""
+
+    context_id: str
+    p_hat: float | None
+    """Successes / attempts; None when no proposal became a task."""
+    env_reward: float
+    selected: bool
+    """Whether the simulator learned from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """A task and everything it came from; None where a step does not apply to it."""
+
+    seed: Seed | None
+    context: Context | None
+    generation: Generation | None
+    task: Task
+    traces: tuple[Trace, ...]
+    """Every attempt at it, in the order of the rounds."""

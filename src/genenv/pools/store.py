@@ -1,0 +1,218 @@
+"""The store of a run, `pool.db`: what was written, what became of it, and how it was solved.
+
+A round is one transaction: after a crash at any instant the file holds whole rounds only. What is read
+back equals what was written, log-probabilities to the last bit; JSON sequences come back as lists. Readers
+of a run in progress (the report, the viewer) may open the file while it is written.
+
+Ids are unique in a run. A task or seed that is stored already is not stored again, and must not have
+changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+from genenv.pools import read, write
+from genenv.pools.database import Database
+from genenv.pools.encode import object_from_json
+from genenv.pools.records import BatchRate, Evaluation, Provenance, RoundRecord
+from genenv.types import (
+    Group,
+    JsonObject,
+    Origin,
+    RejectReason,
+    Seed,
+    SimulatorSample,
+    Task,
+    TaskBatch,
+)
+
+
+def utc_now() -> str:
+    """The time in UTC, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class PoolStore:
+    """The store of one run. Every method may raise `DataError` when the file turns out to be damaged."""
+
+    def __init__(self, database: Database, clock: Callable[[], str]) -> None:
+        """Use `PoolStore.open`."""
+        self._db = database
+        self._clock = clock
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool, clock: Callable[[], str] = utc_now) -> PoolStore:
+        """Open a store, check the file and bring its tables up to date.
+
+        Args:
+            path: the file.
+            create: make it when it is not there.
+            clock: gives the time that is noted with each round.
+
+        Raises:
+            DataError: the file is missing, damaged, in use, newer than this code, or not a store.
+        """
+        return cls(Database.open(path, create=create), clock)
+
+    def __enter__(self) -> PoolStore:
+        """The store itself; it is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; harmless when it is closed already."""
+        self._db.close()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._db.path
+
+    # writing
+
+    def put_base(self, seeds: Sequence[Seed], tasks: Sequence[Task] = ()) -> None:
+        """Store base data, before the first round: seeds, their tasks and held-out tasks.
+
+        Calling it again with the same data changes nothing, so a resumed run may.
+
+        Raises:
+            ValueError: an id is stored with other content.
+        """
+        with self._db.transaction():
+            for seed in seeds:
+                write.write_seed(self._db, seed)
+            for task in tasks:
+                write.write_task(self._db, task, round_=None, surface=None)
+
+    def commit_round(self, record: RoundRecord) -> None:
+        """Store a round, whole or not at all.
+
+        Raises:
+            ValueError: the round is not the next one, a number is not finite, an id is used twice with other
+                content, or something is named that neither the record nor the store holds.
+            DataError: the disk is full, or the file is in use or damaged. Earlier rounds are as they were.
+        """
+        with self._db.transaction():
+            last = self.last_round()
+            due = (0, 1) if last is None else (last + 1,)
+            if record.number not in due:
+                raise ValueError(
+                    f"round {record.number} cannot be committed to {self.path}: "
+                    f"the next round is {' or '.join(map(str, due))}"
+                )
+            write.write_round(self._db, record, self._clock())
+
+    def drop_after(self, round_: int | None) -> int:
+        """Forget all rounds after one (all of them for None); returns how many there were.
+
+        Base data stays. Resuming needs it only where a checkpoint is older than the store.
+        """
+        with self._db.transaction():
+            return self._db.run("DELETE FROM rounds WHERE ? IS NULL OR number > ?", (round_, round_))
+
+    # rounds
+
+    def last_round(self) -> int | None:
+        """The last committed round; None before the first."""
+        return self._db.rows("SELECT max(number) AS last FROM rounds")[0]["last"]
+
+    def rounds(self) -> tuple[int, ...]:
+        """All committed rounds in order."""
+        return tuple(row["number"] for row in self._db.rows("SELECT number FROM rounds ORDER BY number"))
+
+    def metrics(self, round_: int) -> Mapping[str, float]:
+        """The metrics of a round, timings included.
+
+        Raises:
+            KeyError: the round is not committed.
+        """
+        row = read.round_row(self._db, round_)
+        with self._db.decoding():
+            merged = {**object_from_json(row["metrics"]), **object_from_json(row["timings"])}
+        return cast("Mapping[str, float]", merged)
+
+    def state(self, round_: int) -> JsonObject:
+        """The curriculum's state after a round.
+
+        Raises:
+            KeyError: the round is not committed.
+        """
+        row = read.round_row(self._db, round_)
+        with self._db.decoding():
+            return object_from_json(row["state"])
+
+    # what a round holds; empty for a round that is not committed
+
+    def batches(self, round_: int) -> tuple[TaskBatch, ...]:
+        """The batches of a round in order, with proposals (rejections included) and groups."""
+        with self._db.decoding():
+            return read.batches(self._db, round_)
+
+    def batch_rates(self, round_: int) -> tuple[BatchRate, ...]:
+        """p_hat, R_env and selection of each batch of a round: `batches` without texts and tokens."""
+        return read.batch_rates(self._db, round_)
+
+    def groups(self, round_: int) -> tuple[Group, ...]:
+        """All groups of a round in order: the batches', base tasks and replayed tasks."""
+        with self._db.decoding():
+            return read.groups(self._db, round_)
+
+    def samples(self, round_: int) -> tuple[SimulatorSample, ...]:
+        """The weighted generations that the simulator learned from in a round."""
+        with self._db.decoding():
+            return read.samples(self._db, round_)
+
+    def rejections(self, round_: int) -> Counter[RejectReason]:
+        """How many generations of a round were rejected for each reason."""
+        with self._db.decoding():
+            return read.rejections(self._db, round_)
+
+    def generation_count(self, round_: int) -> int:
+        """How many generations the simulator wrote in a round, rejected ones included."""
+        return read.generation_count(self._db, round_)
+
+    def evaluations(self, round_: int) -> tuple[Evaluation, ...]:
+        """The held-out results of a round."""
+        with self._db.decoding():
+            return read.evaluations(self._db, round_)
+
+    # the whole pool
+
+    def tasks(self, *, origin: Origin | None = None, rounds: range | None = None) -> tuple[Task, ...]:
+        """Tasks in the order in which they came.
+
+        Args:
+            origin: only tasks from there.
+            rounds: only tasks that first came in one of these consecutive rounds; base data came in none.
+        """
+        with self._db.decoding():
+            return read.tasks(self._db, origin=origin, rounds=rounds)
+
+    def surfaces(self) -> dict[str, str]:
+        """The archive that novelty is measured against: the surface of each generated task, oldest first."""
+        with self._db.decoding():
+            return read.surfaces(self._db)
+
+    def lineage(self, task_id: str) -> Provenance:
+        """From a task back to its seed, and on to its attempts.
+
+        Raises:
+            KeyError: the store does not hold the task.
+        """
+        with self._db.decoding():
+            return read.provenance(self._db, task_id)
+
+    def digest(self) -> str:
+        """A fingerprint of everything but wall-clock values: equal runs have equal digests."""
+        return read.digest(self._db)

@@ -1,0 +1,52 @@
+"""How long work says where it is. The core reports to this protocol; the command line draws it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+
+class Stage(Protocol):
+    """A stage of a round under way."""
+
+    def __call__(self, tokens: int, items: int) -> None:
+        """So many more tokens and items are done."""
+        ...
+
+
+class Reporter(Protocol):
+    """Where progress goes."""
+
+    def stage(self, name: str, *, items: int | None, unit: str) -> contextlib.AbstractContextManager[Stage]:
+        """One stage, which lasts as long as the context.
+
+        Args:
+            name: what is being done.
+            items: how many items there are; None when that is not known.
+            unit: what an item is, in the plural.
+        """
+        ...
+
+    def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
+        """A round is committed."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something a person should know."""
+        ...
+
+
+class Silent:
+    """A reporter that says nothing."""
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, items: int | None, unit: str) -> Iterator[Stage]:  # noqa: ARG002
+        """Nothing is shown."""
+        yield lambda tokens, items: None
+
+    def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
+        """Nothing is shown."""
+
+    def note(self, text: str) -> None:
+        """Nothing is shown."""

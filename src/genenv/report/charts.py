@@ -1,0 +1,243 @@
+"""The pictures of the report. Each takes the facts of a run and gives an SVG, or None when it has nothing to
+show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from genenv.report.facts import RunFacts
+from genenv.report.svg import INK, MUTED, PAPER, SERIES, chart_style, to_svg
+from genenv.types import RejectReason
+
+_WIDTH_IN = 6.2
+_SHOWN_REASONS = len(SERIES) - 1
+_SHOWN_SKILLS = 14
+
+
+def p_hat_chart(run: RunFacts) -> Markup | None:
+    """p_hat of every batch, the mean of the round, the target band."""
+    if not any(facts.p_hats for facts in run.rounds):
+        return None
+    with chart_style("p-hat"):
+        figure, ax = _figure(3.5)
+        if run.band is not None:
+            low, high = run.band
+            ax.axhspan(low, high, color=SERIES[2], alpha=0.22, lw=0, label=f"target band {low:g} to {high:g}")
+        for selected, label in ((True, "batch, trained the simulator"), (False, "batch, did not")):
+            points = [
+                (facts.number + _spread(place, len(facts.batches)), batch.p_hat)
+                for facts in run.rounds
+                for place, batch in enumerate(facts.batches)
+                if batch.p_hat is not None and batch.selected is selected
+            ]
+            if points:
+                face = SERIES[0] if selected else "none"
+                x, y = zip(*points, strict=True)
+                ax.scatter(x, y, s=18, facecolors=face, edgecolors=SERIES[0], linewidths=1, label=label)
+        means = {facts.number: facts.p_hat_mean for facts in run.rounds if facts.p_hat_mean is not None}
+        ax.plot(list(means), list(means.values()), color=SERIES[1], marker="D", label="mean of the round")
+        _round_axis(ax, run)
+        _rate_axis(ax, "p̂ (share of attempts solved)")
+        _legend_below(figure, ax, columns=2)
+        return to_svg(figure, "p-hat", "Success rate of each batch of generated tasks, by round")
+
+
+def held_out_chart(run: RunFacts) -> Markup | None:
+    """Success on held-out tasks."""
+    points = {facts.number: facts.held_out for facts in run.rounds if facts.held_out is not None}
+    if not points:
+        return None
+    with chart_style("held-out"):
+        figure, ax = _figure(3.5)
+        rates = {number: point.rate for number, point in points.items()}
+        bars = (
+            [point.rate - point.low for point in points.values()],
+            [point.high - point.rate for point in points.values()],
+        )
+        ax.errorbar(
+            list(rates), list(rates.values()), yerr=bars, color=SERIES[0], marker="o", elinewidth=1, capsize=2
+        )
+        _end_labels(ax, {f"{rates[max(rates)]:.2f}": rates}, colors=(SERIES[0],))
+        _round_axis(ax, run)
+        _rate_axis(ax, "held-out success (share of tasks)")
+        return to_svg(figure, "held-out", "Success on held-out tasks, by round")
+
+
+def validity_chart(run: RunFacts) -> Markup | None:
+    """The share of generations that became tasks, and why the others did not."""
+    rounds = [facts for facts in run.rounds if facts.generated]
+    if not rounds:
+        return None
+    with chart_style("validity"):
+        figure, rate_ax, bar_ax = _two_rows(4.6)
+        rates = {facts.number: facts.accepted / facts.generated for facts in rounds}
+        rate_ax.plot(list(rates), list(rates.values()), color=SERIES[0], marker="o")
+        _end_labels(rate_ax, {f"{rates[max(rates)]:.2f}": rates}, colors=(SERIES[0],))
+        _rate_axis(rate_ax, "valid rate (share)")
+        totals: Counter[RejectReason] = sum((facts.rejected for facts in rounds), Counter())
+        kinds: list[tuple[str, tuple[RejectReason, ...]]] = [
+            (reason.value.replace("_", " "), (reason,)) for reason, _ in totals.most_common(_SHOWN_REASONS)
+        ]
+        if rest := tuple(reason for reason, _ in totals.most_common()[_SHOWN_REASONS:]):
+            kinds.append(("other reasons", rest))
+        floor = [0] * len(rounds)
+        numbers = [facts.number for facts in rounds]
+        for color, (label, reasons) in zip(SERIES, kinds, strict=False):
+            heights = [sum(facts.rejected[reason] for reason in reasons) for facts in rounds]
+            bar_ax.bar(
+                numbers, heights, bottom=floor, width=0.7, color=color, edgecolor=PAPER, lw=0.6, label=label
+            )
+            floor = [below + height for below, height in zip(floor, heights, strict=True)]
+        bar_ax.set_ylabel("rejected (generations)")
+        bar_ax.set_ylim(0, max(*floor, 1) * 1.08)
+        bar_ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        _round_axis(bar_ax, run)
+        if kinds:
+            _legend_below(figure, bar_ax, columns=3)
+        return to_svg(figure, "validity", "Share of valid generations and reasons for rejection, by round")
+
+
+def kl_chart(run: RunFacts) -> Markup | None:
+    """How far both players moved from where they started."""
+    lines = {"agent": run.series("agent/kl"), "simulator": run.series("simulator/kl")}
+    if not any(lines.values()):
+        return None
+    with chart_style("kl"):
+        figure, ax = _figure(3.5)
+        _lines(ax, lines)
+        ax.set_ylabel("KL to the initial policy (nats per token)")
+        _from_zero(ax)
+        _round_axis(ax, run)
+        return to_svg(figure, "kl", "KL divergence of agent and simulator from their start, by round")
+
+
+def difficulty_chart(run: RunFacts) -> Markup | None:
+    """How much the tasks ask for: tokens and calls of their solutions."""
+    tokens = {
+        "required": run.series("tasks/required_tokens"),
+        "written": run.series("agent/response_tokens"),
+    }
+    calls = run.series("tasks/calls_mean")
+    if not any(tokens.values()) and not calls:
+        return None
+    with chart_style("difficulty"):
+        figure, token_ax, call_ax = _two_rows(4.6)
+        _lines(token_ax, tokens)
+        token_ax.set_ylabel("length (tokens)")
+        _from_zero(token_ax)
+        _lines(call_ax, {"calls": calls}, first_color=2)
+        call_ax.set_ylabel("calls per task")
+        _from_zero(call_ax)
+        _round_axis(call_ax, run)
+        return to_svg(figure, "difficulty", "Length of solutions and calls per task, by round")
+
+
+def skills_chart(run: RunFacts) -> Markup | None:
+    """What share of the generated tasks exercises each skill."""
+    totals: Counter[str] = Counter()
+    for facts in run.rounds:
+        totals.update({skill: round(share * 1e6) for skill, share in facts.skill_shares.items()})
+    skills = sorted(totals, key=lambda skill: (-totals[skill], skill))[:_SHOWN_SKILLS]
+    if not skills:
+        return None
+    with chart_style("skills"):
+        figure, ax = _figure(1.1 + 0.27 * len(skills))
+        for row, skill in enumerate(skills):
+            shares = {facts.number: facts.skill_shares.get(skill, 0.0) for facts in run.rounds}
+            for number, share in shares.items():
+                ax.add_patch(
+                    Rectangle(
+                        (number - 0.5, row - 0.45), 1, 0.9, facecolor=SERIES[0], alpha=share, lw=0
+                    )
+                )
+            last = list(shares.values())[-1]
+            ax.annotate(
+                f"{last:.0%}", (1, row), (4, 0), xycoords=("axes fraction", "data"),
+                textcoords="offset points", va="center", color=INK, annotation_clip=False,
+            )  # fmt: skip
+        ax.set_yticks(range(len(skills)), [_short(skill) for skill in skills])
+        ax.set_ylim(len(skills) - 0.5, -0.5)
+        ax.tick_params(axis="y", length=0, labelcolor=INK)
+        ax.grid(visible=False)
+        ax.set_title("last round", loc="right", color=MUTED, fontsize=9)
+        _round_axis(ax, run, margin=0.5)
+        return to_svg(figure, "skills", "Share of generated tasks per skill, by round")
+
+
+def _figure(height_in: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _two_rows(height_in: float) -> tuple[Figure, Axes, Axes]:
+    figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
+    upper = figure.add_subplot(2, 1, 1)
+    lower = figure.add_subplot(2, 1, 2, sharex=upper)
+    upper.tick_params(labelbottom=False)
+    return figure, upper, lower
+
+
+def _round_axis(ax: Axes, run: RunFacts, *, margin: float = 0.6) -> None:
+    numbers = [facts.number for facts in run.rounds]
+    ax.set_xlim(numbers[0] - margin, numbers[-1] + margin)
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    ax.set_xlabel("round")
+
+
+def _rate_axis(ax: Axes, label: str) -> None:
+    ax.set_ylim(-0.03, 1.03)
+    ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+    ax.set_ylabel(label)
+
+
+def _from_zero(ax: Axes) -> None:
+    top = max((max(line.get_ydata(), default=0.0) for line in ax.lines), default=0.0)
+    ax.set_ylim(0, top * 1.15 or 1)
+    ax.yaxis.set_major_locator(MaxNLocator(4))
+
+
+def _lines(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, first_color: int = 0) -> None:
+    """Lines with their names at the right end; the markers differ too."""
+    shown = {name: line for name, line in lines.items() if line}
+    styles = dict(zip(lines, zip(SERIES[first_color:], "osD", strict=False), strict=False))
+    for name, line in shown.items():
+        color, marker = styles[name]
+        ax.plot(list(line), list(line.values()), color=color, marker=marker)
+    _end_labels(ax, shown, colors=[styles[name][0] for name in shown])
+
+
+def _end_labels(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, colors: Sequence[str]) -> None:
+    """Write each line's name beside its last point, moved apart where two would touch."""
+    ends = sorted(
+        (line[max(line)], name, color) for (name, line), color in zip(lines.items(), colors, strict=True)
+    )
+    top = max((max(line.values()) for line in lines.values()), default=1.0) or 1.0
+    shift = 0.0
+    for place, (value, name, color) in enumerate(ends):
+        if place and value - ends[place - 1][0] < 0.12 * top:
+            shift += 12
+        ax.annotate(
+            name, (1, value), (4, shift), xycoords=("axes fraction", "data"), textcoords="offset points",
+            va="center", color=color, fontweight="bold", annotation_clip=False,
+        )  # fmt: skip
+
+
+def _legend_below(figure: Figure, ax: Axes, *, columns: int) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9, handlelength=1.4)
+
+
+def _spread(place: int, count: int) -> float:
+    """Side by side inside the round's column."""
+    return 0.0 if count < 2 else (place / (count - 1) - 0.5) * 0.5
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 22 else name[:21] + "…"

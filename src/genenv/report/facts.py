@@ -1,0 +1,181 @@
+"""What the report says about a run: read from its store and settings, with nothing left to compute for the
+charts."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from genenv.errors import DataError
+from genenv.pools.records import BatchRate
+from genenv.pools.store import PoolStore
+from genenv.run_folder import RunFolder
+from genenv.types import Origin, RejectReason
+
+_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "model": ("policy.model", "model"),
+    "seed": ("seed", "run.seed", "loop.seed"),
+    "rounds": ("rounds", "run.rounds", "loop.rounds"),
+    "alpha": ("curriculum.alpha",),
+    "k": ("curriculum.k_min",),
+}
+"""Where a setting may stand in `config.toml`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Success on held-out tasks after a round."""
+
+    rate: float
+    low: float
+    high: float
+    """95% Wilson interval; equal to the rate where the number of tasks is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFacts:
+    """One round."""
+
+    number: int
+    batches: tuple[BatchRate, ...]
+    generated: int
+    """Generations of the simulator."""
+    rejected: Counter[RejectReason]
+    held_out: HeldOut | None
+    skill_shares: Mapping[str, float]
+    """Share of the round's generated tasks that exercise a skill."""
+    metrics: Mapping[str, float]
+
+    @property
+    def accepted(self) -> int:
+        """Generations that became tasks."""
+        return self.generated - self.rejected.total()
+
+    @property
+    def valid_rate(self) -> float | None:
+        """Share of generations that became tasks; None when there were none."""
+        return self.accepted / self.generated if self.generated else None
+
+    @property
+    def p_hats(self) -> list[float]:
+        """The rates of the batches that have one."""
+        return [batch.p_hat for batch in self.batches if batch.p_hat is not None]
+
+    @property
+    def p_hat_mean(self) -> float | None:
+        """Their mean."""
+        return mean(self.p_hats)
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds spent, by the round's own clock."""
+        return math.fsum(value for name, value in self.metrics.items() if name.startswith("time/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """A run."""
+
+    name: str
+    model: str | None
+    seed: int | None
+    planned_rounds: int | None
+    band: tuple[float, float] | None
+    """The target band of p_hat."""
+    rounds: tuple[RoundFacts, ...]
+
+    def series(self, metric: str) -> dict[int, float]:
+        """A metric by round, where it was recorded."""
+        return {facts.number: facts.metrics[metric] for facts in self.rounds if metric in facts.metrics}
+
+
+def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
+    """Read a run.
+
+    Raises:
+        DataError: the store or the settings are damaged.
+    """
+    config = _read_config(folder)
+    alpha, k = _number(config, "alpha"), _number(config, "k")
+    seed, planned = _number(config, "seed"), _number(config, "rounds")
+    model = _setting(config, "model")
+    return RunFacts(
+        name=folder.path.resolve().name,
+        model=model if isinstance(model, str) else None,
+        seed=None if seed is None else int(seed),
+        planned_rounds=None if planned is None else int(planned),
+        band=None if alpha is None or k is None else (max(0.0, alpha - k), min(1.0, alpha + k)),
+        rounds=tuple(_read_round(store, number) for number in store.rounds()),
+    )
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """The mean; None of nothing."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def wilson(successes: int, attempts: int) -> tuple[float, float]:
+    """95% confidence interval of a rate (Wilson 1927); well-behaved at 0 and 1 and for few attempts."""
+    z = 1.96
+    rate = successes / attempts
+    scale = 1 + z * z / attempts
+    center = (rate + z * z / (2 * attempts)) / scale
+    margin = z * math.sqrt(rate * (1 - rate) / attempts + (z / (2 * attempts)) ** 2) / scale
+    return max(0.0, center - margin), min(1.0, center + margin)
+
+
+def _read_round(store: PoolStore, number: int) -> RoundFacts:
+    metrics = store.metrics(number)
+    return RoundFacts(
+        number=number,
+        batches=store.batch_rates(number),
+        generated=store.generation_count(number),
+        rejected=store.rejections(number),
+        held_out=_held_out(store, number, metrics),
+        skill_shares=_skill_shares(store, number),
+        metrics=metrics,
+    )
+
+
+def _held_out(store: PoolStore, number: int, metrics: Mapping[str, float]) -> HeldOut | None:
+    results = [evaluation.success for evaluation in store.evaluations(number)]
+    if results:
+        low, high = wilson(sum(results), len(results))
+        return HeldOut(rate=sum(results) / len(results), low=low, high=high)
+    rate = metrics.get("agent/eval_success")
+    return None if rate is None else HeldOut(rate=rate, low=rate, high=rate)
+
+
+def _skill_shares(store: PoolStore, number: int) -> dict[str, float]:
+    tasks = store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
+    counts = Counter(skill for task in tasks for skill in set(task.skills))
+    return {skill: count / len(tasks) for skill, count in sorted(counts.items())}
+
+
+def _read_config(folder: RunFolder) -> Mapping[str, object]:
+    try:
+        return tomllib.loads(folder.config.read_text(encoding="utf-8"))
+    except ValueError as err:
+        raise DataError(
+            f"{folder.config} is damaged ({err}); restore a copy of it, or start a new run"
+        ) from err
+
+
+def _setting(config: Mapping[str, object], name: str) -> object:
+    """The first of a setting's places that is filled; None when none is."""
+    for place in _SETTINGS[name]:
+        value: object = config
+        for key in place.split("."):
+            value = cast("dict[str, object]", value).get(key) if isinstance(value, dict) else None
+        if value is not None and not isinstance(value, dict):
+            return value
+    return None
+
+
+def _number(config: Mapping[str, object], name: str) -> float | None:
+    value = _setting(config, name)
+    return value if isinstance(value, int | float) else None

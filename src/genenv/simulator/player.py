@@ -1,0 +1,80 @@
+"""Player 1: the simulator, which writes tasks for contexts and learns from what they were worth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from genenv.domains.base import Domain
+from genenv.policies.base import Policy, SampleRequest, SimulatorLearner
+from genenv.progress import Stage
+from genenv.simulator.settings import SimulatorConfig
+from genenv.streams import stream
+from genenv.types import Context, Generation, Profile, Seed, SimulatorSample
+
+
+class Simulator:
+    """A policy that writes specs, and the learner that updates it (None: it stays as it is, GenEnv-Random)."""
+
+    def __init__(
+        self, policy: Policy, learner: SimulatorLearner | None, config: SimulatorConfig, *, seed: int
+    ) -> None:
+        self.policy, self.learner, self.config, self.seed = policy, learner, config, seed
+
+    async def propose(self, domain: Domain, contexts: Sequence[Context], *, stage: Stage) -> list[Generation]:
+        """Write `variations` specs for each context, under the grammar of the domain's spec."""
+        self.policy.progress = stage
+        schema = domain.spec_schema()
+        wanted = [
+            (context, self.policy.render(context.messages, first=True), f"{context.id}-g{i}")
+            for context in contexts
+            for i in range(self.config.variations)
+        ]
+        completions = await asyncio.gather(
+            *(
+                self.policy.sample(
+                    SampleRequest(
+                        prompt_ids=prompt,
+                        max_tokens=self.config.max_new_tokens,
+                        temperature=self.config.temperature,
+                        stream=stream(self.seed, "propose", name),
+                        schema=schema,
+                    )
+                )
+                for _, prompt, name in wanted
+            )
+        )
+        return [
+            Generation(
+                id=name,
+                context_id=context.id,
+                prompt_ids=prompt,
+                token_ids=completion.token_ids,
+                logprobs=completion.logprobs,
+                text=completion.text,
+                finished=completion.finished,
+            )
+            for (context, prompt, name), completion in zip(wanted, completions, strict=True)
+        ]
+
+    def update(self, samples: Sequence[SimulatorSample], *, round_: int, stage: Stage) -> Mapping[str, float]:
+        """Learn from weighted generations; returns metrics."""
+        if self.learner is None:
+            return {}
+        self.learner.progress = stage
+        return self.learner.update(samples, seed=stream(self.seed, "simulator-update", round_))
+
+
+def make_contexts(
+    domain: Domain, seeds: Sequence[Seed], profile: Profile, *, round_: int, target: float
+) -> list[Context]:
+    """One context per seed: what the simulator is told this round."""
+    return [
+        Context(
+            id=f"r{round_:04d}-c{i:02d}",
+            round=round_,
+            seed=seed,
+            messages=domain.simulator_messages(seed, profile, target),
+        )
+        for i, seed in enumerate(seeds)
+    ]

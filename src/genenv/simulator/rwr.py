@@ -1,0 +1,271 @@
+"""Player 1 learns: reward-weighted regression on its own tasks, held near the initial simulator.
+
+    L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i  +  beta * mean_it KL(pi_0(. | it) || pi(. | it)) ... see `kl_full`
+
+With equal weights the first term is the plain supervised loss, which is what the warm-up of both players uses. After
+each step the distance to the policy before the step is measured; a step that goes too far is taken back and halved.
+
+Shapes: M = completion tokens of a micro-batch, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from genenv.errors import UpdateSkipped
+from genenv.policies.local import LocalPolicy, in_pieces
+from genenv.policies.optimizer import Optimizer, accumulate, micro_batches
+from genenv.policies.packing import Bundle, Packed
+from genenv.simulator.settings import SimulatorConfig
+from genenv.types import SimulatorSample
+
+CAP_TOKENS = 384
+"""On how many completion tokens the KL cap is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """A sequence to imitate: which tokens of the completion count, and how much."""
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    weight: float = 1.0
+    counted: tuple[bool, ...] | None = None
+    """[T] False for tokens the player did not write; None when all count."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens count."""
+        return len(self.completion_ids) if self.counted is None else sum(self.counted)
+
+
+def weighted_nll(logprobs_M: Tensor, share_M: Tensor) -> Tensor:
+    """-sum_m share_m log pi(m): with shares w_i / sum_j w_j T_j the RWR loss, with equal weights plain SFT. Nats."""
+    return -(logprobs_M * share_M).sum()
+
+
+def kl_full(scores_MV: Tensor, reference_MV: Tensor) -> Tensor:
+    """[M] KL(pi || pi_ref) over the whole vocabulary. Nats."""
+    log_pi_MV, log_ref_MV = scores_MV.log_softmax(-1), reference_MV.log_softmax(-1)
+    return (log_pi_MV.exp() * (log_pi_MV - log_ref_MV)).sum(-1)
+
+
+def shares(demonstrations: Sequence[Demonstration]) -> list[float]:
+    """w_i / sum_j w_j T_j: what one token of each demonstration counts."""
+    total = math.fsum(d.weight * d.tokens for d in demonstrations)
+    return [d.weight / total for d in demonstrations]
+
+
+class Imitator:
+    """Weighted supervised steps on a local policy: RWR, and the warm-up of both players."""
+
+    def __init__(self, policy: LocalPolicy, optimizer: Optimizer) -> None:
+        self.policy, self.optimizer = policy, optimizer
+
+    def gradients(self, demonstrations: Sequence[Demonstration], *, kl_coefficient: float) -> dict[str, float]:
+        """Accumulate the gradient of the loss over demonstrations; the micro-batches do not change it.
+
+        Returns:
+            `loss`, `kl` (mean over counted tokens; 0 when its coefficient is 0), `tokens`.
+
+        Raises:
+            UpdateSkipped: the loss is not finite.
+        """
+        items = _bundles(demonstrations)
+        tokens = sum(d.tokens for d in demonstrations)
+        sums = {"loss": 0.0, "kl": 0.0}
+
+        def run(budget: int) -> None:
+            sums.update(loss=0.0, kl=0.0)
+            for batch in micro_batches(items, budget):
+                for name, value in self._backward(batch, tokens, kl_coefficient).items():
+                    sums[name] += value
+
+        accumulate(self.optimizer, self.policy.model.config.tokens_per_microbatch, run)
+        if not math.isfinite(sums["loss"]):
+            self.optimizer.clear()
+            raise UpdateSkipped("the loss is not finite")
+        return sums | {"tokens": float(tokens)}
+
+    def _backward(
+        self,
+        batch: Sequence[tuple[Bundle, list[tuple[Demonstration, float]]]],
+        tokens: int,
+        kl_coefficient: float,
+    ) -> dict[str, float]:
+        model = self.policy.model
+        packed = Packed([bundle for bundle, _ in batch], model.device)
+        rows = [row for _, rows in batch for row in rows]
+        share, counted = [], []
+        for d, own in rows:
+            flags = d.counted or (True,) * len(d.completion_ids)
+            share += [own if flag else 0.0 for flag in flags]
+            counted += [1.0 / tokens if flag else 0.0 for flag in flags]
+        share_M, counted_M = (torch.tensor(x, device=model.device) for x in (share, counted))
+        reference_MW = None
+        if kl_coefficient > 0:
+            with torch.no_grad(), self.policy.reference():
+                reference_MW, _ = self.policy.completion_hidden(packed)
+                reference_head = frozen_head(self.policy)
+        with self.policy.active():
+            hidden_MW, tokens_M = self.policy.completion_hidden(packed)
+            nll = weighted_nll(_token_logprobs(self.policy, hidden_MW, tokens_M), share_M)
+            loss, kl = nll, torch.zeros(())
+            if reference_MW is not None:
+                kl_M = _kl_between(model.head, hidden_MW, reference_head, reference_MW)
+                kl = (kl_M * counted_M).sum()
+                loss = nll + kl_coefficient * kl
+            loss.backward()
+        return {"loss": float(loss.detach()), "kl": float(kl.detach())}
+
+
+class RwrLearner:
+    """Updates a local policy on weighted generations."""
+
+    def __init__(self, policy: LocalPolicy, config: SimulatorConfig) -> None:
+        self.policy, self.config = policy, config
+        self.optimizer = Optimizer(
+            policy.parameters(),
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+        )
+        self.imitator = Imitator(policy, self.optimizer)
+
+    def update(self, samples: Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:
+        """Learn from one round's selected generations.
+
+        Returns:
+            `simulator/kl` (to the initial simulator), `simulator/step_kl`, `simulator/grad_norm`,
+            `simulator/kl_retries`, `simulator/skipped_updates`, `tokens/trained`.
+        """
+        totals = {"kl": 0.0, "step_kl": 0.0, "grad_norm": 0.0, "kl_retries": 0.0, "tokens": 0.0}
+        steps = skipped = 0
+        order = random.Random(seed)  # noqa: S311
+        demonstrations = [
+            Demonstration(prompt_ids=s.generation.prompt_ids, completion_ids=s.generation.token_ids, weight=s.weight)
+            for s in samples
+            if s.weight > 0
+        ]
+        for _ in range(self.config.epochs if demonstrations else 0):
+            shuffled = order.sample(demonstrations, len(demonstrations))
+            for start in range(0, len(shuffled), self.config.batch):
+                try:
+                    for name, value in self._step(shuffled[start : start + self.config.batch]).items():
+                        totals[name] += value
+                    steps += 1
+                except UpdateSkipped:
+                    skipped += 1
+        mean = {name: totals[name] / max(1, steps) for name in ("kl", "step_kl", "grad_norm")}
+        return {f"simulator/{name}": value for name, value in mean.items()} | {
+            "simulator/kl_retries": totals["kl_retries"],
+            "simulator/skipped_updates": float(skipped),
+            "tokens/trained": totals["tokens"],
+        }
+
+    def _step(self, demonstrations: Sequence[Demonstration]) -> dict[str, float]:
+        """One step that stays within the KL cap.
+
+        Raises:
+            UpdateSkipped: the loss or gradient is not finite, or even the smallest step goes too far.
+        """
+        sums = self.imitator.gradients(demonstrations, kl_coefficient=self.config.kl_coefficient)
+        norm = self.optimizer.clip()
+        distance = self._distance_meter(demonstrations)
+        before = self.optimizer.snapshot()
+        for retry in range(self.config.kl_retries + 1):
+            self.optimizer.step(self.config.lr / 2**retry)
+            moved = distance()
+            if moved <= self.config.kl_cap:
+                self.optimizer.clear()
+                return {
+                    "kl": sums["kl"],
+                    "step_kl": moved,
+                    "grad_norm": norm,
+                    "kl_retries": float(retry),
+                    "tokens": sums["tokens"],
+                }
+            self.optimizer.restore(before)
+        self.optimizer.clear()
+        raise UpdateSkipped(f"the step moves the simulator by more than {self.config.kl_cap:g} nats per token")
+
+    @torch.no_grad()
+    def _distance_meter(self, demonstrations: Sequence[Demonstration]) -> Callable[[], float]:
+        """A function that measures mean KL(now || as it is at this moment) on some of the generated tokens."""
+        some: list[Demonstration] = []
+        for d in sorted(demonstrations, key=lambda d: -d.weight):
+            if some and sum(len(s.completion_ids) for s in some) + len(d.completion_ids) > CAP_TOKENS:
+                break
+            some.append(d)
+        packed = Packed([bundle for bundle, _ in _bundles(some)], self.policy.model.device)
+        with self.policy.active():
+            before_MW, _ = self.policy.completion_hidden(packed)
+            head = frozen_head(self.policy)
+
+        def distance() -> float:
+            with torch.no_grad(), self.policy.active():
+                now_MW, _ = self.policy.completion_hidden(packed)
+                return float(_kl_between(self.policy.model.head, now_MW, head, before_MW).mean())
+
+        return distance
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer."""
+        self.policy.save(folder)
+        self.optimizer.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Restore what `save` wrote."""
+        self.policy.load(folder)
+        self.optimizer.load(folder)
+
+
+def frozen_head(policy: LocalPolicy) -> Callable[[Tensor], Tensor]:
+    """The output layer of the weights in place, which stays as it is now.
+
+    With adapters the output layer never changes; when it is trained, its weight is copied.
+    """
+    if policy.adapter is not None:
+        return policy.model.head
+    weight = policy.model.causal.get_output_embeddings().weight.detach().clone()
+    return lambda hidden: torch.nn.functional.linear(hidden, weight).float()
+
+
+def _token_logprobs(policy: LocalPolicy, hidden_MW: Tensor, tokens_M: Tensor) -> Tensor:
+    def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
+        scores = policy.model.head(hidden)
+        return scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)
+
+    return in_pieces(piece, hidden_MW, tokens_M)
+
+
+def _kl_between(
+    head: Callable[[Tensor], Tensor],
+    hidden_MW: Tensor,
+    reference_head: Callable[[Tensor], Tensor],
+    reference_MW: Tensor,
+) -> Tensor:
+    def piece(hidden: Tensor, reference: Tensor) -> Tensor:
+        with torch.no_grad():
+            reference_scores = reference_head(reference)
+        return kl_full(head(hidden), reference_scores)
+
+    return in_pieces(piece, hidden_MW, reference_MW, rows=256)
+
+
+def _bundles(demonstrations: Sequence[Demonstration]) -> list[tuple[Bundle, list[tuple[Demonstration, float]]]]:
+    """Demonstrations of one prompt share it."""
+    by_prompt: dict[tuple[int, ...], list[tuple[Demonstration, float]]] = {}
+    for demonstration, share in zip(demonstrations, shares(demonstrations), strict=True):
+        by_prompt.setdefault(demonstration.prompt_ids, []).append((demonstration, share))
+    return [
+        (Bundle(prompt_ids=prompt, completions=[d.completion_ids for d, _ in rows]), rows)
+        for prompt, rows in by_prompt.items()
+    ]

@@ -1,0 +1,57 @@
+"""Settings of the simulator: how many tasks it writes and how it learns from what they were worth."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from genenv.settings import Settings
+
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+
+
+class SimulatorWarmupConfig(Settings):
+    """Supervised steps on the domain's own variations before the first round."""
+
+    steps: int = Field(default=0, ge=0)
+    """Optimizer steps; 0 leaves the warm-up out."""
+    batch: int = Field(default=8, ge=1)
+    """Variations per step."""
+    lr: float = Field(default=1e-3, gt=0, le=1)
+    """Peak learning rate of the warm-up."""
+
+
+class SimulatorConfig(Settings):
+    """Task writing, and the reward-weighted update on it."""
+
+    contexts: int = Field(default=8, ge=1)
+    """Seeds varied per round: the number of task batches."""
+    variations: int = Field(default=4, ge=1)
+    """Tasks written per context."""
+    max_new_tokens: int = Field(default=192, ge=1)
+    """Longest spec."""
+    temperature: float = Field(default=1.0, gt=0, le=10)
+    """Sampling temperature of the specs."""
+    train: bool = True
+    """Update the simulator; false is the variant GenEnv-Random."""
+    kl_coefficient: float = Field(default=0.01, ge=0)
+    """Weight of the KL term to the initial simulator; 0 leaves it out."""
+    kl_cap: float = Field(default=0.1, gt=0)
+    """An update that moves the simulator further than this, in nats per token, is taken back."""
+    kl_retries: int = Field(default=3, ge=0, le=30)
+    """How often an update that was taken back is tried again with half the step before it is skipped."""
+    epochs: int = Field(default=1, ge=1, le=100)
+    """Passes over the selected generations of a round."""
+    batch: int = Field(default=64, ge=1)
+    """Generations per optimizer step."""
+    lr: float = Field(default=1.5e-4, gt=0, le=1)
+    """Learning rate of AdamW; the paper takes half the agent's."""
+    betas: tuple[Momentum, Momentum] = Field(default=(0.9, 0.999), strict=False)
+    """Momenta of AdamW."""
+    weight_decay: float = Field(default=0.0, ge=0, le=1)
+    """Weight decay of AdamW."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients longer than this are scaled down to it."""
+    warmup: SimulatorWarmupConfig = Field(default_factory=SimulatorWarmupConfig)
+    """Supervised steps before the first round."""

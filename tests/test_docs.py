@@ -1,0 +1,219 @@
+"""What the documentation says is true: its Python runs, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+import typer.main
+
+from genenv.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+GUIDES = [page for page in PAGES if page.name != "CHANGELOG.md"]
+"""Pages that describe the present; the changelog may speak of what is gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block: where its first line of content is, its language, its lines."""
+
+    line: int
+    language: str
+    lines: list[str]
+
+
+def split_page(text: str) -> tuple[list[Block], list[tuple[int, str]]]:
+    """The fenced blocks of a page, and its other lines with their numbers."""
+    blocks: list[Block] = []
+    prose: list[tuple[int, str]] = []
+    mark = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        fence = re.match(r"\s*(`{3,}|~{3,})\s*([\w-]*)", line)
+        if mark:
+            if line.strip() == mark:
+                mark = ""
+            else:
+                blocks[-1].lines.append(line)
+        elif fence is not None:
+            mark = fence[1]
+            blocks.append(Block(line=number + 1, language=fence[2], lines=[]))
+        else:
+            prose.append((number, line))
+    return blocks, prose
+
+
+def place(page: Path, line: int) -> str:
+    return f"{page.relative_to(ROOT)}:{line}"
+
+
+def python_blocks() -> Iterator[object]:
+    for page in GUIDES:
+        for block in split_page(page.read_text(encoding="utf-8"))[0]:
+            if block.language == "python":
+                yield pytest.param("\n".join(block.lines), id=place(page, block.line))
+
+
+def commands_in(text: str, program: str) -> Iterator[tuple[int, str]]:
+    """Every call of a program in fenced blocks (a trailing backslash joins lines) and in `code` of prose."""
+    blocks, prose = split_page(text)
+    start = re.compile(rf"(?:^|&&|;)\s*\$?\s*(?:\S*/)?{program}\s+([^;&|#`]+)")
+    for block in blocks:
+        if block.language in ("python", "toml", "json"):
+            continue
+        joined = ""
+        for number, line in enumerate(block.lines, start=block.line):
+            joined += line.removesuffix("\\")
+            if line.endswith("\\"):
+                continue
+            yield from ((number, found.strip()) for found in start.findall(joined))
+            joined = ""
+    for number, line in prose:
+        for code in re.findall(r"`([^`]+)`", line):
+            yield from ((number, found.strip()) for found in start.findall(code))
+
+
+def all_commands(program: str) -> list[tuple[str, str]]:
+    return [
+        (place(page, line), command)
+        for page in GUIDES
+        for line, command in commands_in(page.read_text(encoding="utf-8"), program)
+    ]
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {"--help"} | {
+        name
+        for option in command.params
+        for name in (*option.opts, *option.secondary_opts)
+        if name.startswith("-")
+    }
+
+
+def cli_commands() -> dict[str, click.Command]:
+    group = typer.main.get_command(app)
+    return dict(getattr(group, "commands"))  # noqa: B009 - the base class that Typer declares has no such field
+
+
+def complaint_about(command_line: str) -> str | None:
+    """What is wrong with the words after `genenv`, or None. Understands synopses with [brackets] and ...."""
+    words = [word.strip("[]()") for word in shlex.split(command_line.replace("...", ""))]
+    known = cli_commands()
+    first = next((word for word in words if word), "")
+    if first.startswith("-"):
+        return None if first in options_of(typer.main.get_command(app)) else f"genenv has no option {first}"
+    if first not in known:
+        return f"genenv has no command {first!r}; it has {', '.join(known)}"
+    for word in words:
+        option = word.partition("=")[0]
+        if option.startswith("-") and option not in options_of(known[first]):
+            return f"genenv {first} has no option {option}"
+    missing = [word for word in words if word.startswith("configs/") and not (ROOT / word).exists()]
+    return f"no such file: {missing[0]}" if missing else None
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings get on a page: lower case, no punctuation, spaces become hyphens."""
+    prose = split_page(page.read_text(encoding="utf-8"))[1]
+    titles = [line.lstrip("#").strip() for _, line in prose if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links(page: Path) -> Iterator[tuple[int, str]]:
+    """Relative targets of Markdown links and images, and of HTML src and href."""
+    for number, line in split_page(page.read_text(encoding="utf-8"))[1]:
+        plain = re.sub(r"`[^`]*`", "", line)
+        targets = re.findall(r"\]\(\s*<?([^)\s>]+)", plain) + re.findall(r"(?:src|href)=\"([^\"]+)\"", plain)
+        yield from ((number, target) for target in targets if not re.match(r"[a-z][a-z0-9+.-]*:", target))
+
+
+def broken_links(page: Path) -> list[str]:
+    broken = []
+    for line, target in links(page):
+        path, _, anchor = target.partition("#")
+        goal = (page.parent / path).resolve() if path else page
+        if not goal.exists() or (anchor and goal.suffix == ".md" and anchor not in anchors(goal)):
+            broken.append(f"line {line}: {target}")
+    return broken
+
+
+@pytest.mark.parametrize("source", python_blocks())
+def test_every_python_example_runs(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(source, "example", "exec"), {"__name__": "example"})  # noqa: S102 - our own pages
+
+
+@pytest.mark.parametrize(("where", "command_line"), all_commands("genenv"))
+def test_every_command_line_in_the_docs_exists(where: str, command_line: str) -> None:
+    complaint = complaint_about(command_line)
+    assert complaint is None, f"{where}: `genenv {command_line}`: {complaint}"
+
+
+def test_every_make_target_in_the_docs_exists() -> None:
+    targets = set(
+        re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    )
+    unknown = [
+        f"{where}: make {line}" for where, line in all_commands("make") if line.split()[0] not in targets
+    ]
+    assert not unknown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_every_command_is_documented() -> None:
+    documented = {line.split()[0] for _, line in all_commands("genenv")}
+    assert set(cli_commands()) <= documented
+
+
+def test_every_page_of_the_docs_is_in_the_table_of_contents() -> None:
+    index = ROOT / "docs" / "index.md"
+    listed = {(index.parent / target.partition("#")[0]).resolve() for _, target in links(index)}
+    assert {page for page in PAGES if page.parent != ROOT and page != index} <= listed
+
+
+def test_blocks_and_prose_are_told_apart() -> None:
+    blocks, prose = split_page("text\n```python\nx = 1\n```\nmore `code`\n~~~\n$ genenv doctor\n~~~\n")
+    assert [(block.line, block.language, block.lines) for block in blocks] == [
+        (3, "python", ["x = 1"]),
+        (7, "", ["$ genenv doctor"]),
+    ]
+    assert prose == [(1, "text"), (5, "more `code`")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("```\ngenenv train a.toml \\\n    --out x\n```", ["train a.toml     --out x"]),
+        ("```console\n$ .venv/bin/genenv doctor  # what works\n```", ["doctor"]),
+        ("Type `genenv report RUN`, not genenv report.", ["report RUN"]),
+        ("```\ncd genenv; genenv doctor && genenv report runs/a\n```", ["doctor", "report runs/a"]),
+        ("`genenv` is a name and `genenv.types` a module.", []),
+    ],
+)
+def test_command_lines_are_found_where_people_write_them(text: str, expected: list[str]) -> None:
+    assert [command for _, command in commands_in(text, "genenv")] == expected
+
+
+@pytest.mark.parametrize(
+    ("command_line", "complaint"),
+    [
+        ("train CONFIG [--out DIR] [--set k=v ...] [--resume]", None),
+        ("trian configs/quickstart.toml", "no command 'trian'"),
+        ("report runs/demo --fast", "report has no option --fast"),
+        ("train configs/nowhere.toml", "no such file: configs/nowhere.toml"),
+    ],
+)
+def test_a_wrong_command_line_is_noticed(command_line: str, complaint: str | None) -> None:
+    found = complaint_about(command_line)
+    assert (found is None) == (complaint is None)
+    assert (complaint or "") in (found or "")

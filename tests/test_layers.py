@@ -1,0 +1,177 @@
+"""The architecture as a test: who may import whom, and what stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+
+LAYERS = (
+    ("genenv", "types", "errors", "settings"),
+    ("curriculum",),
+    ("domains",),
+    ("policies",),
+    ("pools",),
+    ("metrics",),
+    ("simulator", "agent"),
+    ("coevolve", "checkpoint", "run_folder", "baselines", "config"),
+    ("evaluation",),
+    ("report", "cli", "viewer", "__main__"),
+)
+"""Top to bottom as in the design: a module may import from its own line and from the lines above it."""
+
+HEAVY = {"torch", "transformers", "peft", "xgrammar", "safetensors", "gguf", "trl", "ray", "vllm"}
+"""Libraries that take seconds to load, or that a machine may lack."""
+
+LIGHT = {
+    "genenv",
+    "types",
+    "errors",
+    "settings",
+    "curriculum",
+    "domains",
+    "pools",
+    "metrics",
+    "config",
+    "coevolve",
+}
+"""Parts that name no heavy library at all, not even inside a function."""
+
+
+def module_name(path: Path, root: Path = SRC) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def module_files() -> dict[str, Path]:
+    return {module_name(path): path for path in sorted((SRC / "genenv").rglob("*.py"))}
+
+
+FILES = module_files()
+
+
+def imports(name: str, source: str, *, known: set[str], is_package: bool) -> Iterator[tuple[int, str]]:
+    """Every import of a module, inside functions and under TYPE_CHECKING too: (line, what is imported)."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                package = name.split(".") if is_package else name.split(".")[:-1]
+                base = package[: len(package) - node.level + 1]
+                origin = ".".join([*base, *([origin] if origin else [])])
+            for alias in node.names:
+                member = f"{origin}.{alias.name}"
+                yield node.lineno, member if member in known else origin
+
+
+def imports_of(name: str) -> list[tuple[int, str]]:
+    path = FILES[name]
+    source = path.read_text(encoding="utf-8")
+    return list(imports(name, source, known=set(FILES), is_package=path.name == "__init__.py"))
+
+
+def part_of(module: str) -> str:
+    """`types` for `genenv.types`, `policies` for `genenv.policies.local`, `genenv` for the package itself."""
+    return [*module.split("."), "genenv"][1]
+
+
+def layer_of(module: str) -> int:
+    part = part_of(module)
+    found = [depth for depth, parts in enumerate(LAYERS) if part in parts]
+    assert found, f"{module} has no layer: give `{part}` a place in LAYERS and in CONTRIBUTING.md"
+    return found[0]
+
+
+def may_import(importer: str, imported: str) -> bool:
+    if imported.endswith(".settings") and importer == "genenv.config":
+        return True  # the sections of the configuration live with their owners
+    return layer_of(imported) <= layer_of(importer)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_module_imports_only_from_its_own_layer_or_an_earlier_one(name: str) -> None:
+    wrong = [
+        f"line {line}: {target}"
+        for line, target in imports_of(name)
+        if target.split(".")[0] == "genenv" and not may_import(name, target)
+    ]
+    assert not wrong, f"{name} imports from a later layer: {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if part_of(name) in LIGHT])
+def test_the_core_names_no_heavy_library(name: str) -> None:
+    wrong = [f"line {line}: {target}" for line, target in imports_of(name) if target.split(".")[0] in HEAVY]
+    assert not wrong, f"{name} must stay light, but imports {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".settings")])
+def test_settings_know_only_the_core_and_pydantic(name: str) -> None:
+    allowed = {*sys.stdlib_module_names, "pydantic", "annotated_types"}
+    wrong = [
+        f"line {line}: {target}"
+        for line, target in imports_of(name)
+        if target.split(".")[0] not in allowed
+        and target not in ("genenv.types", "genenv.errors", "genenv.settings")
+    ]
+    assert not wrong, f"{name} holds settings only, but imports {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize("module", ["genenv", "genenv.coevolve", "genenv.config", "genenv.cli"])
+def test_importing_it_loads_no_heavy_library(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "", f"import {module} also loads {done.stdout.strip()}"
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "allowed"),
+    [
+        ("genenv.coevolve", "genenv.agent.grpo", True),
+        ("genenv.agent.rollout", "genenv.simulator.gate", True),
+        ("genenv.curriculum.reward", "genenv", True),
+        ("genenv.domains.base", "genenv.policies.base", False),
+        ("genenv.types", "genenv.curriculum.reward", False),
+        ("genenv.config", "genenv.evaluation.settings", True),
+        ("genenv.coevolve", "genenv.evaluation.settings", False),
+    ],
+)
+def test_the_rule_itself(importer: str, imported: str, allowed: bool) -> None:
+    assert may_import(importer, imported) is allowed
+
+
+def test_imports_are_seen_wherever_and_however_they_are_written() -> None:
+    source = "\n".join(
+        [
+            "import json",
+            "from genenv import metrics, __version__",
+            "from ..types import Task",
+            "from . import gate",
+            "def late():",
+            "    from genenv.agent.grpo import loss",
+        ]
+    )
+    known = {"genenv.metrics", "genenv.simulator.gate", "genenv.types", "genenv.agent.grpo"}
+    found = list(imports("genenv.simulator.propose", source, known=known, is_package=False))
+    assert sorted(found) == [
+        (1, "json"),
+        (2, "genenv"),
+        (2, "genenv.metrics"),
+        (3, "genenv.types"),
+        (4, "genenv.simulator.gate"),
+        (6, "genenv.agent.grpo"),
+    ]
+
+
+def test_a_package_reads_its_relative_imports_from_itself() -> None:
+    known = {"genenv.simulator.gate"}
+    found = list(imports("genenv.simulator", "from .gate import admit", known=known, is_package=True))
+    assert found == [(1, "genenv.simulator.gate")]

@@ -1,0 +1,191 @@
+"""The folder of a run: one writer, and a kill at any instant costs at most the round in progress."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from genenv.checkpoint import checkpoints, write_checkpoint
+from genenv.errors import DataError, UsageError
+from genenv.pools.records import RoundRecord
+from genenv.pools.store import PoolStore
+from genenv.run_folder import RunFolder, metrics_line
+
+CONFIG = 'seed = 7\nmodel = "Zoë"\n'
+
+
+class Killed(BaseException):
+    """Stands for a signal: no `except Exception` sees it."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "runs" / "demo", CONFIG)
+
+
+def save(path: Path) -> None:
+    (path / "weights.bin").write_bytes(b"w")
+
+
+def record(round_: int) -> RoundRecord:
+    metrics = {"time/rollout_s": 1.5, "agent/success_rate": round_ / 10}
+    return RoundRecord(number=round_, metrics=metrics, state={"round": round_})
+
+
+def commit(folder: RunFolder, *rounds: int) -> None:
+    with PoolStore.open(folder.pool, create=False) as store:
+        for round_ in rounds:
+            folder.commit(store, record(round_), save)
+
+
+def test_a_new_run_has_its_settings_and_an_empty_store(folder: RunFolder) -> None:
+    assert folder.config.read_text(encoding="utf-8") == CONFIG
+    assert RunFolder.open(folder.path) == folder
+    with PoolStore.open(folder.pool, create=False) as store:
+        assert folder.restore(store) is None
+
+
+@pytest.mark.parametrize(("rounds", "held"), [(0, "0 rounds"), (1, "1 round"), (3, "3 rounds")])
+def test_a_run_is_never_started_over_another(folder: RunFolder, rounds: int, held: str) -> None:
+    commit(folder, *range(1, rounds + 1))
+    with pytest.raises(UsageError) as caught:
+        RunFolder.create(folder.path, "")
+    assert str(caught.value) == (
+        f"{folder.path} already holds a run of {held}; continue it with --resume or choose another --out"
+    )
+    assert folder.config.read_text(encoding="utf-8") == CONFIG
+
+
+def test_a_creation_that_was_killed_can_be_repeated(folder: RunFolder) -> None:
+    folder.config.unlink()  # it is written last
+    assert RunFolder.create(folder.path, CONFIG) == folder
+
+
+def test_a_file_is_no_place_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "demo").write_text("")
+    with pytest.raises(UsageError, match="is a file; choose another --out"):
+        RunFolder.create(tmp_path / "demo", "")
+
+
+def test_a_folder_without_a_run_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no run; name the folder of a run"):
+        RunFolder.open(tmp_path)
+    with pytest.raises(UsageError, match="is not a folder"):
+        RunFolder.open(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("part", ["config.toml", "pool.db"])
+def test_a_run_that_lost_a_part_is_damaged(folder: RunFolder, part: str) -> None:
+    (folder.path / part).unlink()
+    with pytest.raises(DataError, match=f"{part} is missing; restore a copy"):
+        RunFolder.open(folder.path)
+
+
+def test_a_commit_leaves_a_checkpoint_a_round_and_a_line(folder: RunFolder) -> None:
+    commit(folder, 1, 2, 3)
+    assert list(checkpoints(folder.checkpoints)) == [2, 3]
+    lines = folder.metrics.read_text(encoding="utf-8").splitlines()
+    assert lines[2] == '{"round": 3, "agent/success_rate": 0.3, "time/rollout_s": 1.5}'
+    with PoolStore.open(folder.pool, create=False) as store:
+        assert store.rounds() == (1, 2, 3)
+
+
+def die(*_: object, **__: object) -> None:
+    raise Killed
+
+
+KILLS = {
+    "while saving": ("genenv.run_folder.write_checkpoint", 1),
+    "between checkpoint and store": ("genenv.pools.store.PoolStore.commit_round", 1),
+    "inside the transaction": ("genenv.pools.write._write_groups", 1),
+    "before the metrics are on the disk": ("genenv.run_folder.metrics_line", 2),
+    "while pruning": ("genenv.run_folder.prune", 2),
+}
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_kill_costs_at_most_the_round_in_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: str
+) -> None:
+    """Whatever the instant, the resumed run ends like one that was never interrupted."""
+    whole = RunFolder.create(tmp_path / "whole", CONFIG)
+    commit(whole, 1, 2, 3)
+    broken = RunFolder.create(tmp_path / "broken", CONFIG)
+    commit(broken, 1)
+    target, survives = KILLS[kill]
+    with monkeypatch.context() as patch:
+        patch.setattr(target, die)
+        with pytest.raises(Killed):
+            commit(broken, 2)
+    with PoolStore.open(broken.pool, create=False) as store:
+        last = broken.restore(store)
+        assert last == survives
+        assert max(checkpoints(broken.checkpoints)) == last
+    commit(broken, *range(last + 1, 4))
+    with PoolStore.open(whole.pool, create=False) as one, PoolStore.open(broken.pool, create=False) as two:
+        assert one.digest() == two.digest()
+    assert broken.metrics.read_bytes() == whole.metrics.read_bytes()
+    assert list(checkpoints(broken.checkpoints)) == [2, 3]
+
+
+def lose_lines(lines: list[str]) -> str:
+    return lines[0]
+
+
+def cut_last_line(lines: list[str]) -> str:
+    return "".join(lines)[:-9]
+
+
+def add_a_line(lines: list[str]) -> str:
+    return "".join(lines) + metrics_line(3, {"agent/success_rate": 0.5})
+
+
+@pytest.mark.parametrize("spoil", [lose_lines, cut_last_line, add_a_line])
+def test_metrics_are_rebuilt_from_the_store(folder: RunFolder, spoil: Callable[[list[str]], str]) -> None:
+    commit(folder, 1, 2)
+    whole = folder.metrics.read_text(encoding="utf-8")
+    folder.metrics.write_text(spoil(whole.splitlines(keepends=True)), encoding="utf-8")
+    with PoolStore.open(folder.pool, create=False) as store:
+        assert folder.restore(store) == 2
+    assert folder.metrics.read_text(encoding="utf-8") == whole
+
+
+def test_a_checkpoint_of_an_uncommitted_round_is_discarded(folder: RunFolder) -> None:
+    commit(folder, 1)
+    write_checkpoint(folder.checkpoints, 2, save)
+    with PoolStore.open(folder.pool, create=False) as store:
+        folder.restore(store)
+    assert list(checkpoints(folder.checkpoints)) == [1]
+
+
+def test_a_second_writer_is_turned_away(folder: RunFolder) -> None:
+    turned_away = pytest.raises(UsageError, match=r"demo is being written by another process \(process \d+\)")
+    with folder.lock(), turned_away, folder.lock():
+        pass
+    with folder.lock():
+        pass
+
+
+def test_a_lock_dies_with_its_process(folder: RunFolder) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from genenv.run_folder import RunFolder\n"
+        "with RunFolder(Path(sys.argv[1])).lock():\n"
+        "    print('locked', flush=True); sys.stdin.readline(); os._exit(9)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(folder.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(UsageError, match=f"process {process.pid}"), folder.lock():
+            pass
+        process.communicate("\n")
+    with folder.lock():
+        pass
