@@ -71,7 +71,8 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 docs: $(STAMP)
-	@$(BIN)/python -m genenv.config docs/configuration.md
+	@$(BIN)/python -m genenv.config_reference > docs/configuration.md.new
+	@mv docs/configuration.md.new docs/configuration.md
 
 # Leaves runs/ alone: those are yours.
 clean:

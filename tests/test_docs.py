@@ -13,6 +13,7 @@ import pytest
 import typer.main
 
 from genenv.cli import app
+from genenv.config import load_config
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -53,11 +54,14 @@ def place(page: Path, line: int) -> str:
     return f"{page.relative_to(ROOT)}:{line}"
 
 
-def python_blocks() -> Iterator[object]:
-    for page in GUIDES:
-        for block in split_page(page.read_text(encoding="utf-8"))[0]:
-            if block.language == "python":
-                yield pytest.param("\n".join(block.lines), id=place(page, block.line))
+def python_blocks() -> dict[str, str]:
+    """Every Python example of the guides, by its place."""
+    return {
+        place(page, block.line): "\n".join(block.lines)
+        for page in GUIDES
+        for block in split_page(page.read_text(encoding="utf-8"))[0]
+        if block.language == "python"
+    }
 
 
 def commands_in(text: str, program: str) -> Iterator[tuple[int, str]]:
@@ -143,16 +147,24 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("source", python_blocks())
-def test_every_python_example_runs(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("where", "source"), list(python_blocks().items()))
+def test_every_python_example_runs(
+    where: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(source, "example", "exec"), {"__name__": "example"})  # noqa: S102 - our own pages
+    exec(compile(source, where, "exec"), {"__name__": "example"})  # noqa: S102 - our own pages
 
 
 @pytest.mark.parametrize(("where", "command_line"), all_commands("genenv"))
 def test_every_command_line_in_the_docs_exists(where: str, command_line: str) -> None:
     complaint = complaint_about(command_line)
     assert complaint is None, f"{where}: `genenv {command_line}`: {complaint}"
+
+
+@pytest.mark.parametrize(("where", "command_line"), all_commands("genenv"))
+def test_every_setting_in_the_docs_is_one(where: str, command_line: str) -> None:
+    overrides = re.findall(r"--set[ =](\w+\.[\w.]+=\S+)", command_line)
+    load_config(None, overrides)  # raises a UsageError that names the wrong one
 
 
 def test_every_make_target_in_the_docs_exists() -> None:

@@ -35,6 +35,7 @@ from genenv.types import (
 )
 
 CONFIG = """
+[run]
 seed = 7
 rounds = 8
 
@@ -67,13 +68,19 @@ class SyntheticRun:
         self.held_out = [self._task(f"held-{n}", APPS[n % 6], n_calls=1, lineage=lineage) for n in range(40)]
 
     def write(self, rounds: int, *, accepting: bool = True, evaluating: bool = True) -> Path:
-        """Commit rounds 1 to `rounds`."""
+        """Commit the start of the run and rounds 1 to `rounds`."""
         with PoolStore.open(self.folder.pool, create=False) as store:
             store.put_base(self.seeds, self.held_out)
+            if rounds:
+                store.commit_round(self._start(evaluating))
             for number in range(1, rounds + 1):
                 progress = number / max(rounds, 8)
                 store.commit_round(self._round(number, progress, accepting, evaluating))
         return self.folder.path
+
+    def _start(self, evaluating: bool) -> RoundRecord:
+        evaluations = [self._evaluation(task, 0.0) for task in self.held_out] if evaluating else ()
+        return RoundRecord(number=0, metrics={"time/warmup_s": 10.0}, state={}, evaluations=evaluations)
 
     def _round(self, number: int, progress: float, accepting: bool, evaluating: bool) -> RoundRecord:
         batches = [self._batch(number, place, progress, accepting) for place in range(6)]
@@ -90,7 +97,7 @@ class SyntheticRun:
                 "agent/kl": 0.02 * number + 0.004 * self.rng.random(),
                 "simulator/kl": 0.008 * number,
                 "agent/response_tokens": 44 - 6 * progress + self.rng.random(),
-                "tasks/required_tokens": 26 + 12 * progress + self.rng.random(),
+                "tasks/required_response_tokens": 26 + 12 * progress + self.rng.random(),
                 "tasks/calls_mean": 1.2 + 0.7 * progress,
                 "time/propose_s": 12.5,
                 "time/rollout_s": 61.25,
@@ -124,7 +131,10 @@ class SyntheticRun:
                 outcome = Rejection(reason=reason, explanation="because")
             else:
                 lineage = Lineage(
-                    origin=Origin.GENERATED, seed_id=seed.id, context_id=context.id, generation_id=generation.id
+                    origin=Origin.GENERATED,
+                    seed_id=seed.id,
+                    context_id=context.id,
+                    generation_id=generation.id,
                 )
                 n_calls = 1 + int(self.rng.random() < 0.2 + 0.5 * progress)
                 outcome = self._task(f"t-{generation.id}", app, n_calls=n_calls, lineage=lineage)
@@ -158,9 +168,7 @@ class SyntheticRun:
 
     def _group(self, task: Task, number: int, progress: float) -> Group:
         ability = min(0.95, max(0.02, self.rng.gauss(0.15 + 0.4 * progress, 0.4 * (1 - progress) + 0.1)))
-        return Group(
-            task=task, traces=tuple(self._trace(f"{task.id}-a{n}", task, ability) for n in range(8))
-        )
+        return Group(task=task, traces=tuple(self._trace(f"{task.id}-a{n}", task, ability) for n in range(8)))
 
     def _trace(self, name: str, task: Task, ability: float) -> Trace:
         success = self.rng.random() < ability
@@ -224,7 +232,7 @@ def test_the_page_names_the_run_and_shows_every_picture(page: Page) -> None:
     assert page.tags.count("figcaption") == 6
     assert page.tags.count("article") == 10
     assert "spent in the rounds" in page.text
-    assert "9 min 50 s" in page.text, "8 rounds of 73.75 s"
+    assert "10 min 0 s" in page.text, "10 s of warm-up and 8 rounds of 73.75 s"
     assert "target band 0.4 to 0.6" in page.text
 
 
@@ -236,7 +244,12 @@ def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
         for number, p_hat in ((1, 0.2), (2, 0.4), (3, 0.9)):
             context = Context(id=f"c{number}", round=number, seed=seed, messages=())
             batch = TaskBatch(context=context, proposals=(), groups=(), p_hat=p_hat, env_reward=0.0)
-            metrics = {"agent/eval_success": number / 4, "time/rollout_s": 1800.0}
+            metrics = {
+                "agent/eval_success": number / 4,
+                "time/rollout_s": 1200.0,
+                "time/eval_s": 200.0,
+                "time/round_s": 1800.0,  # the whole, not one more part
+            }
             store.commit_round(RoundRecord(number=number, metrics=metrics, state={}, batches=(batch,)))
     text = Page(write_report(folder.path)).text
     assert "held-out success, first to last 0.25 → 0.75" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -49,9 +49,19 @@ def test_a_new_run_has_its_settings_and_an_empty_store(folder: RunFolder) -> Non
         assert folder.restore(store) is None
 
 
-@pytest.mark.parametrize(("rounds", "held"), [(0, "0 rounds"), (1, "1 round"), (3, "3 rounds")])
-def test_a_run_is_never_started_over_another(folder: RunFolder, rounds: int, held: str) -> None:
-    commit(folder, *range(1, rounds + 1))
+@pytest.mark.parametrize(
+    ("rounds", "held"),
+    [
+        ((), "0 rounds"),
+        ((0,), "0 rounds"),
+        ((0, 1), "1 round"),
+        ((1,), "1 round"),
+        ((0, 1, 2, 3), "3 rounds"),
+    ],
+)
+def test_a_run_is_never_started_over_another(folder: RunFolder, rounds: Sequence[int], held: str) -> None:
+    """Round 0 is the start of a run: it is not counted."""
+    commit(folder, *rounds)
     with pytest.raises(UsageError) as caught:
         RunFolder.create(folder.path, "")
     assert str(caught.value) == (

@@ -67,10 +67,10 @@ class RunFolder:
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file; choose another --out")
-        if folder.config.exists() or folder._rounds():
-            count = folder._rounds()
+        count = folder._rounds()
+        if folder.config.exists() or count is not None:
             raise UsageError(
-                f"{path} already holds a run of {count} {'round' if count == 1 else 'rounds'}; "
+                f"{path} already holds a run of {count or 0} {'round' if count == 1 else 'rounds'}; "
                 "continue it with --resume or choose another --out"
             )
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -153,12 +153,12 @@ class RunFolder:
             write_whole(self.metrics, lines)
         return last
 
-    def _rounds(self) -> int:
-        """How many rounds the store holds; 0 when there is no store."""
+    def _rounds(self) -> int | None:
+        """How far the run is; round 0 is its start. None without a store, or with an empty one."""
         if not self.pool.exists():
-            return 0
+            return None
         with PoolStore.open(self.pool, create=False) as store:
-            return len(store.rounds())
+            return store.last_round()
 
 
 def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:

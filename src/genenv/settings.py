@@ -1,13 +1,14 @@
 """What every section of the configuration has in common, and how a setting says what it allows.
 
-A setting lives with its owner (`genenv.agent.settings`, `genenv.curriculum.settings`, ...); `genenv.config` puts the
-sections together.
+A setting lives with its owner (`genenv.agent.settings`, `genenv.curriculum.settings`, ...); `genenv.config`
+puts the sections together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, get_args, get_origin
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -25,30 +26,34 @@ _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 def allowed(field: FieldInfo) -> str:
     """What may stand for a setting, for people: `number, > 0, < 1` or `"lora" or "full"`."""
-    parts = [type_name(field.annotation)]
-    for rule in field.metadata:
-        parts += [f"{sign} {getattr(rule, name):g}" for name, sign in _BOUNDS.items() if hasattr(rule, name)]
-        if (pattern := getattr(rule, "pattern", None)) is not None:
-            parts.append(f"matching {pattern}")
-        if (least := getattr(rule, "min_length", None)) is not None:
-            parts.append("not empty" if least == 1 else f"at least {least} items")
-    return ", ".join(parts)
+    return ", ".join([_type_name(field.annotation), *_rules(field.metadata)])
 
 
-def type_name(annotation: object) -> str:
+def _rules(metadata: Iterable[object]) -> Iterator[str]:
+    for rule in metadata:
+        yield from (f"{sign} {getattr(rule, name)}" for name, sign in _BOUNDS.items() if hasattr(rule, name))
+        if getattr(rule, "min_length", None) == 1:
+            yield "not empty"
+        if getattr(rule, "max_length", None) is not None:
+            yield f"at most {getattr(rule, 'max_length')} long"  # noqa: B009 - not every rule has it
+        if getattr(rule, "pattern", None) is not None:
+            yield f"matching `{getattr(rule, 'pattern')}`"  # noqa: B009 - not every rule has it
+
+
+def _type_name(annotation: object) -> str:
     """A type in plain words."""
-    if annotation in _TYPE_NAMES:
+    if isinstance(annotation, type) and annotation in _TYPE_NAMES:
         return _TYPE_NAMES[annotation]
-    arguments = get_args(annotation)
-    if get_origin(annotation) is Literal:
-        return " or ".join(f'"{value}"' for value in arguments)
-    if get_origin(annotation) is tuple:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return f"list of {type_name(arguments[0])}"
-        return f"list of {len(arguments)} {type_name(arguments[0])}s"
-    named = [type_name(argument) for argument in arguments if argument is not type(None)]
-    if named and len(named) < len(arguments):
-        return f"{' or '.join(named)}, or left out"
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " or ".join(json.dumps(value) for value in arguments)
+    if origin is tuple:
+        return f"list of {len(arguments)}, each a {_type_name(arguments[0])}"
+    if origin is Annotated:
+        rules = [text for extra in arguments[1:] for text in _rules(getattr(extra, "metadata", [extra]))]
+        return ", ".join([_type_name(arguments[0]), *rules])
+    if type(None) in arguments:
+        return f"{' or '.join(_type_name(kind) for kind in arguments if kind is not type(None))}, or left out"
     return getattr(annotation, "__name__", str(annotation))
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from genenv.agent.settings import AgentConfig
 from genenv.errors import UpdateSkipped
+from genenv.policies.base import Advance
 from genenv.policies.local import LocalPolicy
 from genenv.policies.optimizer import Optimizer, accumulate, micro_batches
 from genenv.policies.packing import Bundle, Packed
@@ -104,6 +105,7 @@ class GrpoLearner:
 
     def __init__(self, policy: LocalPolicy, config: AgentConfig) -> None:
         self.policy, self.config = policy, config
+        self.progress: Advance | None = None
         self.clip = Clip(low=config.clip_low, high=config.clip_high, kl=config.kl_coefficient)
         self.optimizer = Optimizer(
             policy.parameters(),
@@ -188,6 +190,8 @@ class GrpoLearner:
         loss.backward()
         for name, value in {"loss": loss.detach(), **extra}.items():
             sums[name] = sums.get(name, 0.0) + float(value)
+        if self.progress is not None:
+            self.progress(packed.ids_1N.shape[1], len(rows))
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer."""

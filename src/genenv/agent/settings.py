@@ -11,7 +11,7 @@ from genenv.settings import Settings
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
-class AgentWarmupConfig(Settings):
+class AgentWarmupConfig(Settings, frozen=True):
     """Supervised steps on the seeds' own solutions before the first round; they stop early."""
 
     steps: int = Field(default=0, ge=0)
@@ -38,7 +38,7 @@ class AgentWarmupConfig(Settings):
         return self
 
 
-class AgentConfig(Settings):
+class AgentConfig(Settings, frozen=True):
     """Attempts, and the GRPO update on them."""
 
     rollouts: int = Field(default=8, ge=2, le=1024)

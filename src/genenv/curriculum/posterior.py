@@ -1,4 +1,4 @@
-"""What is known of a success rate after some attempts: a Beta posterior, without sampling and without scipy."""
+"""What is known of a success rate after some attempts: a Beta posterior, without sampling or scipy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class BetaPosterior:
             return 0.0
         if p >= 1:
             return 1.0
-        if p > (self.a + 1) / (self.a + self.b + 2):  # where the fraction converges slowly, use the mirror image
+        if p > (self.a + 1) / (self.a + self.b + 2):  # the fraction converges slowly here: mirror it
             return 1 - BetaPosterior(self.b, self.a).cdf(1 - p)
         log_front = (
             math.lgamma(self.a + self.b)

@@ -37,9 +37,9 @@ ROBUST: Mapping[str, JsonObject] = {
     },
     "agent": {"skip_zero_advantage": True},
 }
-"""1. Weights that differ. 2. A posterior instead of a lattice. 3. The batch as the unit of p_hat (as in the paper). 4. A
-gate of code. 5. Novelty against the archive. 6. Base tasks and reviews in each round. 7. No compute for groups that
-agree."""
+"""1. Weights that differ. 2. A posterior instead of a lattice. 3. The batch as the unit of p_hat (as in the
+paper). 4. A gate of code. 5. Novelty against the archive. 6. Base tasks and reviews in each round. 7. No
+compute for groups that agree."""
 
 PRESETS: Mapping[str, Mapping[str, JsonObject]] = {"paper": PAPER, "robust": ROBUST}
 

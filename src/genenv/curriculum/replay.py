@@ -25,9 +25,9 @@ def choose_seeds(
 ) -> list[Seed]:
     """Choose the seeds that the simulator varies in a round, without replacement.
 
-    `uniform`: all alike. `expected_reward`: a seed's reward is E[R_env] under the posterior of its hardest skill, and
-    its weight comes from `rwr_weights` with the same settings as the simulator's update. What nobody has tried has a
-    wide posterior, hence a middling reward: it is neither preferred nor left out.
+    `uniform`: all alike. `expected_reward`: a seed's reward is E[R_env] under the posterior of its hardest
+    skill, and its weight comes from `rwr_weights` with the same settings as the simulator's update. What
+    nobody has tried has a wide posterior, hence a middling reward: it is neither preferred nor left out.
 
     Args:
         seeds: the base data.
@@ -52,20 +52,19 @@ def choose_seeds(
     if config.seed_choice == "uniform":
         return rng.sample(list(seeds), n)
     rewards = [_expected_reward(stats.hardest(seed.skills), config) for seed in seeds]
-    weights = rwr_weights(
-        rewards, temperature=config.temperature, standardise=config.standardise_rewards
-    )
+    weights = rwr_weights(rewards, temperature=config.temperature, standardise=config.standardise_rewards)
     return _draw(seeds, weights, n, rng)
 
 
 def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> float:
-    return expected_env_reward(
-        0, 0, alpha=config.alpha, beta=config.beta, prior=(posterior.a, posterior.b)
-    )
+    return expected_env_reward(0, 0, alpha=config.alpha, beta=config.beta, prior=(posterior.a, posterior.b))
 
 
 def _draw(seeds: Sequence[Seed], weights: Sequence[float], n: int, rng: random.Random) -> list[Seed]:
-    """Weighted draws without replacement: the n largest of log w + Gumbel noise (Efraimidis and Spirakis, 2006)."""
+    """Weighted draws without replacement: the n largest of log w + Gumbel noise.
+
+    Equal to drawing one after the other (Efraimidis and Spirakis, 2006).
+    """
 
     def key(weight: float) -> float:
         noise = -math.log(rng.expovariate(1.0) or 1e-300)
@@ -118,8 +117,8 @@ class Replay:
     def sizes(self, planned: int) -> tuple[int, int]:
         """How many base tasks and reviews go with a number of new tasks.
 
-        Counted from the planned number, not from what passes the gate: when the simulator writes rubbish, the floor
-        of base tasks still stands. It is rounded up, reviews are rounded to the nearest.
+        Counted from the planned number, not from what passes the gate: when the simulator writes rubbish,
+        the floor of base tasks still stands. It is rounded up, reviews are rounded to the nearest.
 
         Args:
             planned: new tasks asked of the simulator, contexts x variations.
@@ -145,7 +144,9 @@ class Replay:
         """
         base, reviews = self.sizes(planned)
         if base and not seeds:
-            raise UsageError("curriculum.base_share asks for base tasks, but the domain has no seeds; set it to 0")
+            raise UsageError(
+                "curriculum.base_share asks for base tasks, but the domain has no seeds; set it to 0"
+            )
         return Revisit(seeds=self._deal(base, seeds, rng), task_ids=self._review(round_, reviews, rng))
 
     def observe(self, round_: int, groups: Sequence[Group]) -> None:
@@ -159,7 +160,10 @@ class Replay:
             known = self._mastered.get(group.task.id)
             if known is not None:
                 self._mastered[group.task.id] = _Mastered(since=known.since, last=round_)
-            elif sum(trace.success for trace in group.valid) >= self._config.mastered_success * len(group.valid):
+            elif (
+                sum(trace.success for trace in group.valid)
+                >= self._config.mastered_success * len(group.valid) - 1e-9
+            ):
                 self._mastered[group.task.id] = _Mastered(since=round_, last=round_)
         oldest = round_ + 1 - self._config.staleness_rounds
         self._mastered = {name: entry for name, entry in self._mastered.items() if entry.since >= oldest}
@@ -177,7 +181,9 @@ class Replay:
         try:
             loaded = _State.model_validate(state)
         except ValidationError as err:
-            raise DataError(f"the replay state of this checkpoint is damaged: {err.errors()[0]['msg']}") from err
+            raise DataError(
+                f"the replay state of this checkpoint is damaged: {err.errors()[0]['msg']}"
+            ) from err
         self._deck, self._mastered = loaded.deck, loaded.mastered
 
     def _deal(self, n: int, seeds: Sequence[Seed], rng: random.Random) -> tuple[Seed, ...]:

@@ -1,4 +1,4 @@
-"""The simulator's reward: what a batch of tasks earns, which batches teach, and how much each generation counts.
+"""The simulator's reward: what a batch earns, which batches teach, how much each generation counts.
 
 Shapes: N = generations of one update.
 """
@@ -20,8 +20,8 @@ BAND_TOLERANCE = 1e-9
 def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
     """Reward the simulator for tasks that the agent solves about as often as wanted.
 
-    R_env = exp(-beta (p_hat - alpha)^2): GenEnv eq. (3). 1 on target; with alpha = 0.5 and beta = 2 it is 0.61 for
-    tasks that are always or never solved.
+    R_env = exp(-beta (p_hat - alpha)^2): GenEnv eq. (3). 1 on target; with alpha = 0.5 and beta = 2 it is
+    0.61 for tasks that are always or never solved.
 
     Args:
         p_hat: share of attempts that succeeded, in [0, 1].
@@ -45,8 +45,8 @@ def expected_env_reward(
 ) -> float:
     """Reward the simulator for what the attempts say about the rate, not for where they happen to fall.
 
-    E[R_env(p)] for p ~ Beta(prior + counts). With few attempts p_hat sits on a coarse lattice and 4 of 8 is no proof
-    of 0.5; this is smooth in the evidence and approaches `env_reward` as attempts grow.
+    E[R_env(p)] for p ~ Beta(prior + counts). With few attempts p_hat sits on a coarse lattice and 4 of 8 is
+    no proof of 0.5; this is smooth in the evidence and approaches `env_reward` as attempts grow.
 
     Args:
         successes: attempts that succeeded; may be a decayed count.
@@ -69,7 +69,8 @@ def expected_env_reward(
 def in_band(p_hat: float, alpha: float, k_min: float) -> bool:
     """Whether a rate is close enough to the target to teach the simulator: |p_hat - alpha| <= k_min.
 
-    GenEnv section 2.3. It concerns the simulator's updates only, never the agent's. The edge counts as inside.
+    GenEnv section 2.3. It concerns the simulator's updates only, never the agent's. The edge counts as
+    inside.
     """
     return abs(p_hat - alpha) <= k_min + BAND_TOLERANCE
 
@@ -82,8 +83,9 @@ def rwr_weights(
     w_i = exp(temperature * R_i) / sum_j exp(temperature * R_j): the reward-weighted regression weights of
     GenEnv (arXiv:2512.19682, section 2.3). At 0 every task counts alike and the step is plain fine-tuning.
 
-    Behind the filter all R_i lie within 2% of each other, and so do the weights. With `standardise`, R_i is replaced
-    by (R_i - mean) / std, so `temperature` counts in standard deviations; when all agree, all weights are equal.
+    Behind the filter all R_i lie within 2% of each other, and so do the weights. With `standardise`, R_i is
+    replaced by (R_i - mean) / std, so `temperature` counts in standard deviations; when all agree, all
+    weights are equal.
 
     Args:
         env_rewards: [N] rewards R_i in [0, 1], one per generation. Dimensionless.
@@ -113,7 +115,7 @@ def rwr_weights(
 
 
 def weight_contrast(weights: Sequence[float]) -> float:
-    """The largest weight over the smallest: 1 when the rewards did not matter, about 1e307 when one vanished.
+    """The largest weight over the smallest: 1 when rewards did not matter, about 1e307 when one vanished.
 
     Raises:
         ValueError: no weights.
@@ -124,7 +126,10 @@ def weight_contrast(weights: Sequence[float]) -> float:
 
 
 def effective_samples(weights: Sequence[float]) -> float:
-    """Kish's effective sample size, (sum w)^2 / sum w^2: N when all weights agree, 1 when one has it all, 0 for none."""
+    """Kish's effective sample size, (sum w)^2 / sum w^2.
+
+    N when all weights agree, 1 when one has it all, 0 without weights.
+    """
     squares = math.fsum(weight**2 for weight in weights)
     return math.fsum(weights) ** 2 / squares if squares > 0 else 0.0
 

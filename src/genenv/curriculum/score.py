@@ -83,7 +83,8 @@ def score_batch(
     Args:
         context: what the simulator was told.
         proposals: everything it wrote for that context; rejected ones have no attempts.
-        groups: the attempts at those that became tasks. Attempts that ended in an error or a timeout do not count.
+        groups: the attempts at those that became tasks. Attempts that ended in an error or a timeout do not
+        count.
         config: `posterior` decides between R_env(p_hat) and its expectation under the posterior.
 
     Raises:
@@ -107,9 +108,9 @@ def score_batch(
 def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
     """Choose the generations that the simulator learns from, and weigh them (GenEnv section 2.3).
 
-    At batch scope every valid generation of a batch has that batch's reward; at task scope each has its own. Units
-    outside the band are dropped when the filter is on. Rejected generations earn 0 and are not imitated, and a task
-    that was never attempted to an end shows nothing, so it is not imitated either.
+    At batch scope every valid generation of a batch has that batch's reward; at task scope each has its own.
+    Units outside the band are dropped when the filter is on. Rejected generations earn 0 and are not
+    imitated, and a task that was never attempted to an end shows nothing, so it is not imitated either.
 
     Args:
         batches: what a round wrote and how the agent did on it.

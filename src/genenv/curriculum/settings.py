@@ -11,7 +11,7 @@ from genenv.settings import Settings
 PositiveCount = Annotated[float, Field(gt=0)]
 
 
-class CurriculumConfig(Settings):
+class CurriculumConfig(Settings, frozen=True):
     """Which tasks are wanted. The corrections of the published method are settings here; see `presets`."""
 
     alpha: float = Field(default=0.5, gt=0, lt=1)
@@ -19,25 +19,25 @@ class CurriculumConfig(Settings):
     beta: float = Field(default=2.0, gt=0, le=1000)
     """How fast the simulator's reward falls with the distance from alpha."""
     band_filter: bool = True
-    """Train the simulator only on batches inside the band; the agent trains on all of them either way."""
+    """Train the simulator on batches inside the band only; the agent trains on all either way."""
     k_min: float = Field(default=0.1, ge=0, le=1)
     """Half the width of the band: a batch is inside when its rate is at most this far from alpha."""
     p_hat_scope: Literal["batch", "task"] = "batch"
-    """Whether the success rate belongs to all variations written for one context, or to each task on its own."""
+    """What a success rate belongs to: all variations written for one context, or each task."""
     posterior: bool = True
     """Reward and filter by a Beta posterior of the success rate; otherwise by the raw share of successes."""
     prior: tuple[PositiveCount, PositiveCount] = Field(default=(1.0, 1.0), strict=False)
     """Pseudo-counts (successes, failures) of every Beta posterior."""
     temperature: float = Field(default=1.0, ge=0, le=1000)
-    """The paper's lambda: how strongly rewards separate the weights of generations; 0 is plain fine-tuning."""
+    """The paper's lambda: how strongly rewards separate the weights of generations; 0 is plain tuning."""
     standardise_rewards: bool = True
-    """Divide rewards by their standard deviation before weighing; otherwise the weights hardly differ."""
+    """Divide rewards by their standard deviation before weighing; else the weights hardly differ."""
     seed_choice: Literal["uniform", "expected_reward"] = "uniform"
     """Which seeds are varied: all alike, or rather those whose hardest skill is near alpha."""
     gate: Literal["full", "executes"] = "full"
     """Which generations become tasks: those that pass every check, or all that parse and execute."""
     novelty_threshold: float = Field(default=0.1, ge=0, lt=1)
-    """Reject a task whose distance to its nearest neighbour in the whole archive is smaller; 0 rejects none."""
+    """Reject a task whose distance to the nearest of the whole archive is smaller; 0 rejects none."""
     base_share: float = Field(default=0.25, ge=0, lt=1)
     """Floor on the share of base tasks among the tasks of a round."""
     review_share: float = Field(default=0.05, ge=0, lt=1)
@@ -53,7 +53,7 @@ class CurriculumConfig(Settings):
     def _leaves_room_for_new_tasks(self) -> Self:
         if self.base_share + self.review_share > 0.9:
             raise ValueError(
-                f"base_share + review_share is {self.base_share + self.review_share:g}, but must be at most 0.9 to "
-                "leave room for new tasks"
+                f"base_share + review_share is {self.base_share + self.review_share:g}, "
+                "but must be at most 0.9 to leave room for new tasks"
             )
         return self

@@ -58,8 +58,8 @@ class SkillStats:
     def observe(self, groups: Sequence[Group]) -> None:
         """Take in the attempts of one round; call it once a round, also when there were none.
 
-        Everything older is multiplied by the decay first. An attempt counts for each skill of its task. Attempts that
-        ended in an error or a timeout do not count.
+        Everything older is multiplied by the decay first. An attempt counts for each skill of its task.
+        Attempts that ended in an error or a timeout do not count.
         """
         skills = {name: count.scaled(self._decay) for name, count in self._skills.items()}
         overall = self._overall.scaled(self._decay)
@@ -79,8 +79,8 @@ class SkillStats:
     def hardest(self, skills: Sequence[str]) -> BetaPosterior:
         """The posterior of the skill with the lowest mean, as an estimate for a task that needs all of them.
 
-        A task is solved only when every skill it needs is there, so its rate is bounded by the hardest. Without any
-        skill, what is known over all tasks.
+        A task is solved only when every skill it needs is there, so its rate is bounded by the hardest.
+        Without any skill, what is known over all tasks.
         """
         if not skills:
             return BetaPosterior.of(self._overall.successes, self._overall.attempts, self._prior)
@@ -114,5 +114,7 @@ class SkillStats:
         try:
             loaded = _State.model_validate(state)
         except ValidationError as err:
-            raise DataError(f"the skill statistics of this checkpoint are damaged: {err.errors()[0]['msg']}") from err
+            raise DataError(
+                f"the skill statistics of this checkpoint are damaged: {err.errors()[0]['msg']}"
+            ) from err
         self._skills, self._overall = loaded.skills, loaded.overall

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.policies.base import Completion, SampleRequest
+from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.grammar import Grammars, sample_inverse_cdf
 from genenv.policies.packing import Bundle, DecodeLayout, Layout, Packed, PromptCache, Slots, prompt_mask
 
@@ -20,8 +20,6 @@ Hidden = Callable[[Tensor, Tensor, "Layout | DecodeLayout"], Tensor]
 """(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]."""
 Head = Callable[[Tensor], Tensor]
 """Hidden states [M, width] -> scores [M, V] in float32."""
-Progress = Callable[[int, int], None]
-"""Called with tokens sampled since the last call, and completions finished since."""
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class Engine:
     prefill_tokens: int
 
     @torch.no_grad()
-    def run(self, requests: Sequence[SampleRequest], progress: Progress | None = None) -> list[Completion]:
+    def run(self, requests: Sequence[SampleRequest], progress: Advance | None = None) -> list[Completion]:
         """Answer requests, in the order given. What a request draws depends on its own stream alone."""
         done: list[Completion | None] = [None] * len(requests)
         for batch in self._batches(requests):
@@ -77,7 +75,7 @@ class Engine:
         size = -(-len(rows) // count) if rows else 1
         return [rows[start : start + size] for start in range(0, len(rows), size)]
 
-    def _sample(self, rows: list[_Row], progress: Progress | None) -> list[_Row]:
+    def _sample(self, rows: list[_Row], progress: Advance | None) -> list[_Row]:
         bundle_of_R: list[int] = []
         prompts: list[tuple[int, ...]] = []
         for row in rows:

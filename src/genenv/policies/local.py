@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from genenv.errors import DataError, RolloutError, UsageError
 from genenv.policies import models, packing
-from genenv.policies.base import Completion, SampleRequest
+from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.chat import ChatFormat
-from genenv.policies.engine import Engine, Progress
+from genenv.policies.engine import Engine
 from genenv.policies.grammar import Grammars
 from genenv.policies.packing import DecodeLayout, Layout, Packed
 from genenv.policies.settings import PolicyConfig
@@ -116,7 +116,7 @@ class LocalPolicy:
         """
         self.model, self.adapter = model, adapter
         self.context_tokens = model.context_tokens
-        self.progress: Progress | None = None
+        self.progress: Advance | None = None
         self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
         self._initial: nn.Module | None = None
         if adapter is None:
@@ -129,6 +129,10 @@ class LocalPolicy:
     def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
         """Token ids of messages, ready for the assistant's reply."""
         return self.model.chat.render(messages, first=first)
+
+    def encode_reply(self, text: str) -> tuple[int, ...]:
+        """Token ids of an assistant's reply, end-of-turn token included."""
+        return (*self.model.tokenizer.encode(text, add_special_tokens=False), self.model.chat.eos_id)
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Requests of all coroutines that wait at the same time run as one batch.

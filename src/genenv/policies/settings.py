@@ -9,7 +9,7 @@ from pydantic import Field
 from genenv.settings import Settings
 
 
-class PolicyConfig(Settings):
+class PolicyConfig(Settings, frozen=True):
     """The models behind both players."""
 
     model: str = Field(default="smollm2-135m", min_length=1)

@@ -65,6 +65,18 @@ def tasks(db: Database, *, origin: Origin | None, rounds: range | None) -> tuple
     return tuple(rows.task_of(row) for row in found)
 
 
+def task(db: Database, task_id: str) -> Task:
+    """One task.
+
+    Raises:
+        KeyError: the store does not hold it.
+    """
+    found = db.rows("SELECT * FROM tasks WHERE id = ?", (task_id,))
+    if not found:
+        raise KeyError(f"task {task_id!r} is not in {db.path}")
+    return rows.task_of(found[0])
+
+
 def groups(db: Database, round_: int) -> tuple[Group, ...]:
     """All groups of a round in order."""
     traces: dict[int, list[Trace]] = {}
@@ -167,11 +179,8 @@ def provenance(db: Database, task_id: str) -> Provenance:
     Raises:
         KeyError: the store does not hold the task.
     """
-    found = db.rows("SELECT * FROM tasks WHERE id = ?", (task_id,))
-    if not found:
-        raise KeyError(f"task {task_id!r} is not in {db.path}")
-    task = rows.task_of(found[0])
-    lineage = task.lineage
+    found = task(db, task_id)
+    lineage = found.lineage
     generation = None
     if lineage.generation_id is not None:
         sql = "SELECT * FROM generations WHERE id = ?"
@@ -183,7 +192,7 @@ def provenance(db: Database, task_id: str) -> Provenance:
         seed=seed,
         context=context,
         generation=generation,
-        task=task,
+        task=found,
         traces=tuple(rows.trace_of(row) for row in traces),
     )
 

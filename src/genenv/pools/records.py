@@ -28,7 +28,7 @@ class RoundRecord:
     number: int
     """The first round of a run is 0 or 1; each later one is one more."""
     metrics: Mapping[str, float]
-    """By metric name. `time/...` is kept apart: it may differ between two equal runs."""
+    """By metric name. `time/...` and `..._per_s` are kept apart: they may differ between two equal runs."""
     state: JsonObject
     """The curriculum's `state_dict`."""
     batches: Sequence[TaskBatch] = ()

@@ -199,6 +199,15 @@ class PoolStore:
         with self._db.decoding():
             return read.tasks(self._db, origin=origin, rounds=rounds)
 
+    def task(self, task_id: str) -> Task:
+        """One task.
+
+        Raises:
+            KeyError: the store does not hold it.
+        """
+        with self._db.decoding():
+            return read.task(self._db, task_id)
+
     def surfaces(self) -> dict[str, str]:
         """The archive that novelty is measured against: the surface of each generated task, oldest first."""
         with self._db.decoding():

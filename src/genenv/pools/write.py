@@ -10,9 +10,6 @@ from genenv.pools.encode import SqlValue, finite, to_json, to_text
 from genenv.pools.records import RoundRecord
 from genenv.types import Group, Rejection, Seed, Task, TaskBatch
 
-_TIME = "time/"
-"""Metrics with this prefix are wall-clock values."""
-
 
 def write_round(db: Database, record: RoundRecord, committed_at: str) -> None:
     """Write everything of a round.
@@ -20,7 +17,7 @@ def write_round(db: Database, record: RoundRecord, committed_at: str) -> None:
     Raises:
         ValueError: the record contradicts itself or what is stored.
     """
-    timings = {name: value for name, value in record.metrics.items() if name.startswith(_TIME)}
+    timings = {name: value for name, value in record.metrics.items() if _is_timing(name)}
     metrics = {name: value for name, value in record.metrics.items() if name not in timings}
     row = {
         "number": record.number,
@@ -70,6 +67,11 @@ def write_task(db: Database, task: Task, *, round_: int | None, surface: str | N
     _require(db, "generation", lineage.generation_id, needed_by=owner)
     extra = {"round": round_, "surface": None if surface is None else to_text(surface)}
     _insert_once(db, "tasks", rows.task_row(task), extra=extra)
+
+
+def _is_timing(name: str) -> bool:
+    """Whether a metric is a wall-clock value, which differs between two equal runs."""
+    return name.startswith("time/") or name.endswith("_per_s")
 
 
 def _write_batch(

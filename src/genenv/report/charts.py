@@ -1,5 +1,5 @@
-"""The pictures of the report. Each takes the facts of a run and gives an SVG, or None when it has nothing to
-show."""
+# pyright: standard
+"""The pictures of the report. Each takes the facts of a run and gives an SVG, or None without data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from genenv.report.facts import RunFacts
 from genenv.report.svg import INK, MUTED, PAPER, SERIES, chart_style, to_svg
 from genenv.types import RejectReason
 
-_WIDTH_IN = 6.2
+_WIDTH_IN = 5.2
 _SHOWN_REASONS = len(SERIES) - 1
 _SHOWN_SKILLS = 14
 
@@ -26,11 +26,11 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
     if not any(facts.p_hats for facts in run.rounds):
         return None
     with chart_style("p-hat"):
-        figure, ax = _figure(3.5)
+        figure, ax = _figure(3.3)
         if run.band is not None:
             low, high = run.band
             ax.axhspan(low, high, color=SERIES[2], alpha=0.22, lw=0, label=f"target band {low:g} to {high:g}")
-        for selected, label in ((True, "batch, trained the simulator"), (False, "batch, did not")):
+        for selected, label in ((True, "batch that trained the simulator"), (False, "batch that did not")):
             points = [
                 (facts.number + _spread(place, len(facts.batches)), batch.p_hat)
                 for facts in run.rounds
@@ -55,7 +55,7 @@ def held_out_chart(run: RunFacts) -> Markup | None:
     if not points:
         return None
     with chart_style("held-out"):
-        figure, ax = _figure(3.5)
+        figure, ax = _figure(3.3)
         rates = {number: point.rate for number, point in points.items()}
         bars = (
             [point.rate - point.low for point in points.values()],
@@ -76,12 +76,14 @@ def validity_chart(run: RunFacts) -> Markup | None:
     if not rounds:
         return None
     with chart_style("validity"):
-        figure, rate_ax, bar_ax = _two_rows(4.6)
+        figure, rate_ax, bar_ax = _two_rows(4.4)
         rates = {facts.number: facts.accepted / facts.generated for facts in rounds}
         rate_ax.plot(list(rates), list(rates.values()), color=SERIES[0], marker="o")
         _end_labels(rate_ax, {f"{rates[max(rates)]:.2f}": rates}, colors=(SERIES[0],))
         _rate_axis(rate_ax, "valid rate (share)")
-        totals: Counter[RejectReason] = sum((facts.rejected for facts in rounds), Counter())
+        totals: Counter[RejectReason] = Counter()
+        for facts in rounds:
+            totals.update(facts.rejected)
         kinds: list[tuple[str, tuple[RejectReason, ...]]] = [
             (reason.value.replace("_", " "), (reason,)) for reason, _ in totals.most_common(_SHOWN_REASONS)
         ]
@@ -110,10 +112,10 @@ def kl_chart(run: RunFacts) -> Markup | None:
     if not any(lines.values()):
         return None
     with chart_style("kl"):
-        figure, ax = _figure(3.5)
+        figure, ax = _figure(3.3)
         _lines(ax, lines)
         ax.set_ylabel("KL to the initial policy (nats per token)")
-        _from_zero(ax)
+        _from_zero(ax, lines)
         _round_axis(ax, run)
         return to_svg(figure, "kl", "KL divergence of agent and simulator from their start, by round")
 
@@ -121,20 +123,20 @@ def kl_chart(run: RunFacts) -> Markup | None:
 def difficulty_chart(run: RunFacts) -> Markup | None:
     """How much the tasks ask for: tokens and calls of their solutions."""
     tokens = {
-        "required": run.series("tasks/required_tokens"),
+        "required": run.series("tasks/required_response_tokens"),
         "written": run.series("agent/response_tokens"),
     }
     calls = run.series("tasks/calls_mean")
     if not any(tokens.values()) and not calls:
         return None
     with chart_style("difficulty"):
-        figure, token_ax, call_ax = _two_rows(4.6)
+        figure, token_ax, call_ax = _two_rows(4.4)
         _lines(token_ax, tokens)
         token_ax.set_ylabel("length (tokens)")
-        _from_zero(token_ax)
+        _from_zero(token_ax, tokens)
         _lines(call_ax, {"calls": calls}, first_color=2)
         call_ax.set_ylabel("calls per task")
-        _from_zero(call_ax)
+        _from_zero(call_ax, {"calls": calls})
         _round_axis(call_ax, run)
         return to_svg(figure, "difficulty", "Length of solutions and calls per task, by round")
 
@@ -142,7 +144,8 @@ def difficulty_chart(run: RunFacts) -> Markup | None:
 def skills_chart(run: RunFacts) -> Markup | None:
     """What share of the generated tasks exercises each skill."""
     totals: Counter[str] = Counter()
-    for facts in run.rounds:
+    rounds = [facts for facts in run.rounds if facts.generated]
+    for facts in rounds:
         totals.update({skill: round(share * 1e6) for skill, share in facts.skill_shares.items()})
     skills = sorted(totals, key=lambda skill: (-totals[skill], skill))[:_SHOWN_SKILLS]
     if not skills:
@@ -150,12 +153,10 @@ def skills_chart(run: RunFacts) -> Markup | None:
     with chart_style("skills"):
         figure, ax = _figure(1.1 + 0.27 * len(skills))
         for row, skill in enumerate(skills):
-            shares = {facts.number: facts.skill_shares.get(skill, 0.0) for facts in run.rounds}
+            shares = {facts.number: facts.skill_shares.get(skill, 0.0) for facts in rounds}
             for number, share in shares.items():
                 ax.add_patch(
-                    Rectangle(
-                        (number - 0.5, row - 0.45), 1, 0.9, facecolor=SERIES[0], alpha=share, lw=0
-                    )
+                    Rectangle((number - 0.5, row - 0.45), 1, 0.9, facecolor=SERIES[0], alpha=share, lw=0)
                 )
             last = list(shares.values())[-1]
             ax.annotate(
@@ -167,7 +168,8 @@ def skills_chart(run: RunFacts) -> Markup | None:
         ax.tick_params(axis="y", length=0, labelcolor=INK)
         ax.grid(visible=False)
         ax.set_title("last round", loc="right", color=MUTED, fontsize=9)
-        _round_axis(ax, run, margin=0.5)
+        _round_axis(ax, run)
+        ax.set_xlim(rounds[0].number - 0.5, rounds[-1].number + 0.5)
         return to_svg(figure, "skills", "Share of generated tasks per skill, by round")
 
 
@@ -184,8 +186,9 @@ def _two_rows(height_in: float) -> tuple[Figure, Axes, Axes]:
     return figure, upper, lower
 
 
-def _round_axis(ax: Axes, run: RunFacts, *, margin: float = 0.6) -> None:
+def _round_axis(ax: Axes, run: RunFacts) -> None:
     numbers = [facts.number for facts in run.rounds]
+    margin = 0.6 if len(numbers) > 1 else 1.8  # a single bar would fill the picture
     ax.set_xlim(numbers[0] - margin, numbers[-1] + margin)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     ax.set_xlabel("round")
@@ -197,8 +200,8 @@ def _rate_axis(ax: Axes, label: str) -> None:
     ax.set_ylabel(label)
 
 
-def _from_zero(ax: Axes) -> None:
-    top = max((max(line.get_ydata(), default=0.0) for line in ax.lines), default=0.0)
+def _from_zero(ax: Axes, lines: Mapping[str, Mapping[int, float]]) -> None:
+    top = max((value for line in lines.values() for value in line.values()), default=0.0)
     ax.set_ylim(0, top * 1.15 or 1)
     ax.yaxis.set_major_locator(MaxNLocator(4))
 

@@ -72,7 +72,7 @@ def _pick(store: PoolStore, order: Sequence[int], wanted: int, *, seen: frozense
 
 
 def _one_per_context_first(tasks: Sequence[Task]) -> list[Task]:
-    """Variations of one seed look alike: take the first of every context, then the second of every one, ..."""
+    """Variations of one seed look alike: the first of every context, then the second of every one, ..."""
     taken: Counter[str | None] = Counter()
     turns: list[tuple[int, Task]] = []
     for task in tasks:
@@ -82,9 +82,7 @@ def _one_per_context_first(tasks: Sequence[Task]) -> list[Task]:
 
 
 def _example(task: Task, number: int, traces: Sequence[Trace]) -> Example:
-    counts = Counter(
-        (trace.replies, trace.success, trace.explanation, trace.stop_reason) for trace in traces
-    )
+    counts = Counter((trace.replies, trace.success, trace.explanation, trace.stop_reason) for trace in traces)
     distinct = tuple(
         Attempt(
             replies=tuple(_shorten(reply) for reply in replies),
@@ -125,7 +123,7 @@ def _instruction(task: Task) -> str:
 
 
 def _difficulty(spec: JsonObject) -> dict[str, str]:
-    """The spec's leading keys up to the first that holds a structure: by convention they set the difficulty."""
+    """The spec's leading keys up to the first that holds a structure or a text: they set the difficulty."""
     fields: dict[str, str] = {}
     for key, value in spec.items():
         if isinstance(value, bool):

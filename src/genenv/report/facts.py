@@ -1,5 +1,4 @@
-"""What the report says about a run: read from its store and settings, with nothing left to compute for the
-charts."""
+"""What the report says about a run, read from its store and its settings."""
 
 from __future__ import annotations
 
@@ -15,15 +14,6 @@ from genenv.pools.records import BatchRate
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
 from genenv.types import Origin, RejectReason
-
-_SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "model": ("policy.model", "model"),
-    "seed": ("seed", "run.seed", "loop.seed"),
-    "rounds": ("rounds", "run.rounds", "loop.rounds"),
-    "alpha": ("curriculum.alpha",),
-    "k": ("curriculum.k_min",),
-}
-"""Where a setting may stand in `config.toml`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +62,9 @@ class RoundFacts:
 
     @property
     def wall_s(self) -> float:
-        """Seconds spent, by the round's own clock."""
-        return math.fsum(value for name, value in self.metrics.items() if name.startswith("time/"))
+        """Seconds spent: the round's own clock, or the sum of its parts."""
+        parts = math.fsum(value for name, value in self.metrics.items() if name.startswith("time/"))
+        return self.metrics.get("time/round_s", parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +75,11 @@ class RunFacts:
     model: str | None
     seed: int | None
     planned_rounds: int | None
+    """How many rounds of training the settings ask for."""
     band: tuple[float, float] | None
     """The target band of p_hat."""
     rounds: tuple[RoundFacts, ...]
+    """What is committed; round 0 is the state before training."""
 
     def series(self, metric: str) -> dict[int, float]:
         """A metric by round, where it was recorded."""
@@ -100,9 +93,9 @@ def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
         DataError: the store or the settings are damaged.
     """
     config = _read_config(folder)
-    alpha, k = _number(config, "alpha"), _number(config, "k")
-    seed, planned = _number(config, "seed"), _number(config, "rounds")
-    model = _setting(config, "model")
+    alpha, k = _number(config, "curriculum.alpha"), _number(config, "curriculum.k_min")
+    seed, planned = _number(config, "run.seed"), _number(config, "run.rounds")
+    model = _setting(config, "policy.model")
     return RunFacts(
         name=folder.path.resolve().name,
         model=model if isinstance(model, str) else None,
@@ -166,14 +159,10 @@ def _read_config(folder: RunFolder) -> Mapping[str, object]:
 
 
 def _setting(config: Mapping[str, object], name: str) -> object:
-    """The first of a setting's places that is filled; None when none is."""
-    for place in _SETTINGS[name]:
-        value: object = config
-        for key in place.split("."):
-            value = cast("dict[str, object]", value).get(key) if isinstance(value, dict) else None
-        if value is not None and not isinstance(value, dict):
-            return value
-    return None
+    """A setting by its dotted name; None when it is not there."""
+    section, _, key = name.partition(".")
+    table = config.get(section)
+    return cast("Mapping[str, object]", table).get(key) if isinstance(table, dict) else None
 
 
 def _number(config: Mapping[str, object], name: str) -> float | None:

@@ -17,7 +17,7 @@ from genenv.report.facts import RunFacts, mean, read_facts
 from genenv.run_folder import RunFolder, write_whole
 
 _NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-"""Control characters, lone surrogates and other code points that no HTML page may hold; models write anything."""
+"""Code points that no HTML page may hold, control characters and lone surrogates: models write anything."""
 
 _DASH = "–"
 
@@ -88,15 +88,15 @@ def render(run: RunFacts, early: Sequence[Example], late: Sequence[Example]) -> 
 
 
 def _progress(run: RunFacts) -> str:
-    done = len(run.rounds)
+    done = sum(facts.number > 0 for facts in run.rounds)
     if run.planned_rounds is not None and done < run.planned_rounds:
         return f"{done} of {run.planned_rounds} rounds"
     return f"{done} {'round' if done == 1 else 'rounds'}"
 
 
 def _numbers(run: RunFacts) -> list[Number]:
-    last_third = run.rounds[-(-2 * len(run.rounds) // 3) :] or run.rounds
-    p_hats = [p_hat for facts in last_third for p_hat in facts.p_hats]
+    played = [facts for facts in run.rounds if facts.batches]
+    p_hats = [p_hat for facts in played[len(played) * 2 // 3 :] for p_hat in facts.p_hats]
     generated = sum(facts.generated for facts in run.rounds)
     accepted = sum(facts.accepted for facts in run.rounds)
     held_out = [facts.held_out.rate for facts in run.rounds if facts.held_out is not None]
@@ -114,22 +114,30 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
     (
         "Are the tasks at the agent's level?",
         charts.p_hat_chart,
-        "Each dot is the variations written for one context; a simulator that learns brings the line into the band.",
+        "Each dot is the variations written for one context; a simulator that learns brings the line into "
+        "the band.",
         "No batch of generated tasks was attempted.",
     ),
     (
         "Does the agent get better?",
         charts.held_out_chart,
-        "Tasks that were never trained on; the thin bars are 95% confidence intervals, so changes inside them may "
-        "be chance.",
+        "Tasks that were never trained on; the thin bars are 95% confidence intervals, so changes inside "
+        "them may be chance.",
         "No held-out evaluation was recorded.",
     ),
     (
         "Does the simulator write valid tasks?",
         charts.validity_chart,
-        "Above, the share of generations that passed every check; below, why the others were rejected, the most "
-        "frequent reason at the bottom.",
+        "Above, the share of generations that passed every check; below, why the others were rejected, the "
+        "most frequent reason at the bottom.",
         "The simulator wrote nothing.",
+    ),
+    (
+        "Do the tasks get harder?",
+        charts.difficulty_chart,
+        "Required: tokens of the reference solution; written: tokens of the agent's answers; below, calls "
+        "that solve a task.",
+        "No lengths were recorded.",
     ),
     (
         "How far did both players move?",
@@ -138,17 +146,10 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
         "No KL divergence was recorded.",
     ),
     (
-        "Do the tasks get harder?",
-        charts.difficulty_chart,
-        "Required: tokens of the reference solution; written: tokens of the agent's answers; below, calls that "
-        "solve a task.",
-        "No lengths were recorded.",
-    ),
-    (
         "What do the tasks exercise?",
         charts.skills_chart,
-        "The stronger the colour, the larger the share of a round's generated tasks that need the skill; rows that "
-        "fade are skills the simulator gave up.",
+        "The stronger the colour, the larger the share of a round's generated tasks that need the skill; "
+        "rows that fade are skills the simulator gave up.",
         "No generation became a task.",
     ),
 )
@@ -183,5 +184,3 @@ def _duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest_s} s" if minutes else f"{seconds:.1f} s"
-
-

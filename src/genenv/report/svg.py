@@ -1,5 +1,5 @@
-"""From a matplotlib figure to SVG that lives inside a page: themed by its CSS, reproducible, no request to
-anywhere.
+# pyright: standard
+"""From a matplotlib figure to SVG that lives inside a page: themed by its CSS, reproducible, self-contained.
 
 The charts use the placeholder colours below; in the SVG they become CSS variables, so one picture serves
 light and dark pages. Text stays text, in the page's font.
@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup, escape
@@ -24,7 +25,7 @@ SERIES = tuple(f"#0a0c0{number}" for number in range(8))
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     color: f"--c{number}" for number, color in enumerate(SERIES)
 }
-_STYLE = {
+_STYLE: dict[Any, Any] = {  # matplotlib's own key type lists the names of one version
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 10,
@@ -52,7 +53,7 @@ _STYLE = {
 
 @contextmanager
 def chart_style(name: str) -> Generator[None]:
-    """Figures made and rendered inside look alike; `name` makes the ids in the SVG unique and reproducible."""
+    """Figures made and rendered inside look alike; `name` makes the ids in the SVG reproducible."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update({**_STYLE, "svg.hashsalt": f"genenv-{name}"})

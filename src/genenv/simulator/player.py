@@ -14,10 +14,10 @@ from genenv.types import Context, Generation, Profile, Seed, SimulatorSample
 
 
 class Simulator:
-    """A policy that writes specs, and the learner that updates it (None: it stays as it is, GenEnv-Random)."""
+    """A policy that writes specs, and the learner that updates it (unless `train` is off: GenEnv-Random)."""
 
     def __init__(
-        self, policy: Policy, learner: SimulatorLearner | None, config: SimulatorConfig, *, seed: int
+        self, policy: Policy, learner: SimulatorLearner, config: SimulatorConfig, *, seed: int
     ) -> None:
         self.policy, self.learner, self.config, self.seed = policy, learner, config, seed
 
@@ -59,7 +59,7 @@ class Simulator:
 
     def update(self, samples: Sequence[SimulatorSample], *, round_: int, stage: Stage) -> Mapping[str, float]:
         """Learn from weighted generations; returns metrics."""
-        if self.learner is None:
+        if not self.config.train:
             return {}
         self.learner.progress = stage
         return self.learner.update(samples, seed=stream(self.seed, "simulator-update", round_))

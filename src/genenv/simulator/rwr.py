@@ -1,6 +1,6 @@
 """Player 1 learns: reward-weighted regression on its own tasks, held near the initial simulator.
 
-    L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i  +  beta * mean_it KL(pi_0(. | it) || pi(. | it)) ... see `kl_full`
+    L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i  +  beta * mean_it KL(pi(. | it) || pi_0(. | it))
 
 With equal weights the first term is the plain supervised loss, which is what the warm-up of both players uses. After
 each step the distance to the policy before the step is measured; a step that goes too far is taken back and halved.
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from genenv.errors import UpdateSkipped
+from genenv.policies.base import Advance
 from genenv.policies.local import LocalPolicy, in_pieces
 from genenv.policies.optimizer import Optimizer, accumulate, micro_batches
 from genenv.policies.packing import Bundle, Packed
@@ -68,6 +69,7 @@ class Imitator:
 
     def __init__(self, policy: LocalPolicy, optimizer: Optimizer) -> None:
         self.policy, self.optimizer = policy, optimizer
+        self.progress: Advance | None = None
 
     def gradients(self, demonstrations: Sequence[Demonstration], *, kl_coefficient: float) -> dict[str, float]:
         """Accumulate the gradient of the loss over demonstrations; the micro-batches do not change it.
@@ -123,6 +125,8 @@ class Imitator:
                 kl = (kl_M * counted_M).sum()
                 loss = nll + kl_coefficient * kl
             loss.backward()
+        if self.progress is not None:
+            self.progress(packed.ids_1N.shape[1], len(rows))
         return {"loss": float(loss.detach()), "kl": float(kl.detach())}
 
 
@@ -139,14 +143,23 @@ class RwrLearner:
         )
         self.imitator = Imitator(policy, self.optimizer)
 
+    @property
+    def progress(self) -> Advance | None:
+        """Told of tokens and sequences gone through, when set."""
+        return self.imitator.progress
+
+    @progress.setter
+    def progress(self, advance: Advance | None) -> None:
+        self.imitator.progress = advance
+
     def update(self, samples: Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:
         """Learn from one round's selected generations.
 
         Returns:
-            `simulator/kl` (to the initial simulator), `simulator/step_kl`, `simulator/grad_norm`,
+            `simulator/kl` (to the initial simulator), `simulator/kl_step`, `simulator/grad_norm`,
             `simulator/kl_retries`, `simulator/skipped_updates`, `tokens/trained`.
         """
-        totals = {"kl": 0.0, "step_kl": 0.0, "grad_norm": 0.0, "kl_retries": 0.0, "tokens": 0.0}
+        totals = {"kl": 0.0, "kl_step": 0.0, "grad_norm": 0.0, "kl_retries": 0.0, "tokens": 0.0}
         steps = skipped = 0
         order = random.Random(seed)  # noqa: S311
         demonstrations = [
@@ -163,7 +176,7 @@ class RwrLearner:
                     steps += 1
                 except UpdateSkipped:
                     skipped += 1
-        mean = {name: totals[name] / max(1, steps) for name in ("kl", "step_kl", "grad_norm")}
+        mean = {name: totals[name] / max(1, steps) for name in ("kl", "kl_step", "grad_norm")}
         return {f"simulator/{name}": value for name, value in mean.items()} | {
             "simulator/kl_retries": totals["kl_retries"],
             "simulator/skipped_updates": float(skipped),
@@ -187,7 +200,7 @@ class RwrLearner:
                 self.optimizer.clear()
                 return {
                     "kl": sums["kl"],
-                    "step_kl": moved,
+                    "kl_step": moved,
                     "grad_norm": norm,
                     "kl_retries": float(retry),
                     "tokens": sums["tokens"],

@@ -11,7 +11,7 @@ from genenv.settings import Settings
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
-class SimulatorWarmupConfig(Settings):
+class SimulatorWarmupConfig(Settings, frozen=True):
     """Supervised steps on the domain's own variations before the first round."""
 
     steps: int = Field(default=0, ge=0)
@@ -22,7 +22,7 @@ class SimulatorWarmupConfig(Settings):
     """Peak learning rate of the warm-up."""
 
 
-class SimulatorConfig(Settings):
+class SimulatorConfig(Settings, frozen=True):
     """Task writing, and the reward-weighted update on it."""
 
     contexts: int = Field(default=8, ge=1)

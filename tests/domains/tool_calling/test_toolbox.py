@@ -338,7 +338,7 @@ def test_a_tool_is_read_off_its_function() -> None:
 
 def test_signatures_hint_only_where_the_name_is_not_enough() -> None:
     assert TOOLS["create_event"].signature == (
-        "create_event(title, date: YYYY-MM-DD, start: HH:MM, minutes=60)  # Create an event."
+        "create_event(title, date, start: time, minutes=60)  # Create an event."
     )
     assert TOOLS["switch_light"].signature == (
         "switch_light(room: 'kitchen'|'bedroom'|'bathroom'|'living room'|'office', on: bool)"

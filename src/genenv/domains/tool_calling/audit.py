@@ -1,6 +1,7 @@
-"""The domain's own gate: is the task what it claims to be, can it be read, is it not given away, do checks agree?
+"""The domain's own gate: is a task what it claims, can it be read, is nothing given away, do checks agree?
 
-No model takes part. Each check is a function of the task that gives a rejection or nothing; `audit` runs them in order.
+No model takes part. Each check is a function of the task that gives a rejection or nothing; `audit` runs them
+in order.
 """
 
 from __future__ import annotations
@@ -11,22 +12,18 @@ from collections.abc import Sequence
 from datetime import date as Day
 from datetime import timedelta
 
-from genenv.domains.tool_calling.build import (
-    ToolCallingConfig,
-    absent_parameters,
-    is_reference,
-    today_of_world,
-    twins_of,
-)
+from genenv.domains.tool_calling.build import ToolCallingConfig, absent_parameters, twins_of
 from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls, read_reply
 from genenv.domains.tool_calling.check import check, check_calls, check_effects, expected_calls, shown_tools
 from genenv.domains.tool_calling.literals import reading, spans, stated
 from genenv.domains.tool_calling.mentions import Manner, mentions
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Kind, Parameter, ToolError, validate
+from genenv.domains.tool_calling.truth import is_reference, today_of_world
 from genenv.types import Json, Rejection, RejectReason, Task
 
 _RANDOM_ATTEMPTS = 4
+_QUOTES = tuple("\"'“”‘’")
 _MEASURED = ("date", "time", "number")
 """The kinds that can be given relatively."""
 
@@ -51,8 +48,8 @@ def audit(task: Task, rng: random.Random, settings: ToolCallingConfig) -> Reject
 def random_attempt(task: Task, rng: random.Random, style: Style) -> tuple[str, ...]:
     """Well-formed calls of shown tools with arguments drawn blindly; never by chance the right ones.
 
-    A call that equals an expected one is drawn again, so that an attempt that passes shows a flaw of the checker and
-    not luck with a tool of two choices.
+    A call that equals an expected one is drawn again, so that an attempt that passes shows a flaw of the
+    checker and not luck with a tool of two choices.
     """
     right = expected_calls(task.payload)
     shown = shown_tools(task.payload)
@@ -74,7 +71,7 @@ def _random_call(name: str, today: Day, rng: random.Random) -> ParsedCall:
         return ParsedCall(tool=name, args=drawn)
 
 
-_RANDOM_WORDS = "amber birch cobalt dune ember fjord grove harbor indigo juniper kelp lagoon".split()
+_RANDOM_WORDS = ("amber", "birch", "cobalt", "dune", "ember", "fjord", "grove", "harbor", "indigo", "kelp")
 
 
 def _random_value(parameter: Parameter, today: Day, rng: random.Random) -> Json:
@@ -93,7 +90,7 @@ def _random_value(parameter: Parameter, today: Day, rng: random.Random) -> Json:
             return " ".join(rng.sample(_RANDOM_WORDS, 2))
 
 
-# --- the solution and the checkers --------------------------------------------------------------------------------
+# --- the solution and the checkers ---
 
 
 def _oracle_passes(task: Task, settings: ToolCallingConfig) -> Rejection | None:
@@ -104,7 +101,7 @@ def _oracle_passes(task: Task, settings: ToolCallingConfig) -> Rejection | None:
 
 
 def _is_not_trivial(task: Task, rng: random.Random, settings: ToolCallingConfig) -> Rejection | None:
-    """Saying nothing never passes; a plain refusal passes only where it is the answer; blind calls never do."""
+    """Neither saying nothing nor blind calls may pass, and a refusal only where it is the answer."""
     attempts: list[tuple[str, ...]] = [(), ("",)]
     if task.payload["gap"] == "none":
         attempts.append(("I cannot do that.",))
@@ -118,7 +115,7 @@ def _is_not_trivial(task: Task, rng: random.Random, settings: ToolCallingConfig)
 
 
 def _checks_agree(task: Task, settings: ToolCallingConfig) -> Rejection | None:
-    """For calls that write, comparing calls and comparing final states must agree, on the oracle and on a broken one."""
+    """For calls that write, comparing calls and comparing states must agree, on right and on broken calls."""
     payload = task.payload
     calls = expected_calls(payload)
     if (
@@ -143,7 +140,7 @@ def _checks_agree(task: Task, settings: ToolCallingConfig) -> Rejection | None:
 
 
 def _broken(calls: Sequence[ParsedCall]) -> list[ParsedCall] | None:
-    """The calls without one that writes; with a single call, another value in it. None if there is nothing to break."""
+    """The calls without one that writes, or a single call with another value; None without one."""
     index = next(i for i, call in enumerate(calls) if TOOLS[call.tool].writes)
     if len(calls) > 1:
         return [call for i, call in enumerate(calls) if i != index]
@@ -171,7 +168,7 @@ def _other_value(parameter: Parameter, value: Json) -> Json:
             return f"{value} x"
 
 
-# --- what the task shows ------------------------------------------------------------------------------------------
+# --- what the task shows ---
 
 
 def _leaks_nothing(spec: ToolSpec) -> Rejection | None:
@@ -214,12 +211,14 @@ class _Reader:
         self._own_words = self._without_names()
 
     def _without_names(self) -> str:
-        """The instruction with names and texts blanked: what they say ("Friday drinks") is no date of the task."""
+        """The instruction with names and texts blanked: "Friday drinks" is no date of the task."""
         chars = list(self._text)
         for parameter, value in self._arguments:
             if parameter.kind in ("name", "text"):
                 for start, end in spans(parameter.kind, str(value), self._text):
-                    chars[start:end] = "\0" * (end - start)
+                    quoted = self._text[start - 1 : start] in _QUOTES and self._text[end : end + 1] in _QUOTES
+                    begin, stop = (start - 1, end + 1) if quoted and start else (start, end)
+                    chars[begin:stop] = "\0" * (stop - begin)
         return "".join(chars)
 
     def _words_for(self, parameter: Parameter) -> str:
@@ -246,7 +245,7 @@ class _Reader:
         return _rejection(RejectReason.INCONSISTENT, explanation)
 
     def _could_be(self, absent: Parameter) -> str | None:
-        """A piece of the instruction that is of the absent argument's kind and that no other argument accounts for."""
+        """A piece of the instruction that could be the absent argument and that no other one accounts for."""
         if absent.kind in _MEASURED:
             return next(iter(self._left_over(absent.kind, absent.name)), None)
         if absent.choices or absent.kind == "flag":
@@ -270,7 +269,7 @@ class _Reader:
         found = mentions(kind, words, self._today, name)
         free = [m for m in found if not any(m.start < end and start < m.end for start, end in used)]
         if kind == "number":
-            free = [m for m in free if m.manner is Manner.LITERAL or not digits_only and m.values != (1.0,)]
+            free = [m for m in free if m.manner is Manner.LITERAL or (not digits_only and m.values != (1.0,))]
         return [words[m.start : m.end] for m in free]
 
     def _used(self, parameter: Parameter, value: Json) -> list[tuple[int, int]]:
@@ -289,7 +288,7 @@ class _Reader:
         return None
 
     def phrasing_is_true(self) -> Rejection | None:
-        """explicit: nothing stands only relatively. relative: something does not stand as it goes into the call."""
+        """Explicit: nothing stands only relatively. Relative: something does not stand as it is."""
         manners = [
             manner
             for parameter, value in self._arguments

@@ -1,8 +1,8 @@
-"""From a spec to a task: check that its difficulty fields are true, run its calls, choose the tools, write the prompt.
+"""From a spec to a task: check its difficulty fields, run its calls, choose the tools, write the prompt.
 
-The ground truth is what the runtime finds when it executes the calls on a copy of a seeded world. Where a call cannot
-succeed there (the event to cancel does not exist), the world is arranged first; the payload keeps those steps, so that
-the same world can be made again from a few numbers.
+The ground truth is what the runtime finds when it executes the calls on a copy of a seeded world. Where a
+call cannot succeed there (the event to cancel does not exist), the world is arranged first; the payload keeps
+those steps, so that the same world can be made again from a few numbers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ from pydantic import BaseModel, Field
 
 from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls
 from genenv.domains.tool_calling.spec import Call, ToolSpec
-from genenv.domains.tool_calling.toolbox import (
-    TOOLS,
-    Parameter,
-    Tool,
-)
+from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
+from genenv.domains.tool_calling.truth import REFERENCE, Refused, find_truth, today_of_world
 from genenv.domains.tool_calling.worlds import world_seed
 from genenv.types import Json, Lineage, Message, Rejection, RejectReason, Task
 
@@ -31,8 +28,8 @@ class ToolCallingConfig(BaseModel, frozen=True, extra="forbid"):
     """Settings of the tool-calling domain."""
 
     mode: Literal["auto", "single", "multi"] = "auto"
-    """How tasks are played. auto: dependent ones over several turns, others in one reply. single: dependent specs are
-    rejected. multi: all over several turns, checked by the final state."""
+    """auto: dependent tasks are played over several turns, others in one reply. single: dependent specs are
+    rejected. multi: all are played over several turns and checked by the final state."""
     style: Style = "python"
     """How calls are written: `python` is compact (small models), `json` is the Hermes and Qwen form."""
     reward: Literal["exact", "soft"] = "exact"
@@ -70,13 +67,14 @@ _NEAR: Mapping[str, tuple[str, ...]] = {
 }
 """Apps whose tools could be confused with an app's."""
 
+
 def build(
     spec: ToolSpec, *, task_id: str, lineage: Lineage, rng: random.Random, settings: ToolCallingConfig
 ) -> Task | Rejection:
     """Execute a spec: derive the ground truth and the messages the agent sees.
 
-    The world is that of `lineage.seed_id` (of the task itself without one), so that a simulator can be told its date
-    before it writes. The same spec, ids, random state and settings always give the same task.
+    The world is that of `lineage.seed_id` (of the task itself without one), so that a simulator can be told
+    its date before it writes. The same spec, ids, random state and settings always give the same task.
     """
     seed = world_seed(lineage.seed_id or task_id)
     multi = settings.mode == "multi" or (settings.mode == "auto" and spec.dependent)
@@ -123,7 +121,7 @@ def absent_parameters(call: Call) -> list[Parameter]:
     return [p for p in TOOLS[call.tool].parameters if p.required and p.name not in call.args]
 
 
-# --- are the difficulty fields true? ------------------------------------------------------------------------------
+# --- are the difficulty fields true? ---
 
 
 def _consistent(spec: ToolSpec, settings: ToolCallingConfig) -> None:
@@ -150,7 +148,7 @@ def _consistent(spec: ToolSpec, settings: ToolCallingConfig) -> None:
     _consistent_gap(spec)
     if len({json.dumps([c.tool, c.args], sort_keys=True, default=str) for c in spec.calls}) < len(spec.calls):
         raise refuse("two calls are the same")
-    needed = set() if spec.gap == "no_tool" else {call.tool for call in spec.calls}
+    needed = {call.tool for call in spec.calls if spec.gap != "no_tool"}
     if len(needed) > spec.n_tools:
         raise refuse(f"n_tools is {spec.n_tools}, but the calls use {len(needed)} tools")
 
@@ -186,20 +184,21 @@ def _references(spec: ToolSpec) -> list[tuple[int, int]]:
     return found
 
 
-# --- what the agent sees ------------------------------------------------------------------------------------------
+# --- what the agent sees ---
 
 
 def twins_of(names: Iterable[str]) -> set[str]:
     """Tools that could do the job of one of these."""
     chosen = set(names)
-    return set().union(*(group for group in TWINS if group & chosen)) - chosen
+    return {twin for group in TWINS if group & chosen for twin in group} - chosen
 
 
 def _shown(spec: ToolSpec, rng: random.Random) -> list[str]:
-    """The needed tools (unless withheld) among distractors: about two in three of the same apps, then of near ones."""
+    """The needed tools, unless withheld, and distractors: two in three of the same apps, then near ones."""
     named = {call.tool for call in spec.calls}
-    shown = set() if spec.gap == "no_tool" else set(named)
-    excluded = named | (twins_of(named) if spec.gap == "no_tool" else set())
+    withheld = spec.gap == "no_tool"
+    shown = set(named if not withheld else ())
+    excluded = named | twins_of(named if withheld else ())
     apps = sorted({TOOLS[name].app for name in named})
     near = {app for own in apps for app in _NEAR.get(own, ())} - set(apps)
     rest = [tool for tool in TOOLS.values() if tool.name not in excluded]
@@ -218,20 +217,22 @@ def _shuffled(tools: Iterable[Tool], rng: random.Random) -> list[str]:
     return names
 
 
+_JSON_CALL = '<tool_call>\n{"name": "tool", "arguments": {...}}\n</tool_call>'
+_TURNS = "and wait for its result. At the end say you are done."
 _HOW: Mapping[tuple[bool, Style], str] = {
     (False, "python"): 'Reply only with calls, one a line: tool(name="value").',
-    (True, "python"): 'Reply with one call, tool(name="value"), and wait for its result. At the end say you are done.',
-    (False, "json"): 'Reply only with calls: <tool_call>\n{"name": "tool", "arguments": {...}}\n</tool_call>',
-    (True, "json"): 'Reply with one <tool_call>\n{"name": "tool", "arguments": {...}}\n</tool_call> and wait for its '
-    "result. At the end say you are done.",
-}  # fmt: skip
+    (True, "python"): f'Reply with one call, tool(name="value"), {_TURNS}',
+    (False, "json"): f"Reply only with calls: {_JSON_CALL}",
+    (True, "json"): f"Reply with one call, {_JSON_CALL}, {_TURNS}",
+}
 
 
 def system_message(tools: Sequence[str], *, today: Day, multi: bool, style: Style) -> str:
     """What the agent is told first; short, because on small machines each token costs."""
     lines = "\n".join(TOOLS[name].signature for name in tools)
     return (
-        f"Today is {today:%A}, {today.isoformat()}. Tools:\n{lines}\n{_HOW[multi, style]}\n"
+        f"Today is {today:%A}, {today.isoformat()}. Tools (dates YYYY-MM-DD, times HH:MM):\n{lines}\n"
+        f"{_HOW[multi, style]}\n"
         "If no tool fits or a needed value is missing, call nothing and say so."
     )
 

@@ -1,22 +1,22 @@
-"""How tool calls look as text, in both directions and in two formats. Parses data only; nothing is evaluated.
+r"""How tool calls look as text, in two formats: writes and reads them. Data only; nothing is evaluated.
 
-python: one call a line, `create_event(title="Dentist", date="2025-03-17", start="09:30")`. Compact, for small models.
-json: Hermes and Qwen blocks, `<tool_call>\\n{"name": "create_event", "arguments": {...}}\\n</tool_call>`.
+python: one call a line, `create_event(title="Dentist", date="2025-03-17", start="09:30")`. Compact, for small
+models. json: Hermes and Qwen blocks, `<tool_call>\n{"name": "create_event", "arguments":
+{...}}\n</tool_call>`.
 
-A reply is read as calls, or as words, or as malformed: text that looks like a call and cannot be read is never taken
-for words, so that a broken call cannot pass for a refusal.
+A reply is read as calls, or as words, or as malformed: text that looks like a call and cannot be read is
+never taken for words, so that a broken call cannot pass for a refusal.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, cast
 
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.types import Json
@@ -105,12 +105,12 @@ def _python_call(call: ParsedCall) -> str:
     return f"{call.tool}({args})"
 
 
-# --- reading the python style -------------------------------------------------------------------------------------
+# --- reading the python style ---
 
 _LINE_CALL = re.compile(r"\[?\s*([A-Za-z_]\w*)\s*\(", re.ASCII)
 _WHOLE_CALL = re.compile(r"\[?[A-Za-z_]\w*\(.*\)\]?", re.ASCII)
 """A call of whatever tool that fills its line; "Sorry (no tool fits)" is words."""
-_INNER_CALL = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(", re.ASCII)
+_INNER_CALL = re.compile(r"(?<!\w)([A-Za-z_]\w*)\(", re.ASCII)
 
 
 def _looks_like_call(text: str) -> bool:
@@ -212,12 +212,12 @@ def _literal(node: ast.expr) -> Json:
     raise _Unreadable("an argument in it is not a literal")
 
 
-def _checked(value: Any) -> Json:
+def _checked(value: object) -> Json:
     """A scalar that JSON can hold, or _Unreadable."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        if not math.isfinite(value) or abs(value) > MAX_NUMBER:
+        if not abs(value) <= MAX_NUMBER:  # also true for NaN
             raise _Unreadable("a number in it is out of range")
         return value
     if isinstance(value, str):
@@ -227,7 +227,7 @@ def _checked(value: Any) -> Json:
     raise _Unreadable("an argument in it is not a JSON value")
 
 
-# --- reading the json style ---------------------------------------------------------------------------------------
+# --- reading the json style ---
 
 _BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
@@ -245,30 +245,31 @@ def _json_calls(block: str) -> list[ParsedCall]:
     if _depth(block) > MAX_DEPTH:
         raise _Unreadable("a call in it is too deeply nested")
     try:
-        value = json.loads(block, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value = cast(Json, json.loads(block, object_pairs_hook=_unique, parse_constant=_refuse_constant))
     except (ValueError, RecursionError):
         raise _Unreadable("a call in it is not valid JSON") from None
-    return [_json_parsed(item) for item in (value if isinstance(value, list) else [value])]
+    items = value if isinstance(value, list) else [value]
+    return [_json_parsed(item) for item in items]
 
 
-def _json_parsed(item: Any) -> ParsedCall:
-    if not isinstance(item, dict) or set(item) != {"name", "arguments"}:
+def _json_parsed(item: Json) -> ParsedCall:
+    if not isinstance(item, Mapping) or set(item) != {"name", "arguments"}:
         raise _Unreadable('a call in it is not an object with "name" and "arguments"')
     name, arguments = item["name"], item["arguments"]
-    if not isinstance(name, str) or not isinstance(arguments, dict):
+    if not isinstance(name, str) or not isinstance(arguments, Mapping):
         raise _Unreadable('a call in it has a "name" or "arguments" of the wrong type')
-    return ParsedCall(tool=name, args=_checked_tree(arguments))
+    return ParsedCall(tool=name, args={key: _checked_tree(value) for key, value in arguments.items()})
 
 
-def _checked_tree(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_checked(key): _checked_tree(item) for key, item in value.items()}
+def _checked_tree(value: Json) -> Json:
+    if isinstance(value, Mapping):
+        return {key: _checked_tree(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_checked_tree(item) for item in value]
     return _checked(value)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     items = dict(pairs)
     if len(items) != len(pairs):
         raise ValueError("a key appears twice")

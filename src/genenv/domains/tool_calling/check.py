@@ -1,6 +1,7 @@
-"""Grades an attempt from the agent's replies alone: by its calls in one reply, by what they did over several turns.
+"""Grades an attempt from its replies: by the calls of one reply, or by what calls did over several turns.
 
-Everything here is pure: worlds are made afresh from the payload, and the same replies always get the same verdict.
+Everything here is pure: worlds are made afresh from the payload, and the same replies always get the same
+verdict.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from genenv.domains.tool_calling.build import ToolCallingConfig, start_world
+from genenv.domains.tool_calling.build import ToolCallingConfig
 from genenv.domains.tool_calling.calls import ParsedCall, Reply, read_reply
 from genenv.domains.tool_calling.toolbox import (
     TOOLS,
@@ -21,6 +22,7 @@ from genenv.domains.tool_calling.toolbox import (
     execute,
     validate,
 )
+from genenv.domains.tool_calling.truth import start_world
 from genenv.types import Json, JsonObject, Task, Verdict
 
 NAME_CREDIT = 0.2
@@ -47,7 +49,7 @@ class Outcome:
 
 
 def check(task: Task, replies: Sequence[str], settings: ToolCallingConfig) -> Verdict:
-    """Grade an attempt: GenEnv eq. (1). Exact: 1 if the calls are right, else 0. Soft: partial credit below 1.
+    """Grade an attempt, GenEnv eq. (1). Exact: 1 if all calls are right, else 0. Soft: partial credit too.
 
     A task with a gap is solved by calling nothing and saying so; any call or unreadable reply there earns 0.
     """
@@ -61,7 +63,7 @@ def check(task: Task, replies: Sequence[str], settings: ToolCallingConfig) -> Ve
 
 
 def perform(world: World, shown: Iterable[str], calls: Sequence[ParsedCall]) -> list[Outcome]:
-    """Carry out an agent's calls in order, with the tools it was shown; changes `world`. Errors become outcomes."""
+    """Carry out an agent's calls in order, with the tools shown. Changes `world`; errors are outcomes."""
     allowed = set(shown)
     outcomes: list[Outcome] = []
     for call in calls:
@@ -86,7 +88,7 @@ def shown_tools(payload: JsonObject) -> list[str]:
     return list(cast("Sequence[str]", payload["tools"]))
 
 
-# --- tasks with a gap ---------------------------------------------------------------------------------------------
+# --- tasks with a gap ---
 
 
 def _gap_verdict(read: Sequence[Reply]) -> Verdict:
@@ -101,7 +103,7 @@ def _gap_verdict(read: Sequence[Reply]) -> Verdict:
     return _right("rightly called nothing and said so")
 
 
-# --- one reply: the calls themselves ------------------------------------------------------------------------------
+# --- one reply: the calls themselves ---
 
 
 def check_calls(task: Task, read: Sequence[Reply], settings: ToolCallingConfig) -> Verdict:
@@ -159,8 +161,8 @@ def _shown_value(value: Json) -> str:
 def _call_credit(expected: ParsedCall, actual: ParsedCall | str) -> float:
     """1 for the same call; else 0.2 for the name + 0.8 x the share of right arguments; 0 for another tool.
 
-    Optional arguments count only where the two differ, or where the expected value is not the default: leaving them
-    alone is no merit.
+    Optional arguments count only where the two differ, or where the expected value is not the default:
+    leaving them alone is no merit.
     """
     if isinstance(actual, str) or actual.tool != expected.tool:
         return 0.0
@@ -218,13 +220,14 @@ def _credit(
     return min(MAX_PARTIAL, max(0.0, earned - EXTRA_CALL_COST * max(0, extra)))
 
 
-# --- several turns: what the calls did ----------------------------------------------------------------------------
+# --- several turns: what the calls did ---
 
 
 def check_effects(task: Task, read: Sequence[Reply], settings: ToolCallingConfig) -> Verdict:
-    """Replay on a fresh world: the final state must be the oracle's, and what the oracle's reads found must be found.
+    """Replay on a fresh world: the oracle's final state must be reached, and what it read must be read.
 
-    Further reads and failed calls are allowed, further writes are not, even those that change nothing in the end.
+    Further reads and failed calls are allowed, further writes are not, even those that change nothing in the
+    end.
     """
     turns = live_turns(read)[: settings.max_turns]
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
@@ -256,6 +259,9 @@ def live_turns(read: Sequence[Reply]) -> list[Reply]:
 
 
 def _effect_problem(outcomes: Sequence[Outcome], wanted: Sequence[Outcome], state: str) -> str | None:
+    broken = next((o for o in wanted if o.error), None)
+    if broken:
+        return f"the expected {_described(broken.call)} does not run in the task's world: {broken.error}"
     found = {_canonical(o.result) for o in outcomes if o.result is not None}
     for outcome in wanted:
         if not _wrote(outcome) and outcome.result is not None and _canonical(outcome.result) not in found:
@@ -285,7 +291,7 @@ def _canonical(value: Json) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-# --- verdicts -----------------------------------------------------------------------------------------------------
+# --- verdicts ---
 
 
 def _right(explanation: str) -> Verdict:

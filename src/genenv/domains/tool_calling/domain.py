@@ -1,7 +1,8 @@
-"""Tool calling: the simulator writes calls and an instruction, the runtime executes the calls, the agent must find them.
+"""Tool calling: the simulator writes calls and words, the runtime executes them, the agent must find them.
 
-This module joins the parts: `build` (spec to task), `check` (replies to verdict), `audit` (the gate's own checks),
-`prompting` (what the simulator is told, and the grammar it writes under) and `seeds` (the base data).
+This module joins the parts: `build` (spec to task), `check` (replies to verdict), `audit` (the gate's own
+checks), `prompting` (what the simulator is told, and the grammar it writes under) and `seeds` (the base
+data).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pydantic import BaseModel
 
 from genenv.domains.base import Ask
 from genenv.domains.tool_calling.audit import audit, random_attempt
-from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of, start_world
+from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of
 from genenv.domains.tool_calling.calls import read_reply
 from genenv.domains.tool_calling.check import check, perform, shown_tools
 from genenv.domains.tool_calling.prompting import simulator_messages, spec_schema
 from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.domains.tool_calling.truth import start_world
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -89,7 +91,7 @@ class ToolCalling:
         return build(cast(ToolSpec, spec), task_id=task_id, lineage=lineage, rng=rng, settings=self.settings)
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The domain's own gate checks: literals stated, nothing leaked, two checks agree. None if all is well."""
+        """The gate checks: values stated, nothing leaked, two checks agree. None if all is well."""
         return audit(task, rng, self.settings)
 
     def episode(self, task: Task) -> ToolEpisode:
@@ -105,7 +107,7 @@ class ToolCalling:
         return random_attempt(task, rng, self.settings.style)
 
     def surface(self, task: Task) -> str:
-        """The instruction and the skeleton of the calls: the text by which two tasks are compared for novelty."""
+        """The text by which tasks are compared for novelty: the instruction and the calls' skeleton."""
         spec = ToolSpec.model_validate(task.spec)
         skeleton = "; ".join(f"{call.tool}({', '.join(sorted(call.args))})" for call in spec.calls)
         return f"{spec.instruction}\n{skeleton}"
@@ -119,7 +121,7 @@ class ToolEpisode:
         self._settings = settings
 
     async def run(self, ask: Ask) -> None:
-        """Converse until the episode ends: at once, or at a reply that calls nothing, or after `max_turns`."""
+        """Converse until the episode ends: after one reply, or at one without calls, or after `max_turns`."""
         messages: Sequence[Message] = self._task.messages
         if self._task.payload["mode"] == "single":
             await ask(messages)

@@ -43,7 +43,7 @@ _CHOICE_WORDS: Mapping[str, str] = {
 
 _FLAG_WORDS: Mapping[tuple[str, bool], tuple[str, str]] = {
     ("on", True): (
-        r"(?:turn|switch|put|flip|leave|keep|have|want|need|get)\b[^.?!]*\bon|lights?\s+(?:go\s+)?on|light\s+up",
+        r"(?:turn|switch|put|flip|leave|keep|have|want|need|get)\b(?:(?!\boff\b)[^.?!])*\bon|lights?\s+(?:go\s+)?on|light\s+up",
         r"lit|illuminate|brighten|dark|see\s+(?:anything|nothing|a\s+thing)|some\s+light",
     ),
     ("on", False): (
@@ -57,7 +57,7 @@ _FLAG_WORDS: Mapping[tuple[str, bool], tuple[str, str]] = {
 
 _ONE_WORDS: Mapping[str, str] = {
     "quantity": r"an?|single",
-    "passengers": r"just\s+me|only\s+me|for\s+me|for\s+myself|alone|a\s+(?:single\s+)?(?:seat|ticket|passenger)",
+    "passengers": r"(?:just|only|for)\s+me|for\s+myself|alone|a\s+(?:single\s+)?(?:seat|ticket|passenger)",
     "nights": r"a\s+(?:single\s+)?night|overnight",
     "people": r"just\s+me|alone",
 }
@@ -72,7 +72,8 @@ def stated(kind: Kind, value: Json, instruction: str, today: Day, parameter: str
         value: the validated argument.
         instruction: what the user says.
         today: what relative dates are relative to.
-        parameter: the parameter's name; `minutes`, `nights` and the like give numbers a unit, `on` a flag its words.
+        parameter: the parameter's name; `minutes`, `nights` and the like give numbers a unit, `on` a flag its
+        words.
     """
     return reading(kind, value, instruction, today, parameter) is not None
 
@@ -93,7 +94,7 @@ def reading(kind: Kind, value: Json, instruction: str, today: Day, parameter: st
 
 
 def spans(kind: Kind, value: str, instruction: str) -> list[tuple[int, int]]:
-    """Where a name or text stands: names as they are, texts as their words; case and whitespace never matter."""
+    """Where a name or text stands: names as they are, texts as their words, whatever the case and spaces."""
     if kind == "text":
         words = re.findall(r"[^\W_]+", value)
         pattern = r"[\W_]+".join(map(re.escape, words))
@@ -107,7 +108,7 @@ def spans(kind: Kind, value: str, instruction: str) -> list[tuple[int, int]]:
 
 def _straight(text: str) -> str:
     """Typographic quotes and dashes as typed ones; the length stays."""
-    return text.translate(str.maketrans("‘’“”–‑", "''\"\"--"))  # noqa: RUF001
+    return text.translate(str.maketrans("‘’“”–‑", "''\"\"--"))
 
 
 def _word(pattern: str, instruction: str) -> bool:

@@ -1,9 +1,9 @@
 """Reads literals out of an instruction: whether a value that a call needs can be known from the words alone.
 
-`mentions` lists every date, time or number that the words express, each with where it stands and how. `reading` says
-how one value of one parameter can be read, `stated` whether it can. The readers prefer to miss an odd expression
-(a good task is rejected) over reading one that is ambiguous (a wrong task is accepted): "next week", "at 4" and
-"03/04" are expressions, but of no particular value.
+`mentions` lists every date, time or number that the words express, each with where it stands and how.
+`reading` says how one value of one parameter can be read, `stated` whether it can. The readers prefer to miss
+an odd expression (a good task is rejected) over reading one that is ambiguous (a wrong task is accepted):
+"next week", "at 4" and "03/04" are expressions, but of no particular value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from datetime import timedelta
 from enum import IntEnum
 
 from genenv.domains.tool_calling.toolbox import Kind
-from genenv.types import Json
 
 
 class Manner(IntEnum):
@@ -40,20 +39,18 @@ class Mention:
     end: int
 
 
-# --- words for numbers --------------------------------------------------------------------------------------------
+# --- words for numbers ---
 
-_UNITS = {
-    word: number
-    for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen".split()
-    )
-}
-_TENS = dict(
-    zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True)
+_SMALL_WORDS = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
+    "seventeen|eighteen|nineteen"
 )
-_SMALL = "|".join(sorted(_UNITS, key=len, reverse=True))
-_BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[- ](?:one|two|three|four|five|six|seven|eight|nine))?|{_SMALL})"
+_TENS_WORDS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_VALUES = {word: number for number, word in enumerate(_SMALL_WORDS.split("|"))} | {
+    word: 10 * number for number, word in enumerate(_TENS_WORDS.split("|"), 2)
+}
+_SMALL = "|".join(sorted(_SMALL_WORDS.split("|"), key=len, reverse=True))
+_BELOW_100 = rf"(?:(?:{_TENS_WORDS})(?:[- ](?:one|two|three|four|five|six|seven|eight|nine))?|{_SMALL})"
 _WORDS = rf"(?:(?:(?:{_BELOW_100}|an?)\s(?:hundred|thousand)(?:\s(?:and\s)?{_BELOW_100})?)|{_BELOW_100})"
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 _NUMBER = rf"(?:{_DIGITS}|\b{_WORDS}\b)"
@@ -73,11 +70,11 @@ def _number(text: str) -> float:
         elif word == "thousand":
             total, current = total + current * 1000, 0
         else:
-            current += _UNITS.get(word, 0) + _TENS.get(word, 0)
+            current += _VALUES.get(word, 0)
     return float(total + current)
 
 
-# --- a small reader: patterns in order, each consumes what it matched --------------------------------------------
+# --- a small reader: patterns in order, each consumes what it matched ---
 
 _Reader = Callable[[re.Match[str], Day], tuple[Manner, tuple[str | float, ...]]]
 _Rule = tuple[re.Pattern[str], _Reader]
@@ -95,10 +92,13 @@ def _scan(rules: Sequence[_Rule], text: str, today: Day) -> Iterator[Mention]:
         text = pattern.sub(lambda match: "\0" * len(match[0]), text)
 
 
-# --- dates --------------------------------------------------------------------------------------------------------
+# --- dates ---
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_MONTHS = "january february march april may june july august september october november december".split()
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
 _WEEKDAY = rf"(?:{'|'.join(_WEEKDAYS)}|mon|tues?|wed|thu(?:rs?)?|fri)"
 _MONTH = rf"(?:{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)"
 _NTH = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
@@ -140,7 +140,7 @@ def _month_day(match: re.Match[str], today: Day) -> tuple[Manner, tuple[str | fl
 
 
 def _day_of_month(match: re.Match[str], today: Day) -> tuple[Manner, tuple[str | float, ...]]:
-    """ "the 14th": the next day with that number, today included."""
+    """For "the 14th": the next day with that number, today included."""
     day = int(match["day"])
     for month in range(today.month, today.month + 2):
         found = _calendar(today.year + (month - 1) // 12, (month - 1) % 12 + 1, day)
@@ -157,7 +157,7 @@ def _slashes(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | flo
 
 
 def _from_anchor(match: re.Match[str], today: Day) -> tuple[Manner, tuple[str | float, ...]]:
-    """ "a week from Friday", "two days after tomorrow"."""
+    """For "a week from Friday", "two days after tomorrow"."""
     anchor = match["anchor"].lower()
     start = {"today": today, "now": today, "tomorrow": today + timedelta(days=1)}.get(anchor)
     day = (start or _weekday_after(today, anchor)) + timedelta(days=_days(match))
@@ -216,12 +216,13 @@ _DATE_RULES: tuple[_Rule, ...] = (
 )
 
 
-# --- times --------------------------------------------------------------------------------------------------------
+# --- times ---
 
 _HOUR_WORDS = "twelve|eleven|ten|nine|eight|seven|six|five|four|three|two|one"
 _HOUR = rf"(?P<hour>\d{{1,2}}|{_HOUR_WORDS})"
 _HALF_DAY = r"(?:\s*(?P<half>[ap]\.?\s?m\b\.?|in\s+the\s+(?:morning|afternoon|evening)|at\s+night|tonight))"
-_PAST = rf"(?P<minute>half|(?:a\s+)?quarter|{_BELOW_100}|\d{{1,2}})(?:\s+minutes)?\s+(?P<side>past|after|to|before)"
+_MINUTES = rf"(?P<minute>half|(?:a\s+)?quarter|{_BELOW_100}|\d{{1,2}})(?:\s+minutes)?"
+_PAST = rf"{_MINUTES}\s+(?P<side>past|after|to|before)"
 
 
 def _time(hour: int, minute: int) -> tuple[str, ...]:
@@ -254,7 +255,7 @@ def _full_hour(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | f
 
 
 def _spoken(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float, ...]]:
-    """ "nine thirty", "half past nine", "quarter to ten in the evening"."""
+    """For "nine thirty", "half past nine", "quarter to ten in the evening"."""
     word = match["minute"].lower()
     minute = 30 if word == "half" else 15 if word.endswith("quarter") else int(_number(word))
     hour = _in_half(int(_number(match["hour"])), match)
@@ -265,7 +266,7 @@ def _spoken(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | floa
 
 
 def _bare_hour(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float, ...]]:
-    """ "at 9": a time, but before 7 and at 12 nobody can tell which half of the day is meant."""
+    """For "at 9": a time, but before 7 and at 12 nobody can tell which half of the day is meant."""
     hour = int(_number(match["hour"]))
     adjusted = _in_half(hour, match)
     return Manner.WRITTEN, _time(adjusted, 0) if adjusted != hour or 7 <= hour < 12 or hour > 12 else ()
@@ -291,7 +292,7 @@ _TIME_RULES: tuple[_Rule, ...] = (
 )
 
 
-# --- numbers and amounts of time ----------------------------------------------------------------------------------
+# --- numbers and amounts of time ---
 
 _SECONDS = {
     "second": 1,
@@ -347,7 +348,8 @@ def _fraction(text: str) -> float:
     return named[text] if text in named else _number(text)
 
 
-_COUNT = rf"(?P<count>half\s+an?|half|(?:a\s+)?quarter\s+of\s+an?|three[\s-]quarters\s+of\s+an?|a\s+couple\s+of|an?|{_NUMBER})"
+_PART = r"half\s+an?|half|(?:a\s+)?quarter\s+of\s+an?|three[\s-]quarters\s+of\s+an?"
+_COUNT = rf"(?P<count>{_PART}|a\s+couple\s+of|an?|{_NUMBER})"
 
 
 def _duration_rules(unit: str | None) -> tuple[_Rule, ...]:
@@ -391,7 +393,7 @@ _NUMBER_RULES: tuple[_Rule, ...] = (
 )
 
 
-# --- the whole ----------------------------------------------------------------------------------------------------
+# --- the whole ---
 
 
 def mentions(kind: Kind, instruction: str, today: Day, parameter: str = "") -> list[Mention]:
@@ -401,7 +403,8 @@ def mentions(kind: Kind, instruction: str, today: Day, parameter: str = "") -> l
         kind: `date`, `time` or `number`; other kinds have no expressions of their own and give none.
         instruction: what the user says.
         today: what relative dates are relative to.
-        parameter: the parameter's name; one that names a unit of time makes "two hours" a number of that unit.
+        parameter: the parameter's name; one that names a unit of time makes "two hours" a number of that
+        unit.
     """
     if kind == "date":
         return list(_scan(_DATE_RULES, instruction, today))

@@ -1,7 +1,8 @@
 """What the simulator is told, and the grammar it writes under.
 
-The prompt is short because on small machines each token costs: the job, today's date in the world the task will play
-in, the tools of the seed and two more, the agent's success in one line, and the seed itself as the example.
+The prompt is short because on small machines each token costs: the job, today's date in the world the task
+will play in, the tools of the seed and two more, the agent's success in one line, and the seed itself as the
+example.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ def simulator_messages(seed: Seed, profile: Profile, target: float) -> tuple[Mes
     spec = ToolSpec.model_validate(seed.spec)
     tools = "\n".join(tool.signature for tool in _offered(spec, seed.id))
     system = (
-        "You write tasks for an assistant that calls tools: one JSON object with the difficulty, then the calls that "
-        f"solve it, then an instruction that states every value. It should solve about {target:.0%} of your tasks.\n"
-        f"Today is {today:%A}, {today.isoformat()}. Tools:\n{tools}"
+        "You write tasks for an assistant that calls tools: one JSON object with the difficulty, then the "
+        "calls that solve it, then an instruction that states every value. "
+        f"It should solve about {target:.0%} of your tasks.\n"
+        f"Today is {today:%A}, {today.isoformat()}. Tools (dates YYYY-MM-DD, times HH:MM):\n{tools}"
     )
     rates = profile_line(profile, seed.skills)
     example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
@@ -41,7 +43,7 @@ def simulator_messages(seed: Seed, profile: Profile, target: float) -> tuple[Mes
 
 
 def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
-    """The agent's success in one line: overall, the seed's skills, the best and the worst; empty before any attempt."""
+    """The agent's success in one line: overall, the seed's skills, the best, the worst. Empty at first."""
     if profile.overall is None:
         return ""
     rates = profile.success
@@ -62,7 +64,7 @@ def _offered(spec: ToolSpec, seed_id: str) -> list[Tool]:
     return [TOOLS[name] for name in used + extra]
 
 
-# --- the grammar --------------------------------------------------------------------------------------------------
+# --- the grammar ---
 
 _DATE = r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]"
@@ -71,10 +73,10 @@ _ARG_CHARS = 60
 
 
 def spec_schema() -> JsonObject:
-    """The schema of `ToolSpec`, specialised to the toolbox: each tool's parameters with their forms, in order.
+    """The schema of `ToolSpec` with the toolbox filled in: each tool's parameters with their forms, in order.
 
-    No argument is required, because a task may leave one out on purpose (`missing_info`); whether the rest fits is for
-    `build` to say.
+    No argument is required, because a task may leave one out on purpose (`missing_info`); whether the rest
+    fits is for `build` to say.
     """
     base = ToolSpec.model_json_schema()["properties"]
     properties = {name: _bare(base[name]) for name in ToolSpec.model_fields}

@@ -100,7 +100,7 @@ def find_truth(spec: ToolSpec, seed: int) -> Truth:
         if failure is None:
             return Truth(calls=tuple(played), arranged=tuple(arranged))
         index = len(played) - 1
-        if index < 0 or index in done:
+        if index in done:
             raise Refused(RejectReason.EXECUTION, failure)
         done.add(index)
         step = played[index]
@@ -138,21 +138,23 @@ def _resolve(value: Json, results: Sequence[Result]) -> Json:
         return value
     here: Json = results[int(match[1]) - 1]
     for part in match[2].split("."):
-        if isinstance(here, Mapping) and part in here:
-            here = here[part]
-        elif (
-            isinstance(here, Sequence)
-            and not isinstance(here, str)
-            and part.isdigit()
-            and int(part) < len(here)
-        ):
-            here = here[int(part)]
-        else:
+        try:
+            here = _member(here, part)
+        except (LookupError, TypeError):
             explanation = f"the reference {value} finds no {part!r} in the result of call {match[1]}"
-            raise Refused(RejectReason.EXECUTION, explanation)
-    if here is None or isinstance(here, Mapping | list | tuple):
+            raise Refused(RejectReason.EXECUTION, explanation) from None
+    if not isinstance(here, str | int | float):
         raise Refused(RejectReason.EXECUTION, f"the reference {value} does not stand for a single value")
     return here
+
+
+def _member(value: Json, part: str) -> Json:
+    """A field of an object, or an item of a list by its number."""
+    if isinstance(value, Mapping):
+        return value[part]
+    if isinstance(value, str | int | float | None) or not part.isdigit():
+        raise TypeError(part)
+    return value[int(part)]
 
 
 _PLACEHOLDERS: Mapping[str, Json] = {
@@ -161,7 +163,7 @@ _PLACEHOLDERS: Mapping[str, Json] = {
 
 
 def _validated_with_gap(spec: ToolSpec) -> tuple[ParsedCall, ...]:
-    """The calls of a task with a missing argument, which is left out again after the others were validated."""
+    """The calls of a task with a missing argument: the other arguments are validated."""
     calls: list[ParsedCall] = []
     for call in spec.calls:
         tool = TOOLS[call.tool]

@@ -54,7 +54,7 @@ _PLAIN_KINDS: Mapping[object, tuple[Kind, str]] = {
     float: ("number", "number"),
     bool: ("flag", "boolean"),
 }
-_HINTS: Mapping[str, str] = {"date": "YYYY-MM-DD", "time": "HH:MM", "flag": "bool"}
+_HINTS: Mapping[str, str] = {"date": "date", "time": "time", "flag": "bool"}
 _NUMBER_HINTS: Mapping[str, str] = {"integer": "int", "number": "float"}
 
 
@@ -81,7 +81,7 @@ class Parameter:
         if self.kind == "choice":
             return f"{self.name}: " + "|".join(repr(choice) for choice in self.choices)
         hint = _HINTS.get(self.kind) or _NUMBER_HINTS.get(str(self.schema["type"]))
-        return f"{self.name}: {hint}" if hint else self.name
+        return f"{self.name}: {hint}" if hint and hint != self.name else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Tool:
     def signature(self) -> str:
         """The tool as one line of Python, short because each prompt token costs.
 
-        E.g. `create_event(title, date: YYYY-MM-DD, start: HH:MM, minutes=60)  # Create an event.`; a long
+        E.g. `create_event(title, date, start: time, minutes=60)  # Create an event.`; a long
         list of choices that an earlier parameter has as well is not repeated.
         """
         shown: dict[tuple[Json, ...], str] = {}

@@ -11,7 +11,7 @@ CALENDAR: dict[str, ToolPhrases] = {
                 'Create an event called "{title}" on {date}, starting at {start} and lasting {minutes} minutes',
                 'Schedule "{title}" for {date} at {start}',
                 'Can you block {minutes} minutes in my calendar for "{title}" on {date} at {start}?',
-                'Add "{title}" to my calendar: {date}, {start}, {minutes} minutes',
+                'Add "{title}" to my calendar: {date}, {start}, {minutes} minutes.',
             ),
             relative=(
                 'Schedule "{title}" {date:rel} at {start} for {minutes:rel}',
@@ -32,13 +32,13 @@ CALENDAR: dict[str, ToolPhrases] = {
         ),
         held_out=Phrases(
             explicit=(
-                'Make a calendar entry "{title}" for {date}, {start}, lasting {minutes} minutes',
+                'Make a calendar entry "{title}" for {date}, {start}, lasting {minutes} minutes.',
                 'I want "{title}" on the calendar for {date} at {start}, {minutes} minutes long.',
                 'Set up an event named "{title}" on {date} that begins at {start}',
             ),
             relative=(
                 'Set up "{title}" {date:rel}, beginning at {start} and running for {minutes:rel}',
-                'Make a calendar entry "{title}" for {date:day}, {start:rel}',
+                'Make a calendar entry "{title}" for {date:day}, {start:rel}.',
             ),
             indirect=(
                 'We agreed on "{title}" for {date}, {start}. Please see that my calendar shows it.',
@@ -70,7 +70,7 @@ CALENDAR: dict[str, ToolPhrases] = {
             explicit=(
                 'Push "{title}" to {start} on {date}',
                 'Please have "{title}" take place on {date} at {start} instead.',
-                'Give "{title}" a new slot: {date}, {start}',
+                'Give "{title}" a new slot: {date}, {start}.',
             ),
             relative=(
                 'Push "{title}" back to {date:day} at {start}',

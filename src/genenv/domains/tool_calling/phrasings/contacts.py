@@ -8,7 +8,7 @@ CONTACTS: dict[str, ToolPhrases] = {
         training=Phrases(
             explicit=(
                 "Save {name} in my contacts with the number {phone}",
-                "Add a contact: {name}, {phone}",
+                "Add a contact: {name}, {phone}.",
                 "Can you add {name} to my contacts? The number is {phone}.",
                 "Store {phone} in my contacts as the number of {name}",
             ),
@@ -23,7 +23,7 @@ CONTACTS: dict[str, ToolPhrases] = {
         ),
         held_out=Phrases(
             explicit=(
-                "Make a new contact for {name}, phone number {phone}",
+                "Make a new contact for {name}, phone number {phone}.",
                 "Put {name} into my address book under {phone}",
                 "Please remember {phone} as the phone number of {name} in my address book.",
             ),

@@ -4,7 +4,7 @@ from genenv.domains.tool_calling.phrasings.template import Phrases, ToolPhrases
 
 EMAIL: dict[str, ToolPhrases] = {
     "send_email": ToolPhrases(
-        slots={"to": "address", "subject body": "mail"},
+        slots={"to": "mail_address", "subject body": "mail"},
         training=Phrases(
             explicit=(
                 'Email {to} with the subject "{subject}" and the text "{body}"',
@@ -17,7 +17,7 @@ EMAIL: dict[str, ToolPhrases] = {
                 'I owe {to} an email. It should be titled "{subject}" and read "{body}".',
             ),
             missing={
-                "to": ('Send an email with the subject "{subject}" and the text "{body}"',),
+                "to": ('Send an email about {subject} that says "{body}"',),
                 "body": ('Email {to} with the subject "{subject}"',),
             },
         ),

@@ -1,0 +1,178 @@
+"""What the commands do, apart from their options."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from genenv.checkpoint import checkpoint_path, verify_checkpoint
+from genenv.coevolve import CoEvolution, Players
+from genenv.config import RunConfig, as_tables, dump_toml, load_config
+from genenv.console import ConsoleReporter
+from genenv.curriculum.replay import choose_seeds
+from genenv.curriculum.stats import SkillStats
+from genenv.domains import load_domain
+from genenv.domains.base import Domain
+from genenv.errors import DataError, UsageError
+from genenv.metrics import open_sinks
+from genenv.pools.store import PoolStore
+from genenv.run_folder import RunFolder
+from genenv.simulator.gate import Gate, base_task
+from genenv.simulator.player import make_contexts
+from genenv.streams import generator
+from genenv.types import Origin, Task
+
+
+def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, resume: bool) -> None:
+    """Start a run, or continue one with the settings it was started with.
+
+    Raises:
+        GenenvError: anything the user can mend.
+    """
+    config = load_config(config_path, overrides)
+    path = out or Path("runs") / config.run.name
+    if resume:
+        folder = RunFolder.open(path)
+        config = _same_settings(load_config(folder.config), config, folder)
+    else:
+        folder = None
+    domain = load_domain(config.domain.name, config.domain.settings)
+    players = _players(config, domain)
+    if folder is None:
+        folder = RunFolder.create(path, dump_toml(config))
+    sinks = open_sinks(config.logging, path, name=config.run.name, settings=as_tables(config))
+    try:
+        loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=ConsoleReporter())
+        loop.run()
+    finally:
+        for sink in sinks:
+            sink.close()
+
+
+def generate_tasks(
+    config_path: Path, overrides: Sequence[str], *, n: int, run: Path | None, out: Path | None
+) -> None:
+    """Let a simulator write until `n` tasks have passed the gate, and write them as JSONL.
+
+    Raises:
+        GenenvError: anything the user can mend; also when nothing passes.
+    """
+    config = load_config(config_path, overrides)
+    domain = load_domain(config.domain.name, config.domain.settings)
+    players = _players(config, domain)
+    stats = SkillStats(config.curriculum)
+    if run is not None:
+        _load_players(players, stats, RunFolder.open(run))
+    tasks, written = asyncio.run(_written(config, domain, players, stats, n))
+    if not tasks:
+        raise UsageError(
+            f"none of {written} generations passed the gate: give --run with a trained simulator, or warm one up first"
+        )
+    lines = [json.dumps(_as_line(task), ensure_ascii=False) for task in tasks]
+    if out is None:
+        typer.echo("\n".join(lines))
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    typer.echo(f"{len(tasks)} tasks of {written} generations passed the gate", err=True)
+
+
+def summarise(run: Path) -> list[str]:
+    """Five lines: held-out success, valid rate, p_hat, tasks, time."""
+    folder = RunFolder.open(run)
+    with PoolStore.open(folder.pool, create=False) as store:
+        rounds = store.rounds()
+        metrics = {number: store.metrics(number) for number in rounds}
+        new = len(store.tasks(origin=Origin.GENERATED))
+    if not rounds:
+        raise UsageError(f"{run} has no committed round yet; continue it with --resume")
+    held_out = [(n, m["agent/eval_success"]) for n, m in metrics.items() if "agent/eval_success" in m]
+    played = [n for n in rounds if n > 0]
+    late = played[-max(1, len(played) // 3) :] if played else []
+    valid = [metrics[n].get("simulator/valid_rate", 0.0) for n in played]
+    p_hats = [metrics[n]["curriculum/p_hat_mean"] for n in late if "curriculum/p_hat_mean" in metrics[n]]
+    seconds = sum(m.get("time/round_s", 0.0) for m in metrics.values())
+    tokens = sum(m.get("tokens/sampled", 0.0) for m in metrics.values())
+    return [
+        "held-out success: " + (_from_to(held_out[0][1], held_out[-1][1]) if held_out else "not measured"),
+        "valid tasks of the simulator: " + (_from_to(valid[0], valid[-1]) if valid else "no round played"),
+        "p_hat in the last third: " + (f"{sum(p_hats) / len(p_hats):.2f} (target band 0.35 to 0.65)" if p_hats else "none"),
+        f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
+        f"time: {seconds / 60:.1f} minutes",
+    ]
+
+
+def _from_to(first: float, last: float) -> str:
+    return f"{first:.1%} -> {last:.1%}"
+
+
+def _players(config: RunConfig, domain: Domain) -> Players:
+    from genenv.players import local_players
+
+    return local_players(config, domain)
+
+
+def _same_settings(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> RunConfig:
+    """The settings of the run on disk; only its length may change."""
+    wanted = asked.model_copy(update={"run": asked.run.model_copy(update={"rounds": saved.run.rounds})})
+    if wanted != saved:
+        differ = [
+            name for name in RunConfig.model_fields if getattr(wanted, name) != getattr(saved, name)
+        ]
+        raise UsageError(
+            f"{folder.path} was started with other settings in {', '.join(differ)} (see {folder.config}); "
+            "continue with those, or choose another --out"
+        )
+    return asked
+
+
+def _load_players(players: Players, stats: SkillStats, folder: RunFolder) -> None:
+    with PoolStore.open(folder.pool, create=False) as store:
+        last = store.last_round()
+        if last is None:
+            raise DataError(f"{folder.path} has no committed round yet")
+        stats.load_state_dict(store.state(last)["stats"])  # type: ignore[arg-type]
+    checkpoint = checkpoint_path(folder.checkpoints, last)
+    verify_checkpoint(checkpoint)
+    players.load(checkpoint)
+
+
+async def _written(
+    config: RunConfig, domain: Domain, players: Players, stats: SkillStats, n: int
+) -> tuple[list[Task], int]:
+    """Tasks that passed, and how many generations it took; gives up after five barren rounds."""
+    gate = Gate(domain, config.curriculum, seed=config.run.seed)
+    seeds = list(domain.seeds())
+    built = (base_task(domain, s.id, s.spec, seed=config.run.seed) for s in seeds)
+    gate.remember(task for task in built if isinstance(task, Task))
+    gate.protect(domain.held_out())
+    tasks: list[Task] = []
+    written = barren = 0
+    reporter = ConsoleReporter()
+    for round_ in range(1, 10_000):
+        rng = generator(config.run.seed, "generate", round_)
+        chosen = choose_seeds(seeds, stats, config.simulator.contexts, rng, config.curriculum)
+        contexts = make_contexts(domain, chosen, stats.profile(), round_=round_, target=config.curriculum.alpha)
+        wanted = len(contexts) * config.simulator.variations
+        with reporter.stage("writing tasks", items=wanted, unit="specs") as stage:
+            generations = await players.simulator.propose(domain, contexts, stage=stage)
+        fresh = [p.outcome for p in gate.admit(contexts, generations) if isinstance(p.outcome, Task)]
+        tasks, written, barren = tasks + fresh, written + len(generations), 0 if fresh else barren + 1
+        if len(tasks) >= n or barren == 5:
+            break
+    return tasks[:n], written
+
+
+def _as_line(task: Task) -> dict[str, object]:
+    return {
+        "id": task.id,
+        "skills": task.skills,
+        "messages": [{"role": m.role, "content": m.content} for m in task.messages],
+        "spec": task.spec,
+        "oracle": task.oracle,
+        "seed_id": task.lineage.seed_id,
+    }

@@ -1,0 +1,93 @@
+"""The reference of all settings, made from their definitions.
+
+Run `python -m genenv.config_reference > docs/configuration.md` after changing a setting.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from pydantic.fields import FieldInfo
+
+from genenv.config import RunConfig, all_settings
+from genenv.curriculum.presets import PRESETS
+from genenv.domains import domain_names
+from genenv.settings import allowed, section_of
+from genenv.types import JsonObject
+
+_INTRODUCTION = """# Configuration
+
+A run is described by one TOML file; `--set key=value` on the command line overrides single settings. Later
+wins: defaults, preset, file, `--set`. An unknown key or a value out of range ends in one sentence that names
+what is allowed.
+
+This page is made from the code (`python -m genenv.config_reference`); a test holds it to that.
+"""
+
+
+def render_reference() -> str:
+    """All settings as Markdown: section by section, then domain by domain."""
+    common = [pair for pair in all_settings(domain_names()[0]) if not pair[0].startswith("domain.")]
+    parts = [_INTRODUCTION, _presets()]
+    for section, pairs in groupby(common, key=lambda pair: pair[0].rpartition(".")[0]):
+        parts.append(_section(section, pairs))
+    for name in domain_names():
+        own = [pair for pair in all_settings(name) if pair[0].startswith("domain.")]
+        parts.append(_section("domain", own, f' with name = "{name}"'))
+    return "\n".join(parts)
+
+
+def _presets() -> str:
+    names = list(PRESETS)
+    keys = dict.fromkeys(key for name in names for key, _ in _flat(PRESETS[name]))
+    rows = [[f"`{key}`", *(_code(dict(_flat(PRESETS[name])).get(key)) for name in names)] for key in keys]
+    lead = (
+        "## Presets\n\n`preset` chooses what lies beneath your own settings: `paper` behaves as published, "
+        "`robust`\n(the default) corrects its weak points. Each line can be set on its own.\n"
+    )
+    return f"{lead}\n{_table(['setting', *(f'`{name}`' for name in names)], rows)}"
+
+
+def _section(name: str, pairs: Iterable[tuple[str, FieldInfo]], note: str = "") -> str:
+    rows = [
+        [f"`{key}`", _code(_default(field)), allowed(field), field.description or ""] for key, field in pairs
+    ]
+    title = f"`[{name}]`{note}" if name else "Top level"
+    about = f"{_about(name)}\n\n" if name else ""
+    return f"## {title}\n\n{about}{_table(['key', 'default', 'allowed', 'meaning'], rows)}"
+
+
+def _about(section: str) -> str:
+    """The line under the field that holds a section."""
+    holder, text = RunConfig, ""
+    for part in section.split("."):
+        field = holder.model_fields[part]
+        text, holder = field.description or "", section_of(field) or RunConfig
+    return text
+
+
+def _default(field: FieldInfo) -> object:
+    return field.get_default(call_default_factory=True)
+
+
+def _code(value: object) -> str:
+    return "left out" if value is None else f"`{json.dumps(value)}`"
+
+
+def _flat(tables: JsonObject) -> Iterator[tuple[str, object]]:
+    for section, values in tables.items():
+        if isinstance(values, dict):
+            yield from ((f"{section}.{key}", value) for key, value in values.items())
+
+
+def _table(titles: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    escaped = ([" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_reference())

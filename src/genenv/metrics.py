@@ -1,0 +1,380 @@
+"""Every metric of a run: its name, unit and meaning in one place; and the sinks that metrics are written to.
+
+The list is closed: `check_names` refuses a name that is not in it, so a chart never shows a metric nobody
+explained.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol, cast
+
+from pydantic import Field
+
+from genenv.errors import DataError, UsageError
+from genenv.settings import Settings
+from genenv.types import JsonObject, RejectReason
+
+
+class LoggingConfig(Settings, frozen=True):
+    """Where metrics go besides `metrics.jsonl`, which is always written."""
+
+    tensorboard: bool = False
+    """Also write event files for TensorBoard into the run's folder (needs the package tensorboard)."""
+    wandb: bool = False
+    """Also log to Weights & Biases (needs the package wandb)."""
+    wandb_project: str = Field(default="genenv", min_length=1)
+    """Project that runs appear under in Weights & Biases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a metric means."""
+
+    name: str
+    unit: str
+    """`share` is in [0, 1]; `count` is a whole number."""
+    about: str
+    """One line."""
+
+
+_METRICS = (
+    Metric("agent/success_rate", "share", "Attempts of this round that succeeded, on all its tasks."),
+    Metric("agent/base_success", "share", "Attempts of this round that succeeded, on base tasks."),
+    Metric("agent/new_success", "share", "Attempts of this round that succeeded, on newly generated tasks."),
+    Metric("agent/review_success", "share", "Attempts of this round that succeeded, on reviewed tasks."),
+    Metric("agent/reward", "share", "Mean reward of this round's attempts."),
+    Metric("agent/eval_success", "share", "Held-out tasks solved at temperature 0."),
+    Metric("agent/eval_reward", "share", "Mean reward on held-out tasks at temperature 0."),
+    Metric("agent/loss", "nats", "Mean loss of the update."),
+    Metric("agent/kl", "nats/token", "Distance of the agent from the initial agent, k3 estimate."),
+    Metric("agent/entropy", "nats/token", "Mean entropy of the agent over sampled tokens."),
+    Metric("agent/clip_rate", "share", "Trained tokens whose probability ratio was clipped."),
+    Metric(
+        "agent/ratio_max",
+        "ratio",
+        "Largest probability ratio; the sampler and the trainer agree when it is 1.",
+    ),
+    Metric("agent/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
+    Metric("agent/steps", "count", "Optimizer steps applied."),
+    Metric("agent/skipped_updates", "count", "Updates not applied: not finite, or nothing to learn from."),
+    Metric("agent/warmup_steps", "count", "Supervised steps before the first round."),
+    Metric("agent/warmup_success", "share", "Base tasks solved at temperature 0 when the warm-up stopped."),
+    Metric("agent/response_tokens", "tokens", "Mean length of an attempt, sampled tokens only."),
+    Metric("agent/zero_advantage_rate", "share", "Groups whose rewards all agree and that carry no signal."),
+    Metric("agent/failed_traces", "count", "Attempts that ended in an error or a timeout and do not count."),
+    Metric("agent/truncated_rate", "share", "Attempts cut off by a limit on tokens, context or turns."),
+    Metric("simulator/valid_rate", "share", "Generations that became tasks."),
+    Metric("simulator/in_band_rate", "share", "Batches whose success rate is within k_min of alpha."),
+    Metric("simulator/in_band_rate_task", "share", "Tasks whose own success rate is within k_min of alpha."),
+    Metric("simulator/env_reward", "share", "Mean R_env over batches; a batch without a task earns 0."),
+    Metric("simulator/loss", "nats", "Mean weighted loss of the update."),
+    Metric("simulator/kl", "nats/token", "Distance of the simulator from the initial simulator."),
+    Metric("simulator/warmup_loss", "nats/token", "Supervised loss of the last warm-up step."),
+    Metric("simulator/kl_step", "nats/token", "How far the update moved the simulator."),
+    Metric("simulator/kl_retries", "count", "How often the step was halved to stay under the KL cap."),
+    Metric("simulator/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
+    Metric("simulator/steps", "count", "Optimizer steps applied."),
+    Metric(
+        "simulator/skipped_updates",
+        "count",
+        "Updates not applied: nothing selected, not finite, over the cap.",
+    ),
+    Metric("simulator/selected", "count", "Generations the simulator learned from."),
+    Metric("simulator/dropped", "count", "Batches (or tasks) outside the band or without any attempt."),
+    Metric(
+        "simulator/weight_contrast", "ratio", "Largest weight over smallest; near 1 rewards do not matter."
+    ),
+    Metric("simulator/effective_samples", "count", "Kish's effective number of weighted generations."),
+    Metric("simulator/novelty", "share", "Mean distance of new tasks to their nearest in the archive."),
+    Metric("simulator/response_tokens", "tokens", "Mean length of a generation."),
+    *(
+        Metric(f"simulator/rejected/{reason}", "count", f"Generations rejected as `{reason}`.")
+        for reason in RejectReason
+    ),
+    Metric("curriculum/p_hat_mean", "share", "Mean success rate of the batches."),
+    Metric("curriculum/p_hat_spread", "share", "Standard deviation of the success rate between batches."),
+    Metric("curriculum/p_hat_task_spread", "share", "Standard deviation of the success rate between tasks."),
+    Metric("curriculum/p_hat_task_agree", "share", "New tasks whose attempts all agree."),
+    Metric("curriculum/p_hat_batches", "count", "Batches that have a success rate."),
+    Metric("curriculum/skill_share_max", "share", "Share of new tasks that exercise the commonest skill."),
+    Metric("tasks/new", "count", "Newly generated tasks."),
+    Metric("tasks/base", "count", "Base tasks."),
+    Metric("tasks/review", "count", "Mastered tasks that came back."),
+    Metric("tasks/archive", "count", "Tasks in the store."),
+    Metric(
+        "tasks/calls_mean", "calls", "Mean length of the new tasks' oracle solutions, in replies or calls."
+    ),
+    Metric("tasks/required_response_tokens", "tokens", "Mean length of the new tasks' oracle solutions."),
+    Metric("time/warmup_s", "s", "Supervised warm-up of both players."),
+    Metric("time/propose_s", "s", "Writing tasks."),
+    Metric("time/gate_s", "s", "Checking what was written."),
+    Metric("time/rollout_s", "s", "Attempts."),
+    Metric("time/agent_update_s", "s", "The agent's update."),
+    Metric("time/simulator_update_s", "s", "The simulator's update."),
+    Metric("time/eval_s", "s", "Measuring on held-out tasks."),
+    Metric("time/commit_s", "s", "Writing checkpoint and store."),
+    Metric("time/round_s", "s", "The whole round."),
+    Metric("tokens/sampled", "tokens", "Tokens sampled by both players."),
+    Metric("tokens/trained", "tokens", "Tokens both updates learned from."),
+    Metric("tokens/sampled_per_s", "tokens/s", "Tokens sampled per second of sampling."),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
+"""Every metric with a fixed name."""
+
+FAMILIES: Mapping[str, Metric] = {
+    family.name: family
+    for family in (
+        Metric("tasks/share/", "share", "New tasks that exercise a skill; the skill's name follows."),
+        Metric("agent/skill/", "share", "Posterior mean of the success rate at a skill; its name follows."),
+    )
+}
+"""Metrics whose last part is a name that the domain chose."""
+
+_SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
+
+
+def describe(name: str) -> Metric:
+    """What a metric means.
+
+    Raises:
+        ValueError: no such metric; names the nearest.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    for prefix, family in FAMILIES.items():
+        if name.startswith(prefix) and _SKILL.fullmatch(name.removeprefix(prefix)):
+            return Metric(name, family.unit, family.about)
+    close = difflib.get_close_matches(name, METRICS, n=1)
+    raise ValueError(
+        f"unknown metric {name!r}{f'; did you mean {close[0]!r}?' if close else ''}; add it to genenv.metrics"
+    )
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse metrics that are not in the list.
+
+    Raises:
+        ValueError: a name is not in the list.
+    """
+    for name in names:
+        describe(name)
+
+
+class Sink(Protocol):
+    """Where metrics go."""
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of a round."""
+        ...
+
+    def close(self) -> None:
+        """Hand over everything; nothing is written afterwards."""
+        ...
+
+
+def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
+    """One round as a line of JSON; equal metrics give equal lines.
+
+    Raises:
+        ValueError: a name is not in the list, or a value is not finite.
+    """
+    check_names(metrics)
+    if wrong := [name for name, value in metrics.items() if not math.isfinite(value)]:
+        raise ValueError(f"round {round_}: not finite: {', '.join(wrong)}")
+    return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
+
+
+def read_jsonl(path: Path) -> list[JsonObject]:
+    """The rounds in a metrics file. A last line that was torn by a crash is left out.
+
+    Raises:
+        DataError: the file cannot be read, or a line before the last is damaged.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as err:
+        raise DataError(f"cannot read {path}: {err.strerror}") from err
+    rounds: list[JsonObject] = []
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is empty or torn
+        try:
+            entry = cast(object, json.loads(line))
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(cast(JsonObject, entry).get("round"), int):
+            raise DataError(
+                f"{path}, line {number} is not a round of metrics; restore the file or delete that line"
+            )
+        rounds.append(cast(JsonObject, entry))
+    return rounds
+
+
+class JsonlSink:
+    """Appends one JSON object a round to a file; each line goes to the system in one piece.
+
+    Args:
+        path: the file; made when it is missing, and so is its folder.
+
+    Raises:
+        UsageError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = self._open()
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Append a round.
+
+        Raises:
+            DataError: the disk is full; no part of the line stays.
+        """
+        line = metrics_line(round_, metrics).encode()
+        before = os.fstat(self._descriptor).st_size
+        try:
+            complete = os.write(self._descriptor, line) == len(line)
+            os.fsync(self._descriptor)
+        except OSError as err:
+            os.ftruncate(self._descriptor, before)
+            raise DataError(f"cannot write {self._path}: {err.strerror}") from err
+        if not complete:
+            os.ftruncate(self._descriptor, before)
+            raise DataError(f"cannot write {self._path}: the disk is full")
+
+    def truncate_after(self, round_: int | None) -> None:
+        """Drop what a killed run left behind: rounds after the last committed one, and a torn last line.
+
+        Args:
+            round_: the last committed round; None drops all.
+
+        Raises:
+            DataError: the file is damaged before its last line.
+        """
+        kept = [
+            entry for entry in read_jsonl(self._path) if round_ is not None and _round_of(entry) <= round_
+        ]
+        aside = self._path.with_name(f".writing-{self._path.name}")
+        with aside.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(entry, allow_nan=False) + "\n" for entry in kept)
+            file.flush()
+            os.fsync(file.fileno())
+        os.close(self._descriptor)
+        aside.replace(self._path)
+        self._descriptor = self._open()
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> int:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as err:
+            raise UsageError(
+                f"cannot write metrics to {self._path}: {err.strerror}; choose another --out"
+            ) from err
+
+
+def _round_of(entry: JsonObject) -> int:
+    return cast(int, entry["round"])
+
+
+class TensorBoardSink:
+    """Writes event files for TensorBoard.
+
+    Args:
+        folder: where the event files go.
+
+    Raises:
+        UsageError: the package is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        summary = _package("tensorboard.summary", setting="logging.tensorboard", install="tensorboard")
+        self._writer = summary.Writer(str(folder))
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Record one scalar per metric, and hand them over at once."""
+        check_names(metrics)
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, round_, description=describe(name).about)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._writer.close()
+
+
+class WandbSink:
+    """Logs to Weights & Biases.
+
+    Args:
+        folder: the run's folder; a resumed run of that folder continues the same chart.
+        project: where the run appears.
+        name: the run's name.
+        settings: the resolved settings, shown beside the charts.
+
+    Raises:
+        UsageError: the package is missing.
+    """
+
+    def __init__(self, folder: Path, *, project: str, name: str, settings: JsonObject) -> None:
+        wandb = _package("wandb", setting="logging.wandb", install="wandb")
+        saved = folder / "wandb_id"
+        run_id = saved.read_text(encoding="utf-8").strip() if saved.exists() else wandb.util.generate_id()
+        folder.mkdir(parents=True, exist_ok=True)
+        saved.write_text(f"{run_id}\n", encoding="utf-8")
+        self._run = wandb.init(
+            project=project, name=name, id=run_id, dir=str(folder), config=dict(settings), resume="allow"
+        )
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of a round as one step."""
+        check_names(metrics)
+        self._run.log(dict(metrics), step=round_)
+
+    def close(self) -> None:
+        """Wait until everything is uploaded."""
+        self._run.finish()
+
+
+def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: JsonObject) -> Sequence[Sink]:
+    """The sinks that the settings ask for besides `metrics.jsonl`.
+
+    Args:
+        config: which sinks.
+        folder: the run's folder.
+        name: the run's name.
+        settings: the resolved settings.
+
+    Raises:
+        UsageError: a package is missing.
+    """
+    sinks: list[Sink] = []
+    if config.tensorboard:
+        sinks.append(TensorBoardSink(folder / "tensorboard"))
+    if config.wandb:
+        sinks.append(WandbSink(folder, project=config.wandb_project, name=name, settings=settings))
+    return sinks
+
+
+def _package(module: str, *, setting: str, install: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as err:
+        raise UsageError(
+            f"{setting} needs a package that is not installed; run: pip install {install}"
+        ) from err

@@ -1,0 +1,54 @@
+"""What a round's attempts say: the metrics of the agent and of the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from genenv.policies.base import Policy
+from genenv.types import Group, Json, Task, TaskBatch
+
+
+def attempt_metrics(groups: Sequence[Group], batches: Sequence[TaskBatch], policy: Policy) -> Mapping[str, float]:
+    """Success, reward and lengths over a round's attempts; required length and calls over its new tasks.
+
+    Args:
+        groups: all attempts of the round.
+        batches: what the simulator wrote, for the number of sampled tokens.
+        policy: the agent's, whose tokens measure how long a solution must be.
+    """
+    traces = [trace for group in groups for trace in group.valid]
+    everything = [trace for group in groups for trace in group.traces]
+    written = [p for batch in batches for p in batch.proposals]
+    new = [p.outcome for p in written if isinstance(p.outcome, Task)]
+    metrics = {
+        "agent/failed_traces": float(len(everything) - len(traces)),
+        "tokens/sampled": float(
+            sum(trace.response_tokens for trace in everything) + sum(len(p.generation.token_ids) for p in written)
+        ),
+    }
+    if traces:
+        metrics["agent/success_rate"] = fmean(trace.success for trace in traces)
+        metrics["agent/reward"] = fmean(trace.reward for trace in traces)
+        metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
+    if new:
+        lengths = [sum(len(policy.encode_reply(reply)) for reply in task.oracle) for task in new]
+        metrics["tasks/required_response_tokens"] = fmean(lengths)
+        if calls := [n for task in new if (n := _number(task.spec.get("n_calls"))) is not None]:
+            metrics["tasks/calls_mean"] = fmean(calls)
+    return metrics
+
+
+def evaluation_metrics(groups: Sequence[Group]) -> Mapping[str, float]:
+    """Held-out success and reward: every task counts, also where the attempt failed."""
+    traces = [trace for group in groups for trace in group.traces]
+    if not traces:
+        return {}
+    return {
+        "agent/eval_success": fmean(trace.success for trace in traces),
+        "agent/eval_reward": fmean(trace.reward for trace in traces),
+    }
+
+
+def _number(value: Json) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

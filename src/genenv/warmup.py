@@ -1,0 +1,140 @@
+"""Before the first round: a short supervised warm-up of both players on base data, with the RWR code at equal weights.
+
+A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up stops as soon as the
+agent solves enough to learn from, so that most of the way is left to co-evolution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from genenv.agent.player import Agent
+from genenv.agent.settings import AgentWarmupConfig
+from genenv.domains.base import Domain
+from genenv.policies.base import Policy
+from genenv.policies.local import LocalPolicy
+from genenv.policies.optimizer import Optimizer
+from genenv.progress import Reporter
+from genenv.simulator.player import Simulator
+from genenv.simulator.rwr import Demonstration, Imitator
+from genenv.streams import generator
+from genenv.types import Message, Profile, Seed, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedWarmup:
+    """Warms up a local agent and a local simulator."""
+
+    domain: Domain
+    agent: Agent
+    simulator: Simulator
+    target: float
+    """The success rate that the simulator is told to aim at."""
+    seed: int
+
+    def __call__(self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter) -> Mapping[str, float]:
+        """Train both players; returns `agent/warmup_steps`, `agent/warmup_success` and `simulator/warmup_loss`."""
+        return {**self._warm_agent(tasks, reporter), **self._warm_simulator(seeds, reporter)}
+
+    def _warm_agent(self, tasks: Sequence[Task], reporter: Reporter) -> Mapping[str, float]:
+        config = self.agent.config.warmup
+        if not config.steps:
+            return {}
+        shuffled = generator(self.seed, "agent-warmup").sample(list(tasks), len(tasks))
+        checked, taught = shuffled[: config.check_tasks], shuffled[config.check_tasks :]
+        policy = _local(self.agent.policy)
+        imitator = Imitator(policy, _optimizer(policy))
+        success, step = 0.0, 0
+        with reporter.stage("warm-up of the agent", items=config.steps, unit="steps") as stage:
+            for step in range(1, config.steps + 1):
+                chosen = [taught[(step * config.batch + i) % len(taught)] for i in range(config.batch)]
+                demonstrations = [demonstrate(self.domain, self.agent.policy, task) for task in chosen]
+                _teach(imitator, demonstrations, config.lr)
+                stage(sum(d.tokens for d in demonstrations), 1)
+                if step % config.check_every == 0 or step == config.steps:
+                    groups = asyncio.run(self._check(checked))
+                    success = sum(group.successes for group in groups) / len(groups)
+                    if success >= config.target_low:
+                        break
+        reporter.note(_verdict(step, success, config))
+        return {"agent/warmup_steps": float(step), "agent/warmup_success": success}
+
+    async def _check(self, tasks: Sequence[Task]) -> list[object]:
+        return list(await self.agent.solve(self.domain, tasks, stage=lambda tokens, items: None))
+
+    def _warm_simulator(self, seeds: Sequence[Seed], reporter: Reporter) -> Mapping[str, float]:
+        config = self.simulator.config.warmup
+        if not config.steps:
+            return {}
+        rng = generator(self.seed, "simulator-warmup")
+        policy = _local(self.simulator.policy)
+        imitator = Imitator(policy, _optimizer(policy))
+        loss = 0.0
+        with reporter.stage("warm-up of the simulator", items=config.steps, unit="steps") as stage:
+            for _ in range(config.steps):
+                chosen = rng.sample(list(seeds), min(config.batch, len(seeds)))
+                demonstrations = []
+                for seed in chosen:
+                    messages = self.domain.simulator_messages(seed, Profile(), self.target)
+                    spec = json.dumps(self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
+                    demonstrations.append(
+                        Demonstration(
+                            prompt_ids=policy.render(messages, first=True), completion_ids=policy.encode_reply(spec)
+                        )
+                    )
+                loss = _teach(imitator, demonstrations, config.lr)
+                stage(sum(d.tokens for d in demonstrations), 1)
+        return {"simulator/warmup_loss": loss}
+
+
+def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration:
+    """A task solved by its oracle, as tokens: the replies count, what the environment says does not."""
+    ids: list[int] = []
+    counted: list[bool] = []
+    prompt: list[int] = []
+    replies = list(task.oracle)
+
+    async def ask(messages: Sequence[Message]) -> str:
+        rendered = policy.render(messages, first=not prompt)
+        if prompt:
+            ids.extend(rendered)
+            counted.extend([False] * len(rendered))
+        else:
+            prompt.extend(rendered)
+        reply = replies.pop(0)
+        encoded = policy.encode_reply(reply)
+        ids.extend(encoded)
+        counted.extend([True] * len(encoded))
+        return reply
+
+    asyncio.run(domain.episode(task).run(ask))
+    return Demonstration(prompt_ids=tuple(prompt), completion_ids=tuple(ids), counted=tuple(counted))
+
+
+def _teach(imitator: Imitator, demonstrations: Sequence[Demonstration], lr: float) -> float:
+    loss = imitator.gradients(demonstrations, kl_coefficient=0.0)["loss"]
+    imitator.optimizer.clip()
+    imitator.optimizer.step(lr)
+    imitator.optimizer.clear()
+    return loss
+
+
+def _optimizer(policy: LocalPolicy) -> Optimizer:
+    return Optimizer(policy.parameters(), betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
+
+
+def _local(policy: Policy) -> LocalPolicy:
+    assert isinstance(policy, LocalPolicy)  # noqa: S101 - only local players are built with this warm-up
+    return policy
+
+
+def _verdict(step: int, success: float, config: AgentWarmupConfig) -> str:
+    text = f"the agent solves {success:.0%} of {config.check_tasks} base tasks after {step} warm-up steps"
+    if success > config.target_high:
+        return f"{text}: more than agent.warmup.target_high; lower agent.warmup.lr or check_every"
+    if success < config.target_low:
+        return f"{text}: less than agent.warmup.target_low; raise agent.warmup.steps or lr"
+    return text

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from genenv.curriculum.replay import Replay, choose_seeds
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.stats import SkillStats
+from genenv.errors import DataError, UsageError
+from genenv.types import Origin
+
+
+@pytest.fixture
+def seeds(make):
+    return [make.seed(f"s{index}", "add") for index in range(10)]
+
+
+@pytest.mark.parametrize("choice", ["uniform", "expected_reward"])
+@pytest.mark.parametrize("n", [0, 1, 10])
+def test_seeds_are_chosen_without_replacement(seeds, choice, n: int) -> None:
+    config = CurriculumConfig(seed_choice=choice)
+    chosen = choose_seeds(seeds, SkillStats(config), n, random.Random(1), config)
+    assert len({seed.id for seed in chosen}) == n
+
+
+@pytest.mark.parametrize("choice", ["uniform", "expected_reward"])
+def test_the_same_random_state_gives_the_same_seeds(seeds, choice) -> None:
+    config = CurriculumConfig(seed_choice=choice)
+    once, again, other = (
+        choose_seeds(seeds, SkillStats(config), 5, random.Random(state), config) for state in (3, 3, 4)
+    )
+    assert once == again != other
+
+
+def test_seeds_near_the_target_are_preferred_by_expected_reward_alone(make) -> None:
+    seeds = [make.seed("mastered", "easy"), make.seed("half", "medium"), make.seed("hopeless", "hard")]
+
+    def shares(**settings) -> Counter[str]:
+        config = CurriculumConfig(**settings)
+        stats = SkillStats(config)
+        stats.observe(
+            [
+                make.group(make.task(skill, [skill]), k, 32)
+                for skill, k in (("easy", 32), ("medium", 16), ("hard", 0))
+            ]
+        )
+        rng = random.Random(0)
+        return Counter(choose_seeds(seeds, stats, 1, rng, config)[0].id for _ in range(3000))
+
+    assert shares(seed_choice="uniform")["half"] == pytest.approx(1000, abs=100)
+    # standardised, the middle reward lies sqrt(2) above the mean, the others 1 / sqrt(2) below: e^2.12 = 8.34
+    assert shares(seed_choice="expected_reward")["half"] == pytest.approx(3000 * 8.34 / 10.34, abs=100)
+
+
+def test_no_seeds_and_too_few_seeds_end_in_a_sentence_that_says_what_to_do(seeds) -> None:
+    config = CurriculumConfig()
+    with pytest.raises(UsageError, match="no seeds to vary"):
+        choose_seeds([], SkillStats(config), 1, random.Random(0), config)
+    with pytest.raises(
+        UsageError, match=r"simulator.contexts is 11.*has 10 seeds.*set simulator.contexts to 10"
+    ):
+        choose_seeds(seeds, SkillStats(config), 11, random.Random(0), config)
+
+
+def test_a_quarter_of_a_round_is_base_tasks() -> None:
+    # 32 new tasks are 70% of 45.7: 25% are 11.4, rounded up to keep the floor; 5% are 2.3
+    assert Replay(CurriculumConfig(base_share=0.25, review_share=0.05)).sizes(32) == (12, 2)
+    assert Replay(CurriculumConfig(base_share=0, review_share=0)).sizes(32) == (0, 0)
+    assert Replay(CurriculumConfig(base_share=0.25, review_share=0)).sizes(3) == (1, 0)
+
+
+@given(st.integers(1, 200), st.floats(0, 0.6), st.floats(0, 0.3))
+def test_base_tasks_never_fall_below_their_floor(planned: int, base: float, review: float) -> None:
+    config = CurriculumConfig(base_share=base, review_share=review)
+    base_tasks, reviews = Replay(config).sizes(planned)
+    assert base_tasks >= base * (planned + base_tasks) - 1e-6 or reviews > 0
+    assert base_tasks >= base * planned / (1 - base - review) - 1e-6
+
+
+def test_every_base_task_comes_once_before_any_comes_twice(seeds) -> None:
+    replay, rng = Replay(CurriculumConfig(base_share=0.5, review_share=0)), random.Random(0)
+    drawn = [replay.draw(round_, planned=3, seeds=seeds, rng=rng).seeds for round_ in range(10)]
+    assert all(len({seed.id for seed in hand}) == 3 for hand in drawn)
+    assert Counter(seed.id for hand in drawn for seed in hand) == {seed.id: 3 for seed in seeds}
+
+
+def test_with_fewer_seeds_than_the_floor_each_comes_once_a_round(seeds) -> None:
+    replay = Replay(CurriculumConfig(base_share=0.5, review_share=0))
+    revisit = replay.draw(0, planned=40, seeds=seeds, rng=random.Random(0))
+    assert sorted(seed.id for seed in revisit.seeds) == sorted(seed.id for seed in seeds)
+
+
+def test_a_floor_without_seeds_says_so() -> None:
+    with pytest.raises(UsageError, match=r"curriculum.base_share"):
+        Replay(CurriculumConfig()).draw(0, planned=8, seeds=[], rng=random.Random(0))
+
+
+def test_only_mastered_generated_tasks_come_back(make, seeds) -> None:
+    replay = Replay(CurriculumConfig(base_share=0, review_share=0.5))
+    replay.observe(
+        0,
+        [
+            make.group("mastered", 8, 8),
+            make.group("half", 4, 8),
+            make.group(make.task("base", origin=Origin.SEED), 8, 8),
+            make.group("lost", 0, 0, broken=8),
+        ],
+    )
+    assert replay.draw(1, planned=8, seeds=seeds, rng=random.Random(0)).task_ids == ("mastered",)
+
+
+def test_a_mastered_task_that_fails_later_stays_due_and_the_longest_waiting_comes_first(make) -> None:
+    replay = Replay(CurriculumConfig(base_share=0, review_share=0.5))
+    replay.observe(0, [make.group("old", 8, 8), make.group("forgotten", 8, 8)])
+    replay.observe(1, [make.group("new", 8, 8)])
+    replay.observe(2, [make.group("forgotten", 0, 8)])
+    assert replay.draw(3, planned=3, seeds=[], rng=random.Random(0)).task_ids == ("old", "new", "forgotten")
+    assert replay.draw(3, planned=1, seeds=[], rng=random.Random(0)).task_ids == ("old",)
+
+
+def test_a_generated_task_comes_back_for_so_many_rounds_only(make) -> None:
+    replay = Replay(CurriculumConfig(base_share=0, review_share=0.5, staleness_rounds=3))
+    replay.observe(5, [make.group("task", 8, 8)])
+    came_back = []
+    for round_ in range(6, 11):
+        came_back.append(bool(replay.draw(round_, planned=1, seeds=[], rng=random.Random(0)).task_ids))
+        replay.observe(round_, [])
+    assert came_back == [True, True, True, False, False]
+
+
+@given(st.integers(0, 6), st.integers(0, 1000))
+def test_a_restored_replay_goes_on_equally(make, rounds: int, state: int) -> None:
+    config = CurriculumConfig(base_share=0.3, review_share=0.3)
+    seeds = [make.seed(f"s{index}") for index in range(7)]
+    replay, restored, rng = Replay(config), Replay(config), random.Random(state)
+    for round_ in range(rounds):
+        replay.draw(round_, planned=4, seeds=seeds, rng=rng)
+        replay.observe(round_, [make.group(f"t{round_}", rng.randint(6, 8), 8)])
+    restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    once, again = (
+        [each.draw(rounds + step, planned=4, seeds=seeds, rng=random.Random(step)) for step in range(4)]
+        for each in (replay, restored)
+    )
+    assert once == again
+
+
+def test_a_damaged_state_is_a_data_error() -> None:
+    with pytest.raises(DataError, match="replay state"):
+        Replay(CurriculumConfig()).load_state_dict({"deck": "s1"})

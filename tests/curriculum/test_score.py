@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from genenv import metrics
+from genenv.curriculum.reward import env_reward, expected_env_reward
+from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
+from genenv.curriculum.settings import CurriculumConfig
+
+PAPER = CurriculumConfig(posterior=False, standardise_rewards=False)
+ROBUST = CurriculumConfig()
+
+
+@pytest.fixture
+def batch(make):
+    """`batch("c0", 8, [4, None, 6])`: three proposals of c0, the second rejected, 4 and 6 of 8 solved."""
+
+    def build(name: str, attempts: int, outcomes: list[int | None], config: CurriculumConfig = PAPER):
+        proposals, groups = [], []
+        for index, successes in enumerate(outcomes):
+            task = None if successes is None else make.task(f"{name}-t{index}")
+            proposals.append(make.proposal(f"{name}-g{index}", task, context=name))
+            if task is not None:
+                groups.append(make.group(task, successes, attempts))
+        return score_batch(make.context(name), proposals, groups, config)
+
+    return build
+
+
+def test_p_hat_is_the_rate_of_the_whole_batch(batch) -> None:
+    scored = batch("c0", 8, [0, 8, 4])  # 12 of 24, though no single task but one is near 0.5
+    assert scored.p_hat == 0.5
+    assert scored.env_reward == 1.0
+
+
+def test_a_batch_without_a_task_earns_zero(batch) -> None:
+    scored = batch("c0", 8, [None, None])
+    assert (scored.p_hat, scored.env_reward) == (None, 0.0)
+
+
+def test_attempts_that_broke_do_not_count(make) -> None:
+    task = make.task("t")
+    proposals = [make.proposal("g", task)]
+    half = score_batch(make.context(), proposals, [make.group(task, 2, 4, broken=4)], PAPER)
+    assert half.p_hat == 0.5
+    none = score_batch(make.context(), proposals, [make.group(task, 0, 0, broken=8)], PAPER)
+    assert (none.p_hat, none.env_reward) == (None, 0.0)
+
+
+def test_with_the_posterior_the_reward_is_its_expectation(batch) -> None:
+    assert batch("c0", 8, [4, 4], ROBUST).env_reward == expected_env_reward(8, 16, alpha=0.5, beta=2.0)
+    assert batch("c0", 8, [4, 4], PAPER).env_reward == env_reward(0.5, alpha=0.5, beta=2.0) == 1
+
+
+def test_strangers_are_refused(make) -> None:
+    task, other = make.task("t"), make.task("other")
+    with pytest.raises(ValueError, match="no proposal of c0 became: other"):
+        score_batch(make.context(), [make.proposal("g", task)], [make.group(other, 1)], PAPER)
+    with pytest.raises(ValueError, match="another context than c0: g"):
+        score_batch(make.context(), [make.proposal("g", task, context="c9")], [], PAPER)
+
+
+def test_only_valid_generations_of_batches_inside_the_band_are_imitated(batch) -> None:
+    batches = [batch("in", 8, [4, None, 4]), batch("easy", 8, [8, 8]), batch("none", 8, [None])]
+    chosen = select(batches, PAPER)
+    assert [sample.generation.id for sample in chosen.samples] == ["in-g0", "in-g2"]
+    assert [sample.weight for sample in chosen.samples] == pytest.approx([0.5, 0.5])
+    assert (chosen.dropped, chosen.weight_contrast, chosen.effective_samples) == (2, 1.0, 2.0)
+
+
+def test_every_generation_of_a_batch_has_the_reward_of_its_batch(batch) -> None:
+    batches = [batch("a", 10, [5, 5]), batch("b", 10, [4, 4])]  # p_hat 0.5 and 0.4, R_env 1 and exp(-0.02)
+    chosen = select(batches, PAPER)
+    ratio = math.exp(1 - math.exp(-0.02))
+    assert [sample.weight for sample in chosen.samples] == pytest.approx(
+        [ratio / (2 * ratio + 2), ratio / (2 * ratio + 2), 1 / (2 * ratio + 2), 1 / (2 * ratio + 2)]
+    )
+    assert chosen.weight_contrast == pytest.approx(ratio)
+    assert chosen.weight_contrast < 1.021
+
+
+def test_standardising_alone_makes_the_weights_differ(batch) -> None:
+    batches = [batch("a", 10, [5, 5]), batch("b", 10, [4, 4])]
+    chosen = select(batches, PAPER.model_copy(update={"standardise_rewards": True}))
+    assert chosen.weight_contrast == pytest.approx(math.e**2)  # one deviation above and one below
+    assert chosen.effective_samples < 4
+
+
+def test_at_task_scope_each_task_stands_for_itself(batch) -> None:
+    batches = [batch("c0", 8, [0, 8, 4])]
+    by_task = PAPER.model_copy(update={"p_hat_scope": "task"})
+    assert len(select(batches, PAPER).samples) == 3
+    chosen = select(batches, by_task)
+    assert [sample.generation.id for sample in chosen.samples] == ["c0-g2"]
+    assert chosen.dropped == 2
+
+
+def test_without_the_filter_every_attempted_batch_teaches(batch) -> None:
+    batches = [batch("in", 8, [4]), batch("easy", 8, [8]), batch("none", 8, [None])]
+    chosen = select(batches, PAPER.model_copy(update={"band_filter": False}))
+    assert [sample.generation.id for sample in chosen.samples] == ["in-g0", "easy-g0"]
+    assert chosen.weight_contrast == pytest.approx(math.exp(1 - math.exp(-0.5)))
+
+
+def test_the_posterior_alone_keeps_three_and_five_of_eight(batch) -> None:
+    batches = [batch(f"k{k}", 8, [k]) for k in range(9)]
+    kept = [sample.generation.context_id for sample in select(batches, PAPER).samples]
+    assert kept == ["k4"]
+    with_posterior = PAPER.model_copy(update={"posterior": True})
+    kept = [sample.generation.context_id for sample in select(batches, with_posterior).samples]
+    assert kept == ["k3", "k4", "k5"]  # posterior means 0.4, 0.5, 0.6
+
+
+def test_nothing_survives_means_an_empty_selection(batch) -> None:
+    assert select([], ROBUST) == Selection()
+    assert select([batch("easy", 8, [8, 8])], ROBUST) == Selection(dropped=1)
+
+
+def test_a_task_that_was_never_attempted_is_not_imitated(make) -> None:
+    tried, untried = make.task("tried"), make.task("untried")
+    proposals = [make.proposal("g0", tried), make.proposal("g1", untried)]
+    groups = [make.group(tried, 4, 8), make.group(untried, 0, 0, broken=8)]
+    scored = score_batch(make.context(), proposals, groups, PAPER)
+    for scope in ("batch", "task"):
+        chosen = select([scored], PAPER.model_copy(update={"p_hat_scope": scope}))
+        assert [sample.generation.id for sample in chosen.samples] == ["g0"]
+
+
+outcomes = st.lists(st.one_of(st.none(), st.integers(0, 8)), min_size=1, max_size=5)
+
+
+@given(
+    st.lists(outcomes, max_size=5),
+    st.sampled_from(["batch", "task"]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_weights_sum_to_one_and_rejected_generations_are_never_among_them(
+    make, rounds, scope, posterior, standardise, band_filter
+) -> None:
+    config = CurriculumConfig(
+        p_hat_scope=scope, posterior=posterior, standardise_rewards=standardise, band_filter=band_filter
+    )
+    batches, valid = [], set()
+    for index, batch_outcomes in enumerate(rounds):
+        name, proposals, groups = f"c{index}", [], []
+        for number, successes in enumerate(batch_outcomes):
+            task = None if successes is None else make.task(f"{name}-t{number}")
+            proposals.append(make.proposal(f"{name}-g{number}", task, context=name))
+            if task is not None:
+                groups.append(make.group(task, successes, 8))
+                valid.add(f"{name}-g{number}")
+        batches.append(score_batch(make.context(name), proposals, groups, config))
+    chosen = select(batches, config)
+    assert {sample.generation.id for sample in chosen.samples} <= valid
+    if chosen.samples:
+        assert math.fsum(sample.weight for sample in chosen.samples) == pytest.approx(1)
+        assert 1 <= chosen.effective_samples <= len(chosen.samples) + 1e-9
+        assert chosen.weight_contrast >= 1
+    if not band_filter:
+        assert {sample.generation.id for sample in chosen.samples} == valid
+    metrics.metrics_line(0, curriculum_metrics(batches, chosen, config))
+
+
+def test_the_metrics_of_a_round_measure_both_scopes(batch) -> None:
+    batches = [batch("a", 8, [0, 8, None]), batch("b", 8, [8, 8]), batch("c", 8, [None])]
+    found = curriculum_metrics(batches, select(batches, PAPER), PAPER)
+    assert found["simulator/valid_rate"] == pytest.approx(4 / 6)
+    assert found["simulator/rejected/duplicate"] == 2
+    assert found["simulator/in_band_rate"] == 0.5  # of the two batches with attempts, one is at 0.5
+    assert found["simulator/in_band_rate_task"] == 0  # no task of its own is
+    assert found["curriculum/p_hat_task_agree"] == 1
+    assert found["simulator/env_reward"] == pytest.approx((1 + math.exp(-0.5) + 0) / 3)
+    assert found["curriculum/p_hat_mean"] == 0.75
+    assert found["curriculum/p_hat_spread"] == 0.25
+    assert found["curriculum/p_hat_batches"] == 2
+    assert found["simulator/dropped"] == 2
+    assert found["tasks/share/add"] == found["curriculum/skill_share_max"] == 1
+    assert found["simulator/novelty"] == 0.5

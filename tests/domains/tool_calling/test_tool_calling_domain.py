@@ -1,0 +1,229 @@
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from genenv.domains.base import Domain
+from genenv.domains.tool_calling.build import ToolCallingConfig, skills_of
+from genenv.domains.tool_calling.domain import ToolCalling
+from genenv.domains.tool_calling.prompting import spec_schema
+from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.domains.tool_calling.toolbox import TOOLS
+from genenv.domains.tool_calling.worlds import today_of
+from genenv.types import Lineage, Message, Origin, Profile, Seed, Task
+
+DENTIST = {"title": "Dentist", "date": "2025-03-17", "start": "09:30"}
+DENTIST_WORDS = 'Put "Dentist" in my calendar on 2025-03-17 at 09:30'
+ONE = ToolSpec.model_validate(
+    {
+        "n_calls": 1,
+        "dependent": False,
+        "n_tools": 3,
+        "phrasing": "explicit",
+        "gap": "none",
+        "calls": [{"tool": "create_event", "args": DENTIST}],
+        "instruction": DENTIST_WORDS,
+    }
+)
+CHAIN = ToolSpec.model_validate(
+    {
+        "n_calls": 2,
+        "dependent": True,
+        "n_tools": 4,
+        "phrasing": "explicit",
+        "gap": "none",
+        "calls": [
+            {"tool": "find_contact", "args": {"name": "Anna Berg"}},
+            {"tool": "send_email", "args": {"to": "$1.email", "subject": "Lake", "body": "See you there."}},
+        ],
+        "instruction": 'Look up Anna Berg, then email her "Lake": "See you there."',
+    }
+)
+
+
+def seed_of(spec: ToolSpec) -> Seed:
+    return Seed(id="seed-1", domain="tool_calling", spec=spec.model_dump(mode="json"), skills=skills_of(spec))
+
+
+def task_of(domain: ToolCalling, spec: ToolSpec) -> Task:
+    lineage = Lineage(origin=Origin.GENERATED, seed_id="seed-1")
+    task = domain.build(spec, task_id="t", lineage=lineage, rng=random.Random(0))
+    assert isinstance(task, Task), task
+    return task
+
+
+def test_it_is_a_domain() -> None:
+    domain: Domain = ToolCalling()
+    assert domain.name == "tool_calling"
+    assert domain.spec is ToolSpec
+
+
+class Script:
+    """An agent that says what it is told to, and remembers what it heard."""
+
+    def __init__(self, replies: Sequence[str]) -> None:
+        self.replies = list(replies)
+        self.heard: list[Message] = []
+
+    async def ask(self, messages: Sequence[Message]) -> str:
+        self.heard += messages
+        return self.replies.pop(0)
+
+
+def played(domain: ToolCalling, task: Task, replies: Sequence[str]) -> Script:
+    script = Script(replies)
+    asyncio.run(domain.episode(task).run(script.ask))
+    return script
+
+
+def test_a_single_turn_is_one_question() -> None:
+    domain = ToolCalling()
+    task = task_of(domain, ONE)
+    script = played(domain, task, [*task.oracle, "never said"])
+    assert script.heard == list(task.messages)
+    assert script.replies == ["never said"]
+
+
+def test_over_several_turns_the_agent_hears_results_until_it_stops_calling() -> None:
+    domain = ToolCalling()
+    task = task_of(domain, CHAIN)
+    script = played(domain, task, [*task.oracle, "never said"])
+    assert script.replies == ["never said"]
+    found, sent = script.heard[len(task.messages) :]
+    assert found.role == sent.role == "tool"
+    assert json.loads(found.content)["name"] == "Anna Berg"
+    assert found.content == json.dumps(json.loads(found.content), ensure_ascii=False, separators=(",", ":"))
+
+
+def test_errors_are_told_as_json_and_each_call_gets_an_answer() -> None:
+    domain = ToolCalling()
+    task = task_of(domain, CHAIN)
+    script = played(domain, task, ["launch_rocket()\nfind_contact(nam=3)", "I give up."])
+    told = [json.loads(message.content) for message in script.heard[len(task.messages) :]]
+    assert told == [
+        {"error": "There is no tool 'launch_rocket'."},
+        {"error": "find_contact has no parameter 'nam'."},
+    ]
+
+
+@pytest.mark.parametrize("reply", ["find_contact(", "", "No."])
+def test_a_reply_without_readable_calls_ends_the_episode(reply: str) -> None:
+    domain = ToolCalling()
+    assert played(domain, task_of(domain, CHAIN), [reply]).replies == []
+
+
+def test_an_episode_ends_after_max_turns() -> None:
+    domain = ToolCalling(ToolCallingConfig(max_turns=3))
+    script = played(domain, task_of(domain, CHAIN), ['find_contact(name="Anna Berg")'] * 5)
+    assert len(script.replies) == 2
+
+
+def test_each_episode_has_a_world_of_its_own() -> None:
+    domain = ToolCalling(ToolCallingConfig(mode="multi"))
+    task = task_of(domain, ONE)
+    for _ in range(2):
+        script = played(domain, task, task.oracle)
+        assert "error" not in script.heard[-1].content
+        assert domain.check(task, task.oracle).success
+
+
+def test_random_replies_fail_and_the_audit_passes() -> None:
+    domain = ToolCalling()
+    for spec in (ONE, CHAIN):
+        task = task_of(domain, spec)
+        assert domain.audit(task, random.Random(0)) is None
+        assert not domain.check(task, domain.random_replies(task, random.Random(0))).success
+
+
+def test_the_surface_is_the_words_and_the_skeleton_of_the_calls() -> None:
+    domain = ToolCalling()
+    assert domain.surface(task_of(domain, ONE)) == f"{DENTIST_WORDS}\ncreate_event(date, start, title)"
+
+
+def test_the_simulator_is_told_the_date_the_task_will_play_on() -> None:
+    domain = ToolCalling()
+    messages = domain.simulator_messages(seed_of(ONE), Profile(), 0.5)
+    today = f"Today is {today_of('seed-1'):%A}, {today_of('seed-1').isoformat()}."
+    assert today in messages[0].content
+    assert today in task_of(domain, ONE).messages[0].content
+    assert [message.role for message in messages] == ["system", "user"]
+
+
+def test_the_simulator_sees_the_seed_its_tools_two_others_and_the_profile() -> None:
+    profile = Profile(success={"calendar": 0.9, "calls:1": 0.4, "bank": 0.1, "home": 1.0}, overall=0.42)
+    system, user = ToolCalling().simulator_messages(seed_of(ONE), profile, 0.5)
+    offered = [name for name, tool in TOOLS.items() if tool.signature in system.content]
+    assert len(offered) == 3
+    assert "create_event" in offered
+    assert "about 50%" in system.content
+    assert "It solves 42% now, calendar 90%, calls:1 40%, best home 100%, worst bank 10%." in user.content
+    assert json.dumps(ONE.model_dump(mode="json"), separators=(",", ":")) in user.content
+
+
+def test_before_the_first_attempt_the_simulator_hears_no_rates() -> None:
+    _, user = ToolCalling().simulator_messages(seed_of(ONE), Profile(), 0.5)
+    assert "%" not in user.content
+
+
+def test_the_schema_keeps_the_order_of_the_spec_and_knows_every_tool() -> None:
+    schema: Any = spec_schema()
+    assert list(schema["properties"]) == list(ToolSpec.model_fields) == schema["required"]
+    variants = schema["properties"]["calls"]["items"]["anyOf"]
+    assert [variant["properties"]["tool"]["const"] for variant in variants] == list(TOOLS)
+    for variant, tool in zip(variants, TOOLS.values(), strict=True):
+        assert list(variant["properties"]["args"]["properties"]) == [p.name for p in tool.parameters]
+        assert "required" not in variant["properties"]["args"]
+
+
+def test_the_schema_compiles_to_a_grammar_that_takes_specs_and_nothing_else() -> None:
+    xgrammar = pytest.importorskip("xgrammar")
+    grammar = xgrammar.Grammar.from_json_schema(
+        json.dumps(spec_schema()), any_whitespace=False, separators=(",", ":")
+    )
+    vocabulary = [chr(code) for code in range(32, 127)] + ["</s>"]
+    info = xgrammar.TokenizerInfo(vocabulary, stop_token_ids=[len(vocabulary) - 1])
+    compiled = xgrammar.GrammarCompiler(info, max_threads=1).compile_grammar(grammar)
+
+    def accepts(text: str) -> bool:
+        matcher = xgrammar.GrammarMatcher(compiled)
+        return all(matcher.accept_token(vocabulary.index(char)) for char in text) and matcher.accept_token(
+            len(vocabulary) - 1
+        )
+
+    for spec in (ONE, CHAIN):
+        text = json.dumps(spec.model_dump(mode="json"), separators=(",", ":"))
+        assert accepts(text)
+        for wrong in (
+            text[:-1],
+            text.replace('"n_tools":', '"tools":'),
+            text.replace("find_contact", "launch"),
+        ):
+            assert wrong == text or not accepts(wrong)
+    one = json.dumps(ONE.model_dump(mode="json"), separators=(",", ":"))
+    assert accepts(one.replace('"date":"2025-03-17",', ""))
+    assert not accepts(one.replace("2025-03-17", "2025-13-17", 1))
+    assert not accepts(one.replace('"09:30"', '"9:30"', 1))
+    assert accepts(one.replace('"09:30"', '"$1.start"', 1))
+
+
+def test_every_setting_changes_something() -> None:
+    """mode, style, reward, success_threshold and max_turns are all read."""
+    assert set(ToolCallingConfig.model_fields) == {
+        "mode",
+        "style",
+        "reward",
+        "success_threshold",
+        "max_turns",
+    }
+    partly = (task_of(ToolCalling(), ONE).oracle[0].replace("17", "18"),)
+    soft = ToolCalling(ToolCallingConfig(reward="soft"))
+    lenient = ToolCalling(ToolCallingConfig(reward="soft", success_threshold=0.5))
+    verdicts = [domain.check(task_of(domain, ONE), partly) for domain in (ToolCalling(), soft, lenient)]
+    assert [(verdict.reward > 0, verdict.success) for verdict in verdicts] == [
+        (False, False),
+        (True, False),
+        (True, True),
+    ]

@@ -1,0 +1,185 @@
+"""The whole loop on scripted players: real domain, real store, real checkpoints, no model."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from genenv.agent.player import Agent
+from genenv.coevolve import CoEvolution, Players
+from genenv.config import RunConfig, dump_toml, resolve
+from genenv.domains import load_domain
+from genenv.domains.base import Domain
+from genenv.errors import DataError
+from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
+from genenv.pools.store import PoolStore
+from genenv.run_folder import RunFolder
+from genenv.simulator.player import Simulator
+from genenv.types import Origin, StopReason, Task
+
+SETTINGS = {
+    "run": {"rounds": 3, "eval_every": 2, "eval_tasks": 6, "seed": 5},
+    "simulator": {"contexts": 3, "variations": 2, "max_new_tokens": 2000},
+    "agent": {"rollouts": 4, "max_new_tokens": 2000},
+}
+
+
+class Script:
+    """Knows the oracle of every task it may meet, and plays it ever more often."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain, self.skill = domain, 0.2
+        self.oracle: dict[str, tuple[str, ...]] = {}
+        self.by_context = {domain.simulator_messages(s, _no_profile(), 0.5)[-1].content: s for s in domain.seeds()}
+
+    def learn(self, task: Task) -> None:
+        self.oracle[task.messages[-1].content] = task.oracle
+
+    def agent(self, prompt: str, rng: random.Random) -> str:
+        found = next((replies for text, replies in self.oracle.items() if text in prompt), None)
+        if found is None or rng.random() > self.skill:
+            return "I do not know."
+        return found[min(prompt.count("[assistant]") - 1, len(found) - 1)]
+
+    def simulator(self, prompt: str, rng: random.Random) -> str:
+        if rng.random() < 0.2:
+            return '{"n_calls":'
+        seed = next(seed for text, seed in self.by_context.items() if text.split("Example:")[1].strip() in prompt)
+        return json.dumps(self.domain.variation(seed, rng))
+
+
+def _no_profile():
+    from genenv.types import Profile
+
+    return Profile()
+
+
+def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution:
+    domain = load_domain(config.domain.name, config.domain.settings)
+    script = Script(domain)
+
+    def learned(count: int) -> None:
+        script.skill = min(0.9, 0.2 + 0.2 * count)
+
+    agent = Agent(ScriptedPolicy(script.agent), ScriptedLearner(learned), config.agent, seed=config.run.seed)
+    simulator = Simulator(
+        ScriptedPolicy(script.simulator), ScriptedLearner(), config.simulator, seed=config.run.seed
+    )
+    folder = RunFolder.open(path) if resume else RunFolder.create(path, dump_toml(config))
+    loop = CoEvolution(config, domain, Players(agent=agent, simulator=simulator), folder)
+    for task in [*loop.base.values(), *loop.held_out]:
+        script.learn(task)
+    admit = loop.gate.admit
+
+    def admit_and_learn(contexts, generations):
+        proposals = admit(contexts, generations)
+        for proposal in proposals:
+            if isinstance(proposal.outcome, Task):
+                script.learn(proposal.outcome)
+        return proposals
+
+    loop.gate.admit = admit_and_learn  # the script must be told the oracle of new tasks
+    return loop
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
+    config, path = resolve(SETTINGS), tmp_path_factory.mktemp("run") / "a"
+    assert build(config, path).run() == 3
+    return config, path
+
+
+def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(finished: tuple[RunConfig, Path]) -> None:
+    _, path = finished
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 1, 2, 3]
+    assert "agent/eval_success" in lines[0]
+    assert "agent/eval_success" in lines[2]
+    assert "agent/eval_success" in lines[3]
+    assert 0 < lines[1]["simulator/valid_rate"] < 1
+    with PoolStore.open(path / "pool.db", create=False) as store:
+        groups = store.groups(1)
+        assert all(len(group.traces) == 4 for group in groups)
+        assert all(t.stop_reason is StopReason.DONE for group in groups for t in group.traces)
+        new = store.tasks(origin=Origin.GENERATED)
+        assert new
+        provenance = store.lineage(new[0].id)
+        assert provenance.seed is not None
+        assert provenance.generation is not None
+        assert sum(store.rejections(1).values()) + len(store.tasks(origin=Origin.GENERATED, rounds=range(1, 2))) == 6
+
+
+def test_an_equal_run_is_equal_to_the_last_bit(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
+    config, path = finished
+    build(config, tmp_path / "b").run()
+    with PoolStore.open(path / "pool.db", create=False) as a, PoolStore.open(tmp_path / "b/pool.db", create=False) as b:
+        assert a.digest() == b.digest()
+
+
+def test_a_run_stopped_in_any_round_continues_to_the_same_end(
+    finished: tuple[RunConfig, Path], tmp_path: Path
+) -> None:
+    config, path = finished
+    for stop_in in (0, 1, 3):
+        broken = build(config, tmp_path / f"c{stop_in}")
+        _fail_in_round(broken, stop_in)
+        with pytest.raises(ZeroDivisionError):
+            broken.run()
+        build(config, tmp_path / f"c{stop_in}", resume=True).run()
+        with (
+            PoolStore.open(path / "pool.db", create=False) as a,
+            PoolStore.open(tmp_path / f"c{stop_in}/pool.db", create=False) as b,
+        ):
+            assert a.digest() == b.digest()
+
+
+def _fail_in_round(loop: CoEvolution, number: int) -> None:
+    if number == 0:
+        loop.players.agent.solve = lambda *a, **k: 1 / 0
+        return
+    observe = loop.replay.observe
+
+    def failing(round_, groups):
+        return 1 / 0 if round_ == number else observe(round_, groups)
+
+    loop.replay.observe = failing
+
+
+def test_a_damaged_checkpoint_is_named(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
+    config = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 1}})
+    build(config, tmp_path / "d").run()
+    victim = tmp_path / "d/checkpoints/round-0001/agent/scripted.json"
+    victim.write_text("{}", encoding="utf-8")
+    longer = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 2}})
+    with pytest.raises(DataError, match=r"scripted\.json is damaged"):
+        build(longer, tmp_path / "d", resume=True).run()
+
+
+def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
+    code = textwrap.dedent(f"""
+        import sys, time
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import test_coevolve as t
+        from pathlib import Path
+        start = time.perf_counter()
+        t.build(t.resolve(t.SETTINGS), Path({str(tmp_path / "e")!r})).run()
+        print(time.perf_counter() - start, "torch" in sys.modules, "transformers" in sys.modules)
+    """)
+    seconds = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        took, *loaded = done.stdout.split()
+        assert loaded == ["False", "False"]
+        seconds.append(float(took))
+        time.sleep(0)
+        import shutil
+
+        shutil.rmtree(tmp_path / "e")
+    assert min(seconds) < 1.0

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from genenv.config import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
+from genenv.config_reference import render_reference
+from genenv.curriculum.presets import PAPER, PRESETS, ROBUST
+from genenv.domains import domain_config, domain_names, load_domain
+from genenv.errors import UsageError
+from genenv.settings import allowed
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "run.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def sentence(*overrides: str, path: Path | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_config(path, overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    assert load_config() == RunConfig() == resolve({})
+
+
+def test_file_values_win_over_defaults_and_set_wins_over_both(file) -> None:
+    path = file("[curriculum]\nalpha = 0.4\nbeta = 3\n[agent.warmup]\nsteps = 7\n")
+    config = load_config(path, ["curriculum.alpha=0.6", "agent.warmup.batch=3"])
+    assert (config.curriculum.alpha, config.curriculum.beta) == (0.6, 3.0)
+    assert (config.agent.warmup.steps, config.agent.warmup.batch) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("policy.model=gpt2", "gpt2"),  # not TOML, so text
+        ('policy.model="gpt2"', "gpt2"),
+        ("policy.model=a/b c", "a/b c"),
+        ("policy.model=x=y", "x=y"),
+        ("policy.model=x\nrun.seed=3", "x\nrun.seed=3"),  # no second setting can hide in a value
+        ('policy.model="x"\nother=3', '"x"\nother=3'),
+        ("  policy . model = gpt2 ", "gpt2"),
+    ],
+)
+def test_a_set_value_is_toml_or_else_text(override: str, value: str) -> None:
+    assert load_config(None, [override]).policy.model == value
+
+
+def test_set_takes_booleans_numbers_and_lists() -> None:
+    config = load_config(None, ["simulator.train=false", "agent.lr=1e-6", "agent.betas=[0.8, 0.9]"])
+    assert (config.simulator.train, config.agent.lr, config.agent.betas) == (False, 1e-6, (0.8, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("curriculum.alhpa=0.5", "unknown setting 'curriculum.alhpa'; did you mean 'curriculum.alpha'?"),
+        ("alpha=0.5", "unknown setting 'alpha'; did you mean 'curriculum.alpha'?"),
+        ("curiculum.alpha=0.5", "unknown setting 'curiculum'; did you mean 'curriculum'?"),
+        ("agent.kl_cap=1", "unknown setting 'agent.kl_cap'; did you mean 'simulator.kl_cap'?"),
+        ("agent.warmup.step=1", "unknown setting 'agent.warmup.step'; did you mean 'agent.warmup.steps'?"),
+        ("domain.stile=json", "unknown setting 'domain.stile'; did you mean 'domain.style'?"),
+        ("domain.settings=3", "unknown setting 'domain.settings'"),
+        ("xyzzy=1", "unknown setting 'xyzzy'; known: agent, "),
+        ("policy.zzzqqq=1", "unknown setting 'policy.zzzqqq'; did you mean 'policy.model'? known: policy."),
+        ("domain.name=tool", "unknown domain 'tool'; did you mean 'tool_calling'?"),
+        ("preset=papper", "unknown preset 'papper'; did you mean 'paper'?"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(override: str, expected: str) -> None:
+    assert sentence(override).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("curriculum.alpha=1.5", "setting 'curriculum.alpha' is 1.5; allowed: number, > 0, < 1"),
+        ("curriculum.alpha=x", "setting 'curriculum.alpha' is \"x\"; allowed: number, > 0, < 1"),
+        ("curriculum.alpha=nan", "setting 'curriculum.alpha' is NaN; allowed: number, > 0, < 1"),
+        ("curriculum.alpha.x=1", "setting 'curriculum.alpha' is {\"x\": 1}; allowed: number, > 0, < 1"),
+        ("agent.rollouts=2.5", "setting 'agent.rollouts' is 2.5; allowed: whole number, >= 2, <= 1024"),
+        ("agent.rollouts=true", "setting 'agent.rollouts' is true; allowed: whole number, >= 2, <= 1024"),
+        (
+            "agent.betas=[0.9, 2]",
+            "setting 'agent.betas' is [0.9, 2]; allowed: list of 2, each a number, >= 0, < 1",
+        ),
+        ("agent.betas=[0.9]", "setting 'agent.betas' is [0.9]; allowed: list of 2, each a number, >= 0, < 1"),
+        ("policy.tuning=x", 'setting \'policy.tuning\' is "x"; allowed: "lora" or "full"'),
+        ("policy.simulator_model=3", "setting 'policy.simulator_model' is 3; allowed: text, or left out"),
+        ("simulator.train=1", "setting 'simulator.train' is 1; allowed: true or false"),
+        ("domain.mode=x", "setting 'domain.mode' is \"x\"; allowed: "),
+        ("domain.name=3", "setting 'domain.name' is 3; allowed: text"),
+        ("preset=3", 'setting \'preset\' is 3; allowed: "paper" or "robust"'),
+        ("agent=3", "'agent' is a section, not a value; write [agent] and its settings below"),
+        ("domain=3", "'domain' is a section, not a value; write [domain] and its settings below"),
+        ("run.name=../x", "setting 'run.name' is \"../x\"; allowed: text, "),
+        (
+            "curriculum.base_share=0.9",
+            "section 'curriculum': base_share + review_share is 0.95, but must be at most",
+        ),
+        (
+            "agent.warmup.target_low=0.9",
+            "section 'agent.warmup': target_low is 0.9, but must be at most target_high",
+        ),
+        ("alpha", "--set takes key=value, such as curriculum.alpha=0.6, not 'alpha'"),
+        ("a..b=3", "--set takes key=value"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_what_is_allowed(override: str, expected: str) -> None:
+    assert sentence(override).startswith(expected)
+
+
+def test_several_wrong_values_are_counted() -> None:
+    said = sentence("agent.lr=0", "agent.rollouts=1", "run.rounds=0")
+    assert said.endswith("(and 2 more settings are wrong)")
+
+
+def test_a_value_cannot_be_a_section_and_a_section_below_a_value_is_named() -> None:
+    assert (
+        sentence("run.seed=3", "run.seed.x=4") == "--set run.seed.x=4: 'run.seed' is a value, not a section"
+    )
+
+
+def test_a_file_that_cannot_be_read_ends_in_a_sentence(tmp_path: Path, file) -> None:
+    assert "there is no file" in sentence(path=tmp_path / "none.toml")
+    assert "is a folder" in sentence(path=tmp_path)
+    assert "is not valid TOML" in sentence(path=file("alpha ="))
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes(b'name = "\xe9"')
+    assert "is not valid TOML" in sentence(path=latin)
+
+
+def test_the_presets_are_the_corrections_of_the_method() -> None:
+    paper, robust = load_config(None, ["preset=paper"]), load_config(None, ["preset=robust"])
+    assert robust == load_config()
+    for tables, config in ((PAPER, paper), (ROBUST, robust)):
+        found = as_tables(config)
+        for section, values in tables.items():
+            assert values.items() <= found[section].items()
+    differing = {
+        f"{section}.{key}"
+        for section in PAPER
+        for key in PAPER[section]
+        if PAPER[section][key] != ROBUST[section][key]
+    }
+    assert differing == {
+        "curriculum.standardise_rewards",
+        "curriculum.posterior",
+        "curriculum.gate",
+        "curriculum.novelty_threshold",
+        "curriculum.base_share",
+        "curriculum.review_share",
+        "agent.skip_zero_advantage",
+    }
+
+
+CORRECTIONS = [(section, key) for section in PAPER for key in PAPER[section]]
+
+
+@pytest.mark.parametrize(("section", "key"), CORRECTIONS)
+def test_each_correction_can_be_switched_alone(section: str, key: str) -> None:
+    paper = as_tables(resolve({"preset": "paper"}))
+    one = as_tables(resolve({"preset": "paper", section: {key: ROBUST[section][key]}}))
+    assert one[section].pop(key) == ROBUST[section][key]
+    paper[section].pop(key)
+    assert one == paper
+
+
+def test_a_preset_also_lies_beneath_settings_made_in_python() -> None:
+    assert RunConfig(preset="paper").curriculum.gate == "executes"
+    assert (
+        RunConfig.model_validate({"preset": "paper", "curriculum": {"gate": "full"}}).curriculum.gate
+        == "full"
+    )
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        RunConfig().run.seed = 3
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_dumped_configuration_reads_back_equal(file, preset: str) -> None:
+    config = load_config(None, [f"preset={preset}", "policy.simulator_model=other", "agent.lr=1e-6"])
+    text = dump_toml(config)
+    assert load_config(file(text)) == config
+    assert tomllib.loads(text) == as_tables(config)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.floats(1e-300, 1))
+def test_any_text_and_number_survives_the_dump(text: str, number: float) -> None:
+    config = resolve({"policy": {"model": text}, "agent": {"lr": number}})
+    assert resolve(tomllib.loads(dump_toml(config))) == config
+
+
+def test_what_is_left_out_is_not_dumped() -> None:
+    assert "simulator_model" not in dump_toml(load_config())
+
+
+def test_a_domain_is_made_with_its_settings() -> None:
+    settings = domain_config("tool_calling").model_validate({"max_turns": 3})
+    assert load_domain("tool_calling", settings).name == "tool_calling"
+
+
+@pytest.mark.parametrize("domain", domain_names())
+def test_every_setting_has_a_line_that_explains_it_and_says_what_it_allows(domain: str) -> None:
+    silent = [key for key, field in all_settings(domain) if not (field.description or "").strip()]
+    assert not silent
+    unclear = [key for key, field in all_settings(domain) if "typing" in allowed(field) or not allowed(field)]
+    assert not unclear
+
+
+def test_the_reference_in_the_docs_is_the_one_made_from_the_code() -> None:
+    written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert written == render_reference(), "run: python -m genenv.config_reference > docs/configuration.md"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
+def test_every_shipped_configuration_is_valid(path: Path) -> None:
+    load_config(path)

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from genenv.errors import DataError, UsageError
+from genenv.metrics import (
+    FAMILIES,
+    METRICS,
+    JsonlSink,
+    LoggingConfig,
+    TensorBoardSink,
+    WandbSink,
+    check_names,
+    describe,
+    metrics_line,
+    open_sinks,
+    read_jsonl,
+)
+from genenv.types import RejectReason
+
+DESIGN = [
+    "agent/success_rate",
+    "agent/reward",
+    "agent/eval_success",
+    "agent/kl",
+    "agent/grad_norm",
+    "agent/response_tokens",
+    "agent/zero_advantage_rate",
+    "simulator/valid_rate",
+    "simulator/in_band_rate",
+    "simulator/env_reward",
+    "simulator/kl",
+    "simulator/weight_contrast",
+    "simulator/effective_samples",
+    "simulator/novelty",
+    "curriculum/p_hat_mean",
+    "curriculum/p_hat_batches",
+    "curriculum/skill_share_max",
+    "time/propose_s",
+    "time/rollout_s",
+    "time/agent_update_s",
+    "time/simulator_update_s",
+    "tokens/sampled",
+    "tokens/trained",
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "metrics.jsonl"
+
+
+def test_the_list_holds_every_metric_of_the_design_and_every_reason() -> None:
+    check_names([*DESIGN, *(f"simulator/rejected/{reason}" for reason in RejectReason)])
+
+
+def test_every_metric_has_a_family_a_unit_and_a_sentence() -> None:
+    for metric in [*METRICS.values(), *FAMILIES.values()]:
+        assert metric.name.count("/") >= 1
+        assert metric.unit
+        assert metric.about.endswith((".", "follows."))
+
+
+def test_a_family_takes_the_names_of_skills() -> None:
+    assert describe("tasks/share/calls:2").unit == "share"
+
+
+@pytest.mark.parametrize(
+    "name", ["agent/succes_rate", "tasks/share/", "tasks/share/a b", "simulator/rejected/mood", ""]
+)
+def test_a_name_that_is_not_in_the_list_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="unknown metric"):
+        check_names([name])
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean 'agent/success_rate'"):
+        describe("agent/succes_rate")
+
+
+def test_a_round_is_one_line_whatever_the_order_of_its_metrics() -> None:
+    line = metrics_line(3, {"agent/reward": 0.5, "agent/kl": 0.0})
+    assert line == '{"round": 3, "agent/kl": 0.0, "agent/reward": 0.5}\n'
+    assert line == metrics_line(3, {"agent/kl": 0.0, "agent/reward": 0.5})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_json_cannot_hold_is_refused_by_name(path: Path, value: float) -> None:
+    sink = JsonlSink(path)
+    with pytest.raises(ValueError, match="round 1: not finite: agent/kl"):
+        sink.write(1, {"agent/kl": value})
+    sink.close()
+    assert path.read_bytes() == b""
+
+
+def test_rounds_are_appended_and_read_back(path: Path) -> None:
+    for round_ in range(2):  # a sink opened again goes on at the end
+        sink = JsonlSink(path)
+        sink.write(round_, {"agent/reward": round_ / 4})
+        sink.close()
+        sink.close()
+    assert read_jsonl(path) == [{"round": 0, "agent/reward": 0.0}, {"round": 1, "agent/reward": 0.25}]
+
+
+def test_resuming_drops_uncommitted_rounds_and_a_torn_line(path: Path) -> None:
+    sink = JsonlSink(path)
+    for round_ in range(4):
+        sink.write(round_, {"agent/reward": 0.5})
+    with path.open("a") as file:
+        file.write('{"round": 4, "agent/rew')
+    assert [entry["round"] for entry in read_jsonl(path)] == [0, 1, 2, 3]
+    sink.truncate_after(1)
+    sink.write(2, {"agent/reward": 0.75})
+    sink.close()
+    assert path.read_text() == "".join(
+        metrics_line(round_, {"agent/reward": reward}) for round_, reward in [(0, 0.5), (1, 0.5), (2, 0.75)]
+    )
+    assert [file.name for file in path.parent.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_run_without_a_committed_round_starts_with_an_empty_file(path: Path) -> None:
+    sink = JsonlSink(path)
+    sink.write(0, {"agent/reward": 0.5})
+    sink.truncate_after(None)
+    sink.close()
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("line", ["not json", "[1]", '{"agent/kl": 1}', ""])
+def test_damage_before_the_last_line_is_reported_with_its_place(path: Path, line: str) -> None:
+    path.parent.mkdir()
+    path.write_text(f'{{"round": 0}}\n{line}\n{{"round": 2}}\n')
+    with pytest.raises(DataError, match="line 2 is not a round"):
+        read_jsonl(path)
+
+
+def test_a_missing_file_is_a_data_error(path: Path) -> None:
+    with pytest.raises(DataError, match="cannot read"):
+        read_jsonl(path)
+
+
+def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="choose another --out"):
+        JsonlSink(tmp_path / "file" / "metrics.jsonl")
+
+
+@pytest.mark.parametrize("package", ["tensorboard", "wandb"])
+def test_a_missing_package_ends_in_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    for module in (package, f"{package}.summary"):
+        monkeypatch.setitem(sys.modules, module, None)  # type: ignore[arg-type] - Python's own way to hide one
+    config = LoggingConfig.model_validate({package: True})
+    with pytest.raises(UsageError, match=rf"logging.{package} .* pip install {package}$"):
+        open_sinks(config, tmp_path, name="run", settings={})
+
+
+def test_tensorboard_gets_one_scalar_per_metric(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    sink = TensorBoardSink(tmp_path)
+    sink.write(7, {"agent/reward": 0.5, "tasks/share/add": 1.0})
+    sink.close()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path)).Reload()
+    tensor = events.Tensors("agent/reward")[0]
+    assert (tensor.step, tensor.tensor_proto.float_val[0]) == (7, 0.5)
+
+
+class FakeWandb:
+    """The part of wandb that a sink uses; remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.util = SimpleNamespace(generate_id=lambda: "abc123")
+        self.opened: list[dict[str, object]] = []
+        self.logged: list[tuple[int, dict[str, float]]] = []
+        self.finished = 0
+
+    def init(self, **arguments: object) -> FakeWandb:
+        self.opened.append(arguments)
+        return self
+
+    def log(self, metrics: dict[str, float], *, step: int) -> None:
+        self.logged.append((step, metrics))
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def test_a_resumed_run_continues_the_same_wandb_chart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type] - stands for the module
+    config = LoggingConfig(wandb=True, wandb_project="mine")
+    for round_ in range(2):
+        fake.util.generate_id = lambda round_=round_: f"id{round_}"
+        (sink,) = open_sinks(config, tmp_path, name="demo", settings={"seed": 1})
+        assert isinstance(sink, WandbSink)
+        sink.write(round_, {"agent/reward": 0.5})
+        sink.close()
+    assert [(opened["id"], opened["project"], opened["name"]) for opened in fake.opened] == [
+        ("id0", "mine", "demo")
+    ] * 2
+    assert fake.logged == [(0, {"agent/reward": 0.5}), (1, {"agent/reward": 0.5})]
+    assert fake.finished == 2
+
+
+def test_nothing_asked_for_opens_nothing(tmp_path: Path) -> None:
+    assert open_sinks(LoggingConfig(), tmp_path, name="run", settings={}) == []
