@@ -106,7 +106,7 @@ class CoEvolution:
             store.put_base(self.seeds, self.held_out)
             last = self._resume(store)
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
-                record = asyncio.run(self._round(number, store)) if number else asyncio.run(self._start())
+                record = asyncio.run(self._round(number, store)) if number else self._start()
                 self.folder.commit(store, record, self.players.save, keep=self.config.run.keep_checkpoints)
                 for sink in self.sinks:
                     sink.write(number, record.metrics)
@@ -126,14 +126,15 @@ class CoEvolution:
             self.players.load(checkpoint)
         return last
 
-    async def _start(self) -> RoundRecord:
+    def _start(self) -> RoundRecord:
         """Round 0: the warm-up, and what it left."""
         times = _Times()
         with times.measure("time/warmup_s"):
             warmup = self.players.warmup
             metrics = {} if warmup is None else dict(warmup(self.seeds, list(self.base.values()), self.reporter))
         record = RoundRecord(number=0, metrics=metrics, state=self._state())
-        return self._timed(await self._evaluated(record, times) if self.config.run.eval_every else record, times)
+        measured = asyncio.run(self._evaluated(record, times)) if self.config.run.eval_every else record
+        return self._timed(measured, times)
 
     async def _round(self, number: int, store: PoolStore) -> RoundRecord:
         """One round: write, attempt, score, learn twice."""
@@ -185,7 +186,7 @@ class CoEvolution:
         planned = self.config.simulator.contexts * self.config.simulator.variations
         rng = generator(self.seed, "replay", number)
         back = self.replay.draw(number, planned=planned, seeds=self.seeds, rng=rng)
-        return [self.base[s.id] for s in back.seeds if s.id in self.base] + [store.lineage(i).task for i in back.task_ids]
+        return [self.base[s.id] for s in back.seeds if s.id in self.base] + [store.task(i) for i in back.task_ids]
 
     def _score(
         self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]

@@ -21,7 +21,7 @@ from genenv.progress import Reporter
 from genenv.simulator.player import Simulator
 from genenv.simulator.rwr import Demonstration, Imitator
 from genenv.streams import generator
-from genenv.types import Message, Profile, Seed, Task
+from genenv.types import Group, Message, Profile, Seed, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,19 @@ class SupervisedWarmup:
     seed: int
 
     def __call__(self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter) -> Mapping[str, float]:
-        """Train both players; returns `agent/warmup_steps`, `agent/warmup_success` and `simulator/warmup_loss`."""
-        return {**self._warm_agent(tasks, reporter), **self._warm_simulator(seeds, reporter)}
+        """Train both players; what they are then is the reference of both KL terms.
+
+        Returns:
+            `agent/warmup_steps`, `agent/warmup_success` and `simulator/warmup_loss`.
+        """
+        metrics = {**self._warm_agent(tasks, reporter), **self._warm_simulator(seeds, reporter)}
+        for player, steps in (
+            (self.agent, self.agent.config.warmup.steps),
+            (self.simulator, self.simulator.config.warmup.steps),
+        ):
+            if steps:
+                _local(player.policy).anchor()
+        return metrics
 
     def _warm_agent(self, tasks: Sequence[Task], reporter: Reporter) -> Mapping[str, float]:
         config = self.agent.config.warmup
@@ -62,8 +73,8 @@ class SupervisedWarmup:
         reporter.note(_verdict(step, success, config))
         return {"agent/warmup_steps": float(step), "agent/warmup_success": success}
 
-    async def _check(self, tasks: Sequence[Task]) -> list[object]:
-        return list(await self.agent.solve(self.domain, tasks, stage=lambda tokens, items: None))
+    async def _check(self, tasks: Sequence[Task]) -> list[Group]:
+        return await self.agent.solve(self.domain, tasks, stage=lambda tokens, items: None)
 
     def _warm_simulator(self, seeds: Sequence[Seed], reporter: Reporter) -> Mapping[str, float]:
         config = self.simulator.config.warmup

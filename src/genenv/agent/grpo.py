@@ -7,11 +7,12 @@
 
 averaged over all sampled tokens of the update ("token"), or first within each attempt ("sequence").
 
-Shapes: G = attempts of a task, M = completion tokens of a micro-batch, environment replies included.
+Shapes: G = attempts of a task, M = sampled tokens of a micro-batch.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,8 @@ from genenv.policies.local import LocalPolicy
 from genenv.policies.optimizer import Optimizer, accumulate, micro_batches
 from genenv.policies.packing import Bundle, Packed
 from genenv.types import Group, Trace
+
+log = logging.getLogger(__name__)
 
 
 def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[float]:
@@ -47,7 +50,7 @@ def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatch:
-    """What the loss needs of a micro-batch, one entry per completion token."""
+    """What the loss needs of a micro-batch, one entry per token that the policy chose."""
 
     old_M: Tensor
     """Log-probability when it was sampled. Nats."""
@@ -55,7 +58,7 @@ class TokenBatch:
     """Log-probability under the initial policy; None leaves the KL term out."""
     advantage_M: Tensor
     weight_M: Tensor
-    """Share of the token in the loss; 0 for tokens the policy did not choose. Sums to 1 over the update."""
+    """Share of the token in the loss. Sums to 1 over the update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ def grpo_loss(logprobs_M: Tensor, batch: TokenBatch, clip: Clip) -> tuple[Tensor
     sums = {"clip_rate": (outside_M * batch.weight_M).sum().detach()}
     if batch.reference_M is not None:
         kl_M = k3(logprobs_M, batch.reference_M)
-        loss_M = loss_M + clip.kl * kl_M
+        loss_M = loss_M + clip.kl * kl_M if clip.kl else loss_M
         sums["kl"] = (kl_M * batch.weight_M).sum().detach()
     return (loss_M * batch.weight_M).sum(), sums
 
@@ -134,7 +137,7 @@ class GrpoLearner:
         ]
         totals: dict[str, float] = {}
         steps = skipped = 0
-        order = random.Random(seed)  # noqa: S311
+        order = random.Random(seed)
         for _ in range(self.config.epochs):
             shuffled = order.sample(kept, len(kept))
             share = -(-len(kept) // self.config.updates_per_epoch) or 1
@@ -143,9 +146,13 @@ class GrpoLearner:
                     for name, value in self._step(shuffled[start : start + share]).items():
                         totals[name] = totals.get(name, 0.0) + value
                     steps += 1
-                except UpdateSkipped:
+                except UpdateSkipped as reason:
+                    log.warning("an update of the agent was skipped: %s", reason)
                     skipped += 1
-        mean = {f"agent/{name}": totals.get(name, 0.0) / max(1, steps) for name in ("kl", "grad_norm", "clip_rate")}
+        mean = {
+            f"agent/{name}": totals.get(name, 0.0) / max(1, steps)
+            for name in ("kl", "grad_norm", "clip_rate")
+        }
         return mean | {
             "agent/zero_advantage_rate": silent / len(usable) if usable else 0.0,
             "agent/skipped_updates": float(skipped),
@@ -153,15 +160,20 @@ class GrpoLearner:
         }
 
     def _step(self, groups: Sequence[tuple[Group, Sequence[float]]]) -> dict[str, float]:
-        items = [_bundle(group, row, self.policy.model.config.tokens_per_microbatch) for group, row in groups]
-        flat = [item for group in items for item in group]
-        attempts = [attempt for _, row in flat for attempt in row]
+        attempts = [
+            _Attempt(trace=trace, advantage=advantage)
+            for group, advantages in groups
+            for trace, advantage in zip(group.valid, advantages, strict=True)
+        ]
         tokens = sum(attempt.trace.response_tokens for attempt in attempts)
+        if not tokens:
+            raise UpdateSkipped("no attempt has a token that the agent chose")
+        items = _bundles(attempts)
         sums: dict[str, float] = {}
 
         def run(budget: int) -> None:
             sums.clear()
-            for batch in micro_batches(flat, budget):
+            for batch in micro_batches(items, budget):
                 self._backward(batch, tokens, len(attempts), sums)
 
         accumulate(self.optimizer, self.policy.model.config.tokens_per_microbatch, run)
@@ -174,20 +186,32 @@ class GrpoLearner:
         return sums | {"tokens": float(tokens)}
 
     def _backward(
-        self, batch: Sequence[tuple[Bundle, Sequence[_Attempt]]], tokens: int, attempts: int, sums: dict[str, float]
+        self,
+        batch: Sequence[tuple[Bundle, Sequence[_Attempt]]],
+        tokens: int,
+        attempts: int,
+        sums: dict[str, float],
     ) -> None:
-        packed = Packed([bundle for bundle, _ in batch], self.policy.model.device)
+        device = self.policy.model.device
+        packed = Packed([bundle for bundle, _ in batch], device)
         rows = [attempt for _, row in batch for attempt in row]
+        chosen = [flag for row in rows for flag in row.trace.sampled[row.trace.prompt_tokens :]]
+        chosen_M = torch.tensor(chosen, device=device).nonzero()[:, 0]
         reference_M = None
-        if self.clip.kl > 0:
+        if (
+            self.clip.kl > 0 or "kl" not in sums
+        ):  # without a KL term it is measured on one micro-batch of the update
             with torch.no_grad(), self.policy.reference():
-                reference_M = self.policy.logprobs(packed, temperature=self.config.temperature)
+                reference_M = self.policy.logprobs(packed, temperature=self.config.temperature)[chosen_M]
         with self.policy.active():
-            logprobs_M = self.policy.logprobs(packed, temperature=self.config.temperature)
+            logprobs_M = self.policy.logprobs(packed, temperature=self.config.temperature)[chosen_M]
         by_sequence = self.config.loss_average == "sequence"
-        data = token_batch(rows, reference_M, 1 / attempts if by_sequence else 1 / tokens, by_sequence=by_sequence)
+        share = 1 / attempts if by_sequence else 1 / tokens
+        data = token_batch(rows, reference_M, share, by_sequence=by_sequence, device=device)
         loss, extra = grpo_loss(logprobs_M, data, self.clip)
         loss.backward()
+        if self.clip.kl == 0 and "kl" in extra:
+            extra["kl"] = extra["kl"] / data.weight_M.sum()
         for name, value in {"loss": loss.detach(), **extra}.items():
             sums[name] = sums.get(name, 0.0) + float(value)
         if self.progress is not None:
@@ -205,48 +229,41 @@ class GrpoLearner:
 
 
 def token_batch(
-    rows: Sequence[_Attempt], reference_M: Tensor | None, share: float, *, by_sequence: bool
+    rows: Sequence[_Attempt],
+    reference_M: Tensor | None,
+    share: float,
+    *,
+    by_sequence: bool,
+    device: torch.device,
 ) -> TokenBatch:
-    """Flatten attempts to one entry per token after the prompt.
+    """Flatten attempts to one entry per token that the policy chose.
 
     Args:
         rows: attempts in the order in which they were packed.
         reference_M: see `TokenBatch`.
         share: 1 / tokens of the update, or 1 / attempts of the update when averaged by sequence.
         by_sequence: divide a token's share by the sampled tokens of its attempt.
+        device: where the tensors go.
     """
     old: list[float] = []
     advantage: list[float] = []
     weight: list[float] = []
     for row in rows:
-        trace, start = row.trace, row.trace.prompt_tokens
-        chosen = trace.sampled[start:]
-        own = share / max(1, trace.response_tokens) if by_sequence else share
-        old += trace.logprobs[start:]
-        advantage += [row.advantage] * len(chosen)
-        weight += [own if flag else 0.0 for flag in chosen]
-    device = reference_M.device if reference_M is not None else None
+        tokens = row.trace.response_tokens
+        old += [value for value, flag in zip(row.trace.logprobs, row.trace.sampled, strict=True) if flag]
+        advantage += [row.advantage] * tokens
+        weight += [share / tokens if by_sequence else share] * tokens
     old_M, advantage_M, weight_M = (torch.tensor(x, device=device) for x in (old, advantage, weight))
     return TokenBatch(old_M=old_M, reference_M=reference_M, advantage_M=advantage_M, weight_M=weight_M)
 
 
-def _bundle(group: Group, advantages: Sequence[float], budget: int) -> list[tuple[Bundle, list[_Attempt]]]:
-    """A group as bundles: one, or several when it passes the token budget."""
-    rows = sorted(
-        (_Attempt(trace=t, advantage=a) for t, a in zip(group.valid, advantages, strict=True)),
-        key=lambda row: len(row.trace.token_ids),
-    )
-    prompt = group.valid[0].token_ids[: group.valid[0].prompt_tokens]
-    pieces: list[list[_Attempt]] = [[]]
-    size = len(prompt)
-    for row in rows:
-        length = len(row.trace.token_ids) - len(prompt)
-        if pieces[-1] and size + length > budget:
-            pieces.append([])
-            size = len(prompt)
-        pieces[-1].append(row)
-        size += length
+def _bundles(attempts: Sequence[_Attempt]) -> list[tuple[Bundle, list[_Attempt]]]:
+    """Attempts of one prompt share it; those in which the policy chose no token are left out."""
+    by_prompt: dict[tuple[int, ...], list[_Attempt]] = {}
+    for attempt in attempts:
+        if attempt.trace.response_tokens:
+            by_prompt.setdefault(attempt.trace.token_ids[: attempt.trace.prompt_tokens], []).append(attempt)
     return [
-        (Bundle(prompt_ids=prompt, completions=[row.trace.token_ids[len(prompt) :] for row in piece]), piece)
-        for piece in pieces
+        (Bundle(prompt_ids=prompt, completions=[row.trace.token_ids[len(prompt) :] for row in rows]), rows)
+        for prompt, rows in by_prompt.items()
     ]

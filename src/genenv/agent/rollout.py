@@ -27,7 +27,7 @@ class Sampling:
     seed: int
 
 
-class _EpisodeOver(Exception):  # noqa: N818 - control flow, not an error
+class _EpisodeOver(Exception):
     """The episode cannot have another turn."""
 
     def __init__(self, reason: StopReason) -> None:
@@ -51,7 +51,8 @@ class _Conversation:
 
     async def ask(self, messages: Sequence[Message]) -> str:
         """Append messages, sample the reply, append it."""
-        self._append(self.policy.render(messages, first=not self.replies), sampled=False)
+        rendered = self.policy.render(messages, first=not self.replies)
+        self._append(rendered, [0.0] * len(rendered), sampled=False)
         if not self.replies:
             self.prompt_tokens = len(self.token_ids)
         if len(self.token_ids) + self.sampling.max_new_tokens > self.policy.context_tokens:
@@ -64,20 +65,21 @@ class _Conversation:
         )
         loop = asyncio.get_running_loop()
         left = (self.clock.when() or loop.time()) - loop.time()
+        if left <= 0:  # an environment that never awaits gives the clock no chance to ring
+            raise TimeoutError
         self.clock.reschedule(None)
         completion = await self.policy.sample(request)
         self.clock.reschedule(loop.time() + left)
-        self._append(completion.token_ids, sampled=True)
-        self.logprobs[-len(completion.token_ids) :] = completion.logprobs
+        self._append(completion.token_ids, completion.logprobs, sampled=True)
         self.replies.append(completion.text)
         if not completion.finished:
             raise _EpisodeOver(StopReason.LENGTH)
         return completion.text
 
-    def _append(self, ids: Sequence[int], *, sampled: bool) -> None:
+    def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, sampled: bool) -> None:
         self.token_ids += ids
         self.sampled += [sampled] * len(ids)
-        self.logprobs += [0.0] * len(ids)
+        self.logprobs += logprobs
 
 
 async def attempt(
@@ -98,15 +100,17 @@ async def attempt(
     names = [(task, f"{task.id}/{i}") for task in tasks for i in range(rollouts)]
     traces = await asyncio.gather(*(_episode(domain, policy, task, name, sampling) for task, name in names))
     return [
-        Group(task=task, traces=tuple(traces[i * rollouts : (i + 1) * rollouts])) for i, task in enumerate(tasks)
+        Group(task=task, traces=tuple(traces[i * rollouts : (i + 1) * rollouts]))
+        for i, task in enumerate(tasks)
     ]
 
 
 async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampling: Sampling) -> Trace:
     reason, problem = StopReason.DONE, ""
+    clock = asyncio.timeout(sampling.timeout_s)
+    conversation = _Conversation(policy, sampling, name, clock)
     try:
-        async with asyncio.timeout(sampling.timeout_s) as clock:
-            conversation = _Conversation(policy, sampling, name, clock)
+        async with clock:
             try:
                 await domain.episode(task).run(conversation.ask)
             except _EpisodeOver as over:

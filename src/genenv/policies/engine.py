@@ -68,7 +68,11 @@ class Engine:
             range(len(requests)), key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids, i)
         )
         rows = [
-            _Row(requests[i], i, np.random.Generator(np.random.Philox(requests[i].stream)).random(requests[i].max_tokens))
+            _Row(
+                requests[i],
+                i,
+                np.random.Generator(np.random.Philox(requests[i].stream)).random(requests[i].max_tokens),
+            )
             for i in order
         ]
         count = -(-len(rows) // self.max_rows)
@@ -84,7 +88,7 @@ class Engine:
             bundle_of_R.append(len(prompts) - 1)
             if row.request.schema is not None:
                 row.matcher = self.grammars().matcher(row.request.schema)
-        cache = PromptCache(len(rows), max(row.request.max_tokens for row in rows))
+        cache = PromptCache(max(row.request.max_tokens for row in rows))
         state_BW, real_BP = self._prefill(prompts, cache)
         bundles = torch.tensor(bundle_of_R, device=self.device)
         lengths_R = real_BP.sum(1)[bundles]
@@ -93,7 +97,9 @@ class Engine:
         slots = Slots(bundle_of_R, len(prompts), self.device)
         while True:
             tokens_R = self._choose(live, self.head(state_RW))
-            going = [i for i, row in enumerate(live) if not row.finished and len(row.ids) < row.request.max_tokens]
+            going = [
+                i for i, row in enumerate(live) if not row.finished and len(row.ids) < row.request.max_tokens
+            ]
             if progress is not None:
                 progress(len(live), len(live) - len(going))
             if not going:
@@ -102,7 +108,9 @@ class Engine:
                 keep = torch.tensor(going, device=self.device)
                 live = [live[i] for i in going]
                 cache.keep(keep)
-                bundles, lengths_R, mask_R, tokens_R = (x[keep] for x in (bundles, lengths_R, mask_R, tokens_R))
+                bundles, lengths_R, mask_R, tokens_R = (
+                    x[keep] for x in (bundles, lengths_R, mask_R, tokens_R)
+                )
                 slots = Slots(bundles.tolist(), len(prompts), self.device)
             layout = DecodeLayout(cache=cache, slots=slots, prompt_mask_R1P=mask_R)
             state_RW = self.hidden(tokens_R[None], (lengths_R + cache.length)[None], layout)
@@ -119,7 +127,7 @@ class Engine:
         states, reals, keys, values = [], [], [], []
         for piece in pieces:
             packed = Packed([Bundle(prompt_ids=prompt) for prompt in piece], self.device)
-            part = PromptCache(0, 0)
+            part = PromptCache()
             hidden = self.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed, cache=part))
             states.append(hidden[packed.last_of_prompt_B])
             short = width - packed.prompt_real_BP.shape[1]
@@ -133,7 +141,9 @@ class Engine:
 
     def _choose(self, live: list[_Row], scores_RV: Tensor) -> Tensor:
         """Draw the next token of each row and note its log-probability."""
-        temperature_R = torch.tensor([row.request.temperature or 1.0 for row in live], device=scores_RV.device)
+        temperature_R = torch.tensor(
+            [row.request.temperature or 1.0 for row in live], device=scores_RV.device
+        )
         scores_RV = scores_RV / temperature_R[:, None] if (temperature_R != 1.0).any() else scores_RV
         norm_R = scores_RV.logsumexp(-1)
         bound = [i for i, row in enumerate(live) if row.matcher is not None]
@@ -151,7 +161,9 @@ class Engine:
             uniform = torch.tensor([float(row.uniform[len(row.ids)]) for row in live], dtype=torch.float64)
             tokens_R = sample_inverse_cdf(allowed_RV, uniform.to(scores_RV.device))
             if any(greedy):
-                tokens_R = torch.where(torch.tensor(greedy, device=tokens_R.device), allowed_RV.argmax(-1), tokens_R)
+                tokens_R = torch.where(
+                    torch.tensor(greedy, device=tokens_R.device), allowed_RV.argmax(-1), tokens_R
+                )
         logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0] - norm_R
         for row, token, logprob in zip(live, tokens_R.tolist(), logprobs_R.tolist(), strict=True):
             row.ids.append(token)

@@ -18,7 +18,9 @@ class Grammars:
     """Compiles schemas for one tokenizer, each once."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:
-        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=[stop_id])
+        info = xgrammar.TokenizerInfo.from_huggingface(
+            tokenizer, vocab_size=vocabulary, stop_token_ids=[stop_id]
+        )
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=2)
         self._vocabulary = vocabulary
         self._compile = functools.lru_cache(maxsize=64)(self._compile_text)
@@ -65,11 +67,17 @@ def sample_inverse_cdf(scores_RV: Tensor, uniform_R: Tensor, chunk: int = 256) -
         weights_RV = torch.nn.functional.pad(weights_RV, (0, chunk - vocabulary % chunk))
     weights_RKC = weights_RV.view(rows, -1, chunk)
     below_RK = weights_RKC.sum(-1, dtype=torch.float64).cumsum(-1)
-    target_R1 = uniform_R.to(below_RK)[:, None] * below_RK[:, -1:]
+    total_R1 = below_RK[:, -1:]
+    # Rounding must not lift the target to the total: the chunk there may hold only forbidden tokens.
+    target_R1 = torch.minimum(
+        uniform_R.to(below_RK)[:, None] * total_R1, total_R1.nextafter(torch.zeros_like(total_R1))
+    )
     piece_R1 = torch.searchsorted(below_RK, target_R1, right=True).clamp_(max=below_RK.shape[1] - 1)
     before_R1 = torch.where(piece_R1 > 0, below_RK.gather(1, (piece_R1 - 1).clamp_(min=0)), 0.0)
     inside_RC = weights_RKC.gather(1, piece_R1[:, :, None].expand(-1, -1, chunk))[:, 0]
     cdf_RC = inside_RC.to(torch.float64).cumsum(-1)
-    last_R1 = torch.where(inside_RC > 0, torch.arange(chunk, device=inside_RC.device), 0).amax(-1, keepdim=True)
+    last_R1 = torch.where(inside_RC > 0, torch.arange(chunk, device=inside_RC.device), 0).amax(
+        -1, keepdim=True
+    )
     token_R1 = torch.minimum(torch.searchsorted(cdf_RC, target_R1 - before_R1, right=True), last_R1)
     return (piece_R1 * chunk + token_R1)[:, 0]

@@ -18,6 +18,7 @@ import peft
 import safetensors.torch
 import torch
 import transformers
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from genenv.errors import DataError, RolloutError, UsageError
@@ -32,6 +33,9 @@ from genenv.types import Message
 
 log = logging.getLogger(__name__)
 
+ADAPTER = "adapter_model.safetensors"
+REFERENCE = "reference"
+"""Folder, inside a player's checkpoint, of the weights that its KL term holds on to."""
 HEAD_ROWS = 512
 """Positions scored at a time: bounds the [positions, vocabulary] tensor."""
 
@@ -55,13 +59,15 @@ class LocalModel:
         self.tokenizer = models.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer)
         causal = models.load_causal_lm(resolved, dtype=self.dtype, device=self.device)
-        limit = int(getattr(causal.config, "max_position_embeddings", None) or config.context_tokens)
+        shape = causal.config.get_text_config()
+        limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
         self.context_tokens = min(config.context_tokens, limit)
-        self.vocabulary = int(causal.config.get_text_config().vocab_size)
+        self.vocabulary = int(shape.vocab_size)
         self.causal = causal.requires_grad_(requires_grad=False)
         self.peft: Any = None
         self._grammars: Grammars | None = None
-        _use_packed_attention(causal, source)
+        window = _use_packed_attention(causal, source)
+        _check_window(source, window, self.context_tokens)
 
     def add_adapter(self, name: str, *, seed: int) -> None:
         """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.
@@ -69,10 +75,11 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
+        targets = self.config.lora_targets
         settings = peft.LoraConfig(
             r=self.config.lora_rank,
             lora_alpha=self.config.lora_alpha,
-            target_modules=self.config.lora_targets,
+            target_modules=targets if targets == "all-linear" else [t.strip() for t in targets.split(",")],
             task_type="CAUSAL_LM",
         )
         try:
@@ -83,13 +90,19 @@ class LocalModel:
                 else:
                     self.peft.add_adapter(name, settings)
         except ValueError as error:
-            raise UsageError(f"policy.lora_targets = {self.config.lora_targets!r} does not fit: {error}") from error
+            raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
+        ends = (self.causal.get_input_embeddings(), self.causal.get_output_embeddings())
+        if any(isinstance(layer, BaseTunerLayer) for layer in ends):
+            raise UsageError(
+                f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as they are; "
+                "name layers in between, or use 'all-linear'"
+            )
 
     @property
     def grammars(self) -> Grammars:
         """The grammar compiler of this model's vocabulary."""
         if self._grammars is None:
-            self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.eos_id)
+            self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.end_id)
         return self._grammars
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: Layout | DecodeLayout) -> Tensor:
@@ -119,6 +132,7 @@ class LocalPolicy:
         self.progress: Advance | None = None
         self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
         self._initial: nn.Module | None = None
+        self._anchored = False
         if adapter is None:
             if keep_reference:
                 self._initial = copy.deepcopy(model.causal)
@@ -132,7 +146,7 @@ class LocalPolicy:
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
         """Token ids of an assistant's reply, end-of-turn token included."""
-        return (*self.model.tokenizer.encode(text, add_special_tokens=False), self.model.chat.eos_id)
+        return (*self.model.tokenizer.encode(text, add_special_tokens=False), self.model.chat.end_id)
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Requests of all coroutines that wait at the same time run as one batch.
@@ -150,20 +164,24 @@ class LocalPolicy:
         self._pending.append((request, future))
         if len(self._pending) == 1:
             loop.call_soon(self._flush_when_quiet, 0, loop)
-        return await future
+        try:
+            return await future
+        finally:  # a cancelled request must not wait in the queue of an event loop that is gone
+            self._pending = [waiting for waiting in self._pending if waiting[1] is not future]
 
     def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Sample a batch of completions; a batch that does not fit into memory is halved and tried once more."""
-        rows = self.model.config.max_batch_rows
+        rows, prefill = self.model.config.max_batch_rows, self.model.config.tokens_per_microbatch * 4
         try:
-            return self._engine(rows).run(requests, self.progress)
+            return self._engine(rows, prefill).run(requests, self.progress)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            rows = max(1, min(rows, len(requests)) // 2)
-            log.warning("sampling ran out of memory; again with %d rows at a time", rows)
-            release_memory(self.model.device)
-            return self._engine(rows).run(requests, self.progress)
+        # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
+        rows = max(1, min(rows, len(requests)) // 2)
+        log.warning("sampling ran out of memory; again with %d rows at a time", rows)
+        release_memory(self.model.device)
+        return self._engine(rows, prefill // 2).run(requests, self.progress)
 
     def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
         """Run the batch once a whole turn of the event loop has brought no further request."""
@@ -182,7 +200,7 @@ class LocalPolicy:
             if not future.done():
                 future.set_result(completion)
 
-    def _engine(self, rows: int) -> Engine:
+    def _engine(self, rows: int, prefill_tokens: int) -> Engine:
         def hidden(ids: Tensor, positions: Tensor, layout: Layout | DecodeLayout) -> Tensor:
             with self.active():
                 return self.model.hidden(ids, positions, layout)
@@ -192,10 +210,10 @@ class LocalPolicy:
             head=self.model.head,
             decode=self.model.chat.decode,
             grammars=lambda: self.model.grammars,
-            stop_id=self.model.chat.eos_id,
+            stop_id=self.model.chat.end_id,
             device=self.model.device,
             max_rows=rows,
-            prefill_tokens=self.model.config.tokens_per_microbatch * 4,
+            prefill_tokens=prefill_tokens,
         )
 
     # --- weights ------------------------------------------------------------------------------------------
@@ -203,24 +221,52 @@ class LocalPolicy:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """This player's weights in place."""
-        if self.adapter is not None and self.model.peft.active_adapter != self.adapter:
-            self.model.peft.set_adapter(self.adapter)
+        self._switch(self.adapter)
         yield
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
-        """The initial weights in place: adapters off, or the copy kept for full fine-tuning."""
-        if self.adapter is not None:
+        """The weights that both KL terms hold on to: those of the last `anchor`, or the base with adapters off."""
+        if self.adapter is None:
+            if self._initial is None:
+                raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
+            own, self.model.causal = self.model.causal, self._initial
+            try:
+                yield
+            finally:
+                self.model.causal = own
+        elif self._anchored:
+            self._switch(self._anchor_name)
+            try:
+                yield
+            finally:
+                self._switch(self.adapter)
+        else:
             with self.model.peft.disable_adapter():
                 yield
+
+    def anchor(self) -> None:
+        """Make the present weights the reference: the player as it is when co-evolution starts."""
+        if self.adapter is None:
+            if self._initial is not None:
+                self._initial.load_state_dict(self.model.causal.state_dict())
             return
-        if self._initial is None:
-            raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
-        own, self.model.causal = self.model.causal, self._initial
-        try:
-            yield
-        finally:
-            self.model.causal = own
+        self._set_anchor(self._adapter_state(self.adapter))
+
+    def _set_anchor(self, state: dict[str, Tensor]) -> None:
+        if not self._anchored:
+            self.model.peft.add_adapter(self._anchor_name, self.model.peft.peft_config[self.adapter])
+            self._anchored = True
+        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=self._anchor_name)
+        self._switch(self.adapter)
+
+    @property
+    def _anchor_name(self) -> str:
+        return f"{self.adapter}_initial"
+
+    def _switch(self, adapter: str | None) -> None:
+        if adapter is not None and self.model.peft.active_adapter != adapter:
+            self.model.peft.set_adapter(adapter)
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Names and values of what this player learns, in a fixed order."""
@@ -248,15 +294,26 @@ class LocalPolicy:
         return in_pieces(piece, hidden_MW, tokens_M)
 
     def save(self, folder: Path) -> None:
-        """Write the player's weights: a PEFT adapter, or a whole model."""
+        """Write the player's weights, and its reference: PEFT adapters, or whole models."""
+        self._save(folder, self.adapter, self.model.causal)
+        if self._anchored or self._initial is not None:
+            self._save(folder / REFERENCE, self._anchor_name, self._initial)
+
+    def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if self.adapter is None:
-            self.model.causal.save_pretrained(folder)
+            causal.save_pretrained(folder)
             self.model.tokenizer.save_pretrained(folder)
             return
-        self.model.peft.peft_config[self.adapter].save_pretrained(str(folder))
-        state = peft.get_peft_model_state_dict(self.model.peft, adapter_name=self.adapter)
-        safetensors.torch.save_file({k: v.contiguous() for k, v in state.items()}, folder / "adapter_model.safetensors")
+        self.model.peft.peft_config[adapter].save_pretrained(str(folder))
+        state = {name: value.contiguous() for name, value in self._adapter_state(adapter).items()}
+        safetensors.torch.save_file(state, folder / ADAPTER)
+
+    def _adapter_state(self, adapter: str | None) -> dict[str, Tensor]:
+        # Left to itself, PEFT asks the hub whether the vocabulary was changed.
+        return peft.get_peft_model_state_dict(
+            self.model.peft, adapter_name=adapter, save_embedding_layers=False
+        )
 
     def load(self, folder: Path) -> None:
         """Restore what `save` wrote.
@@ -266,15 +323,32 @@ class LocalPolicy:
         """
         try:
             if self.adapter is None:
-                saved = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=self.model.dtype).state_dict()
-                self.model.causal.load_state_dict(saved)
+                self.model.causal.load_state_dict(self._whole(folder))
+                if self._initial is not None:
+                    self._initial.load_state_dict(self._whole(folder / REFERENCE))
                 return
-            state = safetensors.torch.load_file(folder / "adapter_model.safetensors", device=str(self.model.device))
-            result = peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=self.adapter)
+            state = self._read_adapter(folder)
+            anchor = self._read_adapter(folder / REFERENCE) if (folder / REFERENCE).is_dir() else None
         except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
             raise DataError(f"the weights in {folder} cannot be read: {error}") from error
-        if result.unexpected_keys:
+        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=self.adapter)
+        if anchor is not None:
+            self._set_anchor(anchor)
+
+    def _read_adapter(self, folder: Path) -> dict[str, Tensor]:
+        state = safetensors.torch.load_file(folder / ADAPTER, device=str(self.model.device))
+        own = self._adapter_state(self.adapter)
+        if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
             raise DataError(f"the adapter in {folder} belongs to another model or other LoRA settings")
+        return state
+
+    def _whole(self, folder: Path) -> dict[str, Tensor]:
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=self.model.dtype, output_loading_info=True
+        )
+        if info["missing_keys"]:
+            raise DataError(f"the weights in {folder} are not complete")
+        return model.state_dict()
 
 
 def in_pieces(
@@ -293,7 +367,11 @@ def in_pieces(
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether an error says that memory ran out, on a GPU or on the CPU."""
     text = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text or "out of memory" in text
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "can't allocate memory" in text
+        or "out of memory" in text
+    )
 
 
 def release_memory(device: torch.device) -> None:
@@ -303,8 +381,11 @@ def release_memory(device: torch.device) -> None:
 
 
 @torch.no_grad()
-def _use_packed_attention(causal: Any, source: str) -> None:
+def _use_packed_attention(causal: Any, source: str) -> int | None:
     """Switch a model to packed attention, and hold it to the model's own attention on a small input.
+
+    Returns:
+        The narrowest sliding window of its layers, in tokens; None when all see everything.
 
     Raises:
         UsageError: the results differ: the model does something in attention that packing does not know.
@@ -312,9 +393,15 @@ def _use_packed_attention(causal: Any, source: str) -> None:
     packing.register()
     device = next(causal.parameters()).device
     size = causal.config.get_text_config().vocab_size
-    prompt, rows = [(7 * i + 3) % size for i in range(9)], [[(5 * i + 1) % size for i in range(n)] for n in (4, 6)]
+    prompt, rows = (
+        [(7 * i + 3) % size for i in range(9)],
+        [[(5 * i + 1) % size for i in range(n)] for n in (4, 6)],
+    )
     expected = torch.cat(
-        [causal(torch.tensor([prompt + row], device=device)).logits[0, len(prompt) - 1 : -1].float() for row in rows]
+        [
+            causal(torch.tensor([prompt + row], device=device)).logits[0, len(prompt) - 1 : -1].float()
+            for row in rows
+        ]
     )
     try:
         causal.set_attn_implementation(packing.ATTENTION)
@@ -325,10 +412,29 @@ def _use_packed_attention(causal: Any, source: str) -> None:
         )
         found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]]).float()
     except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-        raise UsageError(f"{source} cannot be sampled here: its attention is not replaceable ({error})") from error
+        raise UsageError(
+            f"{source} cannot be sampled here: its attention is not replaceable ({error})"
+        ) from error
     off = (found.softmax(-1) - expected.softmax(-1)).abs().sum(-1).mean().item()
     if not off < (1e-3 if found.dtype == next(causal.parameters()).dtype else 0.1):
         raise UsageError(
             f"{source} cannot be sampled here: its own forward pass and the packed one differ by {off:.3g} "
-            "(sliding windows and score caps are not supported yet)"
+            "(it does something in attention, or to its scores, that is not supported yet)"
+        )
+    chunk = getattr(causal.config.get_text_config(), "attention_chunk_size", None)
+    return min((width for width in (layout.window, chunk) if width is not None), default=None)
+
+
+def _check_window(source: str, window: int | None, context_tokens: int) -> None:
+    """Packed attention sees everything, so no sequence may be longer than the narrowest sliding window.
+
+    The comparison at loading cannot notice a window that is wider than its small input.
+
+    Raises:
+        UsageError: sequences may be longer.
+    """
+    if window is not None and window < context_tokens:
+        raise UsageError(
+            f"{source} sees only the last {window} tokens in some layers, and sequences may have {context_tokens}: "
+            f"set policy.context_tokens to {window} or less"
         )

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import torch
 import transformers
 
@@ -74,11 +75,13 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
         raise UsageError(f"the model {source} could not be loaded: {_first_line(error)}") from error
     if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
         raise UsageError(f"{source} is a {config.model_type} model, which is not a causal language model")
-    if not any(name.endswith("ForCausalLM") for name in config.architectures or ["ForCausalLM"]):
+    if not any(
+        name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.architectures or ["ForCausalLM"]
+    ):
         raise UsageError(f"{source} is a {config.architectures[0]}, not a causal language model")
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
         raise UsageError(f"the weights of {source} could not be loaded: {_first_line(error)}") from error
     return model.to(device).eval()
 

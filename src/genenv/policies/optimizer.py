@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -94,7 +93,7 @@ class Optimizer:
         except (OSError, safetensors.SafetensorError) as error:
             raise DataError(f"the optimizer state in {folder} cannot be read: {error}") from error
         own = {k: v for k, v in self._tensors().items() if not k.endswith(".value")}
-        if own.keys() != state.keys():
+        if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in state.items()}:
             raise DataError(f"the optimizer state in {folder} belongs to another model or other settings")
         with torch.no_grad():
             for name, tensor in own.items():
@@ -116,17 +115,40 @@ def _fresh_state(parameter: nn.Parameter) -> dict[str, Tensor]:
     }
 
 
-def micro_batches(items: Sequence[tuple[Bundle, T]], tokens: int) -> list[list[tuple[Bundle, T]]]:
-    """Cut items into batches of at most `tokens` tokens; sorted by length, so that padding in attention is small."""
-    batches: list[list[tuple[Bundle, T]]] = []
+def micro_batches(
+    items: Sequence[tuple[Bundle, Sequence[T]]], tokens: int
+) -> list[list[tuple[Bundle, Sequence[T]]]]:
+    """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
+
+    A bundle that is larger is cut into several with the same prompt; one completion is never cut. Sorted by length, so
+    that padding in attention is small.
+    """
+    pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
+    batches: list[list[tuple[Bundle, Sequence[T]]]] = []
     size = 0
-    for item in sorted(items, key=lambda item: item[0].tokens):
-        if not batches or size + item[0].tokens > tokens:
+    for piece in sorted(pieces, key=lambda piece: piece[0].tokens):
+        if not batches or size + piece[0].tokens > tokens:
             batches.append([])
             size = 0
-        batches[-1].append(item)
-        size += item[0].tokens
+        batches[-1].append(piece)
+        size += piece[0].tokens
     return batches
+
+
+def _cut(bundle: Bundle, rows: Sequence[T], tokens: int) -> list[tuple[Bundle, Sequence[T]]]:
+    """A bundle as it is, or as several within the token budget, its completions sorted by length."""
+    if bundle.tokens <= tokens:
+        return [(bundle, rows)]
+    pieces: list[tuple[list[Sequence[int]], list[T]]] = []
+    size = 0
+    for ids, row in sorted(zip(bundle.completions, rows, strict=True), key=lambda pair: len(pair[0])):
+        if not pieces or size + len(ids) > tokens:
+            pieces.append(([], []))
+            size = len(bundle.prompt_ids)
+        pieces[-1][0].append(ids)
+        pieces[-1][1].append(row)
+        size += len(ids)
+    return [(Bundle(prompt_ids=bundle.prompt_ids, completions=ids), part) for ids, part in pieces]
 
 
 def accumulate(optimizer: Optimizer, tokens: int, run: Callable[[int], None]) -> None:
@@ -143,12 +165,10 @@ def accumulate(optimizer: Optimizer, tokens: int, run: Callable[[int], None]) ->
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        log.warning("an update ran out of memory; again with micro-batches of %d tokens", tokens // 2)
-        optimizer.clear()
-        release_memory(optimizer.parameters[0].device)
-        run(tokens // 2)
-
-
-def save_json(path: Path, value: object) -> None:
-    """Write a small state file."""
-    path.write_text(json.dumps(value, sort_keys=True), encoding="utf-8")
+    else:
+        return
+    # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
+    log.warning("an update ran out of memory; again with micro-batches of %d tokens", tokens // 2)
+    optimizer.clear()
+    release_memory(optimizer.parameters[0].device)
+    run(tokens // 2)

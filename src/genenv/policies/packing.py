@@ -37,9 +37,15 @@ class Packed:
     """A flat row of bundles, and where everything stands in it."""
 
     def __init__(self, bundles: Sequence[Bundle], device: torch.device) -> None:
-        """Lay out bundles: all prompts first, then all completions, in order."""
+        """Lay out bundles: all prompts first, then all completions, in order; one without a token takes no row.
+
+        Raises:
+            ValueError: a prompt is empty: nothing would predict the first token after it.
+        """
         prompts = [list(bundle.prompt_ids) for bundle in bundles]
-        rows = [(b, list(ids)) for b, bundle in enumerate(bundles) for ids in bundle.completions]
+        if not all(prompts):
+            raise ValueError("a bundle needs at least one prompt token")
+        rows = [(b, list(ids)) for b, bundle in enumerate(bundles) for ids in bundle.completions if len(ids)]
         ids = [token for prompt in prompts for token in prompt] + [token for _, row in rows for token in row]
         positions = [t for prompt in prompts for t in range(len(prompt))]
         positions += [len(prompts[b]) + t for b, row in rows for t in range(len(row))]
@@ -47,7 +53,6 @@ class Packed:
         self.ids_1N = torch.tensor([ids], device=device)
         self.positions_1N = torch.tensor([positions], device=device)
         self.prompt_lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        self.row_lengths_R = torch.tensor([len(row) for _, row in rows], dtype=torch.long, device=device)
         self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
         self.prompt_at_BP, self.prompt_real_BP = _grid([len(prompt) for prompt in prompts], 0, device)
         self.prompt_tokens = sum(len(prompt) for prompt in prompts)
@@ -66,7 +71,8 @@ class Packed:
             [M] index in the flat row of the token before each completion token, and [M] the token itself;
             M = all completion tokens, row after row.
         """
-        before_RC = torch.cat([self.last_of_prompt_B[self.bundle_of_R][:, None], self.row_at_RC[:, :-1]], dim=1)
+        before_RC = self.row_at_RC.roll(1, dims=1)
+        before_RC[:, :1] = self.last_of_prompt_B[self.bundle_of_R][:, None]
         return before_RC[self.row_real_RC], self.ids_1N[0][self.row_at_RC[self.row_real_RC]]
 
 
@@ -81,13 +87,14 @@ class Slots:
             counts[b] += 1
         self.bundles, self.width = bundles, max(counts)
         self.slot_of_R = torch.tensor([b * self.width + s for b, s in slots], device=device)
-        self.full = len(slots) == bundles * self.width and all(b == slot for b, slot in zip(
-            (b * self.width + s for b, s in slots), range(len(slots)), strict=True))
+        self.full = [b * self.width + s for b, s in slots] == list(range(bundles * self.width))
 
     def spread(self, rows: Tensor) -> Tensor:
         """[R, ...] -> [B, S, ...], zero where a bundle has fewer rows."""
         if not self.full:
-            rows = rows.new_zeros(self.bundles * self.width, *rows.shape[1:]).index_copy(0, self.slot_of_R, rows)
+            rows = rows.new_zeros(self.bundles * self.width, *rows.shape[1:]).index_copy(
+                0, self.slot_of_R, rows
+            )
         return rows.reshape(self.bundles, self.width, *rows.shape[1:])
 
     def gather(self, grid: Tensor) -> Tensor:
@@ -113,18 +120,21 @@ class PromptCache:
     Holds the prompts padded on the right, and a pre-allocated buffer for the tokens sampled after them.
     """
 
-    def __init__(self, rows: int, max_tokens: int) -> None:
+    def __init__(self, max_tokens: int = 0) -> None:
         self.keys: dict[int, Tensor] = {}  # layer -> [B, K, P, D]
         self.values: dict[int, Tensor] = {}
         self.new_keys: dict[int, Tensor] = {}  # layer -> [R, K, max_tokens, D]
         self.new_values: dict[int, Tensor] = {}
-        self.rows, self.max_tokens, self.length = rows, max_tokens, 0
+        self.max_tokens, self.length = max_tokens, 0
 
     def append(self, layer: int, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
         """Write this step's key and value; returns views of all so far, [R, K, length + 1, D]."""
         if layer not in self.new_keys:
             shape = (key_RKD.shape[0], key_RKD.shape[1], self.max_tokens, key_RKD.shape[2])
-            self.new_keys[layer], self.new_values[layer] = key_RKD.new_empty(shape), value_RKD.new_empty(shape)
+            self.new_keys[layer], self.new_values[layer] = (
+                key_RKD.new_empty(shape),
+                value_RKD.new_empty(shape),
+            )
         self.new_keys[layer][:, :, self.length] = key_RKD
         self.new_values[layer][:, :, self.length] = value_RKD
         end = self.length + 1
@@ -146,6 +156,8 @@ class Layout:
     packed: Packed
     cache: PromptCache | None = None
     """Filled with the prompts' keys and values when given."""
+    window: int | None = None
+    """Left here by attention: the narrowest sliding window that a layer asked for. Tokens."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,6 +178,9 @@ def packed_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     layout: Layout | DecodeLayout | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
     """Attention over a flat row, in the calling convention of transformers' `AttentionInterface`.
@@ -178,12 +193,22 @@ def packed_attention(
         attention_mask: unused; the layout says who sees whom.
         scaling: factor of the scores; 1 / sqrt(D) when None.
         layout: what the flat row holds.
+        sliding_window: how far a layer sees; not applied, but noted in the layout, so that loading can refuse.
+        softcap: a cap on scores, which packing does not know.
+        s_aux: attention sinks, which packing does not know.
 
     Returns:
         [1, N, H, D], and None in place of the weights.
+
+    Raises:
+        TypeError: there is no layout, or the layer asks for something that packing does not know.
     """
     if layout is None:
         raise TypeError("packed attention needs a layout")
+    if softcap is not None or s_aux is not None:
+        raise TypeError("it caps its attention scores" if s_aux is None else "it has attention sinks")
+    if sliding_window is not None and isinstance(layout, Layout):
+        layout.window = min(sliding_window, layout.window or sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     layer = int(module.layer_idx)  # type: ignore[arg-type]
@@ -228,7 +253,11 @@ def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor) -
     cache = layout.cache
     new = cache.append(layer, k, v)
     out_RH1D = _attend(
-        q[:, :, None], (cache.keys[layer], cache.values[layer]), new, layout.slots, (layout.prompt_mask_R1P, None)
+        q[:, :, None],
+        (cache.keys[layer], cache.values[layer]),
+        new,
+        layout.slots,
+        (layout.prompt_mask_R1P, None),
     )
     return out_RH1D[:, :, 0]
 

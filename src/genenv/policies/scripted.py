@@ -62,7 +62,7 @@ class ScriptedLearner:
         self.count, self.on_update = 0, on_update
         self.progress: Advance | None = None
 
-    def update(self, data: Sequence[Group] | Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:  # noqa: ARG002
+    def update(self, data: Sequence[Group] | Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:
         """One more update, unless there is nothing to learn from."""
         self.count += bool(data)
         self.on_update(self.count)

@@ -98,7 +98,9 @@ class Gate:
             return rejection
         similarity, nearest = self.held_out.nearest(self.domain.surface(task))
         if similarity >= HELD_OUT_SIMILARITY:
-            return _reject(RejectReason.HELD_OUT, f"It shares {similarity:.0%} of its words with held-out {nearest}.")
+            return _reject(
+                RejectReason.HELD_OUT, f"It shares {similarity:.0%} of its words with held-out {nearest}."
+            )
         return None
 
 
@@ -128,5 +130,3 @@ def base_task(domain: Domain, seed_id: str, spec: JsonObject, *, seed: int) -> T
 
 def _reject(reason: RejectReason, sentence: str) -> Rejection:
     return Rejection(reason=reason, explanation=sentence)
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
-_WORD = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(r"[^\W_]+")
 
 
 def shingles(text: str) -> frozenset[str]:
@@ -35,12 +35,15 @@ class Archive:
             self._with[part].append(name)
 
     def nearest(self, text: str) -> tuple[float, str | None]:
-        """Similarity in [0, 1] to the nearest text, and its id; (0, None) when nothing is shared with any."""
+        """Similarity in [0, 1] to the nearest text, and its id; (0, None) when nothing is shared with any.
+
+        Of several that are equally near it names the first by id, whatever the order in which they came.
+        """
         parts = shingles(text)
         shared = Counter(name for part in parts for name in self._with.get(part, ()))
         best, found = 0.0, None
         for name, count in shared.items():
             similarity = count / (len(parts) + self._sizes[name] - count)
-            if similarity > best:
+            if similarity > best or (similarity == best and found is not None and name < found):
                 best, found = similarity, name
         return best, found

@@ -10,6 +10,8 @@ Shapes: M = completion tokens of a micro-batch, V = vocabulary.
 
 from __future__ import annotations
 
+import copy
+import logging
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +28,8 @@ from genenv.policies.optimizer import Optimizer, accumulate, micro_batches
 from genenv.policies.packing import Bundle, Packed
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import SimulatorSample
+
+log = logging.getLogger(__name__)
 
 CAP_TOKENS = 384
 """On how many completion tokens the KL cap is measured."""
@@ -71,7 +75,9 @@ class Imitator:
         self.policy, self.optimizer = policy, optimizer
         self.progress: Advance | None = None
 
-    def gradients(self, demonstrations: Sequence[Demonstration], *, kl_coefficient: float) -> dict[str, float]:
+    def gradients(
+        self, demonstrations: Sequence[Demonstration], *, kl_coefficient: float
+    ) -> dict[str, float]:
         """Accumulate the gradient of the loss over demonstrations; the micro-batches do not change it.
 
         Returns:
@@ -98,7 +104,7 @@ class Imitator:
 
     def _backward(
         self,
-        batch: Sequence[tuple[Bundle, list[tuple[Demonstration, float]]]],
+        batch: Sequence[tuple[Bundle, Sequence[tuple[Demonstration, float]]]],
         tokens: int,
         kl_coefficient: float,
     ) -> dict[str, float]:
@@ -161,20 +167,22 @@ class RwrLearner:
         """
         totals = {"kl": 0.0, "kl_step": 0.0, "grad_norm": 0.0, "kl_retries": 0.0, "tokens": 0.0}
         steps = skipped = 0
-        order = random.Random(seed)  # noqa: S311
+        order = random.Random(seed)
         demonstrations = [
-            Demonstration(prompt_ids=s.generation.prompt_ids, completion_ids=s.generation.token_ids, weight=s.weight)
+            Demonstration(
+                prompt_ids=s.generation.prompt_ids, completion_ids=s.generation.token_ids, weight=s.weight
+            )
             for s in samples
-            if s.weight > 0
+            if s.weight > 0 and s.generation.token_ids
         ]
         for _ in range(self.config.epochs if demonstrations else 0):
             shuffled = order.sample(demonstrations, len(demonstrations))
             for start in range(0, len(shuffled), self.config.batch):
                 try:
-                    for name, value in self._step(shuffled[start : start + self.config.batch]).items():
-                        totals[name] += value
+                    self._step(shuffled[start : start + self.config.batch], totals)
                     steps += 1
-                except UpdateSkipped:
+                except UpdateSkipped as reason:
+                    log.warning("an update of the simulator was skipped: %s", reason)
                     skipped += 1
         mean = {name: totals[name] / max(1, steps) for name in ("kl", "kl_step", "grad_norm")}
         return {f"simulator/{name}": value for name, value in mean.items()} | {
@@ -183,8 +191,8 @@ class RwrLearner:
             "tokens/trained": totals["tokens"],
         }
 
-    def _step(self, demonstrations: Sequence[Demonstration]) -> dict[str, float]:
-        """One step that stays within the KL cap.
+    def _step(self, demonstrations: Sequence[Demonstration], totals: dict[str, float]) -> None:
+        """One step that stays within the KL cap, added to the totals.
 
         Raises:
             UpdateSkipped: the loss or gradient is not finite, or even the smallest step goes too far.
@@ -198,20 +206,20 @@ class RwrLearner:
             moved = distance()
             if moved <= self.config.kl_cap:
                 self.optimizer.clear()
-                return {
-                    "kl": sums["kl"],
-                    "kl_step": moved,
-                    "grad_norm": norm,
-                    "kl_retries": float(retry),
-                    "tokens": sums["tokens"],
-                }
+                step = {"kl": sums["kl"], "kl_step": moved, "grad_norm": norm, "tokens": sums["tokens"]}
+                for name, value in step.items():
+                    totals[name] += value
+                return
             self.optimizer.restore(before)
+            totals["kl_retries"] += retry < self.config.kl_retries
         self.optimizer.clear()
-        raise UpdateSkipped(f"the step moves the simulator by more than {self.config.kl_cap:g} nats per token")
+        raise UpdateSkipped(
+            f"even the smallest step moves it by more than {self.config.kl_cap:g} nats per token"
+        )
 
     @torch.no_grad()
     def _distance_meter(self, demonstrations: Sequence[Demonstration]) -> Callable[[], float]:
-        """A function that measures mean KL(now || as it is at this moment) on some of the generated tokens."""
+        """A function that measures mean KL(now || as it is at this moment) on some of the tokens."""
         some: list[Demonstration] = []
         for d in sorted(demonstrations, key=lambda d: -d.weight):
             if some and sum(len(s.completion_ids) for s in some) + len(d.completion_ids) > CAP_TOKENS:
@@ -243,12 +251,12 @@ class RwrLearner:
 def frozen_head(policy: LocalPolicy) -> Callable[[Tensor], Tensor]:
     """The output layer of the weights in place, which stays as it is now.
 
-    With adapters the output layer never changes; when it is trained, its weight is copied.
+    With adapters the output layer never changes; when it is trained, it is copied.
     """
     if policy.adapter is not None:
         return policy.model.head
-    weight = policy.model.causal.get_output_embeddings().weight.detach().clone()
-    return lambda hidden: torch.nn.functional.linear(hidden, weight).float()
+    head = copy.deepcopy(policy.model.causal.get_output_embeddings())
+    return lambda hidden: head(hidden).float()
 
 
 def _token_logprobs(policy: LocalPolicy, hidden_MW: Tensor, tokens_M: Tensor) -> Tensor:
@@ -273,7 +281,9 @@ def _kl_between(
     return in_pieces(piece, hidden_MW, reference_MW, rows=256)
 
 
-def _bundles(demonstrations: Sequence[Demonstration]) -> list[tuple[Bundle, list[tuple[Demonstration, float]]]]:
+def _bundles(
+    demonstrations: Sequence[Demonstration],
+) -> list[tuple[Bundle, list[tuple[Demonstration, float]]]]:
     """Demonstrations of one prompt share it."""
     by_prompt: dict[tuple[int, ...], list[tuple[Demonstration, float]]] = {}
     for demonstration, share in zip(demonstrations, shares(demonstrations), strict=True):

@@ -60,7 +60,7 @@ def test_a_task_says_the_date_the_tools_and_how_to_answer() -> None:
     lines = system.content.split("\n")
     assert lines[0].startswith(f"Today is {today:%A}, {today.isoformat()}. Tools")
     assert sorted(lines[1:3]) == sorted(TOOLS[name].signature for name in shown_tools(task.payload))
-    assert "call nothing and say so" in lines[-1]
+    assert "say so instead" in lines[-1]
     assert user.content == DENTIST_WORDS
 
 

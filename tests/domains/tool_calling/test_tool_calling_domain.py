@@ -158,7 +158,7 @@ def test_the_simulator_sees_the_seed_its_tools_two_others_and_the_profile() -> N
     offered = [name for name, tool in TOOLS.items() if tool.signature in system.content]
     assert len(offered) == 3
     assert "create_event" in offered
-    assert "about 50%" in system.content
+    assert "It should solve 50%." in system.content
     assert "It solves 42% now, calendar 90%, calls:1 40%, best home 100%, worst bank 10%." in user.content
     assert json.dumps(ONE.model_dump(mode="json"), separators=(",", ":")) in user.content
 

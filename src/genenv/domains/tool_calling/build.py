@@ -218,12 +218,12 @@ def _shuffled(tools: Iterable[Tool], rng: random.Random) -> list[str]:
 
 
 _JSON_CALL = '<tool_call>\n{"name": "tool", "arguments": {...}}\n</tool_call>'
-_TURNS = "and wait for its result. At the end say you are done."
+_TURNS = "wait for its result, and say when you are done"
 _HOW: Mapping[tuple[bool, Style], str] = {
-    (False, "python"): 'Reply only with calls, one a line: tool(name="value").',
-    (True, "python"): f'Reply with one call, tool(name="value"), {_TURNS}',
-    (False, "json"): f"Reply only with calls: {_JSON_CALL}",
-    (True, "json"): f"Reply with one call, {_JSON_CALL}, {_TURNS}",
+    (False, "python"): 'Reply with calls, one a line: tool(name="x").',
+    (True, "python"): f'Reply with one call, tool(name="x"), {_TURNS}.',
+    (False, "json"): f"Reply with calls: {_JSON_CALL}.",
+    (True, "json"): f"Reply with one call, {_JSON_CALL}, {_TURNS}.",
 }
 
 
@@ -232,8 +232,8 @@ def system_message(tools: Sequence[str], *, today: Day, multi: bool, style: Styl
     lines = "\n".join(TOOLS[name].signature for name in tools)
     return (
         f"Today is {today:%A}, {today.isoformat()}. Tools (dates YYYY-MM-DD, times HH:MM):\n{lines}\n"
-        f"{_HOW[multi, style]}\n"
-        "If no tool fits or a needed value is missing, call nothing and say so."
+        f"{_HOW[multi, style]}"
+        " If no tool fits or a value is missing, say so instead."
     )
 
 

@@ -21,6 +21,7 @@ from genenv.domains.tool_calling.check import check, perform, shown_tools
 from genenv.domains.tool_calling.prompting import simulator_messages, spec_schema
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.truth import start_world
+from genenv.domains.tool_calling.worlds import today_of
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -82,7 +83,8 @@ class ToolCalling:
         """A hand-written-quality spec that varies the seed."""
         from genenv.domains.tool_calling.seeds import variation
 
-        return variation(ToolSpec.model_validate(seed.spec), rng).model_dump(mode="json")
+        spec = ToolSpec.model_validate(seed.spec)
+        return variation(spec, rng, today=today_of(seed.id)).model_dump(mode="json")
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random

@@ -43,12 +43,14 @@ _CHOICE_WORDS: Mapping[str, str] = {
 
 _FLAG_WORDS: Mapping[tuple[str, bool], tuple[str, str]] = {
     ("on", True): (
-        r"(?:turn|switch|put|flip|leave|keep|have|want|need|get)\b(?:(?!\boff\b)[^.?!])*\bon|lights?\s+(?:go\s+)?on|light\s+up",
-        r"lit|illuminate|brighten|dark|see\s+(?:anything|nothing|a\s+thing)|some\s+light",
+        r"(?:turn|switch|flip)\b(?:(?!\boff\b)[^.?!])*\bon|put\s+on\s+the\b[^.?!]*\b(?:lights?|lamps?)"
+        r"|(?:put|leave|keep|have|want|need|get)\b(?:(?!\boff\b)[^.?!])*\b(?:lights?|lamps?)\b[^.?!]*\bon"
+        r"|lights?\s+(?:go\s+)?on|light\s+up",
+        r"lit|illuminate|brighten|(?<!be\s)(?<!go\s)(?<!stay\s)dark|see\s+(?:anything|nothing|a\s+thing)|some\s+light",
     ),
     ("on", False): (
         r"off|lights?\s+out",
-        r"dark|extinguish|kill|burning|waste|wasting|still\s+on|sleep|bright",
+        r"(?:be|go|stay)\s+dark|extinguish|kill|burning|waste|wasting|still\s+on|sleep|bright",
     ),
     ("locked", True): (r"lock(?:ed|ing)?", r"secure|bolt(?:ed)?|shut|nobody|burglars?|get\s+in"),
     ("locked", False): (r"unlock(?:ed|ing)?|unbolt", r"open(?:ed)?|let\b[^.?!]*\bin|get\s+in|come\s+in"),

@@ -31,14 +31,13 @@ def simulator_messages(seed: Seed, profile: Profile, target: float) -> tuple[Mes
     spec = ToolSpec.model_validate(seed.spec)
     tools = "\n".join(tool.signature for tool in _offered(spec, seed.id))
     system = (
-        "You write tasks for an assistant that calls tools: one JSON object with the difficulty, then the "
-        "calls that solve it, then an instruction that states every value. "
-        f"It should solve about {target:.0%} of your tasks.\n"
-        f"Today is {today:%A}, {today.isoformat()}. Tools (dates YYYY-MM-DD, times HH:MM):\n{tools}"
+        "Write tasks for an assistant with tools, as JSON: difficulty, calls, then an instruction that "
+        f"states every value. It should solve {target:.0%}.\n"
+        f"Today is {today:%A}, {today.isoformat()}. Tools:\n{tools}"
     )
     rates = profile_line(profile, seed.skills)
     example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
-    user = f"{rates}Example: {example}\nWrite one new, different task of this kind."
+    user = f"{rates}Example: {example}\nWrite one new, different task."
     return Message(role="system", content=system), Message(role="user", content=user)
 
 
@@ -48,10 +47,9 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
         return ""
     rates = profile.success
     parts = [f"{skill} {rates[skill]:.0%}" for skill in skills if skill in rates]
-    if rates:
-        best = max(sorted(rates), key=rates.__getitem__)
-        worst = min(sorted(rates), key=rates.__getitem__)
-        parts += [f"best {best} {rates[best]:.0%}", f"worst {worst} {rates[worst]:.0%}"]
+    ranked = sorted(rates, key=lambda skill: (rates[skill], skill))
+    for rank, skill in (("best", ranked[-1:]), ("worst", ranked[:1])):
+        parts += [f"{rank} {name} {rates[name]:.0%}" for name in skill if name not in skills]
     return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
 
 

@@ -14,7 +14,13 @@ from datetime import date as Day
 from datetime import timedelta
 
 from genenv.domains.tool_calling.phrasings.moments import day_names, day_phrases, time_phrase
-from genenv.domains.tool_calling.phrasings.words import CLOSED, HELD_OUT_LISTS, HELD_OUT_NUMBERS, TRAINING_LISTS, TRAINING_NUMBERS
+from genenv.domains.tool_calling.phrasings.words import (
+    CLOSED,
+    HELD_OUT_LISTS,
+    HELD_OUT_NUMBERS,
+    TRAINING_LISTS,
+    TRAINING_NUMBERS,
+)
 from genenv.types import Json
 
 Entry = str | tuple[str, ...]
@@ -97,22 +103,24 @@ class Values:
         digits = str(value) if isinstance(value, int) else f"{value:.2f}" if pool in _MONEY else f"{value:g}"
         return Said(value, numbers[value] if form else digits)
 
-    def _days(self, today: Day, first: int = 1) -> list[int]:
+    def _days(self, today: Day, first: int) -> list[int]:
         """How far off the days of this split are."""
         return [k for k in range(first, _LATEST_DAYS) if (today.toordinal() + k) % 2 == self.parity]
 
-    def _date(self, form: str, rng: random.Random, today: Day, *, first: int = 1) -> Said:
+    def _date(self, form: str, rng: random.Random, today: Day, *, soon: bool = False) -> Said:
+        first = 0 if soon else 1
         if not form:
             iso = (today + timedelta(days=rng.choice(self._days(today, first)))).isoformat()
             return Said(iso, iso)
         say = day_names if form == "day" else day_phrases
-        phrases = {k: said for k in self._days(today, first) if (said := say(today, k))}
+        days_off = self._days(today, first)[: 3 if soon else None]
+        phrases = {k: said for k in days_off if (said := say(today, k))}
         days = rng.choice(list(phrases))
         return Said((today + timedelta(days=days)).isoformat(), rng.choice(phrases[days]))
 
     def _span(self, form: str, rng: random.Random, today: Day) -> tuple[Said, Said]:
         """An earlier and a later day; only the earlier can be given relatively."""
-        start = self._date(form, rng, today, first=0 if form else 1)
+        start = self._date(form, rng, today, soon=bool(form))
         later = (Day.fromisoformat(str(start.value)) + timedelta(days=2 * rng.randrange(2, 40))).isoformat()
         return start, Said(later, later)
 

@@ -1,4 +1,4 @@
-"""Which world a task plays in: a number derived from its id, and the day on which that world's clock stands."""
+"""Which world a task plays in: a number derived from its id, and the day that the world's clock shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from genenv.domains.tool_calling.toolbox import initial_world
 
 
 def world_seed(seed_id: str) -> int:
-    """The seed of a task's world, in [0, 2**31): the SHA-256 of the id, so it is the same on every machine."""
+    """The seed of a task's world, in [0, 2**31): from the SHA-256 of the id, so equal on every machine."""
     return int.from_bytes(hashlib.sha256(seed_id.encode()).digest()) % 2**31
 
 

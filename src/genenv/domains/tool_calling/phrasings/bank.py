@@ -49,7 +49,10 @@ BANK: dict[str, ToolPhrases] = {
                 "I have {amount} dollars too much in {source}. They belong in {target}.",
             ),
             missing={
-                "amount": ("Transfer some money from {source} to {target}", "Move money from my {source} account to {target}"),
+                "amount": (
+                    "Transfer some money from {source} to {target}",
+                    "Move money from my {source} account to {target}",
+                ),
             },
         ),
         held_out=Phrases(
@@ -123,11 +126,17 @@ BANK: dict[str, ToolPhrases] = {
             ),
             indirect=(
                 "Something looks odd in {account}. Seeing the last {limit} transactions would help.",
-                "I'd like to know where the money in {account} went; the last {limit} transactions should tell.",
+                (
+                    "I'd like to know where the money in {account} went; the "
+                    "last {limit} transactions should tell."
+                ),
             ),
             missing={
-                "limit": ("Show me a certain number of transactions of my {account} account",),
-                "account": ("Show me the last {limit} transactions", "List the latest {limit} transactions of my account"),
+                "limit": ("Show me some of the latest transactions in {account}",),
+                "account": (
+                    "Show me the last {limit} transactions",
+                    "List the latest {limit} transactions of my account",
+                ),
             },
         ),
         held_out=Phrases(
@@ -173,14 +182,17 @@ BANK: dict[str, ToolPhrases] = {
             explicit=(
                 "Allow me {amount} dollars for {category} each month, and no more",
                 "Put a monthly ceiling of ${amount} on {category}",
-                "Restrict {category} to {amount} dollars per month",
+                "Restrict my spending on {category} to {amount} dollars per month",
             ),
             relative=(
                 "Put a monthly ceiling of {amount:rel} dollars on {category}",
-                "Restrict {category} to {amount:rel} dollars per month",
+                "Restrict my spending on {category} to {amount:rel} dollars per month",
             ),
             indirect=(
-                "My budget has {amount} dollars a month for {category}, and I would like the bank to enforce that.",
+                (
+                    "My budget has {amount} dollars a month for {category}, and "
+                    "I would like the bank to enforce that."
+                ),
                 "The bank should stop me once {category} has eaten {amount} dollars in a month.",
             ),
             missing={"amount": ("Put a monthly ceiling on {category}",)},

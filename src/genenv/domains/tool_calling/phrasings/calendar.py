@@ -8,7 +8,10 @@ CALENDAR: dict[str, ToolPhrases] = {
         training=Phrases(
             explicit=(
                 'Put "{title}" in my calendar on {date} at {start} for {minutes} minutes',
-                'Create an event called "{title}" on {date}, starting at {start} and lasting {minutes} minutes',
+                (
+                    'Create an event called "{title}" on {date}, starting at '
+                    '{start} and lasting {minutes} minutes'
+                ),
                 'Schedule "{title}" for {date} at {start}',
                 'Can you block {minutes} minutes in my calendar for "{title}" on {date} at {start}?',
                 'Add "{title}" to my calendar: {date}, {start}, {minutes} minutes.',
@@ -19,7 +22,10 @@ CALENDAR: dict[str, ToolPhrases] = {
                 'Add an event "{title}" on {date} at {start} that takes {minutes:rel}',
             ),
             indirect=(
-                '"{title}" is on {date} at {start} and takes {minutes} minutes. It is not in my calendar yet.',
+                (
+                    '"{title}" is on {date} at {start} and takes {minutes} '
+                    'minutes. It is not in my calendar yet.'
+                ),
                 'I keep forgetting "{title}". It starts at {start} on {date}, so my calendar should have it.',
             ),
             missing={
@@ -42,7 +48,10 @@ CALENDAR: dict[str, ToolPhrases] = {
             ),
             indirect=(
                 'We agreed on "{title}" for {date}, {start}. Please see that my calendar shows it.',
-                'My calendar has nothing about "{title}" yet, which is on {date} from {start} for {minutes} minutes.',
+                (
+                    'My calendar has nothing about "{title}" yet, which is on '
+                    '{date} from {start} for {minutes} minutes.'
+                ),
             ),
             missing={"start": ('I want "{title}" on the calendar for {date}.',)},
         ),
@@ -64,7 +73,10 @@ CALENDAR: dict[str, ToolPhrases] = {
                 'I cannot make "{title}" as planned, but {date} at {start} would work.',
                 'The old slot for "{title}" no longer suits me. It should be on {date} at {start} instead.',
             ),
-            missing={"start": ('Move "{title}" to another time on {date}',), "title": ("Move my event to {date} at {start}",)},
+            missing={
+                "start": ('Move "{title}" to another time on {date}',),
+                "title": ("Move my event to {date} at {start}",),
+            },
         ),
         held_out=Phrases(
             explicit=(
@@ -96,7 +108,9 @@ CALENDAR: dict[str, ToolPhrases] = {
                 '"{title}" is not going to happen after all.',
                 'I will not need "{title}" in my calendar any more.',
             ),
-            missing={"title": ("Cancel an event for me", "Something in my calendar has to go. Please cancel it.")},
+            missing={
+                "title": ("Cancel an event for me", "Something in my calendar has to go. Please cancel it.")
+            },
         ),
         held_out=Phrases(
             explicit=(

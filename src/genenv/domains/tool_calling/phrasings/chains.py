@@ -31,12 +31,24 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
         links={"flight_id": "$1.flight_id"},
         phrases=Phrases(
             explicit=(
-                "Find the cheapest flight from {origin} to {destination} on {date} and book it for {passengers} people",
-                "Look for flights from {origin} to {destination} on {date}. Book {passengers} seats on the cheapest.",
+                (
+                    "Find the cheapest flight from {origin} to {destination} on "
+                    "{date} and book it for {passengers} people"
+                ),
+                (
+                    "Look for flights from {origin} to {destination} on {date}. "
+                    "Book {passengers} seats on the cheapest."
+                ),
             ),
             relative=(
-                "Find the cheapest flight from {origin} to {destination} for {date:day} and book {passengers} seats on it",
-                "Which flight from {origin} to {destination} is the cheapest {date:rel}? Book it for {passengers} people.",
+                (
+                    "Find the cheapest flight from {origin} to {destination} for "
+                    "{date:day} and book {passengers} seats on it"
+                ),
+                (
+                    "Which flight from {origin} to {destination} is the cheapest "
+                    "{date:rel}? Book it for {passengers} people."
+                ),
             ),
             indirect=(
                 "There are {passengers} of us in {origin}, and on {date} we have to be in {destination}. Whatever flight is "
@@ -49,11 +61,20 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
         links={"product": "$1.product"},
         phrases=Phrases(
             explicit=(
-                "Find the cheapest {query} for at most {max_price} dollars and add {quantity} of them to my cart",
-                "Search for {query} up to {max_price} dollars and put {quantity} of the cheapest into my cart",
+                (
+                    "Find the cheapest {query} for at most {max_price} dollars "
+                    "and add {quantity} of them to my cart"
+                ),
+                (
+                    "Search for {query} up to {max_price} dollars and put "
+                    "{quantity} of the cheapest kind into my cart"
+                ),
             ),
             relative=(
-                "Find the cheapest {query} for up to {max_price:rel} dollars and put {quantity} of them into my cart",
+                (
+                    "Find the cheapest {query} for up to {max_price:rel} dollars "
+                    "and put {quantity} of them into my cart"
+                ),
             ),
             indirect=(
                 "I need {query}, {quantity} of them, and won't pay more than {max_price} dollars each. I'd like the "
@@ -70,7 +91,10 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 'Find the number of {name} in my contacts, then send a text message to it: "{text}".',
             ),
             indirect=(
-                'I don\'t know the number of {name}, but whoever looks it up could text this to it: "{text}".',
+                (
+                    'I don\'t know the number of {name}, but whoever looks it up '
+                    'could text this to it: "{text}".'
+                ),
             ),
         ),
     ),
@@ -79,12 +103,24 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
         links={"start": "$1.start"},
         phrases=Phrases(
             explicit=(
-                'Find my earliest free slot of {minutes} minutes on {date} and schedule "{title}" for it, {minutes} minutes long',
-                'See when I am free for {minutes} minutes on {date} and put "{title}" there for these {minutes} minutes',
+                (
+                    'Find my earliest free slot of {minutes} minutes on {date} and '
+                    'schedule "{title}" for it, {minutes} minutes long'
+                ),
+                (
+                    'See when I am free for {minutes} minutes on {date} and put '
+                    '"{title}" there for these {minutes} minutes'
+                ),
             ),
             relative=(
-                'Find my earliest free slot of {minutes:rel} on {date} and put "{title}" there for the whole of it',
-                'See when I am free for {minutes} minutes {date:rel} and schedule "{title}" for those {minutes} minutes',
+                (
+                    'Find my earliest free slot of {minutes:rel} on {date} and '
+                    'put "{title}" there for the whole of it'
+                ),
+                (
+                    'See when I am free for {minutes} minutes {date:rel} and '
+                    'schedule "{title}" for those {minutes} minutes'
+                ),
             ),
             indirect=(
                 'On {date} there must be {minutes} minutes free somewhere. The earliest of them should go to "{title}" in '
@@ -101,7 +137,10 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 'Search my inbox for "{query}" and move the email you find to the archive',
             ),
             indirect=(
-                'Somewhere in my inbox is an email about "{query}". It is dealt with and belongs in the archive.',
+                (
+                    'Somewhere in my inbox is an email about "{query}". It is '
+                    'dealt with and belongs in the archive.'
+                ),
             ),
         ),
     ),
@@ -128,7 +167,10 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 'Read {path} and save its content as a new note titled "{title}"',
                 'Open the file {path} and copy what it says into a new note "{title}"',
             ),
-            indirect=('What the file {path} says should also be in my notes, as a new one called "{title}".',),
+            indirect=(
+                'What the file {path} says should also be in my notes, as a '
+                'new one called "{title}".',
+            ),
         ),
     ),
     Chain(
@@ -156,7 +198,10 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
             relative=(Template("Convert {amount:rel} {source} to US dollars and pay {payee} the result", _TO_DOLLARS),),
             indirect=(
                 Template(
-                    "The bill from {payee} is over {amount} {source}, but it has to be paid in US dollars, converted first.",
+                    (
+                        "The bill from {payee} is over {amount} {source}, but it has "
+                        "to be paid in US dollars, converted first."
+                    ),
                     _TO_DOLLARS,
                 ),
             ),
@@ -167,11 +212,20 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
         links={"checkin": "$1.date"},
         phrases=Phrases(
             explicit=(
-                "Work out the date {days} days after {date} and book a hotel in {city} from then on for {nights} nights",
-                "Add {days} days to {date} and book me a hotel in {city} for {nights} nights starting on the resulting date",
+                (
+                    "Work out the date {days} days after {date} and book a hotel "
+                    "in {city} from then on for {nights} nights"
+                ),
+                (
+                    "Add {days} days to {date} and book me a hotel in {city} for "
+                    "{nights} nights starting on the resulting date"
+                ),
             ),
             relative=(
-                "Work out the date {days:rel} after {date} and book a hotel in {city} from then on for {nights} nights",
+                (
+                    "Work out the date {days:rel} after {date} and book a hotel "
+                    "in {city} from then on for {nights} nights"
+                ),
             ),
             indirect=(
                 "I get to {city} exactly {days} days after {date}, which I can't work out. From that date I need a hotel "
@@ -184,11 +238,20 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
         links={"amount": "$1.share"},
         phrases=Phrases(
             explicit=(
-                "Split a bill of {total} dollars between {people} people and move the share of each from {source} to {target}",
-                "Divide {total} dollars by {people} people, then transfer that share from {source} to {target}",
+                (
+                    "Split a bill of {total} dollars between {people} people and "
+                    "move my share from {source} to {target}"
+                ),
+                (
+                    "Divide {total} dollars among {people} people, then transfer the "
+                    "share of a single person from {source} to {target}"
+                ),
             ),
             relative=(
-                "Split a bill of {total} dollars between {people:rel} people and move my share from {source} to {target}",
+                (
+                    "Split a bill of {total} dollars between {people:rel} people "
+                    "and move my share from {source} to {target}"
+                ),
             ),
             indirect=(
                 "The {people} of us have an evenly shared bill of {total} dollars. My part of it is still in {source} and "
@@ -201,11 +264,20 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
         links={"text": "$1.booking_id"},
         phrases=Phrases(
             explicit=(
-                'Book a hotel in {city} from {checkin} for {nights} nights and put just the booking number in a new note "{title}"',
-                'Get me a hotel in {city}, {nights} nights from {checkin}, and make a note "{title}" holding only the booking id',
+                (
+                    'Book a hotel in {city} from {checkin} for {nights} nights and put '
+                    'just the booking number in a new note "{title}"'
+                ),
+                (
+                    'Get me a hotel in {city}, {nights} nights from {checkin}, and '
+                    'make a note "{title}" holding only the booking id'
+                ),
             ),
             relative=(
-                'Book a hotel in {city} from {checkin} for {nights:rel} and put just the booking number in a new note "{title}"',
+                (
+                    'Book a hotel in {city} from {checkin} for {nights:rel} and put '
+                    'just the booking number in a new note "{title}"'
+                ),
             ),
             indirect=(
                 'I need a hotel in {city} from {checkin} for {nights} nights. The bare booking number should then be in a new '
@@ -224,7 +296,10 @@ HELD_OUT_CHAINS: tuple[Chain, ...] = (
                 'Pick out the email on "{query}" in my mailbox and give it a {color} flag',
                 'Look for mail concerning "{query}" and flag what you find in {color}',
             ),
-            indirect=('The email on "{query}", wherever it is in my mailbox, ought to carry a {color} flag.',),
+            indirect=(
+                'The email on "{query}", wherever it is in my mailbox, ought '
+                'to carry a {color} flag.',
+            ),
         ),
     ),
     Chain(
@@ -232,11 +307,20 @@ HELD_OUT_CHAINS: tuple[Chain, ...] = (
         links={"to": "$1.email"},
         phrases=Phrases(
             explicit=(
-                'Get the email address of {name} from my address book and mail "{body}" to it, subject "{subject}"',
-                'Check my address book for the email address of {name}, then write to it. Subject: "{subject}". Text: "{body}".',
+                (
+                    'Get the email address of {name} from my address book and '
+                    'mail "{body}" to it, subject "{subject}"'
+                ),
+                (
+                    'Check my address book for the email address of {name}, then write '
+                    'to it. Subject: "{subject}". Text: "{body}".'
+                ),
             ),
             indirect=(
-                '{name} should get my email "{subject}", but the address is buried in my address book. All it says is "{body}".',
+                (
+                    '{name} should get my email "{subject}", but the address is buried '
+                    'in my address book. All it says is "{body}".'
+                ),
             ),
         ),
     ),
@@ -245,11 +329,20 @@ HELD_OUT_CHAINS: tuple[Chain, ...] = (
         links={"product": "$1.product"},
         phrases=Phrases(
             explicit=(
-                "Look which {query} cost {max_price} dollars or less and have {quantity} of the cheapest sent to {address}",
-                "Browse for {query} with a price limit of {max_price} dollars; order {quantity} of the least expensive to {address}",
+                (
+                    "Look which {query} cost {max_price} dollars or less and have "
+                    "{quantity} of the cheapest kind sent to {address}"
+                ),
+                (
+                    "Browse for {query} with a price limit of {max_price} dollars; order "
+                    "{quantity} of the least expensive kind to {address}"
+                ),
             ),
             relative=(
-                "Look which {query} cost {max_price:rel} dollars or less and have {quantity} of the cheapest sent to {address}",
+                (
+                    "Look which {query} cost {max_price:rel} dollars or less and have "
+                    "{quantity} of the cheapest kind sent to {address}"
+                ),
             ),
             indirect=(
                 "The people at {address} wish for {quantity} {query}. I'll pay for the least expensive the shop can find, as long "
@@ -267,19 +360,29 @@ HELD_OUT_CHAINS: tuple[Chain, ...] = (
             ),
             relative=('Check where {minutes:rel} first fit into {date} and push "{title}" to that slot',),
             indirect=(
-                '"{title}" can\'t stay where it is. It needs the first opening of {minutes} minutes that {date} has to offer.',
+                (
+                    '"{title}" can\'t stay where it is. It needs the first opening '
+                    'of {minutes} minutes that {date} has to offer.'
+                ),
             ),
         ),
     ),
     Chain(
         tools=("read_file", "send_email"),
         links={"body": "$1.content"},
+        slots={"subject": "subject"},
         phrases=Phrases(
             explicit=(
                 'Take the text of {path} and mail it to {to} under the subject "{subject}"',
-                'Fetch what {path} contains and make it the body of an email to {to} with the subject line "{subject}"',
+                (
+                    'Fetch what {path} contains and make it the body of an email '
+                    'to {to} with the subject line "{subject}"'
+                ),
             ),
-            indirect=('{to} would like to have the text of {path} by email, with "{subject}" as the subject.',),
+            indirect=(
+                '{to} would like to have the text of {path} by email, with '
+                '"{subject}" as the subject.',
+            ),
         ),
     ),
     Chain(
@@ -298,29 +401,46 @@ HELD_OUT_CHAINS: tuple[Chain, ...] = (
         links={"amount": "$1.result"},
         phrases=Phrases(
             explicit=(
-                "Calculate {percent} percent of {value} dollars, then shift the outcome from {source} over to {target}",
+                (
+                    "Calculate {percent} percent of {value} dollars, then shift "
+                    "the outcome from {source} over to {target}"
+                ),
                 "Compute {percent}% of {value} dollars and send that much money from {source} to {target}",
             ),
             relative=(
-                "Calculate {percent:rel} percent of {value} dollars, then shift the outcome from {source} over to {target}",
+                (
+                    "Calculate {percent:rel} percent of {value} dollars, then shift "
+                    "the outcome from {source} over to {target}"
+                ),
             ),
             indirect=(
-                "Of the {value} dollars I earned, {percent} percent, once calculated, should go from {source} to {target}.",
+                (
+                    "Of the {value} dollars I earned, {percent} percent, once "
+                    "calculated, should go from {source} to {target}."
+                ),
             ),
         ),
     ),
     Chain(
         tools=("add_days", "create_event"),
         links={"date": "$1.date"},
-        slots={"date": "date"},
         phrases=Phrases(
             explicit=(
                 'Count {days} days forward from {date} and set up "{title}" at {start} on the day you reach',
-                'Figure out what is {days} days past {date}, and enter "{title}" in my calendar for that day at {start}',
+                (
+                    'Figure out what is {days} days past {date}, and enter '
+                    '"{title}" in my calendar for that day at {start}'
+                ),
             ),
-            relative=('Count {days:rel} forward from {date} and set up "{title}" at {start} on the day you reach',),
+            relative=(
+                'Count {days:rel} forward from {date} and set up "{title}" '
+                'at {start} on the day you reach',
+            ),
             indirect=(
-                'Exactly {days} days past {date}, whatever date that is, my calendar ought to show "{title}" at {start}.',
+                (
+                    'Exactly {days} days past {date}, whatever date that is, my '
+                    'calendar ought to show "{title}" at {start}.'
+                ),
             ),
         ),
     ),

@@ -39,13 +39,25 @@ _TRAINING_CIRCLES: tuple[str, ...] = (
     "lock_door switch_light set_alarm sleep_timer set_temperature set_volume play_song start_vacuum",
     "list_events get_weather create_event add_todo send_message set_alarm move_event cancel_event",
     "add_contact send_message find_contact read_messages block_contact send_email create_event",
-    "send_email archive_email flag_email search_email create_file move_file delete_file read_file list_files add_note",
-    "get_balance transfer pay_bill list_transactions set_spending_limit split_bill percent_of convert_currency",
-    "search_products add_to_cart place_order cancel_order track_order get_balance set_spending_limit add_todo",
+    (
+        "send_email archive_email flag_email search_email create_file "
+        "move_file delete_file read_file list_files add_note"
+    ),
+    (
+        "get_balance transfer pay_bill list_transactions "
+        "set_spending_limit split_bill percent_of convert_currency"
+    ),
+    (
+        "search_products add_to_cart place_order cancel_order "
+        "track_order get_balance set_spending_limit add_todo"
+    ),
     "search_flights book_flight book_hotel cancel_booking convert_currency add_todo send_email pay_bill",
     "days_between add_days convert_units convert_currency percent_of split_bill get_weather find_free_slot",
     "play_song create_playlist add_to_playlist set_volume sleep_timer switch_light",
-    "add_note append_note delete_note search_notes add_todo complete_todo set_alarm create_file find_free_slot",
+    (
+        "add_note append_note delete_note search_notes add_todo "
+        "complete_todo set_alarm create_file find_free_slot"
+    ),
 )
 
 
@@ -82,13 +94,17 @@ class Combinations:
         """Every set of so many independent tools that may meet here, in a fixed order."""
         return [
             group
-            for group in dict.fromkeys(g for circle in self.circles for g in itertools.combinations(circle, size))
+            for group in dict.fromkeys(
+                g for circle in self.circles for g in itertools.combinations(circle, size)
+            )
             if self.allows(group) and not _CHAINED & _pairs(group)
         ]
 
     def companions(self, chain: Chain) -> list[str]:
         """Tools that may come after a chain in one task."""
-        known = dict.fromkeys(tool for circle in self.circles if set(chain.tools) & set(circle) for tool in circle)
+        known = dict.fromkeys(
+            tool for circle in self.circles if set(chain.tools) & set(circle) for tool in circle
+        )
         return [
             tool
             for tool in known
@@ -102,10 +118,10 @@ TRAINING_COMBINATIONS = Combinations(
     chains=TRAINING_CHAINS,
     circles=tuple(tuple(circle.split()) for circle in _TRAINING_CIRCLES),
     held_out=False,
-    two_clauses=("{a}, and then {b}.", "{a} and also {b}.", "Please {a}, and {b} as well."),
-    three_clauses=("{a}, then {b}, and then {c}.", "I need three things: {a}, {b}, and {c}."),
+    two_clauses=("{a}, and then {b}.", "{a}, and also {b}.", "Please {a}; I'd also like you to {b}."),
+    three_clauses=("{a}, then {b}, and then {c}.", "Here is what I need: {a}, {b}, and {c}."),
     before_clause=("Also, {b}.", "Then {b}.", "After that, {b}."),
-    before_sentence=("{b}", "And another thing: {b}", "Also: {b}"),
+    before_sentence=("{b}", "And another thing: {b}", "Plus: {b}"),
 )
 HELD_OUT_COMBINATIONS = Combinations(
     chains=HELD_OUT_CHAINS,

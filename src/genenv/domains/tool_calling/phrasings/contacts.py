@@ -47,7 +47,12 @@ CONTACTS: dict[str, ToolPhrases] = {
                 "I need to get hold of {name} but I don't have the number at hand.",
                 "I can't remember how to reach {name}.",
             ),
-            missing={"name": ("Look up a phone number in my contacts", "Find the contact details of a friend of mine")},
+            missing={
+                "name": (
+                    "Look up a phone number in my contacts",
+                    "Find the contact details of a friend of mine",
+                )
+            },
         ),
         held_out=Phrases(
             explicit=(

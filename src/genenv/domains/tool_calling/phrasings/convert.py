@@ -36,14 +36,17 @@ CONVERT: dict[str, ToolPhrases] = {
                 "How many {to_unit} are {value:rel} {from_unit}?",
             ),
             indirect=(
-                "The label talks of {value} {from_unit}, which means nothing to somebody who grew up with {to_unit}.",
+                (
+                    "The label talks of {value} {from_unit}, which means nothing "
+                    "to somebody who grew up with {to_unit}."
+                ),
                 "My instructions call for {value} {from_unit}, yet all I can measure is {to_unit}.",
             ),
             missing={"to_unit": ("Turn {value} {from_unit} into a different unit",)},
         ),
     ),
     "convert_currency": ToolPhrases(
-        slots={"source target": "currencies", "amount": "amount"},
+        slots={"source target": "currencies", "amount": "sum"},
         training=Phrases(
             explicit=(
                 "Convert {amount} {source} to {target}",
@@ -67,7 +70,7 @@ CONVERT: dict[str, ToolPhrases] = {
         held_out=Phrases(
             explicit=(
                 "Work out what {amount} {source} make in {target}",
-                "Change {amount} {source:code} into {target:code} for me, on paper",
+                "Express {amount} {source:code} in {target:code}",
                 "How many {target} would I get for {amount} {source}?",
             ),
             relative=(
@@ -75,7 +78,10 @@ CONVERT: dict[str, ToolPhrases] = {
                 "How many {target} would I get for {amount:rel} {source}?",
             ),
             indirect=(
-                "They want {amount} {source} from me, and I have no feeling for how much that is in {target}.",
+                (
+                    "They want {amount} {source} from me, and I have no feeling "
+                    "for how much that is in {target}."
+                ),
                 "Having been paid {amount} {source}, I am dying to know the sum in {target}.",
             ),
             missing={"amount": ("Work out what my {source} make in {target}",)},
@@ -154,7 +160,10 @@ CONVERT: dict[str, ToolPhrases] = {
             ),
             indirect=(
                 "The guarantee lasts {days} days and started on {date}; its final date is what I am after.",
-                "The library wants the book back {days} days after {date}, and I can't do that sum in my head.",
+                (
+                    "The library wants the book back {days} days after {date}, "
+                    "and I can't do that sum in my head."
+                ),
             ),
             missing={"days": ("Count forward from {date} by the length of my vacation",)},
         ),
@@ -164,16 +173,19 @@ CONVERT: dict[str, ToolPhrases] = {
         training=Phrases(
             explicit=(
                 "Split a bill of {total} dollars between {people} people",
-                "Divide {total} dollars by {people} people",
+                "Divide {total} dollars among {people} people",
                 "How much does each of {people} people pay of a ${total} bill?",
                 "Work out the share per person for a bill of {total} dollars and {people} people",
             ),
             relative=(
                 "Split a bill of {total} dollars between {people:rel} people",
-                "Divide a bill of {total:rel} dollars by {people:rel} people",
+                "Divide a bill of {total:rel} dollars among {people:rel} people",
             ),
             indirect=(
-                "Dinner came to {total} dollars and there were {people} of us. I wonder what each of us owes.",
+                (
+                    "Dinner came to {total} dollars and there were {people} of "
+                    "us. I wonder what each of us owes."
+                ),
                 "We are {people} people with a bill of {total} dollars, and everybody should pay the same.",
             ),
             missing={
@@ -185,14 +197,17 @@ CONVERT: dict[str, ToolPhrases] = {
             explicit=(
                 "Share out {total} dollars evenly among {people} friends",
                 "If {people} of us chip in equally for a bill of {total} dollars, what does each owe?",
-                "Calculate equal parts for {people} guests of a {total} dollar check",
+                "Calculate equal parts of a {total} dollar check for {people} guests",
             ),
             relative=(
                 "Share out a bill of {total} dollars evenly among {people:rel} friends",
                 "Calculate equal parts of a {total} dollar check for {people:rel} guests",
             ),
             indirect=(
-                "The restaurant charged our table of {people} a total of {total} dollars; fair is fair, so all pay alike.",
+                (
+                    "The restaurant charged our table of {people} a total of "
+                    "{total} dollars; fair is fair, so all pay alike."
+                ),
                 "The gift cost {total} dollars, and {people} of us promised to chip in equally.",
             ),
             missing={"people": ("Share out {total} dollars evenly among my friends",)},
@@ -231,7 +246,10 @@ CONVERT: dict[str, ToolPhrases] = {
                 "Compute {percent:rel} percent of {value}",
             ),
             indirect=(
-                "My raise is {percent} percent on top of {value} dollars; the extra money in dollars is what interests me.",
+                (
+                    "My raise is {percent} percent on top of {value} dollars; the "
+                    "extra money in dollars is what interests me."
+                ),
                 "A tip of {percent} percent on a check of {value} dollars is customary, but how much is it?",
             ),
             missing={"value": ("Compute {percent} percent of my salary",)},

@@ -17,7 +17,10 @@ FILES: dict[str, ToolPhrases] = {
                 'I need "{content}" on disk, under {path}.',
             ),
             missing={
-                "content": ("Create the file {path} and write the text into it", "Make the file {path} with the right content"),
+                "content": (
+                    "Create the file {path} and write the text into it",
+                    "Make the file {path} with the right content",
+                ),
                 "path": ('Create a file that contains "{content}"',),
             },
         ),
@@ -78,7 +81,9 @@ FILES: dict[str, ToolPhrases] = {
                 "I don't need the file {path} any more, and it only takes up space.",
                 "The file {path} is useless and should be gone.",
             ),
-            missing={"path": ("Delete a file for me", "There is a file I don't need any more. Please remove it.")},
+            missing={
+                "path": ("Delete a file for me", "There is a file I don't need any more. Please remove it.")
+            },
         ),
         held_out=Phrases(
             explicit=(

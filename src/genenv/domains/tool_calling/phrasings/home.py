@@ -20,7 +20,10 @@ HOME: dict[str, ToolPhrases] = {
                 "The {room} would be just right at {celsius} degrees.",
             ),
             missing={
-                "celsius": ("Change the temperature in the {room}", "Set the heating in the {room} to a nicer temperature"),
+                "celsius": (
+                    "Change the temperature in the {room}",
+                    "Set the heating in the {room} to a nicer temperature",
+                ),
                 "room": ("Set the heating to {celsius} degrees",),
             },
         ),
@@ -62,7 +65,7 @@ HOME: dict[str, ToolPhrases] = {
         held_out=Phrases(
             explicit=(
                 Template("Put the {room} light on", _ON),
-                Template("Put out the light in the {room} by switching it off", _OFF),
+                Template("Have the light in the {room} switched off", _OFF),
                 Template("Flip the light in the {room} on", _ON),
                 Template("Could you get the {room} light turned off?", _OFF),
             ),
@@ -103,7 +106,9 @@ HOME: dict[str, ToolPhrases] = {
             ),
             indirect=(
                 Template("I'm afraid burglars could walk straight through the {door} door.", _LOCKED),
-                Template("My parents are waiting at the {door} door without a key; let them in, please.", _UNLOCKED),
+                Template(
+                    "My parents are waiting at the {door} door without a key; let them in, please.", _UNLOCKED
+                ),
             ),
             missing={"door": (Template("See to it that the door gets locked", _LOCKED),)},
         ),

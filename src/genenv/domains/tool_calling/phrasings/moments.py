@@ -9,7 +9,22 @@ from __future__ import annotations
 from datetime import date as Day
 from datetime import timedelta
 
-_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve thirteen".split()
+_NUMBERS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+]
 _SUNDAY = 6
 
 

@@ -18,7 +18,7 @@ MUSIC: dict[str, ToolPhrases] = {
             ),
             missing={
                 "title": ("Play a song by {artist}", "Put on some song by {artist}"),
-                "artist": ('Play "{title}", and pick the right artist',),
+                "artist": ('Play "{title}" by that singer I like',),
             },
         ),
         held_out=Phrases(
@@ -76,14 +76,17 @@ MUSIC: dict[str, ToolPhrases] = {
                 'The song "{song}" would fit well into my playlist "{playlist}".',
             ),
             missing={
-                "song": ('Add a song to the playlist "{playlist}"', 'Put another song on my playlist "{playlist}"'),
+                "song": (
+                    'Add a song to the playlist "{playlist}"',
+                    'Put another song on my playlist "{playlist}"',
+                ),
                 "playlist": ('Add the song "{song}" to a playlist',),
             },
         ),
         held_out=Phrases(
             explicit=(
                 'Extend my playlist "{playlist}" with "{song}"',
-                'Save the track "{song}" to "{playlist}", my playlist',
+                'Save the track "{song}" to my playlist "{playlist}"',
                 'Could "{song}" go onto my playlist "{playlist}"?',
             ),
             indirect=(

@@ -135,11 +135,14 @@ NOTES: dict[str, ToolPhrases] = {
                 'Create a to-do "{item}" that is due {due:rel}',
             ),
             indirect=(
-                'By {due} I have to {item}. It belongs on my to-do list.',
-                'I must not forget to {item} by {due}, and my to-do list should say so.',
+                "By {due} I have to {item}. It belongs on my to-do list.",
+                "I must not forget to {item} by {due}, and my to-do list should say so.",
             ),
             missing={
-                "due": ('Add "{item}" to my to-do list with a due date', 'Create a to-do "{item}" that has a deadline'),
+                "due": (
+                    'Add "{item}" to my to-do list with a due date',
+                    'Create a to-do "{item}" that has a deadline',
+                ),
                 "item": ("Put something on my to-do list that is due on {due}",),
             },
         ),
@@ -154,8 +157,8 @@ NOTES: dict[str, ToolPhrases] = {
                 'I want "{item}" among my to-dos, due {due:rel}.',
             ),
             indirect=(
-                'My to-dos say nothing about it yet, but I am supposed to {item} by {due}.',
-                'If it is not among my to-dos I will never {item}, and the deadline is {due}.',
+                "My to-dos say nothing about it yet, but I am supposed to {item} by {due}.",
+                "If it is not among my to-dos I will never {item}, and the deadline is {due}.",
             ),
             missing={"due": ('Enter the task "{item}" in my to-dos and give it a deadline',)},
         ),
@@ -170,10 +173,12 @@ NOTES: dict[str, ToolPhrases] = {
                 'Please set the to-do "{item}" to done.',
             ),
             indirect=(
-                'I finally managed to {item}, but my to-do list still shows it as open.',
+                "I finally managed to {item}, but my to-do list still shows it as open.",
                 'My to-do "{item}" is finished.',
             ),
-            missing={"item": ("Tick off a to-do", "I finished something on my to-do list. Please mark it as done.")},
+            missing={
+                "item": ("Tick off a to-do", "I finished something on my to-do list. Please mark it as done.")
+            },
         ),
         held_out=Phrases(
             explicit=(
@@ -182,7 +187,7 @@ NOTES: dict[str, ToolPhrases] = {
                 'Could you cross "{item}" off my to-dos?',
             ),
             indirect=(
-                'It took me all day to {item}, so my to-dos should no longer nag me about it.',
+                "It took me all day to {item}, so my to-dos should no longer nag me about it.",
                 'Among my to-dos there is still "{item}", which I have already taken care of.',
             ),
             missing={"item": ("Record that task as finished in my to-dos",)},

@@ -21,7 +21,10 @@ SHOP: dict[str, ToolPhrases] = {
                 "I'm curious what {query} the shop has. My limit is {max_price} dollars.",
             ),
             missing={
-                "max_price": ("Search the shop for {query} within my budget", "Find {query} that I can afford"),
+                "max_price": (
+                    "Search the shop for {query} within my budget",
+                    "Find {query} that I can afford",
+                ),
                 "query": ("Find me something in the shop for at most {max_price} dollars",),
             },
         ),
@@ -60,7 +63,10 @@ SHOP: dict[str, ToolPhrases] = {
                 "When I get to the checkout, there should be {quantity} {product} in my cart.",
             ),
             missing={
-                "quantity": ("Add some {product} to my cart", "Put a number of {product} into my shopping cart"),
+                "quantity": (
+                    "Add some {product} to my cart",
+                    "Put a number of {product} into my shopping cart",
+                ),
                 "product": ("Put {quantity} of those into my shopping cart",),
             },
         ),
@@ -99,7 +105,10 @@ SHOP: dict[str, ToolPhrases] = {
                 "{quantity} {product} should arrive at {address} as soon as the shop can manage.",
             ),
             missing={
-                "address": ("Order {quantity} {product}", "Place an order for {quantity} {product} and have them delivered"),
+                "address": (
+                    "Order {quantity} {product}",
+                    "Place an order for {quantity} {product} and have them delivered",
+                ),
                 "quantity": ("Order some {product} to {address}",),
             },
         ),
@@ -114,7 +123,10 @@ SHOP: dict[str, ToolPhrases] = {
                 "Have the shop send {quantity:rel} {product} to {address}",
             ),
             indirect=(
-                "The people at {address} are short of {quantity} {product}, and the shop could send them at my expense.",
+                (
+                    "The people at {address} are short of {quantity} {product}, "
+                    "and the shop could send them at my expense."
+                ),
                 "We have run out of {product} at {address}; {quantity} new ones from the shop would do.",
             ),
             missing={"address": ("Purchase {quantity} {product} and ship them",)},
@@ -143,7 +155,10 @@ SHOP: dict[str, ToolPhrases] = {
             ),
             indirect=(
                 "I bought the same thing elsewhere, so order {order_id} is no longer wanted.",
-                "Nobody here needs what I bought under order number {order_id}; please spare me the delivery.",
+                (
+                    "Nobody here needs what I bought under order number "
+                    "{order_id}; please spare me the delivery."
+                ),
             ),
             missing={"order_id": ("Stop my order from going out",)},
         ),

@@ -64,7 +64,9 @@ class Phrases:
 
     def of(self, style: Style) -> list[Template]:
         """The templates of a style; empty where the tool has nothing that could be said so."""
-        return templates({"explicit": self.explicit, "relative": self.relative, "indirect": self.indirect}[style])
+        return templates(
+            {"explicit": self.explicit, "relative": self.relative, "indirect": self.indirect}[style]
+        )
 
     def __iter__(self) -> Iterator[Template]:
         """Every template."""

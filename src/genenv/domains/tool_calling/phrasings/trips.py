@@ -17,7 +17,7 @@ TRIPS: dict[str, ToolPhrases] = {
                 "Which flights go from {origin} to {destination} {date:rel}?",
             ),
             indirect=(
-                "I'm in {origin} and have to be in {destination} on {date}. I'd like to see what flights there are.",
+                "I'm in {origin} and have to be in {destination} on {date}. What could I fly with?",
                 "I wonder how I could fly from {origin} to {destination} on {date}.",
             ),
             missing={
@@ -27,7 +27,7 @@ TRIPS: dict[str, ToolPhrases] = {
         ),
         held_out=Phrases(
             explicit=(
-                "Look up connections by plane between {origin} and {destination} for {date}, outbound from {origin}",
+                "Look up plane connections that take me from {origin} to {destination} on {date}",
                 "Check which planes leave {origin} for {destination} on {date}",
                 "Are there any flights out of {origin} to {destination} on {date}?",
             ),
@@ -36,8 +36,11 @@ TRIPS: dict[str, ToolPhrases] = {
                 "Are there any flights out of {origin} to {destination} {date:rel}?",
             ),
             indirect=(
-                "My plan is to fly out of {origin} and reach {destination} on {date}, but I don't know the flights yet.",
-                "On {date} I want to get from {origin} to {destination} by plane; what is on offer is still a mystery.",
+                "I plan to fly out of {origin} to {destination} on {date}, but I don't know the flights yet.",
+                (
+                    "On {date} I want to fly from {origin} to {destination}; "
+                    "what is on offer is still a mystery."
+                ),
             ),
             missing={"date": ("Check which planes leave {origin} for {destination}",)},
         ),
@@ -60,7 +63,10 @@ TRIPS: dict[str, ToolPhrases] = {
                 "{flight_id} is the flight we picked, and we still need our {passengers} tickets.",
             ),
             missing={
-                "passengers": ("Book seats for us on flight {flight_id}", "Get tickets for flight {flight_id}"),
+                "passengers": (
+                    "Book seats for us on flight {flight_id}",
+                    "Get tickets for flight {flight_id}",
+                ),
                 "flight_id": ("Book a flight for {passengers} passengers",),
             },
         ),
@@ -68,7 +74,7 @@ TRIPS: dict[str, ToolPhrases] = {
             explicit=(
                 "Reserve {passengers} places on flight {flight_id}",
                 "Buy plane tickets for {passengers} travelers on flight {flight_id}",
-                "Please make a reservation for {passengers} on flight {flight_id}.",
+                "Please make a reservation for a party of {passengers} on flight {flight_id}.",
             ),
             relative=(
                 "Reserve {passengers:rel} places on flight {flight_id}",
@@ -92,10 +98,13 @@ TRIPS: dict[str, ToolPhrases] = {
             ),
             relative=(
                 "Book a hotel in {city} from {checkin} for {nights:rel}",
-                "Book me a room in {city} for {nights} nights, checking in {checkin:rel}",
+                "Book me a room in {city} for {nights} nights, with check-in {checkin:rel}",
             ),
             indirect=(
-                "I arrive in {city} on {checkin} and have nowhere to sleep for the {nights} nights I'm there.",
+                (
+                    "I arrive in {city} on {checkin} and have nowhere to sleep "
+                    "for the {nights} nights I'm there."
+                ),
                 "I will be in {city} for {nights} nights from {checkin} and need a roof over my head.",
             ),
             missing={
@@ -115,7 +124,10 @@ TRIPS: dict[str, ToolPhrases] = {
             ),
             indirect=(
                 "My {nights} nights in {city} begin on {checkin}, and I still lack a hotel room.",
-                "Friends in {city} cannot put me up, so for {nights} nights from {checkin} it has to be a hotel.",
+                (
+                    "Friends in {city} cannot put me up, so for {nights} nights "
+                    "from {checkin} it has to be a hotel."
+                ),
             ),
             missing={"nights": ("Reserve a hotel room in {city} with arrival on {checkin}",)},
         ),
@@ -133,7 +145,12 @@ TRIPS: dict[str, ToolPhrases] = {
                 "We can't travel after all, so booking {booking_id} is of no use to us.",
                 "I won't be needing booking {booking_id} any more.",
             ),
-            missing={"booking_id": ("Cancel my booking", "We can't travel after all. Please cancel the reservation.")},
+            missing={
+                "booking_id": (
+                    "Cancel my booking",
+                    "We can't travel after all. Please cancel the reservation.",
+                )
+            },
         ),
         held_out=Phrases(
             explicit=(
