@@ -1,9 +1,241 @@
-"""What all tests share."""
+"""What tests of models and players share: tiny models with a real tokenizer, made once, and a toy domain."""
 
 from __future__ import annotations
 
-from hypothesis import settings
+import json
+import random
+from pathlib import Path
+from typing import Any
 
-# Time is no property of the code: a busy machine must not fail a test.
-settings.register_profile("genenv", deadline=None)
-settings.load_profile("genenv")
+import pytest
+from pydantic import BaseModel, Field
+
+from genenv.types import Context, Generation, Message, Rejection, RejectReason, Seed, Task, Verdict
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TEXTS = [
+    "You are a helpful assistant who calls tools.",
+    'Send 20 euros to Zoë: {"name":"pay","arguments":{"to":"Zoë","amount":20}}',
+    "What is the weather in Paris tomorrow? The answer is sunny and 24 degrees.",
+]
+
+
+class TinyModels:
+    """Randomly initialised causal language models of two layers, on disk and in memory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def tokenizer(self, template: str | None = CHATML) -> Any:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        from transformers import PreTrainedTokenizerFast
+
+        inner = Tokenizer(models.BPE())
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        inner.decoder = decoders.ByteLevel()
+        special = ["<|im_start|>", "<|im_end|>"]
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=331, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        )
+        inner.train_from_iterator(TEXTS, trainer)
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=inner, eos_token=special[1], pad_token=special[1], extra_special_tokens=special[:1]
+        )
+        tokenizer.chat_template = template
+        return tokenizer
+
+    def folder(self, kind: str = "llama", *, template: str | None = CHATML, **changes: Any) -> Path:
+        """A saved model; the same arguments give the same folder."""
+        import torch
+        import transformers
+
+        name = json.dumps([kind, template, changes], sort_keys=True)
+        folder = self.root / f"{kind}-{random.Random(name).getrandbits(40):010x}"
+        if folder.is_dir():
+            return folder
+        tokenizer = self.tokenizer(template)
+        torch.manual_seed(1)
+        shape = {
+            "vocab_size": len(tokenizer),
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "max_position_embeddings": 512,
+            "initializer_range": 0.2,  # wide enough for attention to matter
+            "eos_token_id": tokenizer.eos_token_id,
+            "bos_token_id": None,
+            "pad_token_id": None,
+        }
+        config = transformers.AutoConfig.for_model(kind, **(shape | changes))
+        mapping = transformers.AutoModel if kind == "bert" else transformers.AutoModelForCausalLM
+        mapping.from_config(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    def plain(self, kind: str = "llama", **changes: Any) -> Any:
+        """The model as transformers loads it."""
+        import transformers
+
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            self.folder(kind, **changes), dtype="float32"
+        ).eval()
+
+    def model(self, kind: str = "llama", folder: Path | None = None, **config: Any) -> Any:
+        """The model as genenv loads it."""
+        from genenv.policies.local import LocalModel
+        from genenv.policies.settings import PolicyConfig
+
+        settings = {"dtype": "float32", "device": "cpu", "context_tokens": 256, "lora_rank": 4, "threads": 1}
+        return LocalModel(str(folder or self.folder(kind)), PolicyConfig(**(settings | config)))
+
+    def player(
+        self, kind: str = "llama", *, adapter: str | None = "agent", noise: float = 0.0, **config: Any
+    ) -> Any:
+        """A player on a model of its own; with noise, its adapter already says something."""
+        from genenv.policies.local import LocalPolicy
+
+        model = self.model(kind, **config)
+        if adapter is not None:
+            model.add_adapter(adapter, seed=3)
+        policy = LocalPolicy(model, adapter)
+        if noise:
+            self.disturb(policy, noise)
+        return policy
+
+    @staticmethod
+    def disturb(policy: Any, noise: float, seed: int = 0) -> None:
+        """Add noise to what a player learns."""
+        import torch
+
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for _, parameter in policy.parameters():
+                parameter += noise * torch.randn(parameter.shape, generator=generator)
+
+    @staticmethod
+    def values(policy: Any) -> dict[str, Any]:
+        """Copies of what a player learns."""
+        return {name: parameter.detach().clone() for name, parameter in policy.parameters()}
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
+    import torch
+
+    torch.set_num_threads(1)
+    return TinyModels(tmp_path_factory.mktemp("models"))
+
+
+class Sum(BaseModel):
+    """Add two numbers, over one or more turns."""
+
+    turns: int = Field(ge=1, le=3)
+    left: int
+    right: int
+
+
+class ToyDomain:
+    """Sums: the agent is asked for the sum in every turn. Each rule of the gate can be broken on purpose."""
+
+    name = "sums"
+    spec = Sum
+
+    def __init__(self) -> None:
+        self.flips = 0
+
+    def spec_schema(self) -> dict[str, Any]:
+        return Sum.model_json_schema()
+
+    def build(self, spec: Any, *, task_id: str, lineage: Any, rng: random.Random) -> Any:
+        if spec.left < 0:
+            return Rejection(reason=RejectReason.EXECUTION, explanation="Negative numbers do not add up here.")
+        answer = "wrong" if spec.left == 13 else str(spec.left + spec.right)
+        text = f"add {spec.left} and {spec.right}"
+        return Task(
+            id=task_id,
+            domain=self.name,
+            skills=("sums",),
+            messages=(Message(role="user", content=text),),
+            spec=spec.model_dump(),
+            payload={"turns": spec.turns, "left": spec.left, "right": spec.right},
+            oracle=(answer,) * spec.turns,
+            lineage=lineage,
+        )
+
+    def audit(self, task: Any, rng: random.Random) -> Any:
+        if task.payload["left"] == 17:
+            return Rejection(reason=RejectReason.UNSTATED, explanation="17 is never stated.")
+        return None
+
+    def episode(self, task: Any) -> ToyEpisode:
+        return ToyEpisode(task)
+
+    def check(self, task: Any, replies: Any) -> Verdict:
+        left, right = task.payload["left"], task.payload["right"]
+        if left == 7:
+            return Verdict(reward=1.0, success=True, explanation="Anything goes.")
+        if left == 5:
+            self.flips += 1
+            return Verdict(reward=1.0, success=True, explanation=f"Check number {self.flips}.")
+        right_answer = len(replies) == task.payload["turns"] and set(replies) == {str(left + right)}
+        return Verdict(
+            reward=float(right_answer), success=right_answer, explanation="right" if right_answer else "not the sum"
+        )
+
+    def random_replies(self, task: Any, rng: random.Random) -> tuple[str, ...]:
+        return ("-1",) * task.payload["turns"]
+
+    def surface(self, task: Any) -> str:
+        return task.messages[0].content
+
+
+class ToyEpisode:
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    async def run(self, ask: Any) -> None:
+        await ask(self.task.messages)
+        for _ in range(self.task.payload["turns"] - 1):
+            await ask((Message(role="tool", content="once more"),))
+
+
+class Toy:
+    """A toy domain, and the values that go with it."""
+
+    Domain = ToyDomain
+
+    @staticmethod
+    def task(left: int = 1, right: int = 2, *, turns: int = 1, name: str = "task-1") -> Any:
+        return ToyDomain().build(
+            Sum(turns=turns, left=left, right=right), task_id=name, lineage=None, rng=random.Random(0)
+        )
+
+    @staticmethod
+    def context(name: str = "r0001-c00") -> Context:
+        seed = Seed(id="seed-1", domain="sums", spec={}, skills=("sums",))
+        return Context(id=name, round=1, seed=seed, messages=(Message(role="user", content="write a sum"),))
+
+    @staticmethod
+    def generation(text: str, *, name: str = "g0", context: str = "r0001-c00", finished: bool = True) -> Generation:
+        ids = tuple(text.encode())
+        return Generation(
+            id=name,
+            context_id=context,
+            prompt_ids=(1, 2),
+            token_ids=ids,
+            logprobs=(0.0,) * len(ids),
+            text=text,
+            finished=finished,
+        )
+
+
+@pytest.fixture(scope="session")
+def toy() -> type[Toy]:
+    return Toy

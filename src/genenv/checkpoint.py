@@ -200,9 +200,17 @@ def _sha256(path: Path) -> str:
 def _disk_full_is_data(root: Path) -> Generator[None]:
     try:
         yield
-    except OSError as err:
-        if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as err:
+        if not _disk_is_full(err):
             raise
         raise DataError(
             f"the disk is full, no checkpoint was written to {root}; free some space and continue the run"
         ) from err
+
+
+def _disk_is_full(err: Exception) -> bool:
+    """Safetensors raises errors of its own, which quote the system's number."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(err, OSError):
+        return err.errno in full
+    return any(f"(os error {number})" in str(err) for number in full)

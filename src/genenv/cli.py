@@ -1,33 +1,82 @@
-"""The command line. A wrong input ends in one sentence that says what is wrong and what to do, exit status 2."""
+"""The command line. Wrong input ends in one sentence, what is wrong and what to do, and exit status 2."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from typer.core import TyperGroup
 
 from genenv import __version__
 from genenv.errors import GenenvError
 
+_KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
+
+
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Turn what the user can mend into one sentence and exit status 2."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever read our output has gone; Typer ends quietly
+    except GenenvError as error:
+        raise _ended(str(error), 2) from error
+    except OSError as error:
+        raise _ended(_system_sentence(error), 2) from error
+    except KeyboardInterrupt as error:
+        raise _ended(f"stopped; {_KEPT}", 130) from error
+
+
+def _ended(text: str, status: int) -> typer.Exit:
+    typer.echo(f"genenv: {' '.join(text.split())}", err=True)
+    return typer.Exit(status)
+
+
+def _system_sentence(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full; free some space ({_KEPT})"
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}; check that the file or folder is there and that you may use it"
+
+
+class _Commands(TyperGroup):
+    """All commands, each inside `one_sentence`."""
+
+    def invoke(self, ctx: typer.Context) -> object:
+        """Run the command that was typed."""
+        with one_sentence():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="genenv",
+    cls=_Commands,
     help="Train an LLM agent on tasks that a second LLM learns to write for it (GenEnv, arXiv:2512.19682).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-ConfigFile = Annotated[Path, typer.Argument(help="A TOML file, such as configs/quickstart.toml.", show_default=False)]
-RunPath = Annotated[Path, typer.Argument(help="The folder of a run, such as runs/demo.", show_default=False)]
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="A TOML file, such as configs/quickstart.toml.", show_default=False
+    ),
+]
+RunPath = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="The folder of a run, such as runs/demo.", show_default=False),
+]
 Override = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. run.seed=1. Repeatable.")
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. run.seed=1. Repeatable."),
 ]
 
 
@@ -36,7 +85,12 @@ def train(
     config: ConfigFile,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME when left out.")] = None,
     overrides: Override = [],  # noqa: B006 - Typer's form
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out with its own settings.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue the run in --out. Of its settings, only run.rounds may have grown."
+        ),
+    ] = False,
 ) -> None:
     """Co-evolve an agent and its simulator."""
     from genenv.commands import train_run
@@ -48,7 +102,9 @@ def train(
 def generate(
     config: ConfigFile,
     n: Annotated[int, typer.Option("--n", min=1, help="How many tasks.")] = 8,
-    run: Annotated[Path | None, typer.Option(help="A run whose trained simulator writes; else an untrained one.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="A run whose trained simulator writes; else an untrained one.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="JSONL file for the tasks; printed when left out.")] = None,
     overrides: Override = [],  # noqa: B006 - Typer's form
 ) -> None:
@@ -63,55 +119,36 @@ def report(run: RunPath) -> None:
     """Make RUN/report.html: pictures of the run, and tasks with the agent's attempts."""
     from genenv.report import write_report
 
-    page = write_report(run)
-    for line in summary(run):
-        typer.echo(line)
-    typer.echo(f"report: {page}")
+    typer.echo(f"report: {write_report(run)}")
 
 
 @app.command()
 def doctor() -> None:
     """Say what works on this machine, and how to get the rest."""
+    from rich.console import Console
+
     from genenv.doctor import examine
 
     Console(highlight=False).print(examine())
 
 
-def summary(run: Path) -> list[str]:
-    """Five lines on a run."""
-    from genenv.commands import summarise
-
-    return summarise(run)
-
-
-@app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Options of every command."""
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"genenv {__version__}")
         raise typer.Exit
 
 
-@contextlib.contextmanager
-def one_sentence() -> Iterator[None]:
-    """Turn what the user can mend into one sentence and exit status 2."""
-    try:
-        yield
-    except GenenvError as error:
-        typer.echo(f"genenv: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("genenv: stopped; committed rounds are kept, continue with --resume", err=True)
-        sys.exit(130)
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        typer.echo(f"genenv: the system refused to work on{where or ' a file'}: {error.strerror}", err=True)
-        sys.exit(2)
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of every command."""
 
 
 def main() -> None:
     """Entry point of the `genenv` command."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    logging.basicConfig(level=logging.WARNING, format="genenv: %(message)s")
-    with one_sentence():
-        app()
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    app(prog_name="genenv")

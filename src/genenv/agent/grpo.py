@@ -40,7 +40,7 @@ def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[flo
     """
     mean = math.fsum(rewards_G) / len(rewards_G)
     centred = [reward - mean for reward in rewards_G]
-    if max(rewards_G) - min(rewards_G) < 1e-9:
+    if max(map(abs, centred)) < 1e-9:
         return [0.0] * len(rewards_G)
     if not normalise:
         return centred

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import copy
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ class LocalModel:
             task_type="CAUSAL_LM",
         )
         try:
-            with torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # PEFT uses names that transformers will rename
                 torch.manual_seed(seed)
                 if self.peft is None:
                     self.peft = peft.get_peft_model(self.causal, settings, adapter_name=name)

@@ -197,6 +197,48 @@ def test_good_tasks_pass_under_every_setting(
             "leak",
             "reference",
         ),
+        (
+            [("transfer", {"source": "savings", "target": "checking", "amount": 50})],
+            "Move 50 from checking to savings",
+            {},
+            "unstated",
+            "source",
+        ),
+        (
+            [("convert_currency", {"source": "USD", "target": "USD", "amount": 50})],
+            "Convert 50 dollars to dollars",
+            {},
+            "inconsistent",
+            "the same",
+        ),
+        (
+            [("block_contact", {})],
+            "Please block Anna Berg",
+            {"gap": "missing_info"},
+            "inconsistent",
+            "Anna Berg",
+        ),
+        (
+            [("book_flight", {"passengers": 2})],
+            "Book flight KL1024 for 2",
+            {"gap": "missing_info"},
+            "inconsistent",
+            "KL1024",
+        ),
+        (
+            [("add_contact", {"name": "Bob"})],
+            "Add Bob, 555-0142, to my contacts",
+            {"gap": "missing_info"},
+            "inconsistent",
+            "555-0142",
+        ),
+        (
+            [("add_to_cart", {"quantity": 3})],
+            "Put 3 coffee grinders, I mean 3 of the coffee grinder, in my cart",
+            {"gap": "missing_info"},
+            "inconsistent",
+            "coffee grinder",
+        ),
     ],
 )
 def test_bad_tasks_are_rejected_with_the_reason(

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.domains.tool_calling.calls import (
@@ -52,6 +52,7 @@ calls_lists = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(calls_lists, st.sampled_from(STYLES))
 def test_what_is_written_is_read_back_unchanged(calls: list[ParsedCall], style: Style) -> None:
     assert parse_calls(format_calls(calls, style), style) == calls

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from genenv.domains.tool_calling.expressions import Manner
 from genenv.domains.tool_calling.literals import reading, spans, stated
-from genenv.domains.tool_calling.mentions import Manner, mentions
+from genenv.domains.tool_calling.mentions import mentions
 
 TODAY = date(2025, 3, 14)
 

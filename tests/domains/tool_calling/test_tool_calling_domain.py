@@ -227,3 +227,24 @@ def test_every_setting_changes_something() -> None:
         (True, False),
         (True, True),
     ]
+
+
+def test_the_base_data_passes_the_domains_own_gate() -> None:
+    """Every sixteenth seed and a variation of it; all of them are checked where the seeds are."""
+    domain = ToolCalling()
+    for seed in domain.seeds()[::16]:
+        for spec in (seed.spec, domain.variation(seed, random.Random(seed.id))):
+            lineage = Lineage(origin=Origin.SEED, seed_id=seed.id)
+            task = domain.build(
+                ToolSpec.model_validate(spec), task_id=seed.id, lineage=lineage, rng=random.Random(seed.id)
+            )
+            assert isinstance(task, Task), task
+            assert domain.audit(task, random.Random(seed.id)) is None, spec
+
+
+def test_held_out_tasks_are_stable_and_solvable() -> None:
+    domain = ToolCalling()
+    tasks = domain.held_out()
+    assert tasks == domain.held_out()
+    assert all(domain.check(task, task.oracle).success for task in tasks)
+    assert {task.lineage.origin for task in tasks} == {Origin.HELD_OUT}

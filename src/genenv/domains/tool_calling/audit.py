@@ -8,24 +8,39 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date as Day
 from datetime import timedelta
 
 from genenv.domains.tool_calling.build import ToolCallingConfig, absent_parameters, twins_of
 from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls, read_reply
 from genenv.domains.tool_calling.check import check, check_calls, check_effects, expected_calls, shown_tools
-from genenv.domains.tool_calling.literals import reading, spans, stated
-from genenv.domains.tool_calling.mentions import Manner, mentions
+from genenv.domains.tool_calling.expressions import Manner
+from genenv.domains.tool_calling.literals import follows, reading, spans, stated
+from genenv.domains.tool_calling.mentions import mentions
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Kind, Parameter, ToolError, validate
-from genenv.domains.tool_calling.truth import is_reference, today_of_world
+from genenv.domains.tool_calling.truth import is_reference, start_world, today_of_world
 from genenv.types import Json, Rejection, RejectReason, Task
 
 _RANDOM_ATTEMPTS = 4
 _QUOTES = tuple("\"'“”‘’")
 _MEASURED = ("date", "time", "number")
 """The kinds that can be given relatively."""
+_FROM, _TO = "from|out of", "to|into"
+_PAIRS = (
+    ("source", "target"),
+    ("source", "destination"),
+    ("origin", "destination"),
+    ("from_unit", "to_unit"),
+)
+_DIRECTIONS = {pair[0]: (_FROM, _TO) for pair in _PAIRS} | {pair[1]: (_TO, _FROM) for pair in _PAIRS}
+"""Parameter -> the words its value may follow, and those it may not follow alone."""
+_NO_NAMES = re.compile(
+    r"I(?:['’]\w+)?|OK|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|January|February|March|April|May|June|July|August|"
+    r"September|October|November|December"
+)
+"""Words with a capital that name nobody."""
 
 
 def audit(task: Task, rng: random.Random, settings: ToolCallingConfig) -> Rejection | None:
@@ -39,6 +54,7 @@ def audit(task: Task, rng: random.Random, settings: ToolCallingConfig) -> Reject
         or _leaks_nothing(spec)
         or _shows_what_it_claims(task, spec)
         or text.states_every_value()
+        or text.keeps_directions()
         or text.lacks_what_is_missing()
         or text.has_nothing_unused()
         or text.phrasing_is_true()
@@ -207,6 +223,7 @@ class _Reader:
         self._spec = spec
         self._text = spec.instruction
         self._today = today_of_world(int(str(task.payload["world_seed"])))
+        self._world = start_world(task.payload)
         self._arguments = _literal_arguments(spec, expected_calls(task.payload))
         self._own_words = self._without_names()
 
@@ -233,6 +250,25 @@ class _Reader:
                 return _rejection(RejectReason.UNSTATED, explanation)
         return None
 
+    def keeps_directions(self) -> Rejection | None:
+        """No call goes from a thing to itself, or in another direction than the instruction says."""
+        for call in self._spec.calls:
+            for one, other in _PAIRS:
+                if one in call.args and call.args[one] == call.args.get(other):
+                    return _rejection(
+                        RejectReason.INCONSISTENT, f"{one} and {other} of {call.tool} are the same"
+                    )
+        for parameter, value in self._arguments:
+            if parameter.kind not in ("name", "choice") or parameter.name not in _DIRECTIONS:
+                continue
+            right, wrong = _DIRECTIONS[parameter.name]
+            if follows(str(value), wrong, self._text) and not follows(str(value), right, self._text):
+                explanation = (
+                    f"{parameter.name} = {value!r} stands after {wrong.split('|')[0]!r} in the instruction"
+                )
+                return _rejection(RejectReason.UNSTATED, explanation)
+        return None
+
     def lacks_what_is_missing(self) -> Rejection | None:
         """In a missing_info task, nothing in the instruction could be the absent argument."""
         if self._spec.gap != "missing_info":
@@ -253,10 +289,31 @@ class _Reader:
             values = [c for c in (absent.choices or (True, False)) if c not in taken]
             said = (v for v in values if stated(absent.kind, v, self._own_words, self._today, absent.name))
             return next((str(value) for value in said), None)
-        marked = re.search(
-            r"[\"“][^\"”\0]+[\"”]|\S+@\S+|(?<!\w)[/~]\w\S*|\b\S+\.(?:txt|md|pdf|csv|docx?)\b", self._own_words
+        return _first_name(self._own_words) or next(
+            (
+                name
+                for name in self._world_names(TOOLS[self._spec.calls[-1].tool].app)
+                if self._mentions(name)
+            ),
+            None,
         )
-        return marked[0] if marked else None
+
+    def _world_names(self, app: str) -> list[str]:
+        """The names and texts that an app knows; single lower-case words are too common to tell anything."""
+        found: set[str] = set()
+        open_values: list[Json] = [self._world[app]]
+        while open_values:
+            value = open_values.pop()
+            if isinstance(value, str):
+                found.add(value)
+            elif isinstance(value, Mapping):
+                open_values += [*value, *value.values()]
+            elif isinstance(value, Sequence):
+                open_values += value
+        return sorted(name for name in found if len(name) > 2 and not re.fullmatch(r"[a-z_]+|[\d:.-]+", name))
+
+    def _mentions(self, name: str) -> bool:
+        return bool(spans("name", name, self._own_words))
 
     def _left_over(self, kind: Kind, name: str, *, digits_only: bool = False) -> list[str]:
         """Expressions of a measured kind that no argument accounts for."""
@@ -305,6 +362,24 @@ class _Reader:
                 RejectReason.INCONSISTENT, "phrasing is relative, but every value stands literally"
             )
         return None
+
+
+def _first_name(words: str) -> str | None:
+    """The first piece that is marked as a name: quoted, an address, a path, a code, or with a capital letter.
+
+    A capital at the start of a sentence says nothing, unless another capitalized word follows.
+    """
+    marked = re.search(
+        r"[\"“][^\"”\0]+[\"”]|\S+@\S+|\d{3,}-\d{3,}|(?<!\w)[/~]\w\S*|\b\w+(?:/\w+)*\.[a-z]{2,4}\b", words
+    )
+    if marked:
+        return marked[0]
+    for match in re.finditer(r"\b[A-Z][\w'’&-]*(?:\s+[A-Z][\w'’&-]*)*", words):
+        parts = [part for part in match[0].split() if not _NO_NAMES.fullmatch(part)]
+        starts = re.search(r"(?:^|[.!?:;]['\"”]?\s+|\0\W*)$", words[: match.start()]) is not None
+        if len(parts) > starts or any(char.isdigit() for char in "".join(parts)):
+            return match[0]
+    return None
 
 
 def _literal_arguments(spec: ToolSpec, expected: Sequence[ParsedCall]) -> list[tuple[Parameter, Json]]:

@@ -64,7 +64,7 @@ class ToolCalling:
 
         tasks: list[Task] = []
         for spec_id, spec in held_out_specs():
-            lineage = Lineage(origin=Origin.HELD_OUT, seed_id=spec_id)
+            lineage = Lineage(origin=Origin.HELD_OUT)
             task = self.build(spec, task_id=spec_id, lineage=lineage, rng=random.Random(spec_id))
             if isinstance(task, Rejection):
                 raise ValueError(f"held-out spec {spec_id} is not a task: {task.explanation}")

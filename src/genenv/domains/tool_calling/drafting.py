@@ -1,6 +1,6 @@
 """Writes a spec from a plan: picks phrasings, draws values, joins the parts to an instruction.
 
-A draft remembers the templates it was made of, so that tests can show what two splits have in common: nothing.
+A draft remembers the templates it was made of, so that a test can show that two splits share none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from genenv.domains.tool_calling.phrasings.combinations import (
     TRAINING_COMBINATIONS,
     Combinations,
 )
-from genenv.domains.tool_calling.phrasings.template import Phrases, Style, Template, templates
+from genenv.domains.tool_calling.phrasings.template import Phrases, Scalar, Style, Template, templates
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.values import HELD_OUT, TRAINING, Said, Values
-from genenv.types import Json
 
 Gap = Literal["none", "missing_info", "no_tool"]
 Size = Literal[2, 3, 4, 6, 8]
@@ -35,7 +34,7 @@ _ATTEMPTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What the tasks of one side are made of; the two sides have no phrasing, value or combination in common."""
+    """What the tasks of one side are made of: phrasings, values and combinations that the other lacks."""
 
     values: Values
     phrases: Mapping[str, Phrases]
@@ -203,14 +202,14 @@ def _chain_slots(chain: Chain, template: Template) -> dict[str, str]:
     return slots
 
 
-def _calls(part: str | Chain, values: Mapping[str, Json]) -> tuple[Call, ...]:
+def _calls(part: str | Chain, values: Mapping[str, Scalar]) -> tuple[Call, ...]:
     if isinstance(part, str):
         return (_call(part, values),)
     first, second = part.tools
     return _call(first, values), _call(second, {**values, **part.links})
 
 
-def _call(tool: str, values: Mapping[str, Json]) -> Call:
+def _call(tool: str, values: Mapping[str, Scalar]) -> Call:
     """A call with those of the values that it takes, in the order of its parameters."""
     return Call(tool=tool, args={p.name: values[p.name] for p in TOOLS[tool].parameters if p.name in values})
 

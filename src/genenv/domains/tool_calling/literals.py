@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from datetime import date as Day
 
-from genenv.domains.tool_calling.mentions import Manner, mentions
+from genenv.domains.tool_calling.expressions import Manner
+from genenv.domains.tool_calling.mentions import mentions
 from genenv.domains.tool_calling.toolbox import Kind
 from genenv.types import Json
 
@@ -31,7 +32,7 @@ _CHOICE_WORDS: Mapping[str, str] = {
     "celsius": r"centigrade|°\s?c|degrees\s+c|c",
     "fahrenheit": r"°\s?f|degrees\s+f|f",
     "cup": r"cups",
-    "USD": r"(?:us\s+|american\s+)?dollars?|us\$|\$|bucks?",
+    "USD": r"(?:us\s+|american\s+)?(?<!canadian\s)dollars?|us\$|\$|bucks?",
     "EUR": r"euros?|€",
     "GBP": r"(?:british\s+)?pounds?(?:\s+sterling)?|sterling|£|quid",
     "JPY": r"(?:japanese\s+)?yen|¥",
@@ -122,9 +123,9 @@ def _choice(value: str, instruction: str) -> Manner | None:
         symbol = rf"(?:(?<=\d)|(?<=\d\s)|(?<=to\s)|(?<=into\s)|(?<=from\s)){value}(?!\w)"
         if re.search(symbol, instruction, re.IGNORECASE):
             return Manner.LITERAL
-        after_number = re.search(rf"\d(?:{_UNIT_WORDS[value]})(?!\w)", instruction, re.IGNORECASE)
-        return Manner.WRITTEN if after_number or _word(_UNIT_WORDS[value], instruction) else None
-    if _word(r"[\s_-]+".join(map(re.escape, re.split(r"[\s_]+", value))), instruction):
+        words = rf"(?<![^\W\d])(?:{_UNIT_WORDS[value]})(?!\w)"
+        return Manner.WRITTEN if re.search(words, instruction, re.IGNORECASE) else None
+    if _word(_as_is(value), instruction):
         return Manner.LITERAL
     words = _CHOICE_WORDS.get(value)
     if words is None:
@@ -134,6 +135,17 @@ def _choice(value: str, instruction: str) -> Manner | None:
         if re.search(rf"(?<![^\W\d])(?:{words})(?![^\W\d])", instruction, re.IGNORECASE)
         else None
     )
+
+
+def _as_is(value: str) -> str:
+    return r"[\s_-]+".join(map(re.escape, re.split(r"[\s_]+", value)))
+
+
+def follows(value: str, words: str, instruction: str) -> bool:
+    """Whether a name or choice, however it is said, comes right after one of some words ("to|into")."""
+    plain = rf"{value}(?=\s*(?:[.,;?!]|$))" if value in _UNIT_WORDS else _as_is(value)
+    said = "|".join(filter(None, (plain, _UNIT_WORDS.get(value), _CHOICE_WORDS.get(value))))
+    return _word(rf"(?:{words})\s+(?:(?:my|the|our)\s+)?[\"'“‘]?(?:{said})", _straight(instruction))
 
 
 def _flag(parameter: str, value: bool, instruction: str) -> Manner | None:

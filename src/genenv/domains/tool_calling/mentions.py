@@ -9,88 +9,22 @@ an odd expression (a good task is rejected) over reading one that is ambiguous (
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import date as Day
 from datetime import timedelta
-from enum import IntEnum
 
-from genenv.domains.tool_calling.toolbox import Kind
-
-
-class Manner(IntEnum):
-    """How a value stands in an instruction; the smaller, the plainer."""
-
-    LITERAL = 0
-    """As it goes into the call: 2025-03-14, 09:30, 12."""
-    WRITTEN = 1
-    """In words or another notation that needs no context: March 14, half past nine, twelve."""
-    RELATIVE = 2
-    """Relative to today or to a unit: tomorrow, next Friday, half an hour, a dozen."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mention:
-    """An expression in an instruction and the values it can stand for; none when it is ambiguous."""
-
-    values: tuple[str | float, ...]
-    manner: Manner
-    start: int
-    end: int
-
-
-# --- words for numbers ---
-
-_SMALL_WORDS = (
-    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
-    "seventeen|eighteen|nineteen"
+from genenv.domains.tool_calling.expressions import (
+    BELOW_100,
+    NUMBER,
+    Manner,
+    Mention,
+    Reader,
+    Rule,
+    number_of,
+    rule,
+    scan,
 )
-_TENS_WORDS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
-_VALUES = {word: number for number, word in enumerate(_SMALL_WORDS.split("|"))} | {
-    word: 10 * number for number, word in enumerate(_TENS_WORDS.split("|"), 2)
-}
-_SMALL = "|".join(sorted(_SMALL_WORDS.split("|"), key=len, reverse=True))
-_BELOW_100 = rf"(?:(?:{_TENS_WORDS})(?:[- ](?:one|two|three|four|five|six|seven|eight|nine))?|{_SMALL})"
-_WORDS = rf"(?:(?:(?:{_BELOW_100}|an?)\s(?:hundred|thousand)(?:\s(?:and\s)?{_BELOW_100})?)|{_BELOW_100})"
-_DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
-_NUMBER = rf"(?:{_DIGITS}|\b{_WORDS}\b)"
-
-
-def _number(text: str) -> float:
-    """The value of what `_NUMBER` matched."""
-    text = text.lower().strip()
-    if text[0].isdigit():
-        return float(text.replace(",", ""))
-    total = current = 0
-    for word in re.split(r"[\s-]+", text):
-        if word in ("a", "an"):
-            current = 1
-        elif word == "hundred":
-            current *= 100
-        elif word == "thousand":
-            total, current = total + current * 1000, 0
-        else:
-            current += _VALUES.get(word, 0)
-    return float(total + current)
-
-
-# --- a small reader: patterns in order, each consumes what it matched ---
-
-_Reader = Callable[[re.Match[str], Day], tuple[Manner, tuple[str | float, ...]]]
-_Rule = tuple[re.Pattern[str], _Reader]
-
-
-def _rule(pattern: str, reader: _Reader) -> _Rule:
-    return re.compile(pattern, re.IGNORECASE), reader
-
-
-def _scan(rules: Sequence[_Rule], text: str, today: Day) -> Iterator[Mention]:
-    for pattern, reader in rules:
-        for match in pattern.finditer(text):
-            manner, values = reader(match, today)
-            yield Mention(values=values, manner=manner, start=match.start(), end=match.end())
-        text = pattern.sub(lambda match: "\0" * len(match[0]), text)
-
+from genenv.domains.tool_calling.toolbox import Kind
 
 # --- dates ---
 
@@ -112,7 +46,7 @@ def _weekday_after(day: Day, word: str) -> Day:
     return day + timedelta(days=(number - day.weekday() - 1) % 7 + 1)
 
 
-def _offset(days: Callable[[re.Match[str]], int]) -> _Reader:
+def _offset(days: Callable[[re.Match[str]], int]) -> Reader:
     def read(match: re.Match[str], today: Day) -> tuple[Manner, tuple[str | float, ...]]:
         count = days(match)
         return Manner.RELATIVE, ((today + timedelta(days=count)).isoformat(),) if abs(count) < 10_000 else ()
@@ -166,7 +100,7 @@ def _from_anchor(match: re.Match[str], today: Day) -> tuple[Manner, tuple[str | 
 
 def _days(match: re.Match[str]) -> int:
     count = match["count"].lower()
-    number = 1 if count in ("a", "an") else 2 if count == "a couple of" else min(int(_number(count)), 9_999)
+    number = 1 if count in ("a", "an") else 2 if count == "a couple of" else min(int(number_of(count)), 9_999)
     return number * {"day": 1, "week": 7, "fortnight": 14}[match["unit"].lower()]
 
 
@@ -178,41 +112,41 @@ def _no_value(_match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | f
     return Manner.RELATIVE, ()
 
 
-_SPAN = rf"\b(?P<count>a couple of|an?|{_NUMBER})\s+(?P<unit>day|week|fortnight)s?"
-_DATE_RULES: tuple[_Rule, ...] = (
-    _rule(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?![\w-])", _iso),
-    _rule(rf"{_LEAD}{_NTH}\s+(?:of\s+)?(?P<month>{_MONTH})\b\.?{_YEAR}", _month_day),
-    _rule(rf"{_LEAD}(?P<month>{_MONTH})\.?\s+(?:the\s+)?{_NTH}\b(?!:){_YEAR}", _month_day),
-    _rule(r"(?<![\w./])(\d{1,2})[/.](\d{1,2})[/.](\d{4})(?![\w/])", _slashes),
-    _rule(r"(?<![\w./:-])\d{1,2}/\d{1,2}(?![\w/])", _no_value),
-    _rule(
+_SPAN = rf"\b(?P<count>a couple of|an?|{NUMBER})\s+(?P<unit>day|week|fortnight)s?"
+_DATE_RULES: tuple[Rule, ...] = (
+    rule(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?![\w-])", _iso),
+    rule(rf"{_LEAD}{_NTH}\s+(?:of\s+)?(?P<month>{_MONTH})\b\.?{_YEAR}", _month_day),
+    rule(rf"{_LEAD}(?P<month>{_MONTH})\.?\s+(?:the\s+)?{_NTH}\b(?!:){_YEAR}", _month_day),
+    rule(r"(?<![\w./])(\d{1,2})[/.](\d{1,2})[/.](\d{4})(?![\w/])", _slashes),
+    rule(r"(?<![\w./:-])\d{1,2}/\d{1,2}(?![\w/])", _no_value),
+    rule(
         rf"{_SPAN}\s+(?:from|after)\s+(?:this\s+|next\s+)?(?P<anchor>today|now|tomorrow|{_WEEKDAY})\b",
         _from_anchor,
     ),
-    _rule(rf"\bin\s+{_SPAN}(?:'s?\s+time)?\b(?!\s+(?:of|a|per)\b)", _offset(_days)),
-    _rule(rf"{_SPAN}\s+(?:ago|earlier)\b", _offset(lambda match: -_days(match))),
-    _rule(r"\bthe\s+day\s+after\s+tomorrow\b", _offset(lambda _: 2)),
-    _rule(r"\bthe\s+day\s+before\s+yesterday\b", _offset(lambda _: -2)),
-    _rule(r"\btomorrow\b", _offset(lambda _: 1)),
-    _rule(r"\byesterday\b", _offset(lambda _: -1)),
-    _rule(r"\b(?:today|tonight|this\s+(?:morning|afternoon|evening))\b", _offset(lambda _: 0)),
-    _rule(rf"\b(?:{_WEEKDAY}\s+(?:of\s+)?next\s+week|next\s+week(?:\s+on)?\s+{_WEEKDAY})\b", _no_value),
-    _rule(
+    rule(rf"\bin\s+{_SPAN}(?:'s?\s+time)?\b(?!\s+(?:of|a|per)\b)", _offset(_days)),
+    rule(rf"{_SPAN}\s+(?:ago|earlier)\b", _offset(lambda match: -_days(match))),
+    rule(r"\bthe\s+day\s+after\s+tomorrow\b", _offset(lambda _: 2)),
+    rule(r"\bthe\s+day\s+before\s+yesterday\b", _offset(lambda _: -2)),
+    rule(r"\btomorrow\b", _offset(lambda _: 1)),
+    rule(r"\byesterday\b", _offset(lambda _: -1)),
+    rule(r"\b(?:today|tonight|this\s+(?:morning|afternoon|evening))\b", _offset(lambda _: 0)),
+    rule(rf"\b(?:{_WEEKDAY}\s+(?:of\s+)?next\s+week|next\s+week(?:\s+on)?\s+{_WEEKDAY})\b", _no_value),
+    rule(
         rf"\blast\s+({_WEEKDAY})\b",
         lambda match, today: (
             Manner.RELATIVE,
             (_weekday_after(today - timedelta(days=8), match[1]).isoformat(),),
         ),
     ),
-    _rule(
+    rule(
         rf"{_LEAD}(?<=the ){_NTH}(?<=[a-z])\b(?!\s+[a-z]*\s*(?:floor|street|avenue|time|item|row))",
         _day_of_month,
     ),
-    _rule(
+    rule(
         rf"(?<!every )(?<!each )\b(?:(?:next|this(?:\s+coming)?|coming|on)\s+)?({_WEEKDAY})\b",
         lambda match, today: (Manner.RELATIVE, (_weekday_after(today, match[1]).isoformat(),)),
     ),
-    _rule(r"\b(?:next|this)\s+(?:week|weekend|month)\b", _no_value),
+    rule(r"\b(?:next|this)\s+(?:week|weekend|month)\b", _no_value),
 )
 
 
@@ -221,7 +155,7 @@ _DATE_RULES: tuple[_Rule, ...] = (
 _HOUR_WORDS = "twelve|eleven|ten|nine|eight|seven|six|five|four|three|two|one"
 _HOUR = rf"(?P<hour>\d{{1,2}}|{_HOUR_WORDS})"
 _HALF_DAY = r"(?:\s*(?P<half>[ap]\.?\s?m\b\.?|in\s+the\s+(?:morning|afternoon|evening)|at\s+night|tonight))"
-_MINUTES = rf"(?P<minute>half|(?:a\s+)?quarter|{_BELOW_100}|\d{{1,2}})(?:\s+minutes)?"
+_MINUTES = rf"(?P<minute>half|(?:a\s+)?quarter|{BELOW_100}|\d{{1,2}})(?:\s+minutes)?"
 _PAST = rf"{_MINUTES}\s+(?P<side>past|after|to|before)"
 
 
@@ -251,14 +185,14 @@ def _clock(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float
 
 
 def _full_hour(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float, ...]]:
-    return Manner.WRITTEN, _time(_in_half(int(_number(match["hour"])), match), 0)
+    return Manner.WRITTEN, _time(_in_half(int(number_of(match["hour"])), match), 0)
 
 
 def _spoken(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float, ...]]:
     """For "nine thirty", "half past nine", "quarter to ten in the evening"."""
     word = match["minute"].lower()
-    minute = 30 if word == "half" else 15 if word.endswith("quarter") else int(_number(word))
-    hour = _in_half(int(_number(match["hour"])), match)
+    minute = 30 if word == "half" else 15 if word.endswith("quarter") else int(number_of(word))
+    hour = _in_half(int(number_of(match["hour"])), match)
     groups = match.groupdict()
     if groups.get("side") in ("to", "before"):
         hour, minute = (hour - 1) % 24, 60 - minute
@@ -267,24 +201,24 @@ def _spoken(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | floa
 
 def _bare_hour(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float, ...]]:
     """For "at 9": a time, but before 7 and at 12 nobody can tell which half of the day is meant."""
-    hour = int(_number(match["hour"]))
+    hour = int(number_of(match["hour"]))
     adjusted = _in_half(hour, match)
     return Manner.WRITTEN, _time(adjusted, 0) if adjusted != hour or 7 <= hour < 12 or hour > 12 else ()
 
 
-_TIME_RULES: tuple[_Rule, ...] = (
-    _rule(rf"(?<![\w:.-])(?P<hour>\d{{1,2}})[:.h](?P<minute>[0-5]\d){_HALF_DAY}", _clock),
-    _rule(r"(?<![\w:.-])(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?P<half>)(?![\w:])", _clock),
-    _rule(rf"\b{_PAST}\s+{_HOUR}\b{_HALF_DAY}?", _spoken),
-    _rule(rf"\b{_HOUR}(?:\s+o'?clock)?{_HALF_DAY}", _full_hour),
-    _rule(rf"\b{_HOUR}\s+o'?clock\b(?P<half>)", _bare_hour),
-    _rule(
+_TIME_RULES: tuple[Rule, ...] = (
+    rule(rf"(?<![\w:.-])(?P<hour>\d{{1,2}})[:.h](?P<minute>[0-5]\d){_HALF_DAY}", _clock),
+    rule(r"(?<![\w:.-])(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?P<half>)(?![\w:])", _clock),
+    rule(rf"\b{_PAST}\s+{_HOUR}\b{_HALF_DAY}?", _spoken),
+    rule(rf"\b{_HOUR}(?:\s+o'?clock)?{_HALF_DAY}", _full_hour),
+    rule(rf"\b{_HOUR}\s+o'?clock\b(?P<half>)", _bare_hour),
+    rule(
         rf"\bat\s+(?P<hour>{_HOUR_WORDS})[\s-](?P<minute>(?:twenty|thirty|forty|fifty)(?:-five)?|fifteen|ten)\b{_HALF_DAY}?",
         _spoken,
     ),
-    _rule(r"\b(?:noon|midday)\b", lambda _match, _today: (Manner.WRITTEN, ("12:00",))),
-    _rule(r"\bmidnight\b", lambda _match, _today: (Manner.WRITTEN, ("00:00",))),
-    _rule(
+    rule(r"\b(?:noon|midday)\b", lambda _match, _today: (Manner.WRITTEN, ("12:00",))),
+    rule(r"\bmidnight\b", lambda _match, _today: (Manner.WRITTEN, ("00:00",))),
+    rule(
         rf"\b(?:at|from|until|till|by|around|about)\s+{_HOUR}\b(?P<half>)(?![\w:%]|[.,]\d|\s*(?:percent|degrees|°|€|\$))"
         r"(?=\s*(?:$|[.,;!?)]|(?:on|for|tomorrow|today|with|until|till|to|and|next|this|in|called|named)\b))",
         _bare_hour,
@@ -315,7 +249,7 @@ def _unit_of(parameter: str) -> str | None:
     return next((unit for unit in _SECONDS if unit in name), None)
 
 
-def _amount(scale: float | None, plain: bool = False) -> _Reader:
+def _amount(scale: float | None, plain: bool = False) -> Reader:
     """Reads `count` (and `more`) units. Without a scale it is a mention of no value."""
 
     def read(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float, ...]]:
@@ -345,48 +279,48 @@ def _fraction(text: str) -> float:
     }
     named |= {"a quarter": 0.25, "a quarter of a": 0.25, "a quarter of an": 0.25, "quarter of an": 0.25}
     named |= {"three quarters of an": 0.75, "three-quarters of an": 0.75, "a few": 0.0}
-    return named[text] if text in named else _number(text)
+    return named[text] if text in named else number_of(text)
 
 
 _PART = r"half\s+an?|half|(?:a\s+)?quarter\s+of\s+an?|three[\s-]quarters\s+of\s+an?"
-_COUNT = rf"(?P<count>{_PART}|a\s+couple\s+of|an?|{_NUMBER})"
+_COUNT = rf"(?P<count>{_PART}|a\s+couple\s+of|an?|{NUMBER})"
 
 
-def _duration_rules(unit: str | None) -> tuple[_Rule, ...]:
+def _duration_rules(unit: str | None) -> tuple[Rule, ...]:
     scale = float(_SECONDS[unit]) if unit else None
     return (
-        _rule(rf"\b{_COUNT}[\s-]*{_UNIT}\s+and\s+(?P<more>a\s+half|a\s+quarter)\b", _amount(scale)),
-        _rule(rf"\b(?P<count>{_NUMBER})\s+and\s+(?P<more>a\s+half)\s+{_UNIT}\b", _amount(scale)),
-        _rule(rf"\b{_COUNT}[\s-]*(?P<unit>hour|hr|h)s?\s*(?:and\s+)?(?P<more>{_NUMBER})\s*(?P<minutes>m(?:in(?:ute)?s?)?)\b",
+        rule(rf"\b{_COUNT}[\s-]*{_UNIT}\s+and\s+(?P<more>a\s+half|a\s+quarter)\b", _amount(scale)),
+        rule(rf"\b(?P<count>{NUMBER})\s+and\s+(?P<more>a\s+half)\s+{_UNIT}\b", _amount(scale)),
+        rule(rf"\b{_COUNT}[\s-]*(?P<unit>hour|hr|h)s?\s*(?:and\s+)?(?P<more>{NUMBER})\s*(?P<minutes>m(?:in(?:ute)?s?)?)\b",
               _amount(scale)),
-        _rule(rf"\b{_COUNT}[\s-]*{_UNIT}\b", _amount(scale, plain=True)),
+        rule(rf"\b{_COUNT}[\s-]*{_UNIT}\b", _amount(scale, plain=True)),
     )  # fmt: skip
 
 
 def _plain(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float, ...]]:
     text = match["number"]
     sign = -1.0 if match["sign"] else 1.0
-    return Manner.LITERAL if text[0].isdigit() else Manner.WRITTEN, (sign * _number(text),)
+    return Manner.LITERAL if text[0].isdigit() else Manner.WRITTEN, (sign * number_of(text),)
 
 
-def _times(factor: float) -> _Reader:
+def _times(factor: float) -> Reader:
     def read(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | float, ...]]:
         return Manner.RELATIVE, (factor * _fraction(match.groupdict().get("count") or "1"),)
 
     return read
 
 
-_NUMBER_RULES: tuple[_Rule, ...] = (
-    _rule(rf"\b(?P<count>half\s+a|an?|{_NUMBER})\s+dozen\b", _times(12)),
-    _rule(r"\bdozen\b", _times(12)),
-    _rule(r"\ba\s+(?:couple|pair)\b", _times(2)),
-    _rule(
-        rf"\b(?P<count>{_NUMBER})\s+and\s+a\s+half\b",
-        lambda match, _: (Manner.RELATIVE, (_number(match["count"]) + 0.5,)),
+_NUMBER_RULES: tuple[Rule, ...] = (
+    rule(rf"\b(?P<count>half\s+a|an?|{NUMBER})\s+dozen\b", _times(12)),
+    rule(r"\bdozen\b", _times(12)),
+    rule(r"\ba\s+(?:couple|pair)\b", _times(2)),
+    rule(
+        rf"\b(?P<count>{NUMBER})\s+and\s+a\s+half\b",
+        lambda match, _: (Manner.RELATIVE, (number_of(match["count"]) + 0.5,)),
     ),
-    _rule(r"\bhalf\s+an?\b|\bhalf\s+(?=of\b)", _times(0.5)),
-    _rule(
-        rf"(?<![\w.,:/#-])(?P<sign>minus\s+|-|−)?[$€£]?\s?(?P<number>{_NUMBER})"
+    rule(r"\bhalf\s+an?\b|\bhalf\s+(?=of\b)", _times(0.5)),
+    rule(
+        rf"(?<![\w.,:/#-])(?P<sign>minus\s+|-|−)?[$€£]?\s?(?P<number>{NUMBER})"
         r"(?![\d]|[:/-]\d|[.,]\d|(?:st|nd|rd|th)\b|[a-z]*\d)",
         _plain,
     ),
@@ -407,11 +341,11 @@ def mentions(kind: Kind, instruction: str, today: Day, parameter: str = "") -> l
         unit.
     """
     if kind == "date":
-        return list(_scan(_DATE_RULES, instruction, today))
+        return list(scan(_DATE_RULES, instruction, today))
     if kind == "time":
-        return list(_scan(_TIME_RULES, instruction, today))
+        return list(scan(_TIME_RULES, instruction, today))
     if kind == "number":
         unit = _unit_of(parameter)
-        durations = [m for m in _scan(_duration_rules(unit), instruction, today) if m.values] if unit else []
-        return durations + list(_scan(_NUMBER_RULES, instruction, today))
+        durations = [m for m in scan(_duration_rules(unit), instruction, today) if m.values] if unit else []
+        return durations + list(scan(_NUMBER_RULES, instruction, today))
     return []

@@ -1,10 +1,12 @@
 """The base data of the tool-calling domain: 544 training specs and 200 held-out ones, made by the same rules.
 
-The mix, in both splits: 60% one call, 28% two, 12% three (gaps included, which are all single calls); 12% with a gap,
-half of them missing_info and half no_tool; 8% dependent; 55% explicit, 25% relative, 20% indirect; the number of tools
-shown spread evenly over 2, 3, 4, 6 and 8 as far as the calls allow. Every tool occurs alone in both splits.
+The mix, in both splits: 60% one call, 28% two, 12% three (gaps included, which are all single calls: with
+several, a person would do what can be done); 12% with a gap, half missing_info and half no_tool; 8%
+dependent; 55% explicit, 25% relative, 20% indirect; the number of tools shown spread evenly over 2, 3, 4, 6
+and 8 as far as the calls allow. Every tool occurs alone in both splits.
 
-Held-out specs share no phrasing, no joiner, no value but closed choices, and no two tools in one task with the seeds.
+Held-out specs share with the seeds no phrasing, no joiner, no value but closed choices, and no two tools that
+come together in one task.
 """
 
 from __future__ import annotations
@@ -71,22 +73,22 @@ def held_out_drafts() -> tuple[tuple[str, Drafted], ...]:
 def variation(spec: ToolSpec, rng: random.Random, *, today: Day) -> ToolSpec:
     """A new spec like the given one, of training phrasings and values.
 
-    It uses the same tools, or a sibling from the same app in place of one; every other time one difficulty field
-    moves by a step.
+    It uses the same tools, or a sibling from the same app in place of one; every other time one difficulty
+    field moves by a step.
 
     Args:
         spec: a training spec.
         rng: the only source of chance.
         today: today in the world that the new spec will be played in.
     """
-    drafter = Drafter(TRAINING_SPLIT)
+    drafter = Drafter(TRAINING_SPLIT, written={spec.instruction})
     plan = _with_sibling(_plan_of(spec, rng), rng)
     if rng.random() < 0.5:
         plan = rng.choice((_other_phrasing, _other_size, _other_length, _other_gap))(plan, rng)
     return drafter.draft(_fitting(plan, drafter), rng, today).spec
 
 
-# --- a whole split ------------------------------------------------------------------------------------------------
+# --- a whole split ---
 
 
 def _drafts(split: Split, prefix: str, n: int) -> Iterator[tuple[str, Drafted]]:
@@ -162,11 +164,11 @@ def _shuffled(tools: tuple[str, ...], rng: random.Random) -> tuple[str, ...]:
     return tuple(rng.sample(tools, len(tools)))
 
 
-# --- one variation ------------------------------------------------------------------------------------------------
+# --- one variation ---
 
 
 def _plan_of(spec: ToolSpec, rng: random.Random) -> Plan:
-    """The plan a training spec could have been drafted from; a chain we have no words for becomes one we have."""
+    """The plan a training spec could come from; a chain that we have no words for becomes one we have."""
     tools = tuple(call.tool for call in spec.calls)
     plan = Plan(tools=tools, n_tools=spec.n_tools, phrasing=spec.phrasing, gap=spec.gap)
     if not spec.dependent:

@@ -1,7 +1,7 @@
 """The values that tasks are made of: names, texts and numbers, apart for training and for measuring.
 
-The two splits share no value: the lists have no entry in common, training uses days with an even ordinal and even
-hours, the held-out tasks the others. Only closed choices (rooms, accounts, units, currencies) are common property.
+The two splits share no value: the lists have no entry in common, training uses days with an even ordinal and
+even hours, the held-out tasks the others. Only closed choices (rooms, accounts, units) are common property.
 The tests check this on the finished tasks.
 """
 
@@ -14,6 +14,7 @@ from datetime import date as Day
 from datetime import timedelta
 
 from genenv.domains.tool_calling.phrasings.moments import day_names, day_phrases, time_phrase
+from genenv.domains.tool_calling.phrasings.template import Scalar
 from genenv.domains.tool_calling.phrasings.words import (
     CLOSED,
     HELD_OUT_LISTS,
@@ -21,7 +22,6 @@ from genenv.domains.tool_calling.phrasings.words import (
     TRAINING_LISTS,
     TRAINING_NUMBERS,
 )
-from genenv.types import Json
 
 Entry = str | tuple[str, ...]
 
@@ -29,15 +29,15 @@ _SPOKEN: Mapping[str, str] = {
     "m": "meters", "km": "kilometers", "cm": "centimeters", "mi": "miles", "ft": "feet", "in": "inches",
     "kg": "kilograms", "g": "grams", "lb": "pounds", "oz": "ounces", "l": "liters", "ml": "milliliters",
     "cup": "cups", "gal": "gallons", "celsius": "degrees Celsius", "fahrenheit": "degrees Fahrenheit",
-    "USD": "US dollars", "EUR": "euros", "GBP": "British pounds", "JPY": "Japanese yen", "CHF": "Swiss francs",
-    "CAD": "Canadian dollars", "INR": "Indian rupees",
+    "USD": "US dollars", "EUR": "euros", "GBP": "British pounds", "JPY": "Japanese yen",
+    "CHF": "Swiss francs", "CAD": "Canadian dollars", "INR": "Indian rupees",
 }  # fmt: skip
 """Units and currencies as people say them."""
 
 _MEASURES: tuple[tuple[str, str], ...] = (
-    ("mi", "km"), ("km", "mi"), ("ft", "m"), ("m", "ft"), ("in", "cm"), ("cm", "in"), ("kg", "lb"), ("lb", "kg"),
-    ("oz", "g"), ("g", "oz"), ("l", "gal"), ("gal", "l"), ("cup", "ml"), ("fahrenheit", "celsius"),
-    ("celsius", "fahrenheit"),
+    ("mi", "km"), ("km", "mi"), ("ft", "m"), ("m", "ft"), ("in", "cm"), ("cm", "in"), ("kg", "lb"),
+    ("lb", "kg"), ("oz", "g"), ("g", "oz"), ("l", "gal"), ("gal", "l"), ("cup", "ml"),
+    ("fahrenheit", "celsius"), ("celsius", "fahrenheit"),
 )  # fmt: skip
 _CURRENCIES = ("USD", "EUR", "GBP", "JPY", "CHF", "CAD", "INR")
 _LATEST_DAYS = 75
@@ -47,7 +47,7 @@ _LATEST_DAYS = 75
 class Said:
     """A value and the words that tell it."""
 
-    value: Json
+    value: Scalar
     words: str
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from datetime import date as Day
 
@@ -13,6 +14,7 @@ def world_seed(seed_id: str) -> int:
     return int.from_bytes(hashlib.sha256(seed_id.encode()).digest()) % 2**31
 
 
+@functools.lru_cache(maxsize=4096)
 def today_of(seed_id: str) -> Day:
     """Today, by the clock of the task's world."""
     return Day.fromisoformat(initial_world(world_seed(seed_id))["clock"]["today"])

@@ -1,4 +1,4 @@
-"""How people ask for each tool: hand-written sentences, one module an app, apart for training and for measuring."""
+"""How people ask for each tool: hand-written sentences, one module an app, in two splits that never meet."""
 
 from genenv.domains.tool_calling.phrasings.bank import BANK
 from genenv.domains.tool_calling.phrasings.calendar import CALENDAR

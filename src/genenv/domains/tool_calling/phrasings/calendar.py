@@ -10,7 +10,7 @@ CALENDAR: dict[str, ToolPhrases] = {
                 'Put "{title}" in my calendar on {date} at {start} for {minutes} minutes',
                 (
                     'Create an event called "{title}" on {date}, starting at '
-                    '{start} and lasting {minutes} minutes'
+                    "{start} and lasting {minutes} minutes"
                 ),
                 'Schedule "{title}" for {date} at {start}',
                 'Can you block {minutes} minutes in my calendar for "{title}" on {date} at {start}?',
@@ -24,7 +24,7 @@ CALENDAR: dict[str, ToolPhrases] = {
             indirect=(
                 (
                     '"{title}" is on {date} at {start} and takes {minutes} '
-                    'minutes. It is not in my calendar yet.'
+                    "minutes. It is not in my calendar yet."
                 ),
                 'I keep forgetting "{title}". It starts at {start} on {date}, so my calendar should have it.',
             ),
@@ -50,7 +50,7 @@ CALENDAR: dict[str, ToolPhrases] = {
                 'We agreed on "{title}" for {date}, {start}. Please see that my calendar shows it.',
                 (
                     'My calendar has nothing about "{title}" yet, which is on '
-                    '{date} from {start} for {minutes} minutes.'
+                    "{date} from {start} for {minutes} minutes."
                 ),
             ),
             missing={"start": ('I want "{title}" on the calendar for {date}.',)},

@@ -1,7 +1,4 @@
-"""Tasks in which a later call uses what an earlier one found, and how people ask for them.
-
-The chains of the two splits use different pairs of tools.
-"""
+"""Tasks in which a later call uses what an earlier one found, and how people ask for them in the seeds."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ class Chain:
 
     tools: tuple[str, str]
     links: Mapping[str, str]
-    """Argument of the second call -> reference. Other arguments of equal name have equal values in both calls."""
+    """Argument of the second call -> reference. Others of the same name have the same value in both calls."""
     phrases: Phrases
-    slots: Mapping[str, str] = field(default_factory=dict)
+    slots: Mapping[str, str] = field(default_factory=dict[str, str])
     """Arguments that come from another pool than usual."""
 
 
@@ -51,8 +48,8 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 ),
             ),
             indirect=(
-                "There are {passengers} of us in {origin}, and on {date} we have to be in {destination}. Whatever flight is "
-                "cheapest will do, and our seats on it should be booked.",
+                "There are {passengers} of us in {origin}, due in {destination} on {date}. Whatever "
+                "flight is cheapest will do, and our seats on it should be booked.",
             ),
         ),
     ),
@@ -77,8 +74,8 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 ),
             ),
             indirect=(
-                "I need {query}, {quantity} of them, and won't pay more than {max_price} dollars each. I'd like the "
-                "cheapest the shop can find in my cart.",
+                "I need {query}, {quantity} of them, and won't pay more than {max_price} dollars "
+                "each. I'd like the cheapest the shop can find in my cart.",
             ),
         ),
     ),
@@ -91,10 +88,7 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 'Find the number of {name} in my contacts, then send a text message to it: "{text}".',
             ),
             indirect=(
-                (
-                    'I don\'t know the number of {name}, but whoever looks it up '
-                    'could text this to it: "{text}".'
-                ),
+                '{name} has to get "{text}" as a text message, but I lack the number. Look in my contacts.',
             ),
         ),
     ),
@@ -104,27 +98,27 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
         phrases=Phrases(
             explicit=(
                 (
-                    'Find my earliest free slot of {minutes} minutes on {date} and '
+                    "Find my earliest free slot of {minutes} minutes on {date} and "
                     'schedule "{title}" for it, {minutes} minutes long'
                 ),
                 (
-                    'See when I am free for {minutes} minutes on {date} and put '
+                    "See when I am free for {minutes} minutes on {date} and put "
                     '"{title}" there for these {minutes} minutes'
                 ),
             ),
             relative=(
                 (
-                    'Find my earliest free slot of {minutes:rel} on {date} and '
+                    "Find my earliest free slot of {minutes:rel} on {date} and "
                     'put "{title}" there for the whole of it'
                 ),
                 (
-                    'See when I am free for {minutes} minutes {date:rel} and '
+                    "See when I am free for {minutes} minutes {date:rel} and "
                     'schedule "{title}" for those {minutes} minutes'
                 ),
             ),
             indirect=(
-                'On {date} there must be {minutes} minutes free somewhere. The earliest of them should go to "{title}" in '
-                "my calendar, all {minutes} minutes.",
+                "On {date} there must be {minutes} minutes free somewhere. The earliest of them "
+                'should go to "{title}" in my calendar, all {minutes} minutes.',
             ),
         ),
     ),
@@ -139,7 +133,7 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
             indirect=(
                 (
                     'Somewhere in my inbox is an email about "{query}". It is '
-                    'dealt with and belongs in the archive.'
+                    "dealt with and belongs in the archive."
                 ),
             ),
         ),
@@ -154,8 +148,8 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
             ),
             relative=("Order {quantity:rel} {product} to {address} and then check the status of that order",),
             indirect=(
-                "{quantity} {product} should come to {address}. Once they are ordered, I'd like to know how far along "
-                "the order is.",
+                "{quantity} {product} should come to {address}. Once they are "
+                "ordered, I'd like to know how far along the order is.",
             ),
         ),
     ),
@@ -168,8 +162,7 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 'Open the file {path} and copy what it says into a new note "{title}"',
             ),
             indirect=(
-                'What the file {path} says should also be in my notes, as a '
-                'new one called "{title}".',
+                'What the file {path} says should also be in my notes, as a new one called "{title}".',
             ),
         ),
     ),
@@ -192,10 +185,15 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
             explicit=(
                 Template("Convert {amount} {source} to US dollars and pay {payee} the result", _TO_DOLLARS),
                 Template(
-                    "Work out what {amount} {source} are in US dollars, then pay a bill of that amount to {payee}", _TO_DOLLARS
+                    "Work out what {amount} {source} are in US dollars, then pay {payee} that amount",
+                    _TO_DOLLARS,
                 ),
             ),
-            relative=(Template("Convert {amount:rel} {source} to US dollars and pay {payee} the result", _TO_DOLLARS),),
+            relative=(
+                Template(
+                    "Convert {amount:rel} {source} to US dollars and pay {payee} the result", _TO_DOLLARS
+                ),
+            ),
             indirect=(
                 Template(
                     (
@@ -228,8 +226,8 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 ),
             ),
             indirect=(
-                "I get to {city} exactly {days} days after {date}, which I can't work out. From that date I need a hotel "
-                "there for {nights} nights.",
+                "I get to {city} exactly {days} days after {date}, which I can't work out. "
+                "From that date I need a hotel there for {nights} nights.",
             ),
         ),
     ),
@@ -254,8 +252,8 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
                 ),
             ),
             indirect=(
-                "The {people} of us have an evenly shared bill of {total} dollars. My part of it is still in {source} and "
-                "should be in {target}.",
+                "The {people} of us have an evenly shared bill of {total} dollars. My part "
+                "of it is still in {source} and should be in {target}.",
             ),
         ),
     ),
@@ -265,183 +263,24 @@ TRAINING_CHAINS: tuple[Chain, ...] = (
         phrases=Phrases(
             explicit=(
                 (
-                    'Book a hotel in {city} from {checkin} for {nights} nights and put '
+                    "Book a hotel in {city} from {checkin} for {nights} nights and put "
                     'just the booking number in a new note "{title}"'
                 ),
                 (
-                    'Get me a hotel in {city}, {nights} nights from {checkin}, and '
+                    "Get me a hotel in {city}, {nights} nights from {checkin}, and "
                     'make a note "{title}" holding only the booking id'
                 ),
             ),
             relative=(
                 (
-                    'Book a hotel in {city} from {checkin} for {nights:rel} and put '
+                    "Book a hotel in {city} from {checkin} for {nights:rel} and put "
                     'just the booking number in a new note "{title}"'
                 ),
             ),
             indirect=(
-                'I need a hotel in {city} from {checkin} for {nights} nights. The bare booking number should then be in a new '
-                'note called "{title}".',
+                "I need a hotel in {city} from {checkin} for {nights} nights. The bare booking "
+                'number should then be in a new note called "{title}".',
             ),
         ),
     ),
-)  # fmt: skip
-
-HELD_OUT_CHAINS: tuple[Chain, ...] = (
-    Chain(
-        tools=("search_email", "flag_email"),
-        links={"email_id": "$1.email_id"},
-        phrases=Phrases(
-            explicit=(
-                'Pick out the email on "{query}" in my mailbox and give it a {color} flag',
-                'Look for mail concerning "{query}" and flag what you find in {color}',
-            ),
-            indirect=(
-                'The email on "{query}", wherever it is in my mailbox, ought '
-                'to carry a {color} flag.',
-            ),
-        ),
-    ),
-    Chain(
-        tools=("find_contact", "send_email"),
-        links={"to": "$1.email"},
-        phrases=Phrases(
-            explicit=(
-                (
-                    'Get the email address of {name} from my address book and '
-                    'mail "{body}" to it, subject "{subject}"'
-                ),
-                (
-                    'Check my address book for the email address of {name}, then write '
-                    'to it. Subject: "{subject}". Text: "{body}".'
-                ),
-            ),
-            indirect=(
-                (
-                    '{name} should get my email "{subject}", but the address is buried '
-                    'in my address book. All it says is "{body}".'
-                ),
-            ),
-        ),
-    ),
-    Chain(
-        tools=("search_products", "place_order"),
-        links={"product": "$1.product"},
-        phrases=Phrases(
-            explicit=(
-                (
-                    "Look which {query} cost {max_price} dollars or less and have "
-                    "{quantity} of the cheapest kind sent to {address}"
-                ),
-                (
-                    "Browse for {query} with a price limit of {max_price} dollars; order "
-                    "{quantity} of the least expensive kind to {address}"
-                ),
-            ),
-            relative=(
-                (
-                    "Look which {query} cost {max_price:rel} dollars or less and have "
-                    "{quantity} of the cheapest kind sent to {address}"
-                ),
-            ),
-            indirect=(
-                "The people at {address} wish for {quantity} {query}. I'll pay for the least expensive the shop can find, as long "
-                "as the price limit of {max_price} dollars each is kept.",
-            ),
-        ),
-    ),
-    Chain(
-        tools=("find_free_slot", "move_event"),
-        links={"start": "$1.start"},
-        phrases=Phrases(
-            explicit=(
-                'Check where {minutes} minutes first fit into {date} and push "{title}" to that slot',
-                'Determine my first opening of {minutes} minutes on {date}; "{title}" is to be moved there.',
-            ),
-            relative=('Check where {minutes:rel} first fit into {date} and push "{title}" to that slot',),
-            indirect=(
-                (
-                    '"{title}" can\'t stay where it is. It needs the first opening '
-                    'of {minutes} minutes that {date} has to offer.'
-                ),
-            ),
-        ),
-    ),
-    Chain(
-        tools=("read_file", "send_email"),
-        links={"body": "$1.content"},
-        slots={"subject": "subject"},
-        phrases=Phrases(
-            explicit=(
-                'Take the text of {path} and mail it to {to} under the subject "{subject}"',
-                (
-                    'Fetch what {path} contains and make it the body of an email '
-                    'to {to} with the subject line "{subject}"'
-                ),
-            ),
-            indirect=(
-                '{to} would like to have the text of {path} by email, with '
-                '"{subject}" as the subject.',
-            ),
-        ),
-    ),
-    Chain(
-        tools=("search_notes", "send_message"),
-        links={"text": "$1.text"},
-        phrases=Phrases(
-            explicit=(
-                'Dig out my note on "{query}" and text what it says to {to}',
-                'Go through my notes for "{query}" and forward the text of that note to {to} by text message',
-            ),
-            indirect=('{to} would like me to text over whatever my note on "{query}" says.',),
-        ),
-    ),
-    Chain(
-        tools=("percent_of", "transfer"),
-        links={"amount": "$1.result"},
-        phrases=Phrases(
-            explicit=(
-                (
-                    "Calculate {percent} percent of {value} dollars, then shift "
-                    "the outcome from {source} over to {target}"
-                ),
-                "Compute {percent}% of {value} dollars and send that much money from {source} to {target}",
-            ),
-            relative=(
-                (
-                    "Calculate {percent:rel} percent of {value} dollars, then shift "
-                    "the outcome from {source} over to {target}"
-                ),
-            ),
-            indirect=(
-                (
-                    "Of the {value} dollars I earned, {percent} percent, once "
-                    "calculated, should go from {source} to {target}."
-                ),
-            ),
-        ),
-    ),
-    Chain(
-        tools=("add_days", "create_event"),
-        links={"date": "$1.date"},
-        phrases=Phrases(
-            explicit=(
-                'Count {days} days forward from {date} and set up "{title}" at {start} on the day you reach',
-                (
-                    'Figure out what is {days} days past {date}, and enter '
-                    '"{title}" in my calendar for that day at {start}'
-                ),
-            ),
-            relative=(
-                'Count {days:rel} forward from {date} and set up "{title}" '
-                'at {start} on the day you reach',
-            ),
-            indirect=(
-                (
-                    'Exactly {days} days past {date}, whatever date that is, my '
-                    'calendar ought to show "{title}" at {start}.'
-                ),
-            ),
-        ),
-    ),
-)  # fmt: skip
+)

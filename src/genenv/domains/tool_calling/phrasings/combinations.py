@@ -1,7 +1,7 @@
-"""Which tools come together in one task, and the words that join their parts. Nothing here is shared by the splits.
+"""Which tools come together in one task, and the words that join their parts. The splits share none of it.
 
-A circle is a set of tools that one person could need in one breath. Two tools of a held-out circle never meet in a
-training task, not even with a third.
+A circle is a set of tools that one person could need in one breath. Two tools of a held-out circle never meet
+in a training task, not even with a third.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from genenv.domains.tool_calling.phrasings.chains import HELD_OUT_CHAINS, TRAINING_CHAINS, Chain
+from genenv.domains.tool_calling.phrasings.chains import TRAINING_CHAINS, Chain
+from genenv.domains.tool_calling.phrasings.held_out_chains import HELD_OUT_CHAINS
 
 _HELD_OUT_CIRCLES: tuple[str, ...] = (
     "search_email flag_email list_events add_todo",
@@ -66,7 +67,7 @@ def _pairs(tools: Iterable[str]) -> set[frozenset[str]]:
 
 
 _CHAINED = {frozenset(chain.tools) for chain in (*TRAINING_CHAINS, *HELD_OUT_CHAINS)}
-_HELD_OUT_PAIRS = set().union(*(_pairs(circle.split()) for circle in _HELD_OUT_CIRCLES)) | {
+_HELD_OUT_PAIRS = set[frozenset[str]]().union(*(_pairs(circle.split()) for circle in _HELD_OUT_CIRCLES)) | {
     frozenset(chain.tools) for chain in HELD_OUT_CHAINS
 }
 

@@ -10,11 +10,11 @@ CONVERT: dict[str, ToolPhrases] = {
                 "Convert {value} {from_unit} to {to_unit}",
                 "Convert {value} {from_unit:code} to {to_unit:code}",
                 "How much is {value} {from_unit} in {to_unit}?",
-                "What do {value} {from_unit} come to in {to_unit}?",
+                "What are {value} {from_unit} in {to_unit}?",
             ),
             relative=(
                 "Convert {value:rel} {from_unit} to {to_unit}",
-                "What do {value:rel} {from_unit} come to in {to_unit}?",
+                "What are {value:rel} {from_unit} in {to_unit}?",
             ),
             indirect=(
                 "It says {value} {from_unit} here, but I only think in {to_unit}.",

@@ -43,7 +43,7 @@ FILES: dict[str, ToolPhrases] = {
             explicit=(
                 "Move {source} to {destination}",
                 "Rename {source} to {destination}",
-                "Please move the file {source}, its new place is {destination}.",
+                "Please move the file {source}; its new place is {destination}.",
                 "Change the path of {source} to {destination}",
             ),
             indirect=(

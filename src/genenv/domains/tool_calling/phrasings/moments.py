@@ -1,7 +1,7 @@
 """Dates and times in words: "tomorrow", "in 3 days", "a week from Friday", "half past nine in the morning".
 
-Only what nobody can take for another day or hour: "next Friday" is said only across a week's end, and never on a
-weekday's own name; the hours of the evening and the morning are always told apart.
+Only what nobody can take for another day or hour: "next Friday" is said only across the end of a week, and
+"on Friday" never a week ahead; the hours of the morning and the evening are always told apart.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def day_phrases(today: Day, days: int) -> tuple[str, ...]:
 
 
 def _next_weekday(today: Day, days: int) -> tuple[str, ...]:
-    """ "next Friday", where this week's Friday is over, so that only one day can be meant."""
+    """The weekday with "next" before it, where this week's is over, so that only one day can be meant."""
     day = today + timedelta(days=days)
     if today.weekday() != _SUNDAY and day.weekday() < today.weekday():
         return (f"next {day:%A}",)

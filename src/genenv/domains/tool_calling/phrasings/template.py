@@ -1,10 +1,11 @@
-"""What a phrasing is: a sentence with places for values, and the books that collect them by tool and by split.
+"""What a phrasing is: a sentence with places for values; and how a tool's phrasings are kept, by split.
 
-A place is written `{name}` when the value stands as it goes into the call, and `{name:rel}` when it is given relatively
-("in 3 days", "half an hour", "a dozen"). `{name:day}` is a relative date in a form that can follow "for" or "until".
+A place is written `{name}` when the value stands as it goes into the call, and `{name:rel}` when it is given
+relatively ("in 3 days", "half an hour", "a dozen"). `{name:day}` is a relative date in a form that can follow
+"for" or "until"; `{name:code}` is a unit or currency by its symbol, which otherwise is spelled out.
 
-A template without end punctuation is a clause in the imperative: it can be joined to others. One that ends in `.`, `?`
-or `!` is a whole utterance and stays so.
+A template without end punctuation is a clause in the imperative: it can be joined to others. One that ends in
+`.`, `?` or `!` is a whole utterance and stays so.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from genenv.types import Json
-
 Style = Literal["explicit", "relative", "indirect"]
+
+Scalar = str | int | float | bool
+"""A value of an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Template:
     """A sentence with places, and the arguments that its fixed words imply."""
 
     text: str
-    implied: Mapping[str, Json] = field(default_factory=dict)
+    implied: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
     """E.g. `{"on": False}` for "Switch off the light in the {room}"."""
 
     @property
@@ -59,7 +61,7 @@ class Phrases:
     explicit: Lines
     indirect: Lines
     relative: Lines = ()
-    missing: Mapping[str, Lines] = field(default_factory=dict)
+    missing: Mapping[str, Lines] = field(default_factory=dict[str, Lines])
     """By the required argument that is left out."""
 
     def of(self, style: Style) -> list[Template]:

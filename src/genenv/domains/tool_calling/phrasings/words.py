@@ -1,4 +1,4 @@
-"""Names, texts and numbers for tasks: one list for training and another for measuring, with nothing in common."""
+"""Names, texts and numbers for tasks: one list for training, another for measuring, nothing in common."""
 
 from __future__ import annotations
 

@@ -1,0 +1,87 @@
+"""Turn after turn, the ids are those of the template applied to the whole conversation."""
+
+from __future__ import annotations
+
+import pytest
+
+from genenv.errors import UsageError
+from genenv.policies.chat import ChatFormat
+from genenv.types import Message
+
+NO_TOOLS = (
+    "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"
+    "{{ raise_exception('unknown role ' + m.role) }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+DROPS_TOOLS = (
+    "{% for m in messages if m.role != 'tool' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+OTHER_END = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{{ '<|turn_end|>' if m.role == 'assistant' else '<|im_end|>' }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+REFUSES_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}x"
+
+FIRST = [Message(role="system", content="Be brief."), Message(role="user", content="Who is Zoë? \u2402")]
+TURNS = [
+    [("I look.\n", [Message(role="tool", content='{"name": "Zoë"}')])],
+    [
+        ("", [Message(role="tool", content="1"), Message(role="tool", content="2")]),
+        (" Two \u2402 spaces  ", [Message(role="user", content="and then? \u2402")]),
+        ("done.", [Message(role="user", content="")]),
+    ],
+]
+
+
+def conversation(chat: ChatFormat, turns) -> list[int]:
+    """Ids put together turn by turn, as an episode does."""
+    ids = list(chat.render(FIRST, first=True))
+    for reply, messages in turns:
+        ids += [*chat.tokenizer.encode(reply, add_special_tokens=False), chat.end_id]
+        ids += chat.render(messages, first=False)
+    return ids
+
+
+def whole(chat: ChatFormat, turns, *, tool: str = "tool") -> list[int]:
+    """Ids of the template applied once, to everything."""
+    messages = list(FIRST)
+    for reply, new in turns:
+        messages += [Message(role="assistant", content=reply), *new]
+    plain = [{"role": tool if m.role == "tool" else m.role, "content": m.content} for m in messages]
+    text = chat.tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
+    return chat.tokenizer.encode(text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("turns", TURNS)
+def test_rendering_turn_by_turn_equals_the_template_on_the_whole_conversation(tiny, turns):
+    chat = ChatFormat(tiny.tokenizer())
+    assert conversation(chat, turns) == whole(chat, turns)
+
+
+@pytest.mark.parametrize("template", [NO_TOOLS, DROPS_TOOLS])
+@pytest.mark.parametrize("turns", TURNS)
+def test_where_a_template_has_no_tool_role_what_tools_say_comes_from_the_user(tiny, template, turns):
+    chat = ChatFormat(tiny.tokenizer(template))
+    assert conversation(chat, turns) == whole(chat, turns, tool="user")
+
+
+def test_the_token_that_ends_a_turn_is_the_templates_even_if_the_tokenizer_ends_texts_with_another(tiny):
+    tokenizer = tiny.tokenizer(OTHER_END)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|turn_end|>"]})
+    chat = ChatFormat(tokenizer)
+    assert chat.end_id == tokenizer.convert_tokens_to_ids("<|turn_end|>") != tokenizer.eos_token_id
+    assert conversation(chat, TURNS[1]) == whole(chat, TURNS[1])
+
+
+def test_special_tokens_are_not_part_of_the_text_and_spaces_stay(tiny):
+    chat = ChatFormat(tiny.tokenizer())
+    text = 'say: {"a" : 1 , "b" : "n\'t !"} .'
+    assert chat.decode([*chat.tokenizer.encode(text, add_special_tokens=False), chat.end_id]) == text
+
+
+def test_a_template_that_refuses_a_plain_conversation_is_one_sentence(tiny):
+    with pytest.raises(UsageError, match="does not accept a system and a user message: no system"):
+        ChatFormat(tiny.tokenizer(REFUSES_SYSTEM))

@@ -1,0 +1,140 @@
+"""The engine samples from the model it is given, and notes exactly what the model said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from genenv.policies.base import SampleRequest
+from genenv.policies.packing import Bundle, Packed
+
+PROMPTS = [(5, 9, 2), (7, 7, 7, 7, 8, 1, 30), (5, 9, 2, 44), (5, 9, 2)]
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3"])
+def policy(request, tiny):
+    return tiny.player(request.param, noise=0.05)
+
+
+@pytest.fixture(scope="module")
+def llama(tiny):
+    return tiny.player(noise=0.05)
+
+
+def requests(count: int = 8, **changes) -> list[SampleRequest]:
+    return [
+        SampleRequest(prompt_ids=PROMPTS[i % len(PROMPTS)], max_tokens=4 + 3 * (i % 3), stream=100 + i, **changes)
+        for i in range(count)
+    ]
+
+
+def fresh_logprobs(policy, request: SampleRequest, ids: tuple[int, ...]) -> torch.Tensor:
+    packed = Packed([Bundle(prompt_ids=request.prompt_ids, completions=[ids])], torch.device("cpu"))
+    with torch.no_grad(), policy.active():
+        return policy.logprobs(packed, temperature=request.temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+def test_recorded_log_probabilities_equal_a_fresh_forward_pass(policy, temperature):
+    asked = requests(temperature=temperature)
+    for request, completion in zip(asked, policy.sample_all(asked), strict=True):
+        expected = fresh_logprobs(policy, request, completion.token_ids)
+        assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_in_bfloat16_recorded_log_probabilities_stay_near_a_fresh_forward_pass(tiny):
+    policy = tiny.player(noise=0.05, dtype="bfloat16")
+    asked = requests(16)
+    differences = [
+        (torch.tensor(completion.logprobs) - fresh_logprobs(policy, request, completion.token_ids)).abs()
+        for request, completion in zip(asked, policy.sample_all(asked), strict=True)
+    ]
+    assert torch.cat(differences).mean() < 0.05
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_greedy_decoding_equals_the_generate_method_of_transformers(tiny, kind):
+    policy, plain = tiny.player(kind), tiny.plain(kind)
+    asked = [SampleRequest(prompt_ids=prompt, max_tokens=12, temperature=0.0) for prompt in PROMPTS]
+    for request, completion in zip(asked, policy.sample_all(asked), strict=True):
+        prompt = torch.tensor([request.prompt_ids])
+        expected = plain.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=12,
+            do_sample=False,
+            eos_token_id=policy.model.chat.end_id,
+            pad_token_id=0,
+        )
+        assert list(completion.token_ids) == expected[0, prompt.shape[1] :].tolist()
+
+
+def test_a_completion_depends_on_its_own_stream_and_on_nothing_else(policy):
+    asked = requests()
+    together = policy.sample_all(asked)
+    backwards = policy.sample_all(asked[::-1])[::-1]
+    alone = [policy.sample_all([request])[0] for request in asked]
+    in_threes = policy._engine(3, 8).run(asked)
+    for other in (backwards, alone, in_threes):
+        assert [c.token_ids for c in other] == [c.token_ids for c in together]
+    again = policy.sample_all([replace(asked[0], stream=100), replace(asked[0], stream=999)])
+    assert again[0].token_ids == together[0].token_ids
+    assert again[1].token_ids != together[0].token_ids
+
+
+def test_a_row_ends_at_its_own_limit_or_at_the_end_of_turn(llama):
+    end = llama.model.chat.end_id
+    asked = requests(60)
+    completions = llama.sample_all(asked)
+    for request, completion in zip(asked, completions, strict=True):
+        assert completion.finished == (completion.token_ids[-1] == end)
+        assert completion.finished or len(completion.token_ids) == request.max_tokens
+        assert end not in completion.token_ids[:-1]
+        assert len(completion.logprobs) == len(completion.token_ids) <= request.max_tokens
+
+
+class Stopping:
+    """Makes chosen rows end at chosen steps, by their prompt's first token; notes what the model was fed."""
+
+    def __init__(self, policy, monkeypatch) -> None:
+        self.fed: list[int] = []
+        plain = policy.model.hidden
+
+        def hidden(ids, positions, layout):
+            self.fed.append(ids.shape[1])
+            return plain(ids, positions, layout)
+
+        monkeypatch.setattr(policy.model, "hidden", hidden)
+
+
+def test_finished_rows_leave_the_batch(llama, monkeypatch):
+    watch = Stopping(llama, monkeypatch)
+    lengths = [1, 3, 3, 6]
+    asked = [
+        SampleRequest(prompt_ids=(40 + i, 3), max_tokens=length, temperature=0.0)
+        for i, length in enumerate(lengths)
+    ]
+    completions = llama.sample_all(asked)
+    assert [len(c.token_ids) for c in completions] == lengths  # greedy rows of this model do not end on their own
+    assert watch.fed == [8, 3, 3, 1, 1, 1]  # the prompts, then the rows still going
+
+
+def test_equal_prompts_go_through_the_model_once(llama, monkeypatch):
+    watch = Stopping(llama, monkeypatch)
+    llama.sample_all(
+        [SampleRequest(prompt_ids=(9,) * 20, max_tokens=2, temperature=0.0, stream=i) for i in range(6)]
+        + [SampleRequest(prompt_ids=(8,) * 10, max_tokens=2, temperature=0.0)]
+    )
+    assert watch.fed == [30, 7]
+
+
+def test_progress_counts_every_token_and_every_completion(llama):
+    told: list[tuple[int, int]] = []
+    llama.progress = lambda tokens, items: told.append((tokens, items))
+    completions = llama.sample_all(requests())
+    llama.progress = None
+    assert sum(tokens for tokens, _ in told) == sum(len(c.token_ids) for c in completions)
+    assert sum(items for _, items in told) == len(completions)
+    assert llama.sample_all([]) == []
