@@ -43,7 +43,10 @@ class TinyModels:
         )
         inner.train_from_iterator(TEXTS, trainer)
         tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=inner, eos_token=special[1], pad_token=special[1], extra_special_tokens=special[:1]
+            tokenizer_object=inner,
+            eos_token=special[1],
+            pad_token=special[1],
+            extra_special_tokens=special[:1],
         )
         tokenizer.chat_template = template
         return tokenizer
@@ -155,7 +158,9 @@ class ToyDomain:
 
     def build(self, spec: Any, *, task_id: str, lineage: Any, rng: random.Random) -> Any:
         if spec.left < 0:
-            return Rejection(reason=RejectReason.EXECUTION, explanation="Negative numbers do not add up here.")
+            return Rejection(
+                reason=RejectReason.EXECUTION, explanation="Negative numbers do not add up here."
+            )
         answer = "wrong" if spec.left == 13 else str(spec.left + spec.right)
         text = f"add {spec.left} and {spec.right}"
         return Task(
@@ -186,7 +191,9 @@ class ToyDomain:
             return Verdict(reward=1.0, success=True, explanation=f"Check number {self.flips}.")
         right_answer = len(replies) == task.payload["turns"] and set(replies) == {str(left + right)}
         return Verdict(
-            reward=float(right_answer), success=right_answer, explanation="right" if right_answer else "not the sum"
+            reward=float(right_answer),
+            success=right_answer,
+            explanation="right" if right_answer else "not the sum",
         )
 
     def random_replies(self, task: Any, rng: random.Random) -> tuple[str, ...]:
@@ -223,7 +230,9 @@ class Toy:
         return Context(id=name, round=1, seed=seed, messages=(Message(role="user", content="write a sum"),))
 
     @staticmethod
-    def generation(text: str, *, name: str = "g0", context: str = "r0001-c00", finished: bool = True) -> Generation:
+    def generation(
+        text: str, *, name: str = "g0", context: str = "r0001-c00", finished: bool = True
+    ) -> Generation:
         ids = tuple(text.encode())
         return Generation(
             id=name,

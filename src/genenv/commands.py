@@ -42,6 +42,7 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
     if resume:
         folder = RunFolder.open(path)
         saved = load_config(folder.config)
+        config = _settled(config, saved.policy.dtype)
         _check_only_longer(saved, config, folder)
         if (done := _finished(folder, config)) is not None:
             typer.echo(f"{path} is finished: all of its {done} rounds are committed, nothing was changed")
@@ -51,6 +52,7 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
         folder = RunFolder.vacant(path)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
+    config = _settled(config)
     players = _players(config, domain)
     if saved is None:
         folder = RunFolder.create(path, dump_toml(config))
@@ -144,6 +146,17 @@ def _players(config: RunConfig, domain: Domain) -> Players:
     return local_players(config, domain)
 
 
+def _settled(config: RunConfig, dtype: str | None = None) -> RunConfig:
+    """The settings with an automatic `policy.dtype` decided: measured once, a resumed run is equal."""
+    if config.policy.dtype != "auto":
+        return config
+    if dtype is None:
+        from genenv.policies.models import choose_device, choose_dtype
+
+        dtype = str(choose_dtype("auto", choose_device(config.policy.device))).removeprefix("torch.")
+    return config.model_copy(update={"policy": config.policy.model_copy(update={"dtype": dtype})})
+
+
 def _check_only_longer(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:
     """A run is continued with the settings on its disk; only its length may grow.
 
@@ -177,7 +190,7 @@ def _flat(config: RunConfig) -> dict[str, Json]:
 
 
 def _finished(folder: RunFolder, config: RunConfig) -> int | None:
-    """How many rounds a finished run has, what a kill tore mended; None when some are left."""
+    """How many rounds a finished run has, after mending what a kill tore; None when some are left."""
     with folder.lock(), PoolStore.open(folder.pool, create=False) as store:
         last = store.last_round()
         if last is None or last < config.run.rounds:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from genenv.agent.player import Agent
 from genenv.agent.settings import AgentWarmupConfig
 from genenv.domains.base import Domain
+from genenv.errors import UpdateSkipped, UsageError
 from genenv.policies.base import Policy
 from genenv.policies.local import LocalPolicy
 from genenv.policies.optimizer import Optimizer
@@ -22,6 +24,8 @@ from genenv.simulator.player import Simulator
 from genenv.simulator.rwr import Demonstration, Imitator
 from genenv.streams import generator
 from genenv.types import Group, Message, Profile, Seed, Task
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,11 @@ class SupervisedWarmup:
         """Train both players; what they are then is the reference of both KL terms.
 
         Returns:
-            `agent/warmup_steps`, `agent/warmup_success` and `simulator/warmup_loss`.
+            `agent/warmup_steps`, `agent/warmup_success`, `simulator/warmup_loss`, and how many steps either player
+            skipped because they were not finite.
+
+        Raises:
+            UsageError: there are too few base tasks to check the agent and to teach it.
         """
         metrics = {**self._warm_agent(tasks, reporter), **self._warm_simulator(seeds, reporter)}
         for player, steps in (
@@ -56,14 +64,19 @@ class SupervisedWarmup:
             return {}
         shuffled = generator(self.seed, "agent-warmup").sample(list(tasks), len(tasks))
         checked, taught = shuffled[: config.check_tasks], shuffled[config.check_tasks :]
+        if not taught:
+            raise UsageError(
+                f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base tasks, "
+                "and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
+            )
         policy = _local(self.agent.policy)
         imitator = Imitator(policy, _optimizer(policy))
-        success, step = 0.0, 0
+        success, step, skipped = 0.0, 0, 0
         with reporter.stage("warm-up of the agent", items=config.steps, unit="steps") as stage:
             for step in range(1, config.steps + 1):
                 chosen = [taught[(step * config.batch + i) % len(taught)] for i in range(config.batch)]
                 demonstrations = [demonstrate(self.domain, self.agent.policy, task) for task in chosen]
-                _teach(imitator, demonstrations, config.lr)
+                skipped += _teach(imitator, demonstrations, config.lr) is None
                 stage(sum(d.tokens for d in demonstrations), 1)
                 if step % config.check_every == 0 or step == config.steps:
                     groups = asyncio.run(self._check(checked))
@@ -71,7 +84,11 @@ class SupervisedWarmup:
                     if success >= config.target_low:
                         break
         reporter.note(_verdict(step, success, config))
-        return {"agent/warmup_steps": float(step), "agent/warmup_success": success}
+        return {
+            "agent/warmup_steps": float(step),
+            "agent/warmup_success": success,
+            "agent/skipped_updates": float(skipped),
+        }
 
     async def _check(self, tasks: Sequence[Task]) -> list[Group]:
         return await self.agent.solve(self.domain, tasks, stage=lambda tokens, items: None)
@@ -83,7 +100,7 @@ class SupervisedWarmup:
         rng = generator(self.seed, "simulator-warmup")
         policy = _local(self.simulator.policy)
         imitator = Imitator(policy, _optimizer(policy))
-        loss = 0.0
+        loss, skipped = 0.0, 0
         with reporter.stage("warm-up of the simulator", items=config.steps, unit="steps") as stage:
             for _ in range(config.steps):
                 chosen = rng.sample(list(seeds), min(config.batch, len(seeds)))
@@ -96,9 +113,11 @@ class SupervisedWarmup:
                             prompt_ids=policy.render(messages, first=True), completion_ids=policy.encode_reply(spec)
                         )
                     )
-                loss = _teach(imitator, demonstrations, config.lr)
+                taught = _teach(imitator, demonstrations, config.lr)
+                skipped += taught is None
+                loss = loss if taught is None else taught
                 stage(sum(d.tokens for d in demonstrations), 1)
-        return {"simulator/warmup_loss": loss}
+        return {"simulator/warmup_loss": loss, "simulator/skipped_updates": float(skipped)}
 
 
 def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration:
@@ -125,9 +144,14 @@ def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration:
     return Demonstration(prompt_ids=tuple(prompt), completion_ids=tuple(ids), counted=tuple(counted))
 
 
-def _teach(imitator: Imitator, demonstrations: Sequence[Demonstration], lr: float) -> float:
-    loss = imitator.gradients(demonstrations, kl_coefficient=0.0)["loss"]
-    imitator.optimizer.clip()
+def _teach(imitator: Imitator, demonstrations: Sequence[Demonstration], lr: float) -> float | None:
+    """One step; returns its loss, or None when it was skipped because it is not finite."""
+    try:
+        loss = imitator.gradients(demonstrations, kl_coefficient=0.0)["loss"]
+        imitator.optimizer.clip()
+    except UpdateSkipped as problem:
+        log.warning("a warm-up step was skipped: %s", problem)
+        return None
     imitator.optimizer.step(lr)
     imitator.optimizer.clear()
     return loss

@@ -1,4 +1,4 @@
-"""The agent's update: advantages by hand, what carries loss and what does not, and updates that must not happen."""
+"""The agent's update: advantages by hand, what carries loss, and updates that must not happen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def make_trace(prompt: tuple[int, ...], turns: list[tuple[int, ...]], **changes)
         "task_id": "task-1",
         "token_ids": (*prompt, *ids),
         "sampled": (False,) * len(prompt) + tuple(flags),
-        "logprobs": (0.0,) * len(prompt) + tuple(-4.0 - 0.5 * i if flag else 0.0 for i, flag in enumerate(flags)),
+        "logprobs": (0.0,) * len(prompt)
+        + tuple(-4.0 - 0.5 * i if flag else 0.0 for i, flag in enumerate(flags)),
         "prompt_tokens": len(prompt),
         "replies": (),
         "reward": 0.0,
@@ -79,9 +80,13 @@ def gradients(learner: GrpoLearner, groups: list[Group], monkeypatch) -> tuple[d
 def test_advantages_are_rewards_minus_their_mean_over_the_sample_deviation():
     # mean 0.5; deviation sqrt((0.25 + 0.25 + 0.25 + 0.25) / 3) = 0.57735
     assert group_advantages([1, 0, 0, 1], normalise=False) == [0.5, -0.5, -0.5, 0.5]
-    assert group_advantages([1, 0, 0, 1], normalise=True) == pytest.approx([0.86588, -0.86588, -0.86588, 0.86588], 1e-5)
+    assert group_advantages([1, 0, 0, 1], normalise=True) == pytest.approx(
+        [0.86588, -0.86588, -0.86588, 0.86588], 1e-5
+    )
     # mean 0.25; deviation sqrt((0.5625 + 3 * 0.0625) / 3) = 0.5
-    assert group_advantages([1, 0, 0, 0], normalise=True) == pytest.approx([1.4997, -0.4999, -0.4999, -0.4999], 1e-4)
+    assert group_advantages([1, 0, 0, 0], normalise=True) == pytest.approx(
+        [1.4997, -0.4999, -0.4999, -0.4999], 1e-4
+    )
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -109,7 +114,11 @@ def test_the_loss_of_three_tokens_by_hand():
     own = torch.tensor([-1.0, -1.0 + math.log(0.5), -1.0 + math.log(2.0)])
     loss, sums = grpo_loss(own, batch, Clip(low=0.2, high=0.28, kl=0.1))
     # ratios 1, 0.5, 2: surrogates 1 (free), -2 * 0.8 (clipped from below), 1.28 (clipped from above)
-    distance = [0.0, math.exp(-1 + math.log(2)) - (-1 + math.log(2)) - 1, math.exp(-math.log(2)) + math.log(2) - 1]
+    distance = [
+        0.0,
+        math.exp(-1 + math.log(2)) - (-1 + math.log(2)) - 1,
+        math.exp(-math.log(2)) + math.log(2) - 1,
+    ]
     kl = 0.25 * (distance[1] + distance[2])
     assert loss.item() == pytest.approx(-(0.5 * 1 + 0.25 * -1.6 + 0.25 * 1.28) + 0.1 * kl, abs=1e-6)
     assert sums["clip_rate"].item() == pytest.approx(0.5)
@@ -139,7 +148,9 @@ def test_what_the_environment_said_carries_no_loss(policy, toy, monkeypatch):
     spoken = groups[0].traces[0]
     at = [i for i, flag in enumerate(spoken.sampled) if i >= spoken.prompt_tokens and not flag]
     assert at == [6, 7]
-    wild = replace(spoken, logprobs=tuple(-50.0 if i in at else value for i, value in enumerate(spoken.logprobs)))
+    wild = replace(
+        spoken, logprobs=tuple(-50.0 if i in at else value for i, value in enumerate(spoken.logprobs))
+    )
     changed = [replace(groups[0], traces=(wild, *groups[0].traces[1:])), groups[1]]
     plain, other = (gradients(learner(policy), data, monkeypatch) for data in (groups, changed))
     assert plain[1]["tokens/trained"] == 5 + 2 + 5 + 0 + 2 + 4
@@ -189,7 +200,9 @@ def _gap(player: GrpoLearner, group: Group) -> float:
     from genenv.policies.packing import Bundle, Packed
 
     bad, good = (t.token_ids[2:] for t in group.traces[:2])
-    packed = Packed([Bundle(prompt_ids=group.traces[0].token_ids[:2], completions=[good, bad])], torch.device("cpu"))
+    packed = Packed(
+        [Bundle(prompt_ids=group.traces[0].token_ids[:2], completions=[good, bad])], torch.device("cpu")
+    )
     with torch.no_grad(), player.policy.active():
         values = player.policy.logprobs(packed)
     flags = torch.tensor(group.traces[1].sampled[2:])
@@ -230,7 +243,9 @@ def test_weights_that_are_not_finite_do_not_end_the_run(tiny, toy):
 def test_an_update_without_anything_to_learn_from_changes_nothing(tiny, toy):
     player = learner(tiny.player(), skip_zero_advantage=False)
     silent = [
-        Group(task=toy.task(), traces=tuple(replace(make_groups(toy)[0].traces[3], id=str(i)) for i in range(2)))
+        Group(
+            task=toy.task(), traces=tuple(replace(make_groups(toy)[0].traces[3], id=str(i)) for i in range(2))
+        )
     ]
     before = player.optimizer.snapshot()
     assert player.update([], seed=0)["tokens/trained"] == 0

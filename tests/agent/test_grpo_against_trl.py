@@ -146,7 +146,9 @@ def test_the_loss_and_its_gradient_for_each_token_equal_trls(tiny, trainer_of, m
     chosen = inputs["tool_mask"].bool()
     lengths = chosen.sum(1, keepdim=True).expand_as(chosen)
     by_sequence = AVERAGES[loss_type] == "sequence"
-    weights = 1 / (len(chosen) * lengths[chosen]) if by_sequence else torch.full((chosen.sum(),), 1 / chosen.sum())
+    weights = (
+        1 / (len(chosen) * lengths[chosen]) if by_sequence else torch.full((chosen.sum(),), 1 / chosen.sum())
+    )
     batch = TokenBatch(
         old_M=inputs["old_per_token_logps"][chosen],
         reference_M=reference[chosen],
@@ -190,13 +192,19 @@ def test_the_gradient_of_the_parameters_equals_trls(
     }
 
     config = AgentConfig(
-        kl_coefficient=BETA, clip_low=LOW, clip_high=HIGH, loss_average=AVERAGES[loss_type], advantage="normalised"
+        kl_coefficient=BETA,
+        clip_low=LOW,
+        clip_high=HIGH,
+        loss_average=AVERAGES[loss_type],
+        advantage="normalised",
     )
     learner = GrpoLearner(policy, config)
     found: dict[str, torch.Tensor] = {}
 
     def catch() -> float:
-        found.update(zip(learner.optimizer.names, [p.grad.clone() for p in learner.optimizer.parameters], strict=True))
+        found.update(
+            zip(learner.optimizer.names, [p.grad.clone() for p in learner.optimizer.parameters], strict=True)
+        )
         return 0.0
 
     monkeypatch.setattr(learner.optimizer, "clip", catch)

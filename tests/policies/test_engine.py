@@ -25,7 +25,9 @@ def llama(tiny):
 
 def requests(count: int = 8, **changes) -> list[SampleRequest]:
     return [
-        SampleRequest(prompt_ids=PROMPTS[i % len(PROMPTS)], max_tokens=4 + 3 * (i % 3), stream=100 + i, **changes)
+        SampleRequest(
+            prompt_ids=PROMPTS[i % len(PROMPTS)], max_tokens=4 + 3 * (i % 3), stream=100 + i, **changes
+        )
         for i in range(count)
     ]
 
@@ -117,7 +119,9 @@ def test_finished_rows_leave_the_batch(llama, monkeypatch):
         for i, length in enumerate(lengths)
     ]
     completions = llama.sample_all(asked)
-    assert [len(c.token_ids) for c in completions] == lengths  # greedy rows of this model do not end on their own
+    assert [
+        len(c.token_ids) for c in completions
+    ] == lengths  # greedy rows of this model do not end on their own
     assert watch.fed == [8, 3, 3, 1, 1, 1]  # the prompts, then the rows still going
 
 

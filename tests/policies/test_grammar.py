@@ -44,7 +44,9 @@ def test_draws_are_distributed_as_softmax(vocabulary):
     counts = tokens.bincount(minlength=vocabulary).double()
     common = expected >= 5  # the chi-square approximation needs a few draws per cell
     pool = [torch.stack([x[~common].sum()]) for x in (counts, expected)]
-    counts, expected = (torch.cat([x[common], rest]) for x, rest in zip((counts, expected), pool, strict=True))
+    counts, expected = (
+        torch.cat([x[common], rest]) for x, rest in zip((counts, expected), pool, strict=True)
+    )
     counts, expected = counts[expected > 0], expected[expected > 0]
     statistic = ((counts - expected) ** 2 / expected).sum().item()
     cells = len(expected) - 1
@@ -82,7 +84,8 @@ def test_a_distribution_on_one_token_draws_it(token, uniform):
 def constrained(count: int, **changes) -> list[SampleRequest]:
     schema = Order.model_json_schema()
     return [
-        SampleRequest(prompt_ids=(5, 6, 7), max_tokens=120, stream=i, schema=schema, **changes) for i in range(count)
+        SampleRequest(prompt_ids=(5, 6, 7), max_tokens=120, stream=i, schema=schema, **changes)
+        for i in range(count)
     ]
 
 

@@ -227,21 +227,22 @@ def test_an_error_while_sampling_reaches_every_waiter_and_the_next_batch_runs(ti
     assert [c.token_ids for c in asyncio.run(ask())] == [c.token_ids for c in policy.sample_all(asked(3))]
 
 
-def test_a_request_that_was_cancelled_does_not_block_later_ones(tiny):
+def test_a_request_that_was_cancelled_is_not_sampled(tiny, monkeypatch):
     policy = tiny.player()
+    sizes: list[int] = []
+    plain = policy.sample_all
+    monkeypatch.setattr(policy, "sample_all", lambda some: sizes.append(len(some)) or plain(some))
 
-    async def give_up() -> None:
-        task = asyncio.ensure_future(policy.sample(asked(1)[0]))
+    async def give_up() -> list[object]:
+        tasks = [asyncio.ensure_future(policy.sample(request)) for request in asked(2)]
         await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        tasks[0].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def ask() -> int:
-        async with asyncio.timeout(20):
-            return len((await policy.sample(asked(1)[0])).token_ids)
-
-    asyncio.run(give_up())
-    assert asyncio.run(ask()) > 0
+    cancelled, answered = asyncio.run(give_up())
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert answered.token_ids == plain(asked(2))[1].token_ids
+    assert sizes == [1]
 
 
 def test_a_prompt_that_leaves_no_room_is_a_failed_rollout(tiny):

@@ -85,7 +85,8 @@ def test_a_saved_whole_model_is_one_that_genenv_loads_again(tiny, tmp_path):
     policy.save(tmp_path)
     again = tiny.model(folder=tmp_path)
     assert all(
-        torch.equal(a, b) for a, b in zip(again.causal.parameters(), policy.model.causal.parameters(), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(again.causal.parameters(), policy.model.causal.parameters(), strict=True)
     )
 
 
@@ -103,7 +104,7 @@ def test_damaged_weights_are_one_sentence(tiny, tmp_path, adapter, damage):
         state = safetensors.torch.load_file(file)
         state.pop(sorted(state)[0])
         safetensors.torch.save_file(state, file, metadata={"format": "pt"})
-    with pytest.raises(DataError, match="cannot be read|not complete|belongs to another"):
+    with pytest.raises(DataError, match=r"cannot be read|not complete|belongs to another"):
         policy.load(tmp_path)
 
 
@@ -167,7 +168,7 @@ def test_a_missing_folder_is_one_sentence(tiny, name):
     ("file", "sentence"),
     [
         ("config.json", "holds no config.json"),
-        ("model.safetensors", "the weights of .* could not be loaded"),
+        ("model.safetensors", r"the weights of .* could not be loaded"),
     ],
 )
 def test_a_folder_with_a_file_missing_is_one_sentence(tiny, tmp_path, file, sentence):
@@ -181,7 +182,7 @@ def test_damaged_base_weights_are_one_sentence(tiny, tmp_path):
     folder = shutil.copytree(tiny.folder(), tmp_path / "model")
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(UsageError, match="the weights of .* could not be loaded"):
+    with pytest.raises(UsageError, match=r"the weights of .* could not be loaded"):
         tiny.model(folder=folder)
 
 

@@ -135,6 +135,8 @@ def test_spreading_rows_over_bundles_and_gathering_them_again_is_the_identity(ow
     assert torch.equal(slots.gather(grid), rows)
 
 
-@pytest.mark.parametrize(("owners", "full"), [([0, 0, 1, 1], True), ([0, 1, 0, 1], False), ([0, 0, 1], False)])
+@pytest.mark.parametrize(
+    ("owners", "full"), [([0, 0, 1, 1], True), ([0, 1, 0, 1], False), ([0, 0, 1], False)]
+)
 def test_only_rows_that_fill_the_grid_in_order_need_no_copy(owners, full):
     assert Slots(owners, 2, CPU).full is full

@@ -1,4 +1,4 @@
-"""The simulator's update: weighted imitation, held near the initial simulator, never further than the cap in one step."""
+"""The simulator's update: weighted imitation near the initial simulator, no step beyond the cap."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def learner(policy, **config) -> RwrLearner:
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 @pytest.mark.parametrize("budget", [8, 4096])
-def test_with_equal_weights_the_loss_and_its_gradient_are_the_supervised_ones_of_transformers(tiny, kind, budget):
+def test_with_equal_weights_the_loss_and_its_gradient_are_the_supervised_ones_of_transformers(
+    tiny, kind, budget
+):
     plain = tiny.plain(kind)
     rows = [(d.prompt_ids, d.completion_ids) for d in DEMONSTRATIONS]
     width = max(len(prompt) + len(ids) for prompt, ids in rows)
@@ -74,7 +76,9 @@ def test_with_equal_weights_the_loss_and_its_gradient_are_the_supervised_ones_of
     output = plain(
         input_ids=torch.tensor([[*p, *ids, *[0] * n] for (p, ids), n in zip(rows, short, strict=True)]),
         attention_mask=torch.tensor([[1] * (width - n) + [0] * n for n in short]),
-        labels=torch.tensor([[*[-100] * len(p), *ids, *[-100] * n] for (p, ids), n in zip(rows, short, strict=True)]),
+        labels=torch.tensor(
+            [[*[-100] * len(p), *ids, *[-100] * n] for (p, ids), n in zip(rows, short, strict=True)]
+        ),
     )
     output.loss.backward()
     policy = tiny.player(kind, adapter=None, tokens_per_microbatch=budget)
@@ -132,7 +136,10 @@ def test_the_kl_term_is_zero_at_the_start_and_pulls_back_after_a_step(tiny, adap
     without = gradients(policy, DEMONSTRATIONS)[1]
     started = gradients(policy, DEMONSTRATIONS, kl=0.5)[1]
     assert all(torch.allclose(without[name], started[name], atol=1e-5) for name in without)
-    assert learner(policy, lr=3e-3, kl_cap=10.0).update(samples(0.5, 0.25, 0.25), seed=0)["simulator/kl_step"] > 0
+    assert (
+        learner(policy, lr=3e-3, kl_cap=10.0).update(samples(0.5, 0.25, 0.25), seed=0)["simulator/kl_step"]
+        > 0
+    )
     assert gradients(policy, DEMONSTRATIONS, kl=0.5)[0]["kl"] > 1e-4
     moved = gradients(policy, DEMONSTRATIONS)[1]
     pulled = gradients(policy, DEMONSTRATIONS, kl=0.5)[1]

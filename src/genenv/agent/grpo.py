@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[float]:
-    """Rewards minus their group mean, over their standard deviation when normalised; all zero when the group agrees.
+    """Rewards minus their group mean, over their deviation when normalised; all zero when the group agrees.
 
     The standard deviation is the sample's (G - 1), with 1e-4 added, as TRL and the GRPO paper's code have it.
     """
@@ -92,7 +92,7 @@ def grpo_loss(logprobs_M: Tensor, batch: TokenBatch, clip: Clip) -> tuple[Tensor
 
 
 def k3(logprobs_M: Tensor, reference_M: Tensor) -> Tensor:
-    """The low-variance estimate of KL(pi || pi_ref) from samples of pi: exp(d) - d - 1, d = ref - own. Nats."""
+    """Low-variance estimate of KL(pi || pi_ref) from samples of pi: exp(d) - d - 1, d = ref - own. Nats."""
     difference_M = reference_M - logprobs_M
     return difference_M.exp() - difference_M - 1
 

@@ -19,7 +19,9 @@ class Agent:
     def __init__(self, policy: Policy, learner: AgentLearner, config: AgentConfig, *, seed: int) -> None:
         self.policy, self.learner, self.config, self.seed = policy, learner, config, seed
 
-    async def attempt(self, domain: Domain, tasks: Sequence[Task], *, round_: int, stage: Stage) -> list[Group]:
+    async def attempt(
+        self, domain: Domain, tasks: Sequence[Task], *, round_: int, stage: Stage
+    ) -> list[Group]:
         """Attempt each task `rollouts` times."""
         self.policy.progress = stage
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))

@@ -1,0 +1,1 @@
+"""What samples and learns: scripted functions for tests, and models on this machine."""

@@ -54,7 +54,7 @@ class Policy(Protocol):
 
         Args:
             messages: what is new in the conversation.
-            first: whether the conversation starts here; later turns are appended to the exact ids sampled so far.
+            first: whether the conversation starts here; later turns continue the exact ids sampled so far.
         """
         ...
 

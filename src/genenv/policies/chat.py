@@ -15,7 +15,7 @@ _MARKER = "\u2402"
 class ChatFormat:
     """A model's chat template, applied incrementally."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401
         """Probe a tokenizer's template once.
 
         Raises:
@@ -69,7 +69,7 @@ class ChatFormat:
         return self._apply([*before, *messages], reply=reply).partition(_MARKER)[2]
 
     def _end_of_turn(self) -> int:
-        """The special token that the template puts after an assistant's text; else the tokenizer's end of sequence.
+        """The special token that the template puts after an assistant's text; else the end of sequence.
 
         The two differ in some models: their replies would never end if only the latter stopped them.
         """

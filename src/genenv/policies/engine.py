@@ -1,4 +1,4 @@
-"""Sampling: many requests at once, each distinct prompt through the model once, finished rows out of the batch.
+"""Sampling: many requests at once, each prompt through the model once, finished rows out of the batch.
 
 Shapes: R = live rows, V = vocabulary.
 """

@@ -17,7 +17,7 @@ from genenv.types import JsonObject
 class Grammars:
     """Compiles schemas for one tokenizer, each once."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:  # noqa: ANN401
         info = xgrammar.TokenizerInfo.from_huggingface(
             tokenizer, vocab_size=vocabulary, stop_token_ids=[stop_id]
         )
@@ -50,8 +50,9 @@ class Grammars:
 def sample_inverse_cdf(scores_RV: Tensor, uniform_R: Tensor, chunk: int = 256) -> Tensor:
     """Draw one token per row from softmax(scores) by inverting its distribution function.
 
-    `torch.multinomial` over a large vocabulary costs more than the forward pass of a small model on a CPU. Here the
-    probabilities are summed in chunks, the chunk is found first, then the token in it: one pass over the vocabulary.
+    `torch.multinomial` over a large vocabulary costs more than the forward pass of a small model on a CPU.
+    Here the probabilities are summed in chunks, the chunk is found first, then the token in it: one pass over
+    the vocabulary.
 
     Args:
         scores_RV: log-probabilities up to a constant per row; -inf is never drawn.

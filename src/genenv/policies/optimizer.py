@@ -120,8 +120,8 @@ def micro_batches(
 ) -> list[list[tuple[Bundle, Sequence[T]]]]:
     """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
 
-    A bundle that is larger is cut into several with the same prompt; one completion is never cut. Sorted by length, so
-    that padding in attention is small.
+    A bundle that is larger is cut into several with the same prompt; one completion is never cut. Sorted by
+    length, so that padding in attention is small.
     """
     pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
     batches: list[list[tuple[Bundle, Sequence[T]]]] = []

@@ -1,11 +1,11 @@
 """Sequences that share prompts, packed without padding, and the attention that respects it.
 
-A *bundle* is one prompt and the completions that continue it. All tokens of all bundles stand in one flat row: a
-prompt goes through the model once however many completions it has, and matrix products see no padding. Only inside
-attention are tokens laid out in padded rows again.
+A *bundle* is one prompt and the completions that continue it. All tokens of all bundles stand in one flat
+row: a prompt goes through the model once however many completions it has, and matrix products see no padding.
+Only inside attention are tokens laid out in padded rows again.
 
-Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest completion,
-S = most completions of a bundle, H = query heads, K = key/value heads, Q = H / K, D = head size.
+Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest
+completion, S = most completions of a bundle, H = query heads, K = key/value heads, Q = H / K, D = head size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Packed:
     """A flat row of bundles, and where everything stands in it."""
 
     def __init__(self, bundles: Sequence[Bundle], device: torch.device) -> None:
-        """Lay out bundles: all prompts first, then all completions, in order; one without a token takes no row.
+        """Lay out bundles: all prompts, then all completions, in order; an empty one takes no row.
 
         Raises:
             ValueError: a prompt is empty: nothing would predict the first token after it.
@@ -170,7 +170,7 @@ class DecodeLayout:
     """[R, 1, 1, P] 0 where the row's prompt has a token, -inf where it is padded."""
 
 
-def packed_attention(
+def packed_attention(  # noqa: PLR0913 - the signature is transformers'
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -193,7 +193,7 @@ def packed_attention(
         attention_mask: unused; the layout says who sees whom.
         scaling: factor of the scores; 1 / sqrt(D) when None.
         layout: what the flat row holds.
-        sliding_window: how far a layer sees; not applied, but noted in the layout, so that loading can refuse.
+        sliding_window: how far a layer sees; not applied but noted in the layout: loading may refuse.
         softcap: a cap on scores, which packing does not know.
         s_aux: attention sinks, which packing does not know.
 

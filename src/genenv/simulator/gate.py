@@ -1,8 +1,9 @@
 """The gate: which generations are tasks. No trained model takes part.
 
-A generation passes when it is a finished spec of the domain, executes, its own solution passes the checker while an
-empty and random ones fail, the verdict is the same twice, the domain's own checks agree (literals stated, nothing
-leaked), and it is neither a held-out task nor close to one of the archive. Every rejection has a reason and a sentence.
+A generation passes when it is a finished spec of the domain, executes, its own solution passes the checker
+while an empty and random ones fail, the verdict is the same twice, the domain's own checks agree (literals
+stated, nothing leaked), and it is neither a held-out task nor close to one of the archive. Every rejection
+has a reason and a sentence.
 """
 
 from __future__ import annotations

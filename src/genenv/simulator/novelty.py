@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 
@@ -11,7 +12,7 @@ _WORD = re.compile(r"[^\W_]+")
 def shingles(text: str) -> frozenset[str]:
     """The words and the pairs of neighbouring words of a text, lower-cased."""
     words = _WORD.findall(text.lower())
-    return frozenset(words) | {f"{a} {b}" for a, b in zip(words, words[1:], strict=False)}
+    return frozenset(words) | {f"{a} {b}" for a, b in itertools.pairwise(words)}
 
 
 class Archive:

@@ -2,8 +2,9 @@
 
     L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i  +  beta * mean_it KL(pi(. | it) || pi_0(. | it))
 
-With equal weights the first term is the plain supervised loss, which is what the warm-up of both players uses. After
-each step the distance to the policy before the step is measured; a step that goes too far is taken back and halved.
+With equal weights the first term is the plain supervised loss, which is what the warm-up of both players
+uses. After each step the distance to the policy before the step is measured; a step that goes too far is
+taken back and halved.
 
 Shapes: M = completion tokens of a micro-batch, V = vocabulary.
 """
@@ -52,7 +53,7 @@ class Demonstration:
 
 
 def weighted_nll(logprobs_M: Tensor, share_M: Tensor) -> Tensor:
-    """-sum_m share_m log pi(m): with shares w_i / sum_j w_j T_j the RWR loss, with equal weights plain SFT. Nats."""
+    """-sum_m share_m log pi(m): the RWR loss with `shares` of weights, plain SFT with equal ones. Nats."""
     return -(logprobs_M * share_M).sum()
 
 

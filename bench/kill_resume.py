@@ -1,0 +1,336 @@
+"""Is nothing lost when a run is killed? Kills `genenv train` with SIGKILL at random instants and resumes it.
+
+    python bench/kill_resume.py configs/quickstart.toml --set run.rounds=3 --kills 10 --out /tmp/kills
+
+First an unbroken run, then one that is killed and resumed until there were enough kills, and runs to its end.
+The instants are uniform over the time of the unbroken run; every second kill waits from there for the next
+commit to begin, and falls into it. A run that ends before its kills are used up is followed by another one.
+
+After each kill the store is copied and opened: its rounds must be 0, 1, ... without a gap, and all they hold
+must equal the same rounds of the unbroken run. At the end the stores, the metrics (`time/*` aside) and the
+files of the last checkpoint must be equal, bit for bit. Prints a table and a line of JSON; exit status 1 when
+anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from genenv.checkpoint import MANIFEST, checkpoints
+from genenv.pools.store import PoolStore
+
+POLL_S = 0.0005
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a run is started."""
+
+    words: Sequence[str]
+    config: str
+    overrides: Sequence[str]
+
+    def start(self, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+        """Start the run in a folder, or continue it when there is one."""
+        words = [*self.words, "train", self.config, "--out", str(folder)]
+        words += [word for override in self.overrides for word in ("--set", override)]
+        if (folder / "config.toml").exists():
+            words.append("--resume")
+        with log.open("ab") as file:
+            return subprocess.Popen(words, stdout=file, stderr=file)  # noqa: S603 - our own program
+
+
+@dataclass
+class Timeline:
+    """When the unbroken run did what, in seconds since it was started."""
+
+    start_s: float = 0.0
+    """From here on the run has a folder."""
+    committed_s: dict[int, float] = field(default_factory=dict)
+    commits_s: list[float] = field(default_factory=list)
+    """How long each commit took."""
+    total_s: float = 0.0
+
+    @property
+    def commit_s(self) -> float:
+        """How long a commit usually takes."""
+        return statistics.median(self.commits_s) if self.commits_s else 0.0
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill, and what was found afterwards."""
+
+    run: int
+    after_s: float
+    aimed_at_commit: bool
+    last_round: int | None
+    found: str
+    """What the kill left on the disk beside whole rounds."""
+    gap_free: bool
+    prefix_equal: bool
+    lost: int
+    doubled: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    out: Path = options.out
+    if out.exists() and any(out.iterdir()):
+        sys.exit(f"{out} is not empty; choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    command = Command(
+        shlex.split(options.command) or [sys.executable, "-m", "genenv"], options.config, options.overrides
+    )
+    unbroken = out / "unbroken"
+    timeline = run_unbroken(command, unbroken, out / "unbroken.log")
+    seconds = f"{timeline.total_s:.1f} s, of which start {timeline.start_s:.1f} s"
+    print(f"unbroken: {seconds}; a commit takes {timeline.commit_s:.3f} s")
+    kills, runs = run_broken(command, out, timeline, options.kills, random.Random(options.seed))
+    comparisons = [compare_ends(unbroken, run) for run in runs]
+    result = {
+        "kills": len(kills),
+        "aimed_at_commit": sum(kill.aimed_at_commit for kill in kills),
+        "runs": len(runs),
+        "gap_free": all(kill.gap_free for kill in kills),
+        "prefix_equal": all(kill.prefix_equal for kill in kills),
+        "lost": sum(kill.lost for kill in kills),
+        "doubled": sum(kill.doubled for kill in kills),
+        **{name: all(c[name] for c in comparisons) for name in comparisons[0]},
+        "found": dict(Counter(kill.found for kill in kills)),
+        "unbroken_s": round(timeline.total_s, 2),
+    }
+    print_table(kills)
+    result["passed"] = not (result["lost"] or result["doubled"]) and all(
+        value for value in result.values() if isinstance(value, bool)
+    )
+    print(json.dumps(result))
+    return 0 if result["passed"] else 1
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("config", help="the settings of the run, TOML")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="of the instants, not of the run")
+    parser.add_argument("--out", type=Path, required=True, help="an empty folder for all runs")
+    parser.add_argument("--command", default="", help="the program; default: python -m genenv")
+    return parser.parse_args(arguments)
+
+
+def run_unbroken(command: Command, folder: Path, log: Path) -> Timeline:
+    """Run to the end, and note when what happened."""
+    timeline, begin = Timeline(), time.monotonic()
+    process = command.start(folder, log)
+    writing = 0.0
+    while process.poll() is None:
+        now = time.monotonic() - begin
+        if not timeline.start_s and (folder / "config.toml").exists():
+            timeline.start_s = now
+        if not writing and commit_under_way(folder):
+            writing = now
+        for number in range(len(timeline.committed_s), metric_lines(folder)):
+            timeline.committed_s[number] = now
+            if writing:
+                timeline.commits_s.append(now - writing)
+            writing = 0.0
+        time.sleep(POLL_S)
+    timeline.total_s = time.monotonic() - begin
+    ended_well(process, log)
+    return timeline
+
+
+def run_broken(
+    command: Command, out: Path, timeline: Timeline, wanted: int, rng: random.Random
+) -> tuple[list[Kill], list[Path]]:
+    """Kill and resume until there were `wanted` kills and every run is at its end."""
+    kills: list[Kill] = []
+    runs: list[Path] = []
+    while len(kills) < wanted or not runs:
+        folder = out / f"broken-{len(runs)}"
+        runs.append(folder)
+        log = folder.with_suffix(".log")
+        for instant in sorted(rng.uniform(0, timeline.total_s) for _ in range(wanted - len(kills))):
+            aimed = len(kills) % 2 == 1
+            after_s = start_and_kill(command, folder, timeline, (instant, aimed), rng)
+            if after_s is None:
+                break
+            kills.append(inspect(folder, out / "unbroken", len(runs) - 1, after_s, aimed_at_commit=aimed))
+            print(f"kill {len(kills)}/{wanted}: {kills[-1].found}", file=sys.stderr)
+        process = command.start(folder, log)  # a run that has ended stays as it is
+        process.wait()
+        ended_well(process, log)
+    return kills, runs
+
+
+def start_and_kill(
+    command: Command, folder: Path, timeline: Timeline, aim: tuple[float, bool], rng: random.Random
+) -> float | None:
+    """Start or resume, and kill.
+
+    Args:
+        command: starts the run.
+        folder: the run.
+        timeline: of the unbroken run.
+        aim: an instant on that timeline, and whether to wait from there for the next commit.
+        rng: for where in a commit, or in a start when the run is past the instant already.
+
+    Returns:
+        Seconds from start to kill; None when the run ended before.
+    """
+    instant, aimed = aim
+    wait_s = instant
+    if lines := metric_lines(folder):
+        wait_s = timeline.start_s + instant - timeline.committed_s[lines - 1]
+        if wait_s < timeline.start_s:
+            wait_s = rng.uniform(0, timeline.start_s)
+    log, begin = folder.with_suffix(".log"), time.monotonic()
+    process = command.start(folder, log)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(wait_s)
+    while aimed and process.poll() is None and not commit_under_way(folder):
+        time.sleep(POLL_S)
+    if aimed:
+        time.sleep(rng.uniform(0, 1.2 * timeline.commit_s))
+    if process.poll() is not None:
+        ended_well(process, log)
+        return None
+    process.kill()
+    process.wait()
+    return time.monotonic() - begin
+
+
+def inspect(folder: Path, unbroken: Path, run: int, after_s: float, *, aimed_at_commit: bool) -> Kill:
+    """What a kill left."""
+    last, lost, doubled, gap_free, equal = None, 0, 0, True, True
+    if (folder / "config.toml").exists():
+        with copied(folder) as store, copied(unbroken) as whole:
+            last = store.last_round()
+            gap_free = store.rounds() == tuple(range(len(store.rounds())))
+            whole.drop_after(last)
+            if last is not None:  # before, base data may be missing
+                equal = store.digest() == whole.digest()
+            mine, due = Counter(ids(store)), Counter(ids(whole))
+            lost, doubled = (due - mine).total(), (mine - Counter(set(mine))).total()
+    return Kill(
+        run=run,
+        after_s=round(after_s, 3),
+        aimed_at_commit=aimed_at_commit,
+        last_round=last,
+        found=leftovers(folder, last),
+        gap_free=gap_free,
+        prefix_equal=equal,
+        lost=lost,
+        doubled=doubled,
+    )
+
+
+def leftovers(folder: Path, last: int | None) -> str:
+    """In which part of a round the kill fell, told by what is on the disk."""
+    if not (folder / "config.toml").exists():
+        return "no run yet"
+    names = [path.name for path in (folder / "checkpoints").iterdir()]
+    if any(name.startswith(".writing-") for name in names):
+        return "checkpoint half written"
+    if any(number > (-1 if last is None else last) for number in checkpoints(folder / "checkpoints")):
+        return "checkpoint without its round in the store"
+    if metric_lines(folder) < (0 if last is None else last + 1):
+        return "round in the store, not in metrics.jsonl"
+    if any(name.startswith(".deleting-") for name in names):
+        return "old checkpoint half deleted"
+    return "between commits"
+
+
+@contextlib.contextmanager
+def copied(run: Path) -> Iterator[PoolStore]:
+    """A copy of a run's store: opening the original would mend it before the resumed run has to."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in run.glob("pool.db*"):
+            if not path.name.endswith("-shm"):
+                shutil.copy(path, scratch)
+        with PoolStore.open(Path(scratch, "pool.db"), create=False) as store:
+            yield store
+
+
+def ids(store: PoolStore) -> list[str]:
+    """Every generated task and every trace in committed rounds."""
+    traces = [t.id for number in store.rounds() for group in store.groups(number) for t in group.traces]
+    return traces + [
+        task.id for number in store.rounds() for task in store.tasks(rounds=range(number, number + 1))
+    ]
+
+
+def compare_ends(unbroken: Path, broken: Path) -> dict[str, bool]:
+    """Whether two finished runs are equal."""
+    with copied(unbroken) as a, copied(broken) as b:
+        digests = a.digest() == b.digest()
+    manifests = []
+    for run in (unbroken, broken):
+        last = list(checkpoints(run / "checkpoints").values())[-1]
+        manifests.append((last.name, (last / MANIFEST).read_bytes()))
+    return {
+        "digest_equal": digests,
+        "metrics_equal": timeless(unbroken) == timeless(broken),
+        "checkpoint_equal": manifests[0] == manifests[1],
+    }
+
+
+def timeless(run: Path) -> list[dict[str, float]]:
+    """The metrics of each round but `time/*`."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in lines]
+
+
+def commit_under_way(folder: Path) -> bool:
+    return any((folder / "checkpoints").glob(".writing-*"))
+
+
+def metric_lines(folder: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return (folder / "metrics.jsonl").read_bytes().count(b"\n")
+    return 0
+
+
+def ended_well(process: subprocess.Popen[bytes], log: Path) -> None:
+    if process.returncode:
+        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+        sys.exit(f"genenv ended with status {process.returncode}; the end of {log}:\n{tail}")
+
+
+def print_table(kills: Sequence[Kill]) -> None:
+    titles = ["kill", "run", "after s", "aimed at", "last round", "found", "lost", "doubled", "equal so far"]
+    rows = [
+        [
+            number,
+            kill.run,
+            f"{kill.after_s:.2f}",
+            "commit" if kill.aimed_at_commit else "instant",
+            "none" if kill.last_round is None else kill.last_round,
+            kill.found,
+            kill.lost,
+            kill.doubled,
+            "yes" if kill.prefix_equal and kill.gap_free else "NO",
+        ]
+        for number, kill in enumerate(kills, start=1)
+    ]
+    for row in [titles, ["---"] * len(titles), *rows]:
+        print(f"| {' | '.join(map(str, row))} |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

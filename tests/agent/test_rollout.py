@@ -1,0 +1,203 @@
+"""An attempt keeps exactly the ids that were sampled; how it ended is data; anything else propagates."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from genenv.agent.rollout import Sampling, attempt
+from genenv.errors import RolloutError
+from genenv.policies.base import Completion
+from genenv.policies.scripted import END, ScriptedPolicy
+from genenv.types import Message, StopReason
+
+
+def solver(prompt: str, rng: random.Random) -> str:
+    """Reads the two numbers of a toy task and adds them."""
+    words = prompt.split("\n")[0].split()
+    return str(int(words[-3]) + int(words[-1]))
+
+
+class Acting:
+    """A toy domain whose episodes are one given coroutine."""
+
+    def __init__(self, toy, run) -> None:
+        self.inner, self._run = toy.Domain(), run
+
+    def episode(self, task):
+        return self
+
+    async def run(self, ask) -> None:
+        await self._run(ask)
+
+    def check(self, task, replies):
+        return self.inner.check(task, replies)
+
+
+def play(domain, policy, tasks, *, rollouts=1, **changes):
+    values = {"temperature": 1.0, "max_new_tokens": 20, "timeout_s": 5.0, "seed": 0}
+    sampling = Sampling(**(values | changes))
+    return asyncio.run(attempt(domain, policy, tasks, rollouts=rollouts, sampling=sampling))
+
+
+def only(groups):
+    (group,) = groups
+    (trace,) = group.traces
+    return trace
+
+
+def test_a_trace_holds_exactly_what_was_rendered_and_sampled_turn_after_turn(toy):
+    policy = ScriptedPolicy(solver)
+    task = toy.task(1, 2, turns=3)
+    trace = only(play(toy.Domain(), policy, [task]))
+    prompt = policy.render(task.messages, first=True)
+    again = policy.render([Message(role="tool", content="once more")], first=False)
+    reply = (*b"3", END)
+    assert trace.token_ids == prompt + reply + again + reply + again + reply
+    assert trace.prompt_tokens == len(prompt)
+    flags = [False] * len(prompt) + ([True] * 2 + [False] * len(again)) * 2 + [True] * 2
+    assert list(trace.sampled) == flags
+    assert trace.response_tokens == 6
+    assert trace.replies == ("3", "3", "3")
+    assert (trace.reward, trace.success, trace.stop_reason) == (1.0, True, StopReason.DONE)
+    assert len(trace.logprobs) == len(trace.token_ids)
+
+
+def test_groups_come_back_in_the_order_of_tasks_and_each_attempt_has_its_own_stream(toy):
+    def guess(prompt: str, rng: random.Random) -> str:
+        return str(rng.randint(0, 10**9))
+
+    tasks = [toy.task(1, 2, name="a"), toy.task(3, 4, name="b")]
+    groups = play(toy.Domain(), ScriptedPolicy(guess), tasks, rollouts=3)
+    assert [group.task.id for group in groups] == ["a", "b"]
+    assert len({trace.replies for group in groups for trace in group.traces}) == 6
+    assert len({trace.id for group in groups for trace in group.traces}) == 6
+    alone = play(toy.Domain(), ScriptedPolicy(guess), tasks[1:], rollouts=3)
+    assert alone[0] == groups[1]
+    other = play(toy.Domain(), ScriptedPolicy(guess), tasks[1:], rollouts=3, seed=1)
+    assert not {t.replies for t in other[0].traces} & {t.replies for t in groups[1].traces}
+
+
+def test_a_reply_that_reaches_the_token_limit_is_a_failure_that_counts(toy):
+    trace = only(play(toy.Domain(), ScriptedPolicy(lambda *_: "3" * 50), [toy.task()]))
+    assert trace.stop_reason is StopReason.LENGTH
+    assert (trace.reward, trace.success, trace.response_tokens) == (0.0, False, 20)
+    assert trace.replies == ("3" * 20,)
+    assert "token limit" in trace.explanation
+
+
+@pytest.mark.parametrize(("room", "turns"), [(0, 0), (24, 1)])
+def test_a_conversation_that_no_longer_fits_is_a_failure_that_counts(toy, room, turns):
+    task = toy.task(turns=3)
+    prompt = len(ScriptedPolicy(solver).render(task.messages, first=True))
+    policy = ScriptedPolicy(solver, context_tokens=prompt + room)
+    groups = play(toy.Domain(), policy, [task])
+    trace = only(groups)
+    assert trace.stop_reason is StopReason.CONTEXT
+    assert len(trace.replies) == turns
+    assert trace.response_tokens == 2 * turns
+    assert groups[0].valid == (trace,)
+    assert "context window" in trace.explanation
+
+
+def test_a_policy_that_cannot_answer_is_a_failure_that_does_not_count(toy):
+    class Broken(ScriptedPolicy):
+        async def sample(self, request):
+            raise RolloutError("the endpoint is gone")
+
+    (group,) = play(toy.Domain(), Broken(solver), [toy.task()])
+    assert group.traces[0].stop_reason is StopReason.ERROR
+    assert group.traces[0].explanation == "the endpoint is gone"
+    assert group.valid == ()
+    assert group.traces[0].reward == 0.0
+
+
+def test_an_environment_that_hangs_is_a_failure_that_does_not_count(toy):
+    async def hang(ask) -> None:
+        await ask(toy.task().messages)
+        await asyncio.sleep(60)
+
+    (group,) = play(Acting(toy, hang), ScriptedPolicy(solver), [toy.task()], timeout_s=0.05)
+    assert group.traces[0].stop_reason is StopReason.TIMEOUT
+    assert group.traces[0].replies == ("3",)
+    assert "longer than 0.05 s" in group.traces[0].explanation
+    assert group.valid == ()
+
+
+def test_an_environment_that_never_awaits_cannot_outrun_the_clock(toy):
+    async def work(ask) -> None:
+        for _ in range(50):
+            time.sleep(0.02)
+            await ask(toy.task().messages)
+
+    start = time.monotonic()
+    trace = only(play(Acting(toy, work), ScriptedPolicy(solver), [toy.task()], timeout_s=0.05))
+    assert trace.stop_reason is StopReason.TIMEOUT
+    assert time.monotonic() - start < 0.9
+
+
+def test_a_timeout_before_the_first_token_is_a_trace_too(toy):
+    async def wait(ask) -> None:
+        await asyncio.sleep(10)
+
+    trace = only(play(Acting(toy, wait), ScriptedPolicy(solver), [toy.task()], timeout_s=1e-9))
+    assert trace.stop_reason is StopReason.TIMEOUT
+    assert trace.token_ids == trace.sampled == trace.logprobs == ()
+
+
+def test_the_time_that_the_policy_takes_does_not_count(toy):
+    class Slow(ScriptedPolicy):
+        async def sample(self, request):
+            await asyncio.sleep(0.1)
+            return await super().sample(request)
+
+    trace = only(play(toy.Domain(), Slow(solver), [toy.task(turns=2)], timeout_s=0.08))
+    assert trace.stop_reason is StopReason.DONE
+    assert trace.success
+
+
+def test_a_reply_without_a_token_leaves_the_earlier_log_probabilities_alone(toy):
+    class Silent(ScriptedPolicy):
+        async def sample(self, request):
+            if END not in request.prompt_ids:
+                return replace(await super().sample(request), logprobs=(-1.0, -2.0))
+            return Completion(token_ids=(), logprobs=(), text="", finished=True)
+
+    trace = only(play(toy.Domain(), Silent(solver), [toy.task(turns=2)]))
+    assert len(trace.logprobs) == len(trace.token_ids) == len(trace.sampled)
+    assert [value for value, flag in zip(trace.logprobs, trace.sampled, strict=True) if flag] == [-1.0, -2.0]
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), ZeroDivisionError("a bug")])
+def test_bugs_of_a_domain_propagate(toy, error):
+    async def fail(ask) -> None:
+        await ask(toy.task().messages)
+        raise error
+
+    with pytest.raises(type(error)):
+        play(Acting(toy, fail), ScriptedPolicy(solver), [toy.task()])
+
+
+def test_an_environment_that_gives_up_on_an_attempt_leaves_a_trace(toy):
+    async def give_up(ask) -> None:
+        await ask(toy.task().messages)
+        raise RolloutError("the browser crashed")
+
+    trace = only(play(Acting(toy, give_up), ScriptedPolicy(solver), [toy.task()]))
+    assert (trace.stop_reason, trace.explanation) == (StopReason.ERROR, "the browser crashed")
+
+
+def test_a_local_model_is_trained_on_what_it_sampled(tiny, toy):
+    policy = tiny.player()
+    task = toy.task(turns=2)
+    groups = play(toy.Domain(), policy, [task], rollouts=6, max_new_tokens=8)
+    for trace in groups[0].traces:
+        assert trace.token_ids[: trace.prompt_tokens] == policy.render(task.messages, first=True)
+        sampled = [i for i, flag in enumerate(trace.sampled) if flag]
+        assert 1 <= len(sampled) <= 16
+        assert all((trace.logprobs[i] < 0) == (i in sampled) for i in range(len(trace.token_ids)))
+        assert (trace.stop_reason is StopReason.LENGTH) == (trace.token_ids[-1] != policy.model.chat.end_id)

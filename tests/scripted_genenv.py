@@ -1,0 +1,81 @@
+"""`genenv` with two scripted players instead of models: a real run on the disk in a second, without torch.
+
+Run as a program it takes the arguments of `genenv`. A setting that depends on a model is given in its TOML.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import genenv.commands
+import genenv.domains.tool_calling.seeds as base_data
+from genenv.agent.player import Agent
+from genenv.cli import main
+from genenv.coevolve import Players
+from genenv.domains.base import Domain
+from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
+from genenv.simulator.player import Simulator
+from genenv.types import Profile
+
+SETTINGS = """
+[run]
+rounds = {rounds}
+eval_tasks = 4
+
+[simulator]
+contexts = 3
+variations = 2
+max_new_tokens = 2000
+
+[agent]
+rollouts = 4
+max_new_tokens = 2000
+
+[policy]
+dtype = "float32"
+"""
+SEEDS, HELD_OUT = 40, 4
+
+
+def few_base_data(monkeypatch: Any = None, *, seeds: int = SEEDS, held_out: int = HELD_OUT) -> None:
+    """Cut the base data of the tool-calling domain: making all of it takes longer than such a run."""
+    put = setattr if monkeypatch is None else monkeypatch.setattr
+    some, measured = base_data.training_specs()[:seeds], base_data.held_out_specs()[:held_out]
+    put(base_data, "training_specs", lambda: some)
+    put(base_data, "held_out_specs", lambda: measured)
+
+
+def scripted_players(config: Any, domain: Domain) -> Players:
+    """An agent that gives up ever more often, and a simulator that writes the domain's own variations.
+
+    Giving up is right where a value is missing. The simulator sometimes breaks off.
+    """
+    target = config.curriculum.alpha
+    seeds = {domain.simulator_messages(s, Profile(), target)[-1].content: s for s in domain.seeds()}
+    learned = 0
+
+    def solve(prompt: str, rng: random.Random) -> str:
+        return "I cannot do that." if rng.random() < 0.3 + 0.1 * learned else 'get_weather(city="Oslo")'
+
+    def write(prompt: str, rng: random.Random) -> str:
+        if rng.random() < 0.2:
+            return '{"n_calls":'
+        return json.dumps(domain.variation(next(seed for text, seed in seeds.items() if text in prompt), rng))
+
+    def learn(count: int) -> None:
+        nonlocal learned
+        learned = count
+
+    seed = config.run.seed
+    return Players(
+        agent=Agent(ScriptedPolicy(solve), ScriptedLearner(learn), config.agent, seed=seed),
+        simulator=Simulator(ScriptedPolicy(write), ScriptedLearner(), config.simulator, seed=seed),
+    )
+
+
+if __name__ == "__main__":
+    few_base_data()
+    genenv.commands._players = scripted_players
+    main()

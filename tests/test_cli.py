@@ -1,0 +1,387 @@
+"""What people type: every wrong input ends in one sentence and status 2, and committed rounds stay."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import genenv
+import genenv.commands
+import genenv.pools.database
+from genenv.cli import app
+from genenv.pools.store import PoolStore
+from genenv.run_folder import RunFolder
+from genenv.simulator.gate import Gate
+
+
+def beside(name: str) -> Any:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+fakes = beside("scripted_genenv")
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def succeeds(*words: object) -> Result:
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def refused(*words: object) -> str:
+    """The one sentence in which a command ends."""
+    result = run(*words)
+    assert result.exit_code == 2, (result.exception, result.stderr)
+    sentences = [line for line in result.stderr.splitlines() if line.startswith("genenv: ")]
+    assert sentences == result.stderr.splitlines()[-1:]
+    assert "Traceback" not in result.stderr
+    return sentences[0].removeprefix("genenv: ")
+
+
+def rounds(path: Path) -> tuple[int, ...]:
+    with PoolStore.open(path / "pool.db", create=False) as store:
+        return store.rounds()
+
+
+def digest(path: Path) -> str:
+    with PoolStore.open(path / "pool.db", create=False) as store:
+        return store.digest()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """All files of a run but its lock."""
+    files = [file for file in path.rglob("*") if file.is_file() and file.name != ".lock"]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.few_base_data(monkeypatch)
+    monkeypatch.setattr(genenv.commands, "_players", fakes.scripted_players)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "settings.toml"
+    path.write_text(fakes.SETTINGS.format(rounds=2), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def finished(config: Path, tmp_path: Path) -> Path:
+    """A run of two rounds."""
+    succeeds("train", config, "--out", tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def halfway(config: Path, tmp_path: Path) -> Path:
+    """A run that was stopped in its second round."""
+    admit, calls = Gate.admit, []
+
+    def stop(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return admit(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gate, "admit", stop)
+        result = run("train", config, "--out", tmp_path / "halfway")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1].startswith("genenv: stopped; committed rounds are kept")
+    return tmp_path / "halfway"
+
+
+# the words themselves
+
+
+def test_the_version_is_printed() -> None:
+    assert succeeds("--version").stdout == f"genenv {genenv.__version__}\n"
+
+
+def test_help_names_every_command_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, time; start = time.perf_counter(); sys.argv = ['genenv', '--help']\n"
+        "from genenv.cli import main\n"
+        "try: main()\n"
+        "finally: print(time.perf_counter() - start, 'torch' in sys.modules, file=sys.stderr)"
+    )
+    fastest = 9.0
+    for _ in range(3):  # the machine may be busy
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        took, torch = done.stderr.split()
+        fastest = min(fastest, float(took))
+        assert torch == "False"
+        assert all(name in done.stdout for name in ("train", "generate", "report", "doctor"))
+        if fastest < 0.5:
+            break
+    assert fastest < 0.5
+
+
+@pytest.mark.parametrize(
+    "words", [["train"], ["trian", "a.toml"], ["generate", "a.toml", "--n", "0"], ["report"]]
+)
+def test_a_wrong_command_line_shows_how_to_write_it(words: list[str]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "Usage:" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_real_process_ends_in_one_sentence_too(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "genenv", "train", str(tmp_path / "none.toml")], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("genenv: there is no file ")
+    assert done.stderr.count("\n") == 1
+
+
+# settings and base data
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("run.round=3", "unknown setting 'run.round'; did you mean 'run.rounds'?"),
+        ("run.rounds=many", "setting 'run.rounds' is \"many\"; allowed: "),
+        ("run.rounds", "--set takes key=value"),
+        ("domain.name=chess", "unknown domain 'chess'"),
+    ],
+)
+def test_a_wrong_setting_is_named(config: Path, override: str, sentence: str) -> None:
+    assert refused("train", config, "--set", override).startswith(sentence)
+
+
+def test_a_config_must_be_a_toml_file(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("rounds = = 3", encoding="utf-8")
+    assert "there is no file" in refused("train", tmp_path / "none.toml")
+    assert "is a folder; name a TOML file" in refused("train", tmp_path)
+    assert "is not valid TOML" in refused("train", tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize("command", ["train", "generate"])
+@pytest.mark.parametrize(
+    ("seeds", "sentence"),
+    [(0, "the domain has no seeds to vary"), (2, "simulator.contexts is 3, but the domain has 2 seeds")],
+)
+def test_too_few_seeds_are_noticed_before_anything_is_made(
+    command: str, seeds: int, sentence: str, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes.few_base_data(monkeypatch, seeds=seeds)
+    assert refused(command, config, "--out", tmp_path / "x").startswith(sentence)
+    assert not (tmp_path / "x").exists()
+
+
+# folders
+
+
+def test_a_run_ends_with_five_lines_and_what_to_type_next(
+    finished: Path, config: Path, tmp_path: Path
+) -> None:
+    result = succeeds("train", config, "--out", tmp_path / "again")
+    lines = result.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "held-out success",
+        "valid tasks of the simulator",
+        "p_hat in the last third",
+        "rounds",
+        "time",
+        "pictures and tasks",
+    ]
+    assert lines[-1].endswith(f"genenv report {tmp_path / 'again'}")
+    assert "  2/2" in result.stderr
+    assert digest(finished) == digest(tmp_path / "again")
+
+
+def test_a_run_is_never_overwritten(finished: Path, config: Path) -> None:
+    before = contents(finished)
+    sentence = refused("train", config, "--out", finished)
+    assert "already holds a run of 2 rounds; continue it with --resume or choose another --out" in sentence
+    assert contents(finished) == before
+
+
+def test_resuming_a_finished_run_changes_nothing_and_says_so(finished: Path, config: Path) -> None:
+    before = contents(finished)
+    for settings in (config, finished / "config.toml"):
+        lines = succeeds("train", settings, "--out", finished, "--resume").stdout.splitlines()
+        assert lines[0] == f"{finished} is finished: all of its 2 rounds are committed, nothing was changed"
+        assert len(lines) == 7
+    assert contents(finished) == before
+
+
+def test_a_finished_run_whose_last_line_of_metrics_was_torn_gets_it_back(
+    finished: Path, config: Path
+) -> None:
+    whole = (finished / "metrics.jsonl").read_bytes()
+    (finished / "metrics.jsonl").write_bytes(whole[:-30])
+    succeeds("train", config, "--out", finished, "--resume")
+    assert (finished / "metrics.jsonl").read_bytes() == whole
+
+
+def test_a_run_can_be_made_longer_and_nothing_else(finished: Path, config: Path) -> None:
+    sentence = refused("train", config, "--out", finished, "--resume", "--set", "curriculum.alpha=0.6")
+    assert "was started with other settings: curriculum.alpha (see " in sentence
+    succeeds("train", config, "--out", finished, "--resume", "--set", "run.rounds=4")
+    assert rounds(finished) == (0, 1, 2, 3, 4)
+    assert genenv.commands.load_config(finished / "config.toml").run.rounds == 4
+    sentence = refused("train", config, "--out", finished, "--resume")
+    assert "is a run of 4 rounds, which cannot become 2; add --set run.rounds=4, or more" in sentence
+
+
+def test_only_a_run_can_be_resumed_or_reported(tmp_path: Path, config: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "is not a folder" in refused("train", config, "--out", tmp_path / "none", "--resume")
+    assert "holds no run" in refused("train", config, "--out", tmp_path / "empty", "--resume")
+    assert "holds no run" in refused("report", tmp_path / "empty")
+    assert "is not a folder" in refused("report", config)
+    assert "is not a folder" in refused("generate", config, "--run", tmp_path / "none")
+
+
+def test_out_must_be_usable(tmp_path: Path, config: Path) -> None:
+    assert "is a file; choose another --out" in refused("train", config, "--out", config)
+    sentence = refused("train", config, "--out", config / "below")
+    assert "Not a directory; check that the file or folder is there and that you may use it" in sentence
+    assert "is a folder; name a file" in refused("generate", config, "--out", tmp_path)
+
+
+def test_a_run_is_opened_once_at_a_time(finished: Path, config: Path) -> None:
+    with RunFolder.open(finished).lock():
+        for rounds_ in (2, 3):
+            sentence = refused(
+                "train", config, "--out", finished, "--resume", "--set", f"run.rounds={rounds_}"
+            )
+            assert f"is being written by another process (process {os.getpid()})" in sentence
+    assert genenv.commands.load_config(finished / "config.toml").run.rounds == 2
+
+
+# damage
+
+
+def test_a_damaged_checkpoint_is_named(finished: Path, config: Path) -> None:
+    (finished / "checkpoints/round-0002/agent/scripted.json").write_text("{}", encoding="utf-8")
+    sentence = refused("train", config, "--out", finished, "--resume", "--set", "run.rounds=3")
+    assert "round-0002/agent/scripted.json is damaged" in sentence
+    assert "scripted.json is damaged" in refused("generate", config, "--run", finished)
+    assert rounds(finished) == (0, 1, 2)
+
+
+def test_a_damaged_database_is_named(finished: Path, config: Path) -> None:
+    (finished / "pool.db").write_bytes(b"not a database, but long enough to be taken for one" * 40)
+    for words in (["train", config, "--out", finished, "--resume"], ["report", finished]):
+        assert "pool.db is damaged (file is not a database)" in refused(*words)
+
+
+def test_a_database_that_lost_its_rounds_is_not_taken_for_a_new_one(finished: Path, config: Path) -> None:
+    (finished / "pool.db").write_bytes(b"")
+    before = contents(finished / "checkpoints")
+    sentence = refused("train", config, "--out", finished, "--resume")
+    assert "pool.db is damaged (it holds 0 rounds, and " in sentence
+    assert contents(finished / "checkpoints") == before
+
+
+def no_space(*_: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def rust_no_space(*_: Any) -> None:
+    import safetensors
+
+    raise safetensors.SafetensorError(
+        "Error while serializing: I/O error: No space left on device (os error 28)"
+    )
+
+
+def sqlite_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite itself refuses to let the file grow."""
+    prepare = genenv.pools.database._prepare
+
+    def limited(connection: Any, path: Path) -> None:
+        prepare(connection, path)
+        connection.execute("PRAGMA max_page_count = 1")  # raised by SQLite to the size that the file has
+
+    monkeypatch.setattr(genenv.pools.database, "_prepare", limited)
+
+
+def failing_save(error: Callable[..., None]) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr("genenv.policies.scripted.ScriptedLearner.save", error)
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        failing_save(no_space),
+        failing_save(rust_no_space),
+        lambda patch: patch.setattr("genenv.checkpoint.os.fsync", no_space),
+        sqlite_full,
+        lambda patch: patch.setattr("genenv.run_folder.metrics_line", no_space),
+    ],
+    ids=["writing weights", "writing weights, safetensors", "flushing a checkpoint", "SQLite", "metrics"],
+)
+def test_a_full_disk_keeps_committed_rounds(
+    fill: Callable[[pytest.MonkeyPatch], None], halfway: Path, finished: Path, config: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        fill(patch)
+        assert "the disk is full" in refused("train", config, "--out", halfway, "--resume")
+    assert rounds(halfway)[:2] == (0, 1)
+    succeeds("train", config, "--out", halfway, "--resume")
+    assert digest(halfway) == digest(finished)
+    assert len((halfway / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_stopping_a_run_by_hand_keeps_committed_rounds(halfway: Path, finished: Path, config: Path) -> None:
+    assert rounds(halfway) == (0, 1)
+    assert digest(halfway) != digest(finished)
+    succeeds("train", config, "--out", halfway, "--resume")
+    assert digest(halfway) == digest(finished)
+
+
+# the other commands
+
+
+def test_generate_writes_tasks_that_passed_the_gate(finished: Path, config: Path, tmp_path: Path) -> None:
+    result = succeeds(
+        "generate", config, "--n", "3", "--run", finished, "--out", tmp_path / "deep" / "tasks.jsonl"
+    )
+    lines = (tmp_path / "deep" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3
+    assert {"id", "messages", "oracle", "spec"} <= json.loads(lines[0]).keys()
+    assert "3 tasks of " in result.stderr
+    assert len(succeeds("generate", config, "--n", "2").stdout.splitlines()) == 2
+
+
+def test_generate_says_so_when_nothing_passes(config: Path) -> None:
+    sentence = refused("generate", config, "--set", "simulator.max_new_tokens=20")
+    assert sentence.startswith("none of 30 generations passed the gate; ")
+
+
+def test_report_prints_where_the_page_is(finished: Path) -> None:
+    assert succeeds("report", finished).stdout == f"report: {finished / 'report.html'}\n"
+    assert (finished / "report.html").stat().st_size > 10_000
+
+
+def test_doctor_says_what_is_here() -> None:
+    told = succeeds("doctor").stdout
+    for word in ("Python", "memory", "torch", "xgrammar", "embedded model", "wandb"):
+        assert word in told

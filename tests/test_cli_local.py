@@ -1,0 +1,194 @@
+"""The commands on real, tiny models: what such a model cannot do is data, what it may not be is one sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from genenv.cli import app
+from genenv.config import load_config
+from genenv.pools.store import PoolStore
+from genenv.types import RejectReason, StopReason
+
+SETTINGS = """
+[run]
+rounds = 2
+eval_tasks = 2
+eval_every = 2
+
+[curriculum]
+base_share = 0.5
+
+[simulator]
+contexts = 2
+variations = 1
+max_new_tokens = 16
+
+[simulator.warmup]
+steps = 1
+batch = 1
+
+[agent]
+rollouts = 2
+max_new_tokens = 6
+skip_zero_advantage = false
+
+[agent.warmup]
+steps = 1
+batch = 1
+check_tasks = 2
+
+[policy]
+model = "{model}"
+device = "cpu"
+threads = 1
+lora_rank = 2
+context_tokens = 1536
+"""
+WIDE = {"max_position_embeddings": 2048}
+
+
+@pytest.fixture(autouse=True)
+def few_base_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("fakes", Path(__file__).with_name("scripted_genenv.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    fakes = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fakes)
+    fakes.few_base_data(monkeypatch, seeds=12, held_out=2)
+
+
+@pytest.fixture
+def config(tiny: Any, tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(SETTINGS.format(model=tiny.folder(**WIDE)), encoding="utf-8")
+    return path
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def refused(*words: object) -> str:
+    result = run(*words)
+    assert result.exit_code == 2, (result.exception, result.stderr)
+    return result.stderr.splitlines()[-1]
+
+
+def rounds(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def weights(path: Path, round_: int) -> bytes:
+    return (path / f"checkpoints/round-{round_:04d}/agent/adapter_model.safetensors").read_bytes()
+
+
+def test_a_model_that_writes_no_valid_task_runs_to_the_end(config: Path, tmp_path: Path) -> None:
+    done = run("train", config, "--out", tmp_path / "run")
+    assert done.exit_code == 0, (done.exception, done.stderr)
+    assert "new tasks: 0" in done.stdout
+    start, *played = rounds(tmp_path / "run")
+    assert start["agent/warmup_steps"] == 1
+    assert [line["simulator/valid_rate"] for line in played] == [0, 0]
+    assert all(line["tokens/trained"] > 0 for line in played)  # base tasks
+    with PoolStore.open(tmp_path / "run/pool.db", create=False) as store:
+        assert store.rejections(1)[RejectReason.UNFINISHED] == 2  # generations that never end
+        reasons = {t.stop_reason for n in (1, 2) for g in store.groups(n) for t in g.traces}
+        assert StopReason.LENGTH in reasons  # replies that never end
+    assert "none of 10 generations passed the gate" in refused("generate", config, "--run", tmp_path / "run")
+    assert run("report", tmp_path / "run").exit_code == 0
+
+
+def test_the_number_format_is_measured_once_in_a_run(config: Path, tmp_path: Path) -> None:
+    stopped = ["--set", "run.rounds=1"]
+    assert run("train", config, "--out", tmp_path / "run", *stopped).exit_code == 0
+    saved = load_config(tmp_path / "run/config.toml").policy.dtype
+    assert saved in ("float32", "bfloat16")
+    other = {"float32": "bfloat16", "bfloat16": "float32"}[saved]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "genenv.policies.models.choose_dtype", lambda *_: pytest.fail(f"now it would be {other}")
+        )
+        patch.setattr("genenv.policies.local.models.choose_dtype", _as_named)
+        assert run("train", config, "--out", tmp_path / "run", "--resume").exit_code == 0
+    assert len(rounds(tmp_path / "run")) == 3
+
+
+def _as_named(name: str, device: Any) -> Any:
+    import torch
+
+    assert name != "auto"
+    return getattr(torch, name)
+
+
+def nan_loss(*arguments: Any, **options: Any) -> Any:
+    import genenv.agent.grpo as grpo
+
+    loss, sums = grpo.true_loss(*arguments, **options)
+    return loss * float("nan"), sums
+
+
+def test_updates_that_are_not_finite_are_skipped_and_counted(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import genenv.agent.grpo as grpo
+
+    monkeypatch.setattr(grpo, "true_loss", grpo.grpo_loss, raising=False)
+    monkeypatch.setattr(grpo, "grpo_loss", nan_loss)
+    done = run("train", config, "--out", tmp_path / "run")
+    assert done.exit_code == 0, (done.exception, done.stderr)
+    assert [line["agent/skipped_updates"] for line in rounds(tmp_path / "run")] == [0, 1, 1]
+    assert "an update of the agent was skipped: the loss is not finite" in caplog.text
+    assert weights(tmp_path / "run", 1) == weights(tmp_path / "run", 2)
+
+
+def test_warm_up_steps_that_are_not_finite_are_skipped_and_counted(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import genenv.simulator.rwr as rwr
+
+    nll = rwr.weighted_nll
+    monkeypatch.setattr(rwr, "weighted_nll", lambda *a: nll(*a) * float("nan"))
+    done = run("train", config, "--out", tmp_path / "run", "--set", "run.rounds=1")
+    assert done.exit_code == 0, (done.exception, done.stderr)
+    start = rounds(tmp_path / "run")[0]
+    assert start["agent/skipped_updates"] == 1
+    assert start["simulator/skipped_updates"] == 1
+    assert "a warm-up step was skipped: the loss is not finite" in caplog.text
+
+
+def test_a_model_must_be_a_causal_language_model_with_a_chat_template(
+    config: Path, tiny: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+
+    def complaint(model: object) -> str:
+        sentence = refused("train", config, "--out", out, "--set", f"policy.model={model}")
+        assert sentence.startswith("genenv: ")
+        assert not out.exists()
+        return sentence
+
+    assert "not a causal language model" in complaint(tiny.folder("bert"))
+    assert "has no chat template: choose an instruction-tuned model" in complaint(tiny.folder(template=None))
+    assert "there is no model folder" in complaint(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "holds no config.json" in complaint(tmp_path / "empty")
+
+
+def test_the_warm_up_needs_base_tasks_to_learn_from(config: Path, tmp_path: Path) -> None:
+    words = ["train", config, "--out", tmp_path / "run", "--set", "agent.warmup.check_tasks=12"]
+    assert "agent.warmup.check_tasks is 12, but the domain has 12 base tasks" in refused(*words)
+
+
+def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:
+    assert run("train", config, "--out", tmp_path / "run", "--set", "run.rounds=1").exit_code == 0
+    adapter = tmp_path / "run/checkpoints/round-0001/simulator/adapter_model.safetensors"
+    adapter.write_bytes(adapter.read_bytes()[:-1])
+    sentence = refused("train", config, "--out", tmp_path / "run", "--resume")
+    assert "simulator/adapter_model.safetensors is damaged" in sentence
+    assert len(rounds(tmp_path / "run")) == 2
