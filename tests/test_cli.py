@@ -296,7 +296,7 @@ def test_a_database_that_lost_its_rounds_is_not_taken_for_a_new_one(finished: Pa
     (finished / "pool.db").write_bytes(b"")
     before = contents(finished / "checkpoints")
     sentence = refused("train", config, "--out", finished, "--resume")
-    assert "pool.db is damaged (it holds 0 rounds, and " in sentence
+    assert "pool.db is damaged (it holds no round, but " in sentence
     assert contents(finished / "checkpoints") == before
 
 

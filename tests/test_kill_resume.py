@@ -1,4 +1,4 @@
-"""The promise of `--resume`, held to with real kills of a real process (scripted players, so that it is quick)."""
+"""The promise of `--resume`, held to with real kills of a real process, on scripted players."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +20,7 @@ _KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
 
 
 @contextlib.contextmanager
-def one_sentence() -> Iterator[None]:
+def one_sentence() -> Generator[None]:
     """Turn what the user can mend into one sentence and exit status 2."""
     try:
         yield
@@ -49,7 +49,8 @@ def _system_sentence(error: OSError) -> str:
 class _Commands(TyperGroup):
     """All commands, each inside `one_sentence`."""
 
-    def invoke(self, ctx: typer.Context) -> object:
+    # The context's class is click's or Typer's own, as the version has it.
+    def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run the command that was typed."""
         with one_sentence():
             return super().invoke(ctx)
@@ -150,5 +151,7 @@ def root(
 def main() -> None:
     """Entry point of the `genenv` command."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # OpenMP threads that wait for each other actively stall for whole scheduler ticks beside any other process
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     app(prog_name="genenv")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 
 from rich.console import Console
 from rich.progress import (
@@ -63,7 +63,7 @@ class ConsoleReporter:
         self._headed = False
 
     @contextlib.contextmanager
-    def stage(self, name: str, *, items: int | None, unit: str) -> Iterator[Stage]:
+    def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
         """One live line, which goes when the stage ends."""
         if not self.console.is_terminal:
             with self._plain_stage(name, items, unit) as stage:
@@ -91,7 +91,7 @@ class ConsoleReporter:
             yield advance
 
     @contextlib.contextmanager
-    def _plain_stage(self, name: str, total: int | None, unit: str) -> Iterator[Stage]:
+    def _plain_stage(self, name: str, total: int | None, unit: str) -> Generator[Stage]:
         start = last = time.monotonic()
         tokens_done = items_done = 0
 

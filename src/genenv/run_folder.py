@@ -157,17 +157,16 @@ class RunFolder:
             The last committed round, to continue after; None when there is none.
 
         Raises:
-            DataError: the store lacks rounds that it had; nothing is discarded.
+            DataError: the store is empty and the metrics are not; nothing is discarded.
         """
-        last, rounds = store.last_round(), store.rounds()
-        had = self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
-        if had > len(rounds):  # a line is written after its round is in the store
+        last = store.last_round()
+        if last is None and self.metrics.exists() and self.metrics.stat().st_size:
             raise DataError(
-                f"{self.pool} is damaged (it holds {len(rounds)} rounds, and {self.metrics} {had}); "
+                f"{self.pool} is damaged (it holds no round, but {self.metrics} does); "
                 "restore a copy of it, or start a new run"
             )
         discard_after(self.checkpoints, last)
-        lines = "".join(metrics_line(round_, store.metrics(round_)) for round_ in rounds)
+        lines = "".join(metrics_line(round_, store.metrics(round_)) for round_ in store.rounds())
         if not self.metrics.exists() or self.metrics.read_bytes() != lines.encode():
             write_whole(self.metrics, lines)
         return last

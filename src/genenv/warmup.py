@@ -1,7 +1,8 @@
-"""Before the first round: a short supervised warm-up of both players on base data, with the RWR code at equal weights.
+"""Before the first round: a short supervised warm-up of both players on base data.
 
-A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up stops as soon as the
-agent solves enough to learn from, so that most of the way is left to co-evolution.
+It is the RWR code at equal weights. A small model cannot write a call or a spec at all before it has seen
+some. The agent's warm-up stops as soon as the agent solves enough to learn from, so that most of the way is
+left to co-evolution.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ class SupervisedWarmup:
     """The success rate that the simulator is told to aim at."""
     seed: int
 
-    def __call__(self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter) -> Mapping[str, float]:
+    def __call__(
+        self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
+    ) -> Mapping[str, float]:
         """Train both players; what they are then is the reference of both KL terms.
 
         Returns:
-            `agent/warmup_steps`, `agent/warmup_success`, `simulator/warmup_loss`, and how many steps either player
-            skipped because they were not finite.
+            `agent/warmup_steps`, `agent/warmup_success`, `simulator/warmup_loss`, and how many steps of each
+            player were skipped because they were not finite.
 
         Raises:
             UsageError: there are too few base tasks to check the agent and to teach it.
@@ -66,8 +69,8 @@ class SupervisedWarmup:
         checked, taught = shuffled[: config.check_tasks], shuffled[config.check_tasks :]
         if not taught:
             raise UsageError(
-                f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base tasks, "
-                "and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
+                f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base "
+                "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
             )
         policy = _local(self.agent.policy)
         imitator = Imitator(policy, _optimizer(policy))
@@ -104,13 +107,16 @@ class SupervisedWarmup:
         with reporter.stage("warm-up of the simulator", items=config.steps, unit="steps") as stage:
             for _ in range(config.steps):
                 chosen = rng.sample(list(seeds), min(config.batch, len(seeds)))
-                demonstrations = []
+                demonstrations: list[Demonstration] = []
                 for seed in chosen:
                     messages = self.domain.simulator_messages(seed, Profile(), self.target)
-                    spec = json.dumps(self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
+                    spec = json.dumps(
+                        self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":")
+                    )
                     demonstrations.append(
                         Demonstration(
-                            prompt_ids=policy.render(messages, first=True), completion_ids=policy.encode_reply(spec)
+                            prompt_ids=policy.render(messages, first=True),
+                            completion_ids=policy.encode_reply(spec),
                         )
                     )
                 taught = _teach(imitator, demonstrations, config.lr)

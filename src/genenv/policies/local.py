@@ -58,6 +58,8 @@ class LocalModel:
         transformers.utils.logging.disable_progress_bar()
         resolved = models.resolve(source)
         self.device = models.choose_device(config.device)
+        if self.device.type == "cpu":
+            models.keep_freed_memory()
         self.dtype = models.choose_dtype(config.dtype, self.device)
         self.tokenizer = models.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer)

@@ -14,17 +14,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date as Day
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
 from genenv.domains.tool_calling.truth import REFERENCE, Refused, find_truth, today_of_world
 from genenv.domains.tool_calling.worlds import world_seed
+from genenv.settings import Settings
 from genenv.types import Json, Lineage, Message, Rejection, RejectReason, Task
 
 
-class ToolCallingConfig(BaseModel, frozen=True, extra="forbid"):
+class ToolCallingConfig(Settings, frozen=True):
     """Settings of the tool-calling domain."""
 
     mode: Literal["auto", "single", "multi"] = "auto"
@@ -37,7 +38,9 @@ class ToolCallingConfig(BaseModel, frozen=True, extra="forbid"):
     success_threshold: float = Field(default=1.0, gt=0, le=1)
     """With the soft reward, an attempt counts as a success from this reward on, in (0, 1]."""
     max_turns: int = Field(default=6, ge=1, le=32)
-    """Replies the agent gets in a task over several turns, 1 to 32."""
+    """Replies the agent gets in a task over several turns."""
+    descriptions: bool = True
+    """Describe each tool in a few words; off, the agent sees names and parameters only, which saves prompt tokens."""
 
 
 TWINS: tuple[frozenset[str], ...] = (
@@ -93,7 +96,7 @@ def build(
         "calls": [{"tool": call.tool, "args": dict(call.args)} for call in truth.calls],
     }
     payload = json.loads(json.dumps(payload))  # lists, not tuples: a stored task equals a fresh one
-    system = system_message(shown, today=today_of_world(seed), multi=multi, style=settings.style)
+    system = system_message(shown, today=today_of_world(seed), multi=multi, settings=settings)
     return Task(
         id=task_id,
         domain="tool_calling",
@@ -227,12 +230,13 @@ _HOW: Mapping[tuple[bool, Style], str] = {
 }
 
 
-def system_message(tools: Sequence[str], *, today: Day, multi: bool, style: Style) -> str:
+def system_message(tools: Sequence[str], *, today: Day, multi: bool, settings: ToolCallingConfig) -> str:
     """What the agent is told first; short, because on small machines each token costs."""
-    lines = "\n".join(TOOLS[name].signature for name in tools)
+    shown = [TOOLS[name] for name in tools]
+    lines = "\n".join(tool.signature if settings.descriptions else tool.heading for tool in shown)
     return (
         f"Today is {today:%A}, {today.isoformat()}. Tools (dates YYYY-MM-DD, times HH:MM):\n{lines}\n"
-        f"{_HOW[multi, style]}"
+        f"{_HOW[multi, settings.style]}"
         " If no tool fits or a value is missing, say so instead."
     )
 

@@ -118,10 +118,10 @@ class Tool:
         }
 
     @property
-    def signature(self) -> str:
+    def heading(self) -> str:
         """The tool as one line of Python, short because each prompt token costs.
 
-        E.g. `create_event(title, date, start: time, minutes=60)  # Create an event.`; a long
+        E.g. `create_event(title, date, start: time, minutes=60)`; a long
         list of choices that an earlier parameter has as well is not repeated.
         """
         shown: dict[tuple[Json, ...], str] = {}
@@ -130,7 +130,12 @@ class Tool:
             twin = shown.get(parameter.choices) if len(parameter.choices) > _SHORT_CHOICE else None
             shown.setdefault(parameter.choices, parameter.name)
             parts.append(f"{parameter.name}: as {twin}" if twin else parameter.short)
-        return f"{self.name}({', '.join(parts)})  # {self.description}"
+        return f"{self.name}({', '.join(parts)})"
+
+    @property
+    def signature(self) -> str:
+        """The tool as one line with its description, e.g. `cancel_event(title)  # Cancel an event.`"""
+        return f"{self.heading}  # {self.description}"
 
 
 def tool(
