@@ -151,7 +151,7 @@ def root(
 def main() -> None:
     """Entry point of the `genenv` command."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # OpenMP threads that wait for each other actively stall for whole scheduler ticks beside any other process
+    # beside any other process, OpenMP threads that wait actively stall for whole scheduler ticks
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     app(prog_name="genenv")

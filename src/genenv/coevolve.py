@@ -1,13 +1,14 @@
 """The loop: two players, one round after the other, each committed whole.
 
-Round 0 is what the warm-up left: it is measured and committed like any other, so that a run can be continued from it.
+Round 0 is what the warm-up left: it is measured and committed like any other, so that a run can be
+continued from it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,7 +36,9 @@ from genenv.types import Context, Group, JsonObject, Origin, Proposal, Seed, Tas
 class Warmup(Protocol):
     """What brings the players to where co-evolution can start."""
 
-    def __call__(self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter) -> Mapping[str, float]:
+    def __call__(
+        self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
+    ) -> Mapping[str, float]:
         """Train both players on base data; returns metrics of round 0."""
         ...
 
@@ -66,7 +69,7 @@ class _Times:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
+    def measure(self, name: str) -> Generator[None]:
         start = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
@@ -131,7 +134,9 @@ class CoEvolution:
         times = _Times()
         with times.measure("time/warmup_s"):
             warmup = self.players.warmup
-            metrics = {} if warmup is None else dict(warmup(self.seeds, list(self.base.values()), self.reporter))
+            metrics = (
+                {} if warmup is None else dict(warmup(self.seeds, list(self.base.values()), self.reporter))
+            )
         record = RoundRecord(number=0, metrics=metrics, state=self._state())
         measured = asyncio.run(self._evaluated(record, times)) if self.config.run.eval_every else record
         return self._timed(measured, times)
@@ -147,7 +152,10 @@ class CoEvolution:
             proposals = self.gate.admit(contexts, generations)
         tasks = [p.outcome for p in proposals if isinstance(p.outcome, Task)] + self._revisited(number, store)
         attempts = len(tasks) * config.agent.rollouts
-        with times.measure("time/rollout_s"), self._stage(number, "attempting", attempts, "attempts") as stage:
+        with (
+            times.measure("time/rollout_s"),
+            self._stage(number, "attempting", attempts, "attempts") as stage,
+        ):
             groups = await players.agent.attempt(self.domain, tasks, round_=number, stage=stage)
         batches = self._score(contexts, proposals, groups)
         selection = select(batches, config.curriculum)
@@ -186,14 +194,16 @@ class CoEvolution:
         planned = self.config.simulator.contexts * self.config.simulator.variations
         rng = generator(self.seed, "replay", number)
         back = self.replay.draw(number, planned=planned, seeds=self.seeds, rng=rng)
-        return [self.base[s.id] for s in back.seeds if s.id in self.base] + [store.task(i) for i in back.task_ids]
+        return [self.base[s.id] for s in back.seeds if s.id in self.base] + [
+            store.task(i) for i in back.task_ids
+        ]
 
     def _score(
         self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]
     ) -> list[TaskBatch]:
         """p_hat and R_env of each context's variations."""
         attempted = {group.task.id: group for group in groups}
-        batches = []
+        batches: list[TaskBatch] = []
         for context in contexts:
             own = [p for p in proposals if p.generation.context_id == context.id]
             tried = [attempted[p.outcome.id] for p in own if isinstance(p.outcome, Task)]
@@ -251,7 +261,7 @@ class CoEvolution:
         return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict()}
 
     @contextmanager
-    def _stage(self, number: int, name: str, items: int, unit: str) -> Iterator[Stage]:
+    def _stage(self, number: int, name: str, items: int, unit: str) -> Generator[Stage]:
         label = f"round {number}/{self.config.run.rounds}: {name}" if number else name
         with self.reporter.stage(label, items=items, unit=unit) as stage:
             yield stage

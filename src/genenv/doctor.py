@@ -1,3 +1,4 @@
+# pyright: standard
 """What works on this machine, and how to get the rest."""
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 | error | raised by | ends in |
 |---|---|---|
 | `UsageError` | config, CLI, model loading: something the user can mend | one sentence, exit status 2 |
-| `DataError` | store, checkpoints, data files: something on disk is damaged or missing | one sentence, exit status 2 |
+| `DataError` | store, checkpoints, data files: damaged or missing on disk | one sentence, exit status 2 |
 | `RolloutError` | policies and episodes: this attempt failed | a trace with a stop reason; the run goes on |
 | `UpdateSkipped` | updates: NaN or too large a step | a counted, logged event; the run goes on |
 
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 
 class GenenvError(Exception):
-    """Base of all errors that genenv raises on purpose. The message is one sentence: what is wrong, what to do."""
+    """Base of all errors that genenv raises on purpose. Its message: what is wrong, what to do."""
 
 
 class UsageError(GenenvError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Protocol
 
 
@@ -41,7 +41,7 @@ class Silent:
     """A reporter that says nothing."""
 
     @contextlib.contextmanager
-    def stage(self, name: str, *, items: int | None, unit: str) -> Iterator[Stage]:  # noqa: ARG002
+    def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
         """Nothing is shown."""
         yield lambda tokens, items: None
 

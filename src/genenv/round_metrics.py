@@ -9,7 +9,9 @@ from genenv.policies.base import Policy
 from genenv.types import Group, Json, Task, TaskBatch
 
 
-def attempt_metrics(groups: Sequence[Group], batches: Sequence[TaskBatch], policy: Policy) -> Mapping[str, float]:
+def attempt_metrics(
+    groups: Sequence[Group], batches: Sequence[TaskBatch], policy: Policy
+) -> Mapping[str, float]:
     """Success, reward and lengths over a round's attempts; required length and calls over its new tasks.
 
     Args:
@@ -24,7 +26,8 @@ def attempt_metrics(groups: Sequence[Group], batches: Sequence[TaskBatch], polic
     metrics = {
         "agent/failed_traces": float(len(everything) - len(traces)),
         "tokens/sampled": float(
-            sum(trace.response_tokens for trace in everything) + sum(len(p.generation.token_ids) for p in written)
+            sum(trace.response_tokens for trace in everything)
+            + sum(len(p.generation.token_ids) for p in written)
         ),
     }
     if traces:

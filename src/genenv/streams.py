@@ -7,7 +7,7 @@ import random
 
 
 def stream(seed: int, *names: object) -> int:
-    """A 63-bit number that depends on a run's seed and on the name of one use of randomness, and on nothing else."""
+    """A 63-bit number that depends on a run's seed and the name of one use of randomness, on nothing else."""
     text = "\x1f".join([str(seed), *map(str, names)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -1,7 +1,7 @@
 """The nouns of genenv: frozen values that flow from a seed to an update. Nothing here knows torch.
 
-Seed --context--> Generation --decode--> Task (or Rejection) --attempt--> Trace; the G traces of one task are a
-`Group`, all variations written for one context are a `TaskBatch`, the unit of p_hat.
+Seed --context--> Generation --decode--> Task (or Rejection) --attempt--> Trace; the G traces of one task
+are a `Group`, all variations written for one context are a `TaskBatch`, the unit of p_hat.
 
 Shapes: T = tokens of one episode (prompt, completions and environment replies), G = rollouts per task.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-Json: TypeAlias = "str | int | float | bool | None | Sequence[Json] | Mapping[str, Json]"
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 """A JSON value."""
 
 JsonObject: TypeAlias = Mapping[str, Json]
@@ -119,7 +119,7 @@ class Generation:
     token_ids: tuple[int, ...]
     """The sampled ids, the end-of-turn token included when it was reached."""
     logprobs: tuple[float, ...]
-    """Log-probability of each sampled id, under the unmasked distribution at the sampling temperature. Nats."""
+    """Log-probability of each sampled id, unmasked, at the sampling temperature. Nats."""
     text: str
     finished: bool
     """False when the token limit cut it off."""
@@ -168,7 +168,7 @@ class Verdict:
     """What a checker says of a trace."""
 
     reward: float
-    """In [0, 1]: GenEnv eq. (1). 1 for a correct structured action, partial credit where the domain grants it."""
+    """In [0, 1]: GenEnv eq. (1). 1 for a right structured action, or partial credit by the domain."""
     success: bool
     explanation: str
     """One sentence a person can read."""
@@ -255,9 +255,9 @@ class SimulatorSample:
 class Profile:
     """How the agent has been doing, per skill: goes into the simulator's context."""
 
-    success: Mapping[str, float] = field(default_factory=dict)
+    success: Mapping[str, float] = field(default_factory=dict[str, float])
     """Posterior mean of the success rate, per skill, in [0, 1]."""
-    attempts: Mapping[str, float] = field(default_factory=dict)
+    attempts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Decayed number of attempts behind each rate."""
     overall: float | None = None
     """Success rate over everything recent; None before the first round."""

@@ -1,3 +1,4 @@
+# pyright: standard
 """Before the first round: a short supervised warm-up of both players on base data.
 
 It is the RWR code at equal weights. A small model cannot write a call or a spec at all before it has seen

@@ -1,0 +1,1 @@
+"""Player 2: acts and learns."""

@@ -1,3 +1,4 @@
+# pyright: standard
 """Player 2 learns: group-relative policy optimisation on the agent's own attempts.
 
     A_i = r_i - mean(r)            "centred"     (Dr. GRPO, arXiv:2503.20783)

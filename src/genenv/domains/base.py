@@ -1,4 +1,4 @@
-"""What a domain is: specs become tasks, tasks become episodes, episodes get verdicts. Code decides what is right.
+"""What a domain is: specs become tasks, tasks episodes, episodes get verdicts. Code decides what is right.
 
 A domain author sees messages only; one class alone (`genenv.policies.chat`) handles tokens.
 """
@@ -62,12 +62,14 @@ class Domain(Protocol):
         """A hand-written-quality spec that varies the seed: the supervised warm-up's target."""
         ...
 
-    def build(self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random) -> Task | Rejection:
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
         """Execute a spec: derive the ground truth and the messages the agent sees."""
         ...
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The domain's own gate checks: literals stated, nothing leaked, two checks agree. None if all is well."""
+        """The domain's own gate checks: literals stated, nothing leaked, checks agree. None: all is well."""
         ...
 
     def episode(self, task: Task) -> Episode:
@@ -75,7 +77,7 @@ class Domain(Protocol):
         ...
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade an attempt from the agent's replies alone. Pure: the same replies always get the same verdict."""
+        """Grade an attempt from the agent's replies alone. Pure: equal replies get equal verdicts."""
         ...
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:

@@ -74,8 +74,13 @@ class Policy(Protocol):
 class Learner(Protocol):
     """Something that updates a policy. An update applies whole, or is skipped and counted in the metrics."""
 
-    progress: Advance | None
-    """Told of tokens and sequences gone through, when set."""
+    @property
+    def progress(self) -> Advance | None:
+        """Told of tokens and sequences gone through, when set."""
+        ...
+
+    @progress.setter
+    def progress(self, advance: Advance | None) -> None: ...
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer into a folder."""

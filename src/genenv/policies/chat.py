@@ -1,3 +1,4 @@
+# pyright: standard
 """Messages to token ids, turn by turn: what was sampled is never tokenised again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: standard
 """Sampling: many requests at once, each prompt through the model once, finished rows out of the batch.
 
 Shapes: R = live rows, V = vocabulary.

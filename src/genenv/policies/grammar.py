@@ -1,3 +1,4 @@
+# pyright: standard
 """Grammar-constrained sampling: a JSON schema becomes a mask over the vocabulary at every step (xgrammar)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: standard
 """Models on this machine: one base in memory, a LoRA adapter per player, sampled and trained with torch.
 
 Both players and both references are one set of weights: the agent is the base with the `agent` adapter, the
@@ -22,6 +23,7 @@ import torch
 import transformers
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from genenv.errors import DataError, RolloutError, UsageError
 from genenv.policies import models
@@ -83,7 +85,7 @@ class LocalModel:
         targets = self.config.lora_targets
         settings = peft.LoraConfig(
             r=self.config.lora_rank,
-            lora_alpha=self.config.lora_alpha,
+            lora_alpha=self.config.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
             target_modules=targets if targets == "all-linear" else [t.strip() for t in targets.split(",")],
             task_type="CAUSAL_LM",
         )
@@ -319,7 +321,7 @@ class LocalPolicy:
     def _adapter_state(self, adapter: str | None) -> dict[str, Tensor]:
         # Left to itself, PEFT asks the hub whether the vocabulary was changed.
         return peft.get_peft_model_state_dict(
-            self.model.peft, adapter_name=adapter, save_embedding_layers=False
+            self.model.peft, adapter_name=str(adapter), save_embedding_layers=False
         )
 
     def load(self, folder: Path) -> None:
@@ -350,9 +352,10 @@ class LocalPolicy:
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=self.model.dtype, output_loading_info=True
         )
+        model, info = loaded
         if info["missing_keys"]:
             raise DataError(f"the weights in {folder} are not complete")
         return model.state_dict()
@@ -367,7 +370,7 @@ def in_pieces(
     pieces = zip(hidden_MW.split(rows), other_M.split(rows), strict=True)
     if not torch.is_grad_enabled():
         return torch.cat([function(hidden, other) for hidden, other in pieces])
-    recompute = torch.utils.checkpoint.checkpoint
+    recompute = checkpoint
     return torch.cat([recompute(function, hidden, other, use_reentrant=False) for hidden, other in pieces])
 
 

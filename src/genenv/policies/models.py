@@ -1,3 +1,4 @@
+# pyright: standard
 """Finding, checking and loading a causal language model: the embedded one, a local folder, or a hub name."""
 
 from __future__ import annotations
@@ -80,9 +81,11 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
     if not any(
         name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.architectures or ["ForCausalLM"]
     ):
-        raise UsageError(f"{source} is a {config.architectures[0]}, not a causal language model")
+        raise UsageError(
+            f"{source} is a {(config.architectures or ['model'])[0]}, not a causal language model"
+        )
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
     except (OSError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
         raise UsageError(f"the weights of {source} could not be loaded: {_first_line(error)}") from error
     return model.to(device).eval()
@@ -114,8 +117,8 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 def keep_freed_memory() -> None:
     """Let the C library keep freed memory for the next tensor instead of giving it back (Linux with glibc).
 
-    Activations are allocated and freed at every step; fresh pages cost a fault each, which on small virtual machines
-    is a fifth of a training step.
+    Activations are allocated and freed at every step; fresh pages cost a fault each, which on small virtual
+    machines is a fifth of a training step.
     """
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return
@@ -163,7 +166,7 @@ def _dequantised(gguf: Path) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=folder.parent))
-        model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
         model.hf_quantizer, model.is_quantized = None, False

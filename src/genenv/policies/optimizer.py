@@ -1,3 +1,4 @@
+# pyright: standard
 """One optimizer step made safe: accumulated in micro-batches, clipped, taken back when it goes wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: standard
 """Sequences that share prompts, packed without padding, and the attention that respects it.
 
 A *bundle* is one prompt and the completions that continue it. All tokens of all bundles stand in one flat

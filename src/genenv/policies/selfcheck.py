@@ -1,3 +1,4 @@
+# pyright: standard
 """Before a model is used: packed attention must say what the model's own forward pass says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: standard
 """Player 1 learns: reward-weighted regression on its own tasks, held near the initial simulator.
 
     L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i  +  beta * mean_it KL(pi(. | it) || pi_0(. | it))
@@ -118,7 +119,7 @@ class Imitator:
             share += [own if flag else 0.0 for flag in flags]
             counted += [1.0 / tokens if flag else 0.0 for flag in flags]
         share_M, counted_M = (torch.tensor(x, device=model.device) for x in (share, counted))
-        reference_MW = None
+        reference_MW, reference_head = None, model.head
         if kl_coefficient > 0:
             with torch.no_grad(), self.policy.reference():
                 reference_MW, _ = self.policy.completion_hidden(packed)

@@ -40,7 +40,7 @@ class ToolCallingConfig(Settings, frozen=True):
     max_turns: int = Field(default=6, ge=1, le=32)
     """Replies the agent gets in a task over several turns."""
     descriptions: bool = True
-    """Describe each tool in a few words; off, the agent sees names and parameters only, which saves prompt tokens."""
+    """Describe each tool in a few words; off, the agent sees names and parameters only."""
 
 
 TWINS: tuple[frozenset[str], ...] = (

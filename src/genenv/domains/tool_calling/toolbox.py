@@ -6,7 +6,6 @@ A world is plain JSON data: a state for each app, and the clock. The tools live 
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 import re
@@ -41,6 +40,7 @@ from genenv.domains.tool_calling.apps.kit import (
     Tool,
     ToolError,
     World,
+    plain_copy,
     tool,
 )
 from genenv.errors import unknown_name
@@ -199,7 +199,7 @@ def execute(world: World, tool_name: str, args: JsonObject) -> Result:
     """
     tool = _known(tool_name)
     values = validate(tool, args)
-    state = copy.deepcopy(world[tool.app])
+    state = plain_copy(world[tool.app])
     result = tool.function(state, **values)
     if tool.writes:
         world[tool.app] = state
@@ -218,7 +218,7 @@ def arrange(world: World, tool_name: str, args: JsonObject, rng: random.Random) 
     tool = _known(tool_name)
     values = validate(tool, args)
     if tool.arrange is not None:
-        state = copy.deepcopy(world[tool.app])
+        state = plain_copy(world[tool.app])
         tool.arrange(state, rng, **values)
         world[tool.app] = state
 

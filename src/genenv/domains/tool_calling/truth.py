@@ -6,7 +6,6 @@ first; those steps are kept, so that a payload of a few lines stands for a whole
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import random
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from datetime import date as Day
 from typing import cast
 
+from genenv.domains.tool_calling.apps.kit import plain_copy
 from genenv.domains.tool_calling.calls import ParsedCall
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import (
@@ -60,12 +60,12 @@ def is_reference(value: Json) -> bool:
 
 def start_world(payload: JsonObject) -> World:
     """A fresh copy of the world a task starts in."""
-    return copy.deepcopy(_start(int(cast(int, payload["world_seed"])), json.dumps(payload["arrange"])))
+    return plain_copy(_start(int(cast(int, payload["world_seed"])), json.dumps(payload["arrange"])))
 
 
 @functools.lru_cache(maxsize=256)
 def _start(seed: int, steps: str) -> World:
-    world = copy.deepcopy(_initial(seed))
+    world = plain_copy(_initial(seed))
     for index, step in enumerate(json.loads(steps)):
         arrange(world, step["tool"], step["args"], _arrange_rng(seed, index))
     return world
@@ -92,11 +92,11 @@ def find_truth(spec: ToolSpec, seed: int) -> Truth:
     """
     if spec.gap == "missing_info":
         return Truth(calls=_validated_with_gap(spec), arranged=())
-    start = copy.deepcopy(_initial(seed))
+    start = plain_copy(_initial(seed))
     arranged: list[JsonObject] = []
     done: set[int] = set()
     while True:
-        played, failure = _play(spec.calls, copy.deepcopy(start))
+        played, failure = _play(spec.calls, plain_copy(start))
         if failure is None:
             return Truth(calls=tuple(played), arranged=tuple(arranged))
         index = len(played) - 1
@@ -122,7 +122,7 @@ def _play(calls: Sequence[Call], world: World) -> tuple[list[ParsedCall], str | 
         except ToolError as err:
             raise Refused(RejectReason.SCHEMA, f"{call.tool}: {err}") from None
         played.append(ParsedCall(tool=call.tool, args=args))
-        before = copy.deepcopy(world[tool.app]) if tool.writes else None
+        before = plain_copy(world[tool.app]) if tool.writes else None
         try:
             results.append(execute(world, call.tool, args))
         except ToolError as err:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 from genenv.types import Json, JsonObject
 
@@ -56,6 +56,15 @@ _PLAIN_KINDS: Mapping[object, tuple[Kind, str]] = {
 }
 _HINTS: Mapping[str, str] = {"date": "date", "time": "time", "flag": "bool"}
 _NUMBER_HINTS: Mapping[str, str] = {"integer": "int", "number": "float"}
+
+
+def plain_copy(value: Any) -> Any:  # noqa: ANN401
+    """A copy of plain JSON data that shares nothing with it: several times as fast as `copy.deepcopy`."""
+    if isinstance(value, dict):
+        return {key: plain_copy(inner) for key, inner in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [plain_copy(inner) for inner in cast("list[Any]", value)]
+    return value
 
 
 class ToolError(Exception):
@@ -134,7 +143,7 @@ class Tool:
 
     @property
     def signature(self) -> str:
-        """The tool as one line with its description, e.g. `cancel_event(title)  # Cancel an event.`"""
+        """The heading and the description, e.g. `list_events(date)  # List the events of a day.`."""
         return f"{self.heading}  # {self.description}"
 
 

@@ -6,6 +6,7 @@ searching changes nothing, and what was found can be booked.
 
 from __future__ import annotations
 
+import itertools
 import random
 import string
 from datetime import date as Day
@@ -60,10 +61,9 @@ def _code(state: State, city: str) -> str:
     """Two letters for a city that no other city has, from its name where possible."""
     letters = [letter for letter in city.upper() if letter in string.ascii_uppercase] or ["X"]
     ends = [*letters[1:], *_SYMBOLS]
-    candidates = [letters[0] + end for end in ends] + [
-        start + end for start in string.ascii_uppercase for end in _SYMBOLS
-    ]
-    return next(code for code in candidates if code not in state["cities"])
+    likely = (letters[0] + end for end in ends)
+    others = (start + end for start in string.ascii_uppercase for end in _SYMBOLS)
+    return next(code for code in itertools.chain(likely, others) if code not in state["cities"])
 
 
 def _city(state: State, name: str) -> str:
