@@ -57,13 +57,7 @@ _METRICS = (
     Metric("agent/eval_reward", "share", "Mean reward on held-out tasks at temperature 0."),
     Metric("agent/loss", "nats", "Mean loss of the update."),
     Metric("agent/kl", "nats/token", "Distance of the agent from the initial agent, k3 estimate."),
-    Metric("agent/entropy", "nats/token", "Mean entropy of the agent over sampled tokens."),
     Metric("agent/clip_rate", "share", "Trained tokens whose probability ratio was clipped."),
-    Metric(
-        "agent/ratio_max",
-        "ratio",
-        "Largest probability ratio; the sampler and the trainer agree when it is 1.",
-    ),
     Metric("agent/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
     Metric("agent/steps", "count", "Optimizer steps applied."),
     Metric("agent/skipped_updates", "count", "Updates not applied: not finite, or nothing to learn from."),
@@ -110,7 +104,6 @@ _METRICS = (
     Metric("tasks/new", "count", "Newly generated tasks."),
     Metric("tasks/base", "count", "Base tasks."),
     Metric("tasks/review", "count", "Mastered tasks that came back."),
-    Metric("tasks/archive", "count", "Tasks in the store."),
     Metric(
         "tasks/calls_mean", "calls", "Mean length of the new tasks' oracle solutions, in replies or calls."
     ),
@@ -122,11 +115,9 @@ _METRICS = (
     Metric("time/agent_update_s", "s", "The agent's update."),
     Metric("time/simulator_update_s", "s", "The simulator's update."),
     Metric("time/eval_s", "s", "Measuring on held-out tasks."),
-    Metric("time/commit_s", "s", "Writing checkpoint and store."),
     Metric("time/round_s", "s", "The whole round."),
     Metric("tokens/sampled", "tokens", "Tokens sampled by both players."),
     Metric("tokens/trained", "tokens", "Tokens both updates learned from."),
-    Metric("tokens/sampled_per_s", "tokens/s", "Tokens sampled per second of sampling."),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 
 from genenv.policies.base import Policy
-from genenv.types import Group, Json, Task, TaskBatch
+from genenv.types import Group, Json, Origin, StopReason, Task, TaskBatch
+
+_TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
 
 
 def attempt_metrics(
@@ -30,7 +32,15 @@ def attempt_metrics(
             + sum(len(p.generation.token_ids) for p in written)
         ),
     }
+    new_ids = {p.outcome.id for p in written if isinstance(p.outcome, Task)}
+    for kind, chosen in _kinds(groups, new_ids).items():
+        metrics[f"tasks/{kind}"] = float(len(chosen))
+        if tried := [trace.success for group in chosen for trace in group.valid]:
+            metrics[f"agent/{kind}_success"] = fmean(tried)
+    if written:
+        metrics["simulator/response_tokens"] = fmean(len(p.generation.token_ids) for p in written)
     if traces:
+        metrics["agent/truncated_rate"] = fmean(trace.stop_reason in _TRUNCATED for trace in traces)
         metrics["agent/success_rate"] = fmean(trace.success for trace in traces)
         metrics["agent/reward"] = fmean(trace.reward for trace in traces)
         metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
@@ -40,6 +50,15 @@ def attempt_metrics(
         if calls := [n for task in new if (n := _number(task.spec.get("n_calls"))) is not None]:
             metrics["tasks/calls_mean"] = fmean(calls)
     return metrics
+
+
+def _kinds(groups: Sequence[Group], new_ids: Set[str]) -> Mapping[str, list[Group]]:
+    """Groups of new tasks, of base tasks, and of generated tasks that came back."""
+    kinds: dict[str, list[Group]] = {"new": [], "base": [], "review": []}
+    for group in groups:
+        generated = group.task.lineage.origin is Origin.GENERATED
+        kinds["new" if group.task.id in new_ids else "review" if generated else "base"].append(group)
+    return kinds
 
 
 def evaluation_metrics(groups: Sequence[Group]) -> Mapping[str, float]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -105,26 +106,26 @@ class SupervisedWarmup:
         policy = _local(self.simulator.policy)
         imitator = Imitator(policy, _optimizer(policy))
         loss, skipped = 0.0, 0
+        variations = self.simulator.config.variations  # of one prompt, which then goes through the model once
         with reporter.stage("warm-up of the simulator", items=config.steps, unit="steps") as stage:
             for _ in range(config.steps):
-                chosen = rng.sample(list(seeds), min(config.batch, len(seeds)))
-                demonstrations: list[Demonstration] = []
-                for seed in chosen:
-                    messages = self.domain.simulator_messages(seed, Profile(), self.target)
-                    spec = json.dumps(
-                        self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":")
-                    )
-                    demonstrations.append(
-                        Demonstration(
-                            prompt_ids=policy.render(messages, first=True),
-                            completion_ids=policy.encode_reply(spec),
-                        )
-                    )
+                chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
+                demonstrations = [
+                    self._written(policy, seed, rng) for seed in chosen for _ in range(variations)
+                ][: config.batch]
                 taught = _teach(imitator, demonstrations, config.lr)
                 skipped += taught is None
                 loss = loss if taught is None else taught
                 stage(sum(d.tokens for d in demonstrations), 1)
         return {"simulator/warmup_loss": loss, "simulator/skipped_updates": float(skipped)}
+
+    def _written(self, policy: LocalPolicy, seed: Seed, rng: random.Random) -> Demonstration:
+        """A spec of the domain's own that varies a seed, as an answer to the simulator's prompt."""
+        messages = self.domain.simulator_messages(seed, Profile(), self.target)
+        spec = json.dumps(self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
+        return Demonstration(
+            prompt_ids=policy.render(messages, first=True), completion_ids=policy.encode_reply(spec)
+        )
 
 
 def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration:

@@ -122,8 +122,8 @@ class GrpoLearner:
         """Learn from one round's groups.
 
         Returns:
-            `agent/kl`, `agent/grad_norm`, `agent/clip_rate`, `agent/zero_advantage_rate`, `tokens/trained`,
-            `agent/skipped_updates`.
+            `agent/steps`, `agent/skipped_updates`, `agent/zero_advantage_rate`, `tokens/trained`; and, unless
+            no step was made, the means `agent/loss`, `agent/kl`, `agent/grad_norm`, `agent/clip_rate`.
         """
         usable = [group for group in groups if len(group.valid) > 1]
         advantages = [
@@ -150,11 +150,9 @@ class GrpoLearner:
                 except UpdateSkipped as reason:
                     log.warning("an update of the agent was skipped: %s", reason)
                     skipped += 1
-        mean = {
-            f"agent/{name}": totals.get(name, 0.0) / max(1, steps)
-            for name in ("kl", "grad_norm", "clip_rate")
-        }
-        return mean | {
+        names = ("loss", "kl", "grad_norm", "clip_rate") if steps else ()
+        return {f"agent/{name}": totals.get(name, 0.0) / steps for name in names} | {
+            "agent/steps": float(steps),
             "agent/zero_advantage_rate": silent / len(usable) if usable else 0.0,
             "agent/skipped_updates": float(skipped),
             "tokens/trained": totals.get("tokens", 0.0),

@@ -123,8 +123,8 @@ def keep_freed_memory() -> None:
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return
     libc = ctypes.CDLL("libc.so.6")
-    trim_threshold, top_pad, mmap_max = -1, -2, -4  # the parameters' numbers in malloc.h
-    libc.mallopt(mmap_max, 0)
+    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # the parameters' numbers in malloc.h
+    libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest value it takes
     libc.mallopt(trim_threshold, 2**31 - 1)
     libc.mallopt(top_pad, 64 * 2**20)
 

@@ -164,10 +164,11 @@ class RwrLearner:
         """Learn from one round's selected generations.
 
         Returns:
-            `simulator/kl` (to the initial simulator), `simulator/kl_step`, `simulator/grad_norm`,
-            `simulator/kl_retries`, `simulator/skipped_updates`, `tokens/trained`.
+            `simulator/steps`, `simulator/kl_retries`, `simulator/skipped_updates`, `tokens/trained`; and,
+            unless no step was made, means over steps: `simulator/loss`, `simulator/kl` (to the initial
+            simulator), `simulator/kl_step`, `simulator/grad_norm`.
         """
-        totals = {"kl": 0.0, "kl_step": 0.0, "grad_norm": 0.0, "kl_retries": 0.0, "tokens": 0.0}
+        totals = dict.fromkeys(("loss", "kl", "kl_step", "grad_norm", "kl_retries", "tokens"), 0.0)
         steps = skipped = 0
         order = random.Random(seed)
         demonstrations = [
@@ -186,8 +187,9 @@ class RwrLearner:
                 except UpdateSkipped as reason:
                     log.warning("an update of the simulator was skipped: %s", reason)
                     skipped += 1
-        mean = {name: totals[name] / max(1, steps) for name in ("kl", "kl_step", "grad_norm")}
-        return {f"simulator/{name}": value for name, value in mean.items()} | {
+        names = ("loss", "kl", "kl_step", "grad_norm") if steps else ()
+        return {f"simulator/{name}": totals[name] / steps for name in names} | {
+            "simulator/steps": float(steps),
             "simulator/kl_retries": totals["kl_retries"],
             "simulator/skipped_updates": float(skipped),
             "tokens/trained": totals["tokens"],
@@ -208,7 +210,7 @@ class RwrLearner:
             moved = distance()
             if moved <= self.config.kl_cap:
                 self.optimizer.clear()
-                step = {"kl": sums["kl"], "kl_step": moved, "grad_norm": norm, "tokens": sums["tokens"]}
+                step = {**sums, "kl_step": moved, "grad_norm": norm}
                 for name, value in step.items():
                     totals[name] += value
                 return
