@@ -21,6 +21,7 @@ from genenv.curriculum.replay import Replay, choose_seeds
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
+from genenv.errors import DataError
 from genenv.metrics import Sink, check_names
 from genenv.pools.records import Evaluation, RoundRecord
 from genenv.pools.store import PoolStore
@@ -106,7 +107,13 @@ class CoEvolution:
     def run(self) -> int:
         """Play all rounds that are not committed yet; returns the number of the last one."""
         with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:
-            store.put_base(self.seeds, self.held_out)
+            try:
+                store.put_base(self.seeds, self.held_out)
+            except ValueError as error:
+                raise DataError(
+                    f"{self.folder.path} was made with other base data ({error}); "
+                    "continue it with the version that started it, or start a new run"
+                ) from error
             last = self._resume(store)
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = asyncio.run(self._round(number, store)) if number else self._start()

@@ -22,6 +22,7 @@ from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
 from genenv.metrics import open_sinks
+from genenv.policies.settings import PolicyConfig
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_task
@@ -42,7 +43,7 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
     if resume:
         folder = RunFolder.open(path)
         saved = load_config(folder.config)
-        config = _settled(config, saved.policy.dtype)
+        config = _settled(config, saved.policy)
         _check_only_longer(saved, config, folder)
         if (done := _finished(folder, config)) is not None:
             typer.echo(f"{path} is finished: all of its {done} rounds are committed, nothing was changed")
@@ -52,7 +53,7 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
         folder = RunFolder.vacant(path)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
-    config = _settled(config)
+    config = _settled(config, saved.policy if saved else None)
     players = _players(config, domain)
     if saved is None:
         folder = RunFolder.create(path, dump_toml(config))
@@ -146,15 +147,33 @@ def _players(config: RunConfig, domain: Domain) -> Players:
     return local_players(config, domain)
 
 
-def _settled(config: RunConfig, dtype: str | None = None) -> RunConfig:
-    """The settings with an automatic `policy.dtype` decided: measured once, a resumed run is equal."""
-    if config.policy.dtype != "auto":
-        return config
-    if dtype is None:
-        from genenv.policies.models import choose_device, choose_dtype
+def _settled(config: RunConfig, saved: PolicyConfig | None = None) -> RunConfig:
+    """The settings with what is automatic in `policy` decided: measured once, so a resumed run is equal.
 
-        dtype = str(choose_dtype("auto", choose_device(config.policy.device))).removeprefix("torch.")
-    return config.model_copy(update={"policy": config.policy.model_copy(update={"dtype": dtype})})
+    Args:
+        config: the settings asked for.
+        saved: what was decided when the run was started; None for a new run.
+    """
+    policy = config.policy
+    decided = _measured(policy) if saved is None else saved
+    automatic = {"device": "auto", "dtype": "auto", "threads": 0}
+    settled = {key: getattr(decided, key) for key, auto in automatic.items() if getattr(policy, key) == auto}
+    return config.model_copy(update={"policy": policy.model_copy(update=settled)})
+
+
+def _measured(policy: PolicyConfig) -> PolicyConfig:
+    """Device, number format and threads that suit this machine."""
+    from genenv.policies.models import choose_device, choose_dtype, choose_threads
+
+    device = choose_device(policy.device)
+    dtype = "float32" if policy.tuning == "full" else str(choose_dtype(policy.dtype, device))
+    return policy.model_copy(
+        update={
+            "device": device.type,
+            "dtype": dtype.removeprefix("torch."),
+            "threads": policy.threads or choose_threads(),
+        }
+    )
 
 
 def _check_only_longer(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:

@@ -225,7 +225,8 @@ class Proposal:
     generation: Generation
     outcome: Task | Rejection
     novelty: float | None = None
-    """1 - similarity to the nearest task of the archive, in [0, 1]; None when it was rejected before."""
+    """1 - similarity to the nearest task of the archive, in [0, 1]; None when it was rejected before that
+    was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,8 +172,10 @@ class GrpoLearner:
 
         def run(budget: int) -> None:
             sums.clear()
-            for batch in micro_batches(items, budget):
-                self._backward(batch, tokens, len(attempts), sums)
+            batches = micro_batches(items, budget)
+            measured = random.Random(tokens).randrange(len(batches))
+            for index, batch in enumerate(batches):
+                self._backward(batch, (tokens, len(attempts)), sums, measure_kl=index == measured)
 
         accumulate(self.optimizer, self.policy.model.config.tokens_per_microbatch, run)
         if not math.isfinite(sums["loss"]):
@@ -187,10 +189,12 @@ class GrpoLearner:
     def _backward(
         self,
         batch: Sequence[tuple[Bundle, Sequence[_Attempt]]],
-        tokens: int,
-        attempts: int,
+        sizes: tuple[int, int],
         sums: dict[str, float],
+        *,
+        measure_kl: bool,
     ) -> None:
+        tokens, attempts = sizes
         device = self.policy.model.device
         packed = Packed([bundle for bundle, _ in batch], device)
         rows = [attempt for _, row in batch for attempt in row]
@@ -198,7 +202,7 @@ class GrpoLearner:
         chosen_M = torch.tensor(chosen, device=device).nonzero()[:, 0]
         reference_M = None
         if (
-            self.clip.kl > 0 or "kl" not in sums
+            self.clip.kl > 0 or measure_kl
         ):  # without a KL term it is measured on one micro-batch of the update
             with torch.no_grad(), self.policy.reference():
                 reference_M = self.policy.logprobs(packed, temperature=self.config.temperature)[chosen_M]

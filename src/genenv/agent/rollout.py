@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from genenv.domains.base import Domain
+from genenv.domains.base import Domain, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.policies.base import Policy, SampleRequest
 from genenv.streams import stream
@@ -115,13 +115,19 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
                 await domain.episode(task).run(conversation.ask)
             except _EpisodeOver as over:
                 reason = over.reason
+                if reason is StopReason.CONTEXT and not conversation.replies:
+                    raise RolloutError(
+                        "The task's prompt leaves no room for a reply in the context window."
+                    ) from over
+            except OutOfTurns:
+                reason = StopReason.MAX_TURNS
     except TimeoutError:
         reason, problem = StopReason.TIMEOUT, f"the environment took longer than {sampling.timeout_s:g} s"
     except RolloutError as error:
         reason, problem = StopReason.ERROR, str(error)
     if reason in (StopReason.TIMEOUT, StopReason.ERROR):
         reward, success = 0.0, False
-    elif reason is StopReason.DONE:
+    elif reason in (StopReason.DONE, StopReason.MAX_TURNS):
         verdict = domain.check(task, conversation.replies)
         reward, success, problem = verdict.reward, verdict.success, verdict.explanation
     else:

@@ -17,6 +17,10 @@ Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Append these messages to the conversation and return the agent's next reply."""
 
 
+class OutOfTurns(Exception):
+    """Raised by an episode whose agent has used all its turns; what it did so far is graded."""
+
+
 class Episode(Protocol):
     """One attempt at one task. Fresh for every attempt, so it may hold state."""
 

@@ -62,7 +62,13 @@ class LocalModel:
         self.device = models.choose_device(config.device)
         if self.device.type == "cpu":
             models.keep_freed_memory()
-        self.dtype = models.choose_dtype(config.dtype, self.device)
+        if config.tuning == "full" and config.dtype == "bfloat16":
+            raise UsageError(
+                "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
+                "weights; use policy.dtype='float32', or policy.tuning='lora'"
+            )
+        full = config.tuning == "full"
+        self.dtype = torch.float32 if full else models.choose_dtype(config.dtype, self.device)
         self.tokenizer = models.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer)
         causal = models.load_causal_lm(resolved, dtype=self.dtype, device=self.device)

@@ -31,7 +31,7 @@ class PolicyConfig(Settings, frozen=True):
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 measures and chooses."""
     tokens_per_microbatch: int = Field(default=4096, ge=1)
-    """Tokens, padding included, of one forward and backward pass: lower it when memory runs out."""
+    """Tokens of one forward and backward pass: lower it when memory runs out."""
     max_batch_rows: int = Field(default=64, ge=1)
     """Sequences sampled at once."""
     context_tokens: int = Field(default=2048, ge=16)

@@ -65,10 +65,17 @@ class Gate:
         if self.config.gate == "full" and (rejection := self._audit(task)) is not None:
             return Proposal(generation=generation, outcome=rejection)
         surface = self.domain.surface(task)
+        similarity, nearest = self.held_out.nearest(surface)
+        if (
+            similarity >= HELD_OUT_SIMILARITY
+        ):  # under any setting: otherwise held-out results would mean nothing
+            sentence = f"It shares {similarity:.0%} of its words with held-out {nearest}."
+            return Proposal(generation=generation, outcome=_reject(RejectReason.HELD_OUT, sentence))
         similarity, nearest = self.archive.nearest(surface)
         if 1 - similarity < self.config.novelty_threshold:
             sentence = f"It shares {similarity:.0%} of its words with {nearest}."
-            return Proposal(generation=generation, outcome=_reject(RejectReason.DUPLICATE, sentence))
+            duplicate = _reject(RejectReason.DUPLICATE, sentence)
+            return Proposal(generation=generation, outcome=duplicate, novelty=1 - similarity)
         self.archive.add(task.id, surface)
         return Proposal(generation=generation, outcome=task, novelty=1 - similarity)
 
@@ -95,14 +102,7 @@ class Gate:
         blanks = [(), ("",), *(self.domain.random_replies(task, rng) for _ in range(RANDOM_ATTEMPTS))]
         if any(self.domain.check(task, replies).success for replies in blanks):
             return _reject(RejectReason.TRIVIAL, "An empty or a random attempt passes.")
-        if (rejection := self.domain.audit(task, rng)) is not None:
-            return rejection
-        similarity, nearest = self.held_out.nearest(self.domain.surface(task))
-        if similarity >= HELD_OUT_SIMILARITY:
-            return _reject(
-                RejectReason.HELD_OUT, f"It shares {similarity:.0%} of its words with held-out {nearest}."
-            )
-        return None
+        return self.domain.audit(task, rng)
 
 
 def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Rejection:

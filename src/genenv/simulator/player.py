@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 
 from genenv.domains.base import Domain
-from genenv.policies.base import Policy, SampleRequest, SimulatorLearner
+from genenv.errors import RolloutError
+from genenv.policies.base import Completion, Policy, SampleRequest, SimulatorLearner
 from genenv.progress import Stage
 from genenv.simulator.settings import SimulatorConfig
 from genenv.streams import stream
 from genenv.types import Context, Generation, Profile, Seed, SimulatorSample
+
+log = logging.getLogger(__name__)
 
 
 class Simulator:
@@ -32,7 +36,7 @@ class Simulator:
         ]
         completions = await asyncio.gather(
             *(
-                self.policy.sample(
+                self._sample(
                     SampleRequest(
                         prompt_ids=prompt,
                         max_tokens=self.config.max_new_tokens,
@@ -56,6 +60,14 @@ class Simulator:
             )
             for (context, prompt, name), completion in zip(wanted, completions, strict=True)
         ]
+
+    async def _sample(self, request: SampleRequest) -> Completion:
+        """One completion; a request that cannot be answered becomes an unfinished generation."""
+        try:
+            return await self.policy.sample(request)
+        except RolloutError as error:
+            log.warning("the simulator could not write a task: %s", error)
+            return Completion(token_ids=(), logprobs=(), text="", finished=False)
 
     def update(self, samples: Sequence[SimulatorSample], *, round_: int, stage: Stage) -> Mapping[str, float]:
         """Learn from weighted generations; returns metrics."""

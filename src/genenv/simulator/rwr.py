@@ -16,6 +16,7 @@ import copy
 import logging
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ from genenv.types import SimulatorSample
 
 log = logging.getLogger(__name__)
 
+TOTALS = ("loss", "kl", "kl_step", "grad_norm", "kl_retries", "tokens")
+"""What is added up over the steps of an update."""
 CAP_TOKENS = 384
 """On how many completion tokens the KL cap is measured."""
 
@@ -168,7 +171,9 @@ class RwrLearner:
             unless no step was made, means over steps: `simulator/loss`, `simulator/kl` (to the initial
             simulator), `simulator/kl_step`, `simulator/grad_norm`.
         """
-        totals = dict.fromkeys(("loss", "kl", "kl_step", "grad_norm", "kl_retries", "tokens"), 0.0)
+        totals: dict[str, float] = dict.fromkeys(
+            ("loss", "kl", "kl_step", "grad_norm", "kl_retries", "tokens"), 0.0
+        )
         steps = skipped = 0
         order = random.Random(seed)
         demonstrations = [
@@ -187,7 +192,12 @@ class RwrLearner:
                 except UpdateSkipped as reason:
                     log.warning("an update of the simulator was skipped: %s", reason)
                     skipped += 1
-        names = ("loss", "kl", "kl_step", "grad_norm") if steps else ()
+        measured = (
+            ("loss", "kl", "kl_step", "grad_norm")
+            if self.config.kl_coefficient
+            else ("loss", "kl_step", "grad_norm")
+        )
+        names = measured if steps else ()
         return {f"simulator/{name}": totals[name] / steps for name in names} | {
             "simulator/steps": float(steps),
             "simulator/kl_retries": totals["kl_retries"],
@@ -225,7 +235,7 @@ class RwrLearner:
     def _distance_meter(self, demonstrations: Sequence[Demonstration]) -> Callable[[], float]:
         """A function that measures mean KL(now || as it is at this moment) on some of the tokens."""
         some: list[Demonstration] = []
-        for d in sorted(demonstrations, key=lambda d: -d.weight):
+        for d in _in_turns(demonstrations):
             if some and sum(len(s.completion_ids) for s in some) + len(d.completion_ids) > CAP_TOKENS:
                 break
             some.append(d)
@@ -250,6 +260,16 @@ class RwrLearner:
         """Restore what `save` wrote."""
         self.policy.load(folder)
         self.optimizer.load(folder)
+
+
+def _in_turns(demonstrations: Sequence[Demonstration]) -> list[Demonstration]:
+    """One demonstration of each prompt, the heaviest first, then a second of each, and so on."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    turns: list[tuple[int, float, Demonstration]] = []
+    for d in sorted(demonstrations, key=lambda d: -d.weight):
+        turns.append((seen[d.prompt_ids], -d.weight, d))
+        seen[d.prompt_ids] += 1
+    return [d for _, _, d in sorted(turns, key=lambda turn: turn[:2])]
 
 
 def frozen_head(policy: LocalPolicy) -> Callable[[Tensor], Tensor]:

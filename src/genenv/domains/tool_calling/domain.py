@@ -13,7 +13,7 @@ from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
-from genenv.domains.base import Ask
+from genenv.domains.base import Ask, OutOfTurns
 from genenv.domains.tool_calling.audit import audit, random_attempt
 from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of
 from genenv.domains.tool_calling.calls import read_reply
@@ -135,3 +135,4 @@ class ToolEpisode:
                 return
             outcomes = perform(world, shown, reply.calls)
             messages = [Message(role="tool", content=outcome.text) for outcome in outcomes]
+        raise OutOfTurns
