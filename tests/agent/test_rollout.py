@@ -90,16 +90,24 @@ def test_a_reply_that_reaches_the_token_limit_is_a_failure_that_counts(toy):
     assert "token limit" in trace.explanation
 
 
-@pytest.mark.parametrize(("room", "turns"), [(0, 0), (24, 1)])
-def test_a_conversation_that_no_longer_fits_is_a_failure_that_counts(toy, room, turns):
+def test_a_prompt_that_leaves_no_room_for_a_reply_is_no_attempt(toy):
     task = toy.task(turns=3)
     prompt = len(ScriptedPolicy(solver).render(task.messages, first=True))
-    policy = ScriptedPolicy(solver, context_tokens=prompt + room)
+    (group,) = play(toy.Domain(), ScriptedPolicy(solver, context_tokens=prompt), [task])
+    assert group.traces[0].stop_reason is StopReason.ERROR
+    assert "no room" in group.traces[0].explanation
+    assert group.valid == ()
+
+
+def test_a_conversation_that_no_longer_fits_is_a_failure_that_counts(toy):
+    task = toy.task(turns=3)
+    prompt = len(ScriptedPolicy(solver).render(task.messages, first=True))
+    policy = ScriptedPolicy(solver, context_tokens=prompt + 24)
     groups = play(toy.Domain(), policy, [task])
     trace = only(groups)
     assert trace.stop_reason is StopReason.CONTEXT
-    assert len(trace.replies) == turns
-    assert trace.response_tokens == 2 * turns
+    assert len(trace.replies) == 1
+    assert trace.response_tokens == 2
     assert groups[0].valid == (trace,)
     assert "context window" in trace.explanation
 

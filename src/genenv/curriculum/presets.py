@@ -13,11 +13,6 @@ from genenv.types import JsonObject
 
 PAPER: Mapping[str, JsonObject] = {
     "curriculum": {
-        "alpha": 0.5,
-        "beta": 2.0,
-        "band_filter": True,
-        "k_min": 0.1,
-        "temperature": 1.0,
         "standardise_rewards": False,
         "posterior": False,
         "p_hat_scope": "batch",
@@ -28,11 +23,12 @@ PAPER: Mapping[str, JsonObject] = {
     },
     "agent": {"skip_zero_advantage": False},
 }
-"""GenEnv (arXiv:2512.19682) as published: its numbers (beta: the authors' configuration), no correction made.
+"""GenEnv (arXiv:2512.19682) as published; each line is one correction not made.
 
-Two things differ from the paper's text. Its pools of earlier traces and generations are kept here, but
-neither player is trained on them again: both learn on-policy. And held-out tasks are kept out of training under every
-preset."""
+alpha, beta (the authors' configuration), k_min and lambda are the defaults of their settings. Two things
+differ from the paper's text. Its pools of earlier traces and generations are kept here, but neither player is
+trained on them again: both learn on-policy. And held-out tasks are kept out of training under every preset.
+"""
 
 ROBUST: Mapping[str, JsonObject] = {
     "curriculum": {

@@ -75,10 +75,6 @@ def in_band(p_hat: float, alpha: float, k_min: float) -> bool:
     return abs(p_hat - alpha) <= k_min + BAND_TOLERANCE
 
 
-SPREAD_FLOOR = 0.02
-"""Rewards are never divided by a smaller standard deviation than this."""
-
-
 def rwr_weights(
     env_rewards: Sequence[float], *, temperature: float, standardise: bool = False
 ) -> list[float]:
@@ -88,9 +84,8 @@ def rwr_weights(
     GenEnv (arXiv:2512.19682, section 2.3). At 0 every task counts alike and the step is plain fine-tuning.
 
     Behind the filter all R_i lie within 2% of each other, and so do the weights. With `standardise`, R_i is
-    replaced by (R_i - mean) / max(std, SPREAD_FLOOR), so `temperature` counts in standard deviations. The
-    floor is about the standard error of R_env from a batch of 24 attempts: differences that are noise are
-    not blown up, and when all rewards agree, all weights are equal.
+    replaced by (R_i - mean) / std, so `temperature` counts in standard deviations; when all agree, all
+    weights are equal.
 
     Args:
         env_rewards: [N] rewards R_i in [0, 1], one per generation. Dimensionless.
@@ -112,7 +107,9 @@ def rwr_weights(
     rewards_N = np.asarray(env_rewards, dtype=np.float64)
     centred_N = rewards_N - rewards_N.max()  # the largest exponent is 0: nothing overflows
     if standardise:
-        centred_N = centred_N / max(float(rewards_N.std()), SPREAD_FLOOR)
+        spread = float(rewards_N.std())
+        equal = spread <= 1e-12 * max(1.0, float(np.abs(rewards_N).max()))
+        centred_N = np.zeros_like(rewards_N) if equal else centred_N / spread
     weights_N = np.exp(temperature * centred_N)
     return (weights_N / weights_N.sum()).tolist()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from genenv.domains.base import Domain
+from genenv.domains.base import Domain, OutOfTurns
 from genenv.domains.tool_calling.build import ToolCallingConfig, skills_of
 from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.prompting import spec_schema
@@ -117,8 +117,15 @@ def test_a_reply_without_readable_calls_ends_the_episode(reply: str) -> None:
 
 def test_an_episode_ends_after_max_turns() -> None:
     domain = ToolCalling(ToolCallingConfig(max_turns=3))
-    script = played(domain, task_of(domain, CHAIN), ['find_contact(name="Anna Berg")'] * 5)
-    assert len(script.replies) == 2
+    asked: list[Message] = []
+
+    async def ask(messages: Sequence[Message]) -> str:
+        asked.extend(messages[-1:])
+        return 'find_contact(name="Anna Berg")'
+
+    with pytest.raises(OutOfTurns):
+        asyncio.run(domain.episode(task_of(domain, CHAIN)).run(ask))
+    assert len(asked) == 3
 
 
 def test_each_episode_has_a_world_of_its_own() -> None:
@@ -210,14 +217,18 @@ def test_the_schema_compiles_to_a_grammar_that_takes_specs_and_nothing_else() ->
 
 
 def test_every_setting_changes_something() -> None:
-    """mode, style, reward, success_threshold and max_turns are all read."""
+    """mode, style, reward, success_threshold, max_turns and descriptions are all read."""
     assert set(ToolCallingConfig.model_fields) == {
         "mode",
         "style",
         "reward",
         "success_threshold",
         "max_turns",
+        "descriptions",
     }
+    bare = task_of(ToolCalling(ToolCallingConfig(descriptions=False)), ONE).messages[0].content
+    assert "  # " in task_of(ToolCalling(), ONE).messages[0].content
+    assert "  # " not in bare
     partly = (task_of(ToolCalling(), ONE).oracle[0].replace("17", "18"),)
     soft = ToolCalling(ToolCallingConfig(reward="soft"))
     lenient = ToolCalling(ToolCallingConfig(reward="soft", success_threshold=0.5))

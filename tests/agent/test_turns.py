@@ -1,0 +1,31 @@
+"""An agent that uses all its turns is graded by what it did, and the trace says why it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from genenv.agent.rollout import Sampling, attempt
+from genenv.domains.tool_calling.build import ToolCallingConfig
+from genenv.domains.tool_calling.domain import ToolCalling
+from genenv.policies.scripted import ScriptedPolicy
+from genenv.simulator.gate import base_task
+from genenv.types import StopReason
+
+
+def test_running_out_of_turns_is_a_stop_reason_of_its_own() -> None:
+    domain = ToolCalling(ToolCallingConfig(max_turns=2))
+    seed = next(seed for seed in domain.seeds() if seed.spec["dependent"])
+    task = base_task(domain, seed.id, seed.spec, seed=0)
+
+    def same_call_again(prompt: str, rng: random.Random) -> str:
+        return task.oracle[0]
+
+    sampling = Sampling(temperature=1.0, max_new_tokens=500, timeout_s=60.0, seed=0)
+    (group,) = asyncio.run(
+        attempt(domain, ScriptedPolicy(same_call_again), [task], rollouts=1, sampling=sampling)
+    )
+    assert group.traces[0].stop_reason is StopReason.MAX_TURNS
+    assert len(group.traces[0].replies) == 2
+    assert group.valid == group.traces
+    assert not group.traces[0].success
