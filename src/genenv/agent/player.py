@@ -23,14 +23,16 @@ class Agent:
         self, domain: Domain, tasks: Sequence[Task], *, round_: int, stage: Stage
     ) -> list[Group]:
         """Attempt each task `rollouts` times."""
-        self.policy.progress = stage
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
-        return await attempt(domain, self.policy, tasks, rollouts=self.config.rollouts, sampling=sampling)
+        return await attempt(
+            domain, self.policy, tasks, rollouts=self.config.rollouts, sampling=sampling, stage=stage
+        )
 
     async def solve(self, domain: Domain, tasks: Sequence[Task], *, stage: Stage) -> list[Group]:
         """Attempt each task once, greedily: how success is measured."""
-        self.policy.progress = stage
-        return await attempt(domain, self.policy, tasks, rollouts=1, sampling=self._sampling(0.0, 0))
+        return await attempt(
+            domain, self.policy, tasks, rollouts=1, sampling=self._sampling(0.0, 0), stage=stage
+        )
 
     def update(self, groups: Sequence[Group], *, round_: int, stage: Stage) -> Mapping[str, float]:
         """Learn from a round's attempts; returns metrics."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from genenv.domains.base import Domain, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.policies.base import Policy, SampleRequest
+from genenv.progress import Stage
 from genenv.streams import stream
 from genenv.types import Group, Message, StopReason, Task, Trace
 
@@ -83,7 +84,13 @@ class _Conversation:
 
 
 async def attempt(
-    domain: Domain, policy: Policy, tasks: Sequence[Task], *, rollouts: int, sampling: Sampling
+    domain: Domain,
+    policy: Policy,
+    tasks: Sequence[Task],
+    *,
+    rollouts: int,
+    sampling: Sampling,
+    stage: Stage | None = None,
 ) -> list[Group]:
     """All attempts at all tasks, concurrently.
 
@@ -93,12 +100,21 @@ async def attempt(
         tasks: [N].
         rollouts: attempts per task, G.
         sampling: how the policy answers; its seed and the task's id name the random stream of each attempt.
+        stage: told of tokens as they are sampled, and of attempts as they end.
 
     Returns:
         [N] groups of G traces, in the order of the tasks.
     """
     names = [(task, f"{task.id}/{i}") for task in tasks for i in range(rollouts)]
-    traces = await asyncio.gather(*(_episode(domain, policy, task, name, sampling) for task, name in names))
+    policy.progress = None if stage is None else lambda tokens, _: stage(tokens, 0)
+
+    async def play(task: Task, name: str) -> Trace:
+        trace = await _episode(domain, policy, task, name, sampling)
+        if stage is not None:
+            stage(0, 1)
+        return trace
+
+    traces = await asyncio.gather(*(play(task, name) for task, name in names))
     return [
         Group(task=task, traces=tuple(traces[i * rollouts : (i + 1) * rollouts]))
         for i, task in enumerate(tasks)
