@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -321,6 +322,7 @@ class LocalPolicy:
             self.model.tokenizer.save_pretrained(folder)
             return
         self.model.peft.peft_config[adapter].save_pretrained(str(folder))
+        _sort_targets(folder / "adapter_config.json")
         state = {name: value.contiguous() for name, value in self._adapter_state(adapter).items()}
         safetensors.torch.save_file(state, folder / ADAPTER)
 
@@ -365,6 +367,14 @@ class LocalPolicy:
         if info["missing_keys"]:
             raise DataError(f"the weights in {folder} are not complete")
         return model.state_dict()
+
+
+def _sort_targets(path: Path) -> None:
+    """PEFT writes the adapted layers in the order of a set, which differs between processes; sort them."""
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(settings["target_modules"], list):
+        settings["target_modules"].sort()
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def in_pieces(
