@@ -79,6 +79,13 @@ def test_a_saved_adapter_is_one_that_peft_loads(tiny, tmp_path):
     torch.testing.assert_close(scores[[0, 1, 2], [4, 4, 8]], expected, atol=1e-5, rtol=0)
 
 
+def test_a_saved_adapter_lists_its_layers_in_one_order(tiny, tmp_path):
+    tiny.player().save(tmp_path)
+    layers = json.loads((tmp_path / "adapter_config.json").read_text(encoding="utf-8"))["target_modules"]
+    assert len(layers) > 1
+    assert layers == sorted(layers)
+
+
 def test_a_saved_whole_model_is_one_that_genenv_loads_again(tiny, tmp_path):
     policy = tiny.player(adapter=None)
     tiny.disturb(policy, 0.05)
