@@ -28,7 +28,7 @@ from genenv.pools.store import PoolStore
 from genenv.progress import Reporter, Silent, Stage
 from genenv.round_metrics import attempt_metrics, evaluation_metrics
 from genenv.run_folder import RunFolder
-from genenv.simulator.gate import Gate, base_task
+from genenv.simulator.gate import Gate, base_tasks
 from genenv.simulator.player import Simulator, make_contexts
 from genenv.streams import generator
 from genenv.types import Context, Group, JsonObject, Origin, Proposal, Seed, Task, TaskBatch
@@ -93,16 +93,13 @@ class CoEvolution:
         self.sinks, self.reporter = sinks, reporter or Silent()
         self.seed = config.run.seed
         self.seeds = list(domain.seeds())
-        self.held_out = list(domain.held_out())[: config.run.eval_tasks]
+        held_out = domain.held_out()
+        self.held_out = list(held_out)[: config.run.eval_tasks]
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
         self.gate = Gate(domain, config.curriculum, seed=self.seed)
-        self.base = {
-            seed.id: task
-            for seed in self.seeds
-            if isinstance(task := base_task(domain, seed.id, seed.spec, seed=self.seed), Task)
-        }
+        self.base = base_tasks(domain, self.seeds, seed=self.seed)
         self.gate.remember(self.base.values())
-        self.gate.protect(domain.held_out())
+        self.gate.protect(held_out)
 
     def run(self) -> int:
         """Play all rounds that are not committed yet; returns the number of the last one."""

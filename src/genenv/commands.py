@@ -25,7 +25,7 @@ from genenv.metrics import open_sinks
 from genenv.policies.settings import PolicyConfig
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder, write_whole
-from genenv.simulator.gate import Gate, base_task
+from genenv.simulator.gate import Gate, base_tasks
 from genenv.simulator.player import make_contexts
 from genenv.streams import generator
 from genenv.types import Json, JsonObject, Origin, Task
@@ -246,8 +246,7 @@ async def _written(
     """Tasks that passed, and how many generations it took; gives up after five barren rounds."""
     gate = Gate(domain, config.curriculum, seed=config.run.seed)
     seeds = list(domain.seeds())
-    built = (base_task(domain, s.id, s.spec, seed=config.run.seed) for s in seeds)
-    gate.remember(task for task in built if isinstance(task, Task))
+    gate.remember(base_tasks(domain, seeds, seed=config.run.seed).values())
     gate.protect(domain.held_out())
     tasks: list[Task] = []
     written = barren = 0

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Trace, Verdict
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
 
 Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Append these messages to the conversation and return the agent's next reply."""
@@ -91,8 +91,3 @@ class Domain(Protocol):
     def surface(self, task: Task) -> str:
         """The text by which two tasks are compared for novelty."""
         ...
-
-
-def verdict_of(domain: Domain, task: Task, trace: Trace) -> Verdict:
-    """Grade a stored trace again."""
-    return domain.check(task, trace.replies)

@@ -300,7 +300,10 @@ class LocalPolicy:
 
     def logprobs(self, packed: Packed, *, temperature: float = 1.0) -> Tensor:
         """[M] log-probabilities of the completions' tokens, row after row. Nats."""
-        hidden_MW, tokens_M = self.completion_hidden(packed)
+        return self.token_logprobs(*self.completion_hidden(packed), temperature=temperature)
+
+    def token_logprobs(self, hidden_MW: Tensor, tokens_M: Tensor, *, temperature: float = 1.0) -> Tensor:
+        """[M] log-probabilities of tokens, from the states that `completion_hidden` gave for them. Nats."""
 
         def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
             scores = self.model.head(hidden)

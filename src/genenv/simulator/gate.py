@@ -26,6 +26,7 @@ from genenv.types import (
     Proposal,
     Rejection,
     RejectReason,
+    Seed,
     Task,
 )
 
@@ -127,6 +128,12 @@ def base_task(domain: Domain, seed_id: str, spec: JsonObject, *, seed: int) -> T
     lineage = Lineage(origin=Origin.SEED, seed_id=seed_id)
     rng = generator(seed, "base", seed_id)
     return domain.build(domain.spec.model_validate(spec), task_id=f"base-{seed_id}", lineage=lineage, rng=rng)
+
+
+def base_tasks(domain: Domain, seeds: Sequence[Seed], *, seed: int) -> dict[str, Task]:
+    """The seeds that are tasks of their own, by seed id."""
+    built = ((item.id, base_task(domain, item.id, item.spec, seed=seed)) for item in seeds)
+    return {name: task for name, task in built if isinstance(task, Task)}
 
 
 def _reject(reason: RejectReason, sentence: str) -> Rejection:

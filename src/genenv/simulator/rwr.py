@@ -129,7 +129,7 @@ class Imitator:
                 reference_head = frozen_head(self.policy)
         with self.policy.active():
             hidden_MW, tokens_M = self.policy.completion_hidden(packed)
-            nll = weighted_nll(_token_logprobs(self.policy, hidden_MW, tokens_M), share_M)
+            nll = weighted_nll(self.policy.token_logprobs(hidden_MW, tokens_M), share_M)
             loss, kl = nll, torch.zeros(())
             if reference_MW is not None:
                 kl_M = _kl_between(model.head, hidden_MW, reference_head, reference_MW)
@@ -281,14 +281,6 @@ def frozen_head(policy: LocalPolicy) -> Callable[[Tensor], Tensor]:
         return policy.model.head
     head = copy.deepcopy(policy.model.causal.get_output_embeddings())
     return lambda hidden: head(hidden).float()
-
-
-def _token_logprobs(policy: LocalPolicy, hidden_MW: Tensor, tokens_M: Tensor) -> Tensor:
-    def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
-        scores = policy.model.head(hidden)
-        return scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)
-
-    return in_pieces(piece, hidden_MW, tokens_M)
 
 
 def _kl_between(
