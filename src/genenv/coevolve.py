@@ -163,7 +163,7 @@ class CoEvolution:
             groups = await players.agent.attempt(self.domain, tasks, round_=number, stage=stage)
         batches = self._score(contexts, proposals, groups)
         selection = select(batches, config.curriculum)
-        learned = self._learn(number, groups, selection, times)
+        learned = await self._learn(number, groups, selection, times)
         self.stats.observe(groups)
         self.replay.observe(number, groups)
         metrics = {
@@ -214,7 +214,7 @@ class CoEvolution:
             batches.append(score_batch(context, own, tried, self.config.curriculum))
         return batches
 
-    def _learn(
+    async def _learn(
         self, number: int, groups: Sequence[Group], selection: Selection, times: _Times
     ) -> Mapping[str, float]:
         """Both updates; what they trained on is added up."""
@@ -224,7 +224,9 @@ class CoEvolution:
             times.measure("time/agent_update_s"),
             self._stage(number, "agent learns", sum(len(g.traces) for g in groups), "attempts") as stage,
         ):
-            metrics |= players.agent.update(groups, round_=number, stage=stage)
+            metrics |= await players.agent.update(
+                self.domain, groups, round_=number, rounds=self.config.run.rounds, stage=stage
+            )
         trained += metrics.pop("tokens/trained", 0.0)
         with (
             times.measure("time/simulator_update_s"),

@@ -205,6 +205,8 @@ class Group:
 
     task: Task
     traces: tuple[Trace, ...]  # [G]
+    guide: Trace | None = None
+    """The oracle's solution as one more trace to learn from; no attempt, so nothing counts or keeps it."""
 
     @property
     def successes(self) -> int:

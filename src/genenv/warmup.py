@@ -1,7 +1,9 @@
 # pyright: standard
 """Before the first round: a short supervised warm-up of both players on base data.
 
-It is the RWR code at equal weights. A small model cannot write a call or a spec at all before it has seen
+It is the RWR code at equal weights, with the optimizers that both players go on with: the first steps of a
+fresh AdamW move every weight by the learning rate, whatever the gradient, which costs a policy that already
+works several tenths of a nat per token. A small model cannot write a call or a spec at all before it has seen
 some. The agent's warm-up stops as soon as the agent solves enough to learn from, so that most of the way is
 left to co-evolution.
 """
@@ -15,18 +17,19 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from genenv.agent.grpo import GrpoLearner
 from genenv.agent.player import Agent
+from genenv.agent.rollout import guide
 from genenv.agent.settings import AgentWarmupConfig
 from genenv.domains.base import Domain
 from genenv.errors import UpdateSkipped, UsageError
 from genenv.policies.base import Policy
 from genenv.policies.local import LocalPolicy
-from genenv.policies.optimizer import Optimizer
 from genenv.progress import Reporter
 from genenv.simulator.player import Simulator
-from genenv.simulator.rwr import Demonstration, Imitator
+from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner
 from genenv.streams import generator
-from genenv.types import Group, Message, Profile, Seed, Task
+from genenv.types import Group, Profile, Seed, Task
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +77,9 @@ class SupervisedWarmup:
                 f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base "
                 "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
             )
-        policy = _local(self.agent.policy)
-        imitator = Imitator(policy, _optimizer(policy))
+        policy, learner = _local(self.agent.policy), self.agent.learner
+        assert isinstance(learner, GrpoLearner)  # noqa: S101 - local policies have local learners
+        imitator = Imitator(policy, learner.optimizer)
         success, step, skipped = 0.0, 0, 0
         with reporter.stage("warm-up of the agent", items=config.steps, unit="steps") as stage:
             for step in range(1, config.steps + 1):
@@ -103,8 +107,9 @@ class SupervisedWarmup:
         if not config.steps:
             return {}
         rng = generator(self.seed, "simulator-warmup")
-        policy = _local(self.simulator.policy)
-        imitator = Imitator(policy, _optimizer(policy))
+        policy, learner = _local(self.simulator.policy), self.simulator.learner
+        assert isinstance(learner, RwrLearner)  # noqa: S101 - local policies have local learners
+        imitator = Imitator(policy, learner.optimizer)
         loss, skipped = 0.0, 0
         variations = self.simulator.config.variations  # of one prompt, which then goes through the model once
         with reporter.stage("warm-up of the simulator", items=config.steps, unit="steps") as stage:
@@ -130,26 +135,13 @@ class SupervisedWarmup:
 
 def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration:
     """A task solved by its oracle, as tokens: the replies count, what the environment says does not."""
-    ids: list[int] = []
-    counted: list[bool] = []
-    prompt: list[int] = []
-    replies = list(task.oracle)
-
-    async def ask(messages: Sequence[Message]) -> str:
-        rendered = policy.render(messages, first=not prompt)
-        if prompt:
-            ids.extend(rendered)
-            counted.extend([False] * len(rendered))
-        else:
-            prompt.extend(rendered)
-        reply = replies.pop(0)
-        encoded = policy.encode_reply(reply)
-        ids.extend(encoded)
-        counted.extend([True] * len(encoded))
-        return reply
-
-    asyncio.run(domain.episode(task).run(ask))
-    return Demonstration(prompt_ids=tuple(prompt), completion_ids=tuple(ids), counted=tuple(counted))
+    trace = asyncio.run(guide(domain, policy, task))
+    start = trace.prompt_tokens
+    return Demonstration(
+        prompt_ids=trace.token_ids[:start],
+        completion_ids=trace.token_ids[start:],
+        counted=trace.sampled[start:],
+    )
 
 
 def _teach(imitator: Imitator, demonstrations: Sequence[Demonstration], lr: float) -> float | None:
@@ -163,10 +155,6 @@ def _teach(imitator: Imitator, demonstrations: Sequence[Demonstration], lr: floa
     imitator.optimizer.step(lr)
     imitator.optimizer.clear()
     return loss
-
-
-def _optimizer(policy: LocalPolicy) -> Optimizer:
-    return Optimizer(policy.parameters(), betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
 
 
 def _local(policy: Policy) -> LocalPolicy:

@@ -6,7 +6,9 @@
     L_t = -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A) + beta k3_t,   rho_t = pi(t) / pi_old(t)
     k3_t = exp(d_t) - d_t - 1,  d_t = log pi_ref(t) - log pi(t)
 
-averaged over all sampled tokens of the update ("token"), or first within each attempt ("sequence").
+averaged over all sampled tokens of the update ("token"), or first within each attempt ("sequence"). With
+guidance a supervised term is added, c * mean_t -log pi(t) over the tokens of known solutions (DAPG,
+arXiv:1709.10087): it teaches what no attempt has found.
 
 Shapes: G = attempts of a task, M = sampled tokens of a micro-batch.
 """
@@ -17,7 +19,7 @@ import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -54,12 +56,14 @@ class TokenBatch:
     """What the loss needs of a micro-batch, one entry per token that the policy chose."""
 
     old_M: Tensor
-    """Log-probability when it was sampled. Nats."""
+    """Log-probability when it was sampled. Nats; of no effect where the token belongs to a known solution."""
     reference_M: Tensor | None
     """Log-probability under the initial policy; None leaves the KL term out."""
     advantage_M: Tensor
     weight_M: Tensor
-    """Share of the token in the loss. Sums to 1 over the update."""
+    """Share of the token in the loss. Sums to 1 over what was sampled in the update."""
+    guided_M: Tensor | None = None
+    """True where the token belongs to a known solution, which the policy did not sample; None for nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +91,12 @@ def grpo_loss(logprobs_M: Tensor, batch: TokenBatch, clip: Clip) -> tuple[Tensor
     sums = {"clip_rate": (outside_M * batch.weight_M).sum().detach()}
     if batch.reference_M is not None:
         kl_M = k3(logprobs_M, batch.reference_M)
+        if batch.guided_M is not None:  # the estimate holds for what the policy sampled
+            kl_M = kl_M.masked_fill(batch.guided_M, 0.0)
         loss_M = loss_M + clip.kl * kl_M if clip.kl else loss_M
         sums["kl"] = (kl_M * batch.weight_M).sum().detach()
+    if batch.guided_M is not None:
+        loss_M = torch.where(batch.guided_M, -logprobs_M, loss_M)
     return (loss_M * batch.weight_M).sum(), sums
 
 
@@ -102,6 +110,19 @@ def k3(logprobs_M: Tensor, reference_M: Tensor) -> Tensor:
 class _Attempt:
     trace: Trace
     advantage: float
+    guide: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shares:
+    """What one token counts in the loss of an update."""
+
+    sampled: float
+    """1 / sampled tokens, or 1 / attempts when averaged by sequence."""
+    guided: float = 0.0
+    """The guidance coefficient / tokens of known solutions."""
+    by_sequence: bool = False
+    """Whether a token's share is divided by the sampled tokens of its attempt."""
 
 
 class GrpoLearner:
@@ -118,24 +139,24 @@ class GrpoLearner:
             max_grad_norm=config.max_grad_norm,
         )
 
-    def update(self, groups: Sequence[Group], *, seed: int) -> Mapping[str, float]:
+    def update(self, groups: Sequence[Group], *, seed: int, lr_scale: float = 1.0) -> Mapping[str, float]:
         """Learn from one round's groups.
+
+        Args:
+            groups: attempts, and known solutions beside some of them.
+            seed: shuffles the groups.
+            lr_scale: factor of the learning rate.
 
         Returns:
             `agent/steps`, `agent/skipped_updates`, `agent/zero_advantage_rate`, `tokens/trained`; and, unless
             no step was made, the means `agent/loss`, `agent/kl`, `agent/grad_norm`, `agent/clip_rate`.
         """
         usable = [group for group in groups if len(group.valid) > 1]
-        advantages = [
-            group_advantages([t.reward for t in group.valid], normalise=self.config.advantage == "normalised")
+        silent = sum(
+            not any(group_advantages([trace.reward for trace in group.valid], normalise=False))
             for group in usable
-        ]
-        silent = sum(not any(row) for row in advantages)
-        kept = [
-            (group, row)
-            for group, row in zip(usable, advantages, strict=True)
-            if any(row) or not self.config.skip_zero_advantage
-        ]
+        )
+        kept = [members for group in usable if (members := self._members(group))]
         totals: dict[str, float] = {}
         steps = skipped = 0
         order = random.Random(seed)
@@ -144,7 +165,7 @@ class GrpoLearner:
             share = -(-len(kept) // self.config.updates_per_epoch) or 1
             for start in range(0, len(shuffled), share):
                 try:
-                    for name, value in self._step(shuffled[start : start + share]).items():
+                    for name, value in self._step(shuffled[start : start + share], lr_scale).items():
                         totals[name] = totals.get(name, 0.0) + value
                     steps += 1
                 except UpdateSkipped as reason:
@@ -158,12 +179,22 @@ class GrpoLearner:
             "tokens/trained": totals.get("tokens", 0.0),
         }
 
-    def _step(self, groups: Sequence[tuple[Group, Sequence[float]]]) -> dict[str, float]:
-        attempts = [
+    def _members(self, group: Group) -> list[_Attempt]:
+        """What a group has to teach: its attempts, unless their rewards all agree, and the known solution."""
+        normalise = self.config.advantage == "normalised"
+        advantages = group_advantages([trace.reward for trace in group.valid], normalise=normalise)
+        members = [
             _Attempt(trace=trace, advantage=advantage)
-            for group, advantages in groups
             for trace, advantage in zip(group.valid, advantages, strict=True)
+            if any(advantages) or not self.config.skip_zero_advantage
         ]
+        if group.guide is not None:
+            members.append(_Attempt(trace=group.guide, advantage=0.0, guide=True))
+        return members
+
+    def _step(self, groups: Sequence[Sequence[_Attempt]], lr_scale: float) -> dict[str, float]:
+        attempts = [attempt for group in groups for attempt in group]
+        shares = self._shares(attempts)
         tokens = sum(attempt.trace.response_tokens for attempt in attempts)
         if not tokens:
             raise UpdateSkipped("no attempt has a token that the agent chose")
@@ -173,52 +204,75 @@ class GrpoLearner:
         def run(budget: int) -> None:
             sums.clear()
             batches = micro_batches(items, budget)
-            measured = random.Random(tokens).randrange(len(batches))
+            sampled = [i for i, batch in enumerate(batches) if _has_attempts(batch)]
+            measured = random.Random(tokens).choice(sampled) if sampled else None
             for index, batch in enumerate(batches):
-                self._backward(batch, (tokens, len(attempts)), sums, measure_kl=index == measured)
+                self._backward(batch, shares, sums, measure_kl=index == measured)
 
         accumulate(self.optimizer, self.policy.model.config.tokens_per_microbatch, run)
         if not math.isfinite(sums["loss"]):
             self.optimizer.clear()
             raise UpdateSkipped("the loss is not finite")
         sums["grad_norm"] = self.optimizer.clip()
-        self.optimizer.step(self.config.lr)
+        self.optimizer.step(self.config.lr * lr_scale)
         self.optimizer.clear()
         return sums | {"tokens": float(tokens)}
+
+    def _shares(self, attempts: Sequence[_Attempt]) -> _Shares:
+        sampled = [a.trace.response_tokens for a in attempts if not a.guide]
+        guided = sum(a.trace.response_tokens for a in attempts if a.guide)
+        by_sequence = self.config.loss_average == "sequence"
+        return _Shares(
+            sampled=1 / (len(sampled) if by_sequence else sum(sampled) or 1) if sampled else 0.0,
+            guided=self.config.guidance_coefficient / guided if guided else 0.0,
+            by_sequence=by_sequence,
+        )
 
     def _backward(
         self,
         batch: Sequence[tuple[Bundle, Sequence[_Attempt]]],
-        sizes: tuple[int, int],
+        shares: _Shares,
         sums: dict[str, float],
         *,
         measure_kl: bool,
     ) -> None:
-        tokens, attempts = sizes
         device = self.policy.model.device
         packed = Packed([bundle for bundle, _ in batch], device)
         rows = [attempt for _, row in batch for attempt in row]
         chosen = [flag for row in rows for flag in row.trace.sampled[row.trace.prompt_tokens :]]
         chosen_M = torch.tensor(chosen, device=device).nonzero()[:, 0]
+        data = token_batch(rows, shares, device=device)
         reference_M = None
         if (
             self.clip.kl > 0 or measure_kl
         ):  # without a KL term it is measured on one micro-batch of the update
             with torch.no_grad(), self.policy.reference():
-                reference_M = self.policy.logprobs(packed, temperature=self.config.temperature)[chosen_M]
+                reference_M = self._logprobs(packed, chosen_M, data.guided_M)
         with self.policy.active():
-            logprobs_M = self.policy.logprobs(packed, temperature=self.config.temperature)[chosen_M]
-        by_sequence = self.config.loss_average == "sequence"
-        share = 1 / attempts if by_sequence else 1 / tokens
-        data = token_batch(rows, reference_M, share, by_sequence=by_sequence, device=device)
-        loss, extra = grpo_loss(logprobs_M, data, self.clip)
+            logprobs_M = self._logprobs(packed, chosen_M, data.guided_M)
+        loss, extra = grpo_loss(logprobs_M, replace(data, reference_M=reference_M), self.clip)
         loss.backward()
         if self.clip.kl == 0 and "kl" in extra:
-            extra["kl"] = extra["kl"] / data.weight_M.sum()
+            sampled_M = slice(None) if data.guided_M is None else ~data.guided_M
+            extra["kl"] = extra["kl"] / data.weight_M[sampled_M].sum()
         for name, value in {"loss": loss.detach(), **extra}.items():
             sums[name] = sums.get(name, 0.0) + float(value)
         if self.progress is not None:
             self.progress(packed.ids_1N.shape[1], len(rows))
+
+    def _logprobs(self, packed: Packed, chosen_M: Tensor, guided_M: Tensor | None) -> Tensor:
+        """Log-probabilities of chosen tokens: at the sampling temperature, or at 1 for known solutions.
+
+        Below temperature 1 an imitation at the sampling temperature would flatten the scores until what is
+        sampled is as random as the model was at 1.
+        """
+        hidden_MW, tokens_M = self.policy.completion_hidden(packed)
+        hidden_MW, tokens_M = hidden_MW[chosen_M], tokens_M[chosen_M]
+        sampled_M = self.policy.token_logprobs(hidden_MW, tokens_M, temperature=self.config.temperature)
+        if guided_M is None:
+            return sampled_M
+        at = guided_M.nonzero()[:, 0]
+        return sampled_M.index_copy(0, at, self.policy.token_logprobs(hidden_MW[at], tokens_M[at]))
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer."""
@@ -231,33 +285,39 @@ class GrpoLearner:
         self.optimizer.load(folder)
 
 
-def token_batch(
-    rows: Sequence[_Attempt],
-    reference_M: Tensor | None,
-    share: float,
-    *,
-    by_sequence: bool,
-    device: torch.device,
-) -> TokenBatch:
-    """Flatten attempts to one entry per token that the policy chose.
+def token_batch(rows: Sequence[_Attempt], shares: _Shares, *, device: torch.device) -> TokenBatch:
+    """Flatten attempts to one entry per token that the policy chose, or that it should have chosen.
+
+    The reference is left out.
 
     Args:
-        rows: attempts in the order in which they were packed.
-        reference_M: see `TokenBatch`.
-        share: 1 / tokens of the update, or 1 / attempts of the update when averaged by sequence.
-        by_sequence: divide a token's share by the sampled tokens of its attempt.
+        rows: attempts and known solutions in the order in which they were packed.
+        shares: what a token counts.
         device: where the tensors go.
     """
     old: list[float] = []
     advantage: list[float] = []
     weight: list[float] = []
+    guided: list[bool] = []
     for row in rows:
         tokens = row.trace.response_tokens
+        share = shares.sampled / tokens if shares.by_sequence else shares.sampled
         old += [value for value, flag in zip(row.trace.logprobs, row.trace.sampled, strict=True) if flag]
         advantage += [row.advantage] * tokens
-        weight += [share / tokens if by_sequence else share] * tokens
+        weight += [shares.guided if row.guide else share] * tokens
+        guided += [row.guide] * tokens
     old_M, advantage_M, weight_M = (torch.tensor(x, device=device) for x in (old, advantage, weight))
-    return TokenBatch(old_M=old_M, reference_M=reference_M, advantage_M=advantage_M, weight_M=weight_M)
+    return TokenBatch(
+        old_M=old_M,
+        reference_M=None,
+        advantage_M=advantage_M,
+        weight_M=weight_M,
+        guided_M=torch.tensor(guided, device=device) if any(guided) else None,
+    )
+
+
+def _has_attempts(batch: Sequence[tuple[Bundle, Sequence[_Attempt]]]) -> bool:
+    return any(not row.guide for _, rows in batch for row in rows)
 
 
 def _bundles(attempts: Sequence[_Attempt]) -> list[tuple[Bundle, list[_Attempt]]]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from genenv.agent.rollout import Sampling, attempt
+from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.agent.settings import AgentConfig
 from genenv.domains.base import Domain
 from genenv.policies.base import AgentLearner, Policy
 from genenv.progress import Stage
 from genenv.streams import stream
 from genenv.types import Group, Task
+
+_LOWEST_LR = 0.1
+"""Of the learning rate, at the end of a schedule."""
 
 
 class Agent:
@@ -34,10 +38,35 @@ class Agent:
             domain, self.policy, tasks, rollouts=1, sampling=self._sampling(0.0, 0), stage=stage
         )
 
-    def update(self, groups: Sequence[Group], *, round_: int, stage: Stage) -> Mapping[str, float]:
-        """Learn from a round's attempts; returns metrics."""
+    async def update(
+        self, domain: Domain, groups: Sequence[Group], *, round_: int, rounds: int, stage: Stage
+    ) -> Mapping[str, float]:
+        """Learn from a round's attempts, and from known solutions where the settings ask for guidance.
+
+        Args:
+            domain: plays the known solutions.
+            groups: the attempts.
+            round_: from 1; names the random stream.
+            rounds: of the whole run, over which the learning rate may fall.
+            stage: told of progress.
+
+        Returns:
+            The learner's metrics, and `agent/guided_rate`: the share of groups that were given a solution.
+        """
+        learned = [await self._guided(domain, group) for group in groups]
         self.learner.progress = stage
-        return self.learner.update(groups, seed=stream(self.seed, "agent-update", round_))
+        falls = self.config.lr_schedule == "linear"
+        scale = max(_LOWEST_LR, 1 - (round_ - 1) / rounds) if falls else 1.0
+        metrics = self.learner.update(learned, seed=stream(self.seed, "agent-update", round_), lr_scale=scale)
+        guided = sum(group.guide is not None for group in learned)
+        return {**metrics, "agent/guided_rate": guided / len(learned) if learned else 0.0}
+
+    async def _guided(self, domain: Domain, group: Group) -> Group:
+        wanted = self.config.guidance
+        if wanted == "none" or (wanted == "unsolved" and group.successes):
+            return group
+        known = await guide(domain, self.policy, group.task)
+        return replace(group, guide=known) if known.success else group
 
     def _sampling(self, temperature: float, seed: int) -> Sampling:
         return Sampling(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from genenv.domains.base import Domain, OutOfTurns
 from genenv.errors import RolloutError
-from genenv.policies.base import Policy, SampleRequest
+from genenv.policies.base import Advance, Completion, Policy, SampleRequest
 from genenv.progress import Stage
 from genenv.streams import stream
 from genenv.types import Group, Message, StopReason, Task, Trace
@@ -121,6 +121,33 @@ async def attempt(
     ]
 
 
+async def guide(domain: Domain, policy: Policy, task: Task) -> Trace:
+    """The oracle's solution of a task as a trace, in the policy's tokens; its log-probabilities are all 0.
+
+    Args:
+        domain: plays and grades.
+        policy: its chat format and tokens; nothing is sampled.
+        task: has a solution, as every task that passed the gate.
+    """
+    sampling = Sampling(temperature=0.0, max_new_tokens=0, timeout_s=_GUIDE_TIMEOUT_S, seed=0)
+    return await _episode(domain, _Oracle(policy, task.oracle), task, f"{task.id}/oracle", sampling)
+
+
+class _Oracle:
+    """A policy that gives known replies, one after the other, in another policy's tokens."""
+
+    def __init__(self, policy: Policy, replies: Sequence[str]) -> None:
+        self.render, self.encode_reply = policy.render, policy.encode_reply
+        self.context_tokens = policy.context_tokens
+        self.progress: Advance | None = None
+        self._replies = iter(replies)
+
+    async def sample(self, request: SampleRequest) -> Completion:
+        text = next(self._replies, "")
+        ids = self.encode_reply(text)
+        return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True)
+
+
 async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampling: Sampling) -> Trace:
     reason, problem = StopReason.DONE, ""
     clock = asyncio.timeout(sampling.timeout_s)
@@ -162,6 +189,8 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
         stop_reason=reason,
     )
 
+
+_GUIDE_TIMEOUT_S = 120.0
 
 _UNFINISHED = {
     StopReason.LENGTH: "The reply reached the token limit before it ended.",

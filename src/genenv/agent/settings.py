@@ -53,6 +53,14 @@ class AgentConfig(Settings, frozen=True):
     """Rewards minus their group mean, divided by the group's standard deviation or not."""
     loss_average: Literal["token", "sequence"] = "token"
     """Whether every token of an update counts alike, or every attempt."""
+    guidance: Literal["none", "unsolved", "all"] = "none"
+    """Of which tasks the known solution is imitated beside the GRPO loss (DAPG, arXiv:1709.10087).
+
+    An agent that never solves a task learns nothing from its own attempts at it. The solution is no attempt:
+    p_hat, advantages, metrics and pools leave it out.
+    """
+    guidance_coefficient: float = Field(default=1.0, gt=0)
+    """Weight of that supervised term, a mean over the tokens of the solutions."""
     skip_zero_advantage: bool = True
     """Leave groups whose rewards all agree out of the update; otherwise they still feel the KL term."""
     clip_low: float = Field(default=0.2, ge=0, lt=1)
@@ -67,6 +75,8 @@ class AgentConfig(Settings, frozen=True):
     """Optimizer steps per pass; the groups are shared out evenly among them."""
     lr: float = Field(default=3e-4, gt=0, le=1)
     """Learning rate of AdamW."""
+    lr_schedule: Literal["constant", "linear"] = "constant"
+    """Whether the learning rate stays, or falls evenly over the rounds of the run, at most to a tenth."""
     betas: tuple[Momentum, Momentum] = Field(default=(0.9, 0.999), strict=False)
     """Momenta of AdamW."""
     weight_decay: float = Field(default=0.0, ge=0, le=1)

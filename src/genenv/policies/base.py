@@ -98,8 +98,8 @@ class Learner(Protocol):
 class AgentLearner(Learner, Protocol):
     """Player 2's update."""
 
-    def update(self, groups: Sequence[Group], *, seed: int) -> Mapping[str, float]:
-        """Learn from groups of attempts; returns metrics."""
+    def update(self, groups: Sequence[Group], *, seed: int, lr_scale: float = 1.0) -> Mapping[str, float]:
+        """Learn from groups of attempts, at a share of the learning rate; returns metrics."""
         ...
 
 

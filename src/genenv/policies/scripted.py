@@ -62,7 +62,9 @@ class ScriptedLearner:
         self.count, self.on_update = 0, on_update
         self.progress: Advance | None = None
 
-    def update(self, data: Sequence[Group] | Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:
+    def update(
+        self, data: Sequence[Group] | Sequence[SimulatorSample], *, seed: int, lr_scale: float = 1.0
+    ) -> Mapping[str, float]:
         """One more update, unless there is nothing to learn from."""
         self.count += bool(data)
         self.on_update(self.count)

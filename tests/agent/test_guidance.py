@@ -1,0 +1,172 @@
+"""Known solutions as one more attempt: their tokens, what they weigh, and what they never touch."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, grpo_loss
+from genenv.agent.player import Agent
+from genenv.agent.rollout import Sampling, attempt, guide
+from genenv.agent.settings import AgentConfig
+from genenv.policies.packing import Bundle, Packed
+from genenv.policies.scripted import ScriptedPolicy
+from genenv.types import Group, StopReason, Trace
+
+
+def silent(tokens: int, items: int) -> None:
+    """A stage that shows nothing."""
+
+
+class Recorder:
+    """A learner that keeps what it is given."""
+
+    progress = None
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.scale = 0.0
+
+    def update(self, groups, *, seed, lr_scale=1.0):
+        self.scale = lr_scale
+        self.groups = list(groups)
+        return {}
+
+
+def played(toy, script, tasks, rollouts=2):
+    sampling = Sampling(temperature=1.0, max_new_tokens=20, timeout_s=5.0, seed=0)
+    policy = ScriptedPolicy(script)
+    return policy, asyncio.run(attempt(toy.Domain(), policy, tasks, rollouts=rollouts, sampling=sampling))
+
+
+def test_a_guide_is_the_oracles_solution_turn_after_turn_in_the_policys_tokens(toy):
+    task = toy.task(1, 2, turns=3)
+    policy, (group,) = played(toy, lambda prompt, rng: "3", [task])
+    trace = asyncio.run(guide(toy.Domain(), policy, task))
+    right = group.traces[0]
+    assert (trace.token_ids, trace.sampled, trace.prompt_tokens) == (
+        right.token_ids,
+        right.sampled,
+        right.prompt_tokens,
+    )
+    assert trace.success
+    assert trace.reward == 1.0
+
+
+@pytest.mark.parametrize(("wanted", "guided"), [("none", [0, 0]), ("unsolved", [0, 1]), ("all", [1, 1])])
+def test_the_setting_says_which_groups_are_guided_and_attempts_stay_as_they_are(toy, wanted, guided):
+    def half(prompt: str, rng: random.Random) -> str:
+        return "3" if "1 and 2" in prompt or "1 + 2" in prompt else "no idea"
+
+    tasks = [toy.task(1, 2, name="solved"), toy.task(30, 4, name="unsolved")]
+    policy, groups = played(toy, half, tasks)
+    assert [group.successes for group in groups] == [2, 0]
+    learner = Recorder()
+    agent = Agent(policy, learner, AgentConfig(rollouts=2, guidance=wanted), seed=0)
+    metrics = asyncio.run(agent.update(toy.Domain(), groups, round_=1, rounds=10, stage=silent))
+    assert [group.guide is not None for group in learner.groups] == [bool(flag) for flag in guided]
+    assert metrics["agent/guided_rate"] == sum(guided) / 2
+    assert [group.traces for group in learner.groups] == [group.traces for group in groups]
+
+
+def test_a_solution_that_does_not_fit_the_context_guides_nobody(toy):
+    _, groups = played(toy, lambda prompt, rng: "no idea", [toy.task(1, 2)])
+    learner = Recorder()
+    agent = Agent(
+        ScriptedPolicy(lambda prompt, rng: "", context_tokens=10),
+        learner,
+        AgentConfig(rollouts=2, guidance="all"),
+        seed=0,
+    )
+    metrics = asyncio.run(agent.update(toy.Domain(), groups, round_=1, rounds=10, stage=silent))
+    assert learner.groups[0].guide is None
+    assert metrics["agent/guided_rate"] == 0.0
+
+
+def test_the_gradient_of_a_known_solution_is_the_supervised_one():
+    generator = torch.Generator().manual_seed(0)
+    logprobs_M = -torch.rand(6, generator=generator, dtype=torch.float64) * 5
+    logprobs_M.requires_grad_()
+    batch = TokenBatch(
+        old_M=torch.zeros(6, dtype=torch.float64),
+        reference_M=torch.full((6,), -9.0, dtype=torch.float64),
+        advantage_M=torch.zeros(6, dtype=torch.float64),
+        weight_M=torch.full((6,), 1.5 / 6, dtype=torch.float64),
+        guided_M=torch.ones(6, dtype=torch.bool),
+    )
+    loss, sums = grpo_loss(logprobs_M, batch, Clip(low=0.2, high=0.2, kl=0.5))
+    loss.backward()
+    assert loss.item() == pytest.approx(-1.5 * float(logprobs_M.mean()))
+    assert torch.allclose(logprobs_M.grad, torch.full((6,), -1.5 / 6, dtype=torch.float64))
+    assert float(sums["kl"]) == 0.0
+    assert float(sums["clip_rate"]) == 0.0
+
+
+def test_tokens_beside_a_known_solution_count_as_they_did():
+    logprobs_M = torch.tensor([-1.0, -2.0, -0.5], dtype=torch.float64)
+    batch = TokenBatch(
+        old_M=torch.tensor([-1.2, -1.5, -0.6], dtype=torch.float64),
+        reference_M=torch.tensor([-1.1, -1.0, -0.7], dtype=torch.float64),
+        advantage_M=torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64),
+        weight_M=torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64),
+    )
+    clip = Clip(low=0.2, high=0.2, kl=0.1)
+    plain = grpo_loss(logprobs_M, batch, clip)[0]
+    marked = grpo_loss(logprobs_M, replace(batch, guided_M=torch.tensor([False, False, False])), clip)[0]
+    assert torch.equal(plain, marked)
+
+
+def test_a_group_that_solved_nothing_learns_the_solution_and_says_that_its_attempts_agreed(tiny, toy):
+    prompt, answer = (5, 6, 7), (8, 9, 1)
+
+    def trace(ids, reward, name):
+        return Trace(
+            id=name,
+            task_id="task-1",
+            token_ids=(*prompt, *ids),
+            sampled=(False,) * 3 + (True,) * len(ids),
+            logprobs=(0.0,) * 3 + (-2.0,) * len(ids),
+            prompt_tokens=3,
+            replies=(),
+            reward=reward,
+            success=reward == 1.0,
+            explanation="",
+            stop_reason=StopReason.DONE,
+        )
+
+    policy = tiny.player()
+    group = Group(
+        task=toy.task(),
+        traces=(trace((4, 1), 0.0, "a"), trace((30, 1), 0.0, "b")),
+        guide=trace(answer, 1.0, "c"),
+    )
+
+    def likely() -> float:
+        packed = Packed([Bundle(prompt_ids=prompt, completions=[answer])], torch.device("cpu"))
+        with torch.no_grad(), policy.active():
+            return float(policy.logprobs(packed).sum())
+
+    before = likely()
+    learner = GrpoLearner(policy, AgentConfig(lr=1e-2, kl_coefficient=0.05))
+    metrics = learner.update([group], seed=0)
+    assert metrics["agent/steps"] == 1
+    assert metrics["agent/zero_advantage_rate"] == 1.0
+    assert likely() > before
+    plain = GrpoLearner(policy, AgentConfig(lr=1e-2)).update([replace(group, guide=None)], seed=0)
+    assert plain["agent/steps"] == 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "round_", "scale"),
+    [("constant", 10, 1.0), ("linear", 1, 1.0), ("linear", 6, 0.5), ("linear", 10, 0.1), ("linear", 30, 0.1)],
+)
+def test_the_learning_rate_may_fall_over_the_rounds(toy, schedule, round_, scale):
+    policy, groups = played(toy, lambda prompt, rng: "3", [toy.task(1, 2)])
+    learner = Recorder()
+    agent = Agent(policy, learner, AgentConfig(rollouts=2, lr_schedule=schedule), seed=0)
+    asyncio.run(agent.update(toy.Domain(), groups, round_=round_, rounds=10, stage=silent))
+    assert learner.scale == pytest.approx(scale)
