@@ -100,7 +100,7 @@ def test_the_gradient_of_a_known_solution_is_the_supervised_one():
     )
     loss, sums = grpo_loss(logprobs_M, batch, Clip(low=0.2, high=0.2, kl=0.5))
     loss.backward()
-    assert loss.item() == pytest.approx(-1.5 * float(logprobs_M.mean()))
+    assert loss.item() == pytest.approx(-1.5 * logprobs_M.detach().mean().item())
     assert torch.allclose(logprobs_M.grad, torch.full((6,), -1.5 / 6, dtype=torch.float64))
     assert float(sums["kl"]) == 0.0
     assert float(sums["clip_rate"]) == 0.0
@@ -158,6 +158,19 @@ def test_a_group_that_solved_nothing_learns_the_solution_and_says_that_its_attem
     assert likely() > before
     plain = GrpoLearner(policy, AgentConfig(lr=1e-2)).update([replace(group, guide=None)], seed=0)
     assert plain["agent/steps"] == 0
+
+
+def test_known_solutions_are_imitated_at_temperature_1_and_attempts_weighed_at_theirs(tiny, toy):
+    policy = tiny.player(noise=0.3)
+    learner = GrpoLearner(policy, AgentConfig(temperature=0.5))
+    packed = Packed([Bundle(prompt_ids=(5, 6, 7), completions=[(8, 9, 1), (4, 30, 1)])], torch.device("cpu"))
+    chosen_M = torch.arange(6)
+    guided_M = torch.tensor([False] * 3 + [True] * 3)
+    with torch.no_grad(), policy.active():
+        found = learner._logprobs(packed, chosen_M, guided_M)
+        cold, plain = policy.logprobs(packed, temperature=0.5), policy.logprobs(packed)
+    assert torch.allclose(found, torch.cat([cold[:3], plain[3:]]))
+    assert not torch.allclose(cold, plain)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""How the agent learns from base tasks alone: supervised steps, then rounds of GRPO, no simulator.
+
+    python bench/agent_only.py configs/quickstart.toml --rounds 10 --tasks 24 --set agent.lr=1e-3
+
+The warm-up is the configuration's. Each round draws base tasks at random; every --every rounds held-out tasks
+are solved greedily. Prints one JSON line per measurement. It shows what a setting of the agent is worth, and
+is the variant that the paper calls base: the same training on the base data alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from genenv.config import RunConfig, load_config
+from genenv.domains import load_domain
+from genenv.domains.base import Domain
+from genenv.players import local_players
+from genenv.progress import Silent
+from genenv.simulator.gate import base_tasks
+from genenv.types import Group, Task
+
+
+def silent(tokens: int, items: int) -> None:
+    """A stage that shows nothing."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("config", type=Path, help="the settings, TOML")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--tasks", type=int, default=24, help="base tasks per round")
+    parser.add_argument("--every", type=int, default=5, help="rounds between measurements")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args(arguments)
+    config = load_config(options.config, ["simulator.warmup.steps=0", *options.overrides])
+    Probe(config, load_domain(config.domain.name, config.domain.settings)).run(options)
+
+
+class Probe:
+    """An agent, the domain's base tasks, and its held-out tasks."""
+
+    def __init__(self, config: RunConfig, domain: Domain) -> None:
+        self.config, self.domain = config, domain
+        self.players = local_players(config, domain)
+        self.agent = self.players.agent
+        self.tasks = list(base_tasks(domain, domain.seeds(), seed=config.run.seed).values())
+        self.held_out = list(domain.held_out())[: config.run.eval_tasks]
+        self.rng = random.Random(config.run.seed)
+
+    def run(self, options: argparse.Namespace) -> None:
+        """Warm up, then play rounds; prints as it goes."""
+        if self.players.warmup is not None:
+            say(**self.players.warmup(self.domain.seeds(), self.tasks, Silent()))
+        self.measure(0)
+        for round_ in range(1, options.rounds + 1):
+            start = time.perf_counter()
+            groups, metrics = asyncio.run(
+                self.round(self.rng.sample(self.tasks, options.tasks), round_, options.rounds)
+            )
+            say(
+                round=round_,
+                **rates(groups),
+                seconds=time.perf_counter() - start,
+                **{name: metrics[name] for name in ("agent/kl", "agent/grad_norm") if name in metrics},
+            )
+            if round_ % options.every == 0 or round_ == options.rounds:
+                self.measure(round_)
+
+    async def round(
+        self, tasks: Sequence[Task], round_: int, rounds: int
+    ) -> tuple[list[Group], dict[str, float]]:
+        """One round on given tasks: the attempts, and the update's metrics."""
+        groups = await self.agent.attempt(self.domain, tasks, round_=round_, stage=silent)
+        metrics = await self.agent.update(self.domain, groups, round_=round_, rounds=rounds, stage=silent)
+        return groups, dict(metrics)
+
+    def measure(self, round_: int) -> None:
+        """Solve the held-out tasks greedily."""
+        start = time.perf_counter()
+        groups = asyncio.run(self.agent.solve(self.domain, self.held_out, stage=silent))
+        say(held_out_after_round=round_, **rates(groups), seconds=time.perf_counter() - start)
+
+
+def rates(groups: Sequence[Group]) -> dict[str, float]:
+    traces = [trace for group in groups for trace in group.traces]
+    return {
+        "success": sum(trace.success for trace in traces) / len(traces),
+        "reward": sum(trace.reward for trace in traces) / len(traces),
+    }
+
+
+def say(**figures: float) -> None:
+    print(json.dumps({name: round(value, 4) for name, value in figures.items()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
