@@ -2,8 +2,8 @@
 """Before the first round: a short supervised warm-up of both players on base data.
 
 It is the RWR code at equal weights, with the optimizers that both players go on with: the first steps of a
-fresh AdamW move every weight by the learning rate, whatever the gradient, which costs a policy that already
-works several tenths of a nat per token. A small model cannot write a call or a spec at all before it has seen
+fresh AdamW move every weight by the learning rate, whatever the gradient, and gradients from few attempts are
+mostly noise. A small model cannot write a call or a spec at all before it has seen
 some. The agent's warm-up stops as soon as the agent solves enough to learn from, so that most of the way is
 left to co-evolution.
 """
