@@ -21,13 +21,10 @@ from genenv.config import RunConfig, load_config
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.players import local_players
-from genenv.progress import Silent
+from genenv.progress import Silent, silent
+from genenv.round_metrics import attempt_metrics, evaluation_metrics
 from genenv.simulator.gate import base_tasks
 from genenv.types import Group, Task
-
-
-def silent(tokens: int, items: int) -> None:
-    """A stage that shows nothing."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -63,9 +60,10 @@ class Probe:
             groups, metrics = asyncio.run(
                 self.round(self.rng.sample(self.tasks, options.tasks), round_, options.rounds)
             )
+            played = attempt_metrics(groups, [], self.agent.policy)
             say(
                 round=round_,
-                **rates(groups),
+                **{name: played[name] for name in ("agent/success_rate", "agent/reward") if name in played},
                 seconds=time.perf_counter() - start,
                 **{name: metrics[name] for name in ("agent/kl", "agent/grad_norm") if name in metrics},
             )
@@ -84,15 +82,7 @@ class Probe:
         """Solve the held-out tasks greedily."""
         start = time.perf_counter()
         groups = asyncio.run(self.agent.solve(self.domain, self.held_out, stage=silent))
-        say(held_out_after_round=round_, **rates(groups), seconds=time.perf_counter() - start)
-
-
-def rates(groups: Sequence[Group]) -> dict[str, float]:
-    traces = [trace for group in groups for trace in group.traces]
-    return {
-        "success": sum(trace.success for trace in traces) / len(traces),
-        "reward": sum(trace.reward for trace in traces) / len(traces),
-    }
+        say(held_out_after_round=round_, **evaluation_metrics(groups), seconds=time.perf_counter() - start)
 
 
 def say(**figures: float) -> None:

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from genenv.types import Context, Generation, Message, Rejection, RejectReason, Seed, Task, Verdict
+from genenv.types import (
+    Context,
+    Generation,
+    Message,
+    Rejection,
+    RejectReason,
+    Seed,
+    StopReason,
+    Task,
+    Trace,
+    Verdict,
+)
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -223,6 +234,27 @@ class Toy:
         return ToyDomain().build(
             Sum(turns=turns, left=left, right=right), task_id=name, lineage=None, rng=random.Random(0)
         )
+
+    @staticmethod
+    def trace(prompt: tuple[int, ...], turns: list[tuple[int, ...]], **changes: Any) -> Trace:
+        """Turns alternate: sampled, environment, sampled, ..."""
+        flags = [i % 2 == 0 for i, turn in enumerate(turns) for _ in turn]
+        ids = [token for turn in turns for token in turn]
+        values: dict[str, Any] = {
+            "id": "t",
+            "task_id": "task-1",
+            "token_ids": (*prompt, *ids),
+            "sampled": (False,) * len(prompt) + tuple(flags),
+            "logprobs": (0.0,) * len(prompt)
+            + tuple(-4.0 - 0.5 * i if flag else 0.0 for i, flag in enumerate(flags)),
+            "prompt_tokens": len(prompt),
+            "replies": (),
+            "reward": 0.0,
+            "success": False,
+            "explanation": "",
+            "stop_reason": StopReason.DONE,
+        }
+        return Trace(**(values | changes))
 
     @staticmethod
     def context(name: str = "r0001-c00") -> Context:

@@ -37,13 +37,17 @@ class Reporter(Protocol):
         ...
 
 
+def silent(tokens: int, items: int) -> None:
+    """A stage that shows nothing."""
+
+
 class Silent:
     """A reporter that says nothing."""
 
     @contextlib.contextmanager
     def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
         """Nothing is shown."""
-        yield lambda tokens, items: None
+        yield silent
 
     def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
         """Nothing is shown."""

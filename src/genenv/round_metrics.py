@@ -32,8 +32,7 @@ def attempt_metrics(
             + sum(len(p.generation.token_ids) for p in written)
         ),
     }
-    new_ids = {p.outcome.id for p in written if isinstance(p.outcome, Task)}
-    for kind, chosen in _kinds(groups, new_ids).items():
+    for kind, chosen in _kinds(groups, {task.id for task in new}).items():
         metrics[f"tasks/{kind}"] = float(len(chosen))
         if tried := [trace.success for group in chosen for trace in group.valid]:
             metrics[f"agent/{kind}_success"] = fmean(tried)

@@ -206,7 +206,7 @@ class Group:
     task: Task
     traces: tuple[Trace, ...]  # [G]
     guide: Trace | None = None
-    """The oracle's solution as one more trace to learn from; no attempt, so nothing counts or keeps it."""
+    """The oracle's solution, to imitate in the update; it is no attempt, so nothing counts or keeps it."""
 
     @property
     def successes(self) -> int:

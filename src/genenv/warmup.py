@@ -3,9 +3,8 @@
 
 It is the RWR code at equal weights, with the optimizers that both players go on with: the first steps of a
 fresh AdamW move every weight by the learning rate, whatever the gradient, and gradients from few attempts are
-mostly noise. A small model cannot write a call or a spec at all before it has seen
-some. The agent's warm-up stops as soon as the agent solves enough to learn from, so that most of the way is
-left to co-evolution.
+mostly noise. A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up
+stops as soon as the agent solves enough to learn from, so that most of the way is left to co-evolution.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from genenv.domains.base import Domain
 from genenv.errors import UpdateSkipped, UsageError
 from genenv.policies.base import Policy
 from genenv.policies.local import LocalPolicy
-from genenv.progress import Reporter
+from genenv.progress import Reporter, silent
 from genenv.simulator.player import Simulator
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner
 from genenv.streams import generator
@@ -100,7 +99,7 @@ class SupervisedWarmup:
         }
 
     async def _check(self, tasks: Sequence[Task]) -> list[Group]:
-        return await self.agent.solve(self.domain, tasks, stage=lambda tokens, items: None)
+        return await self.agent.solve(self.domain, tasks, stage=silent)
 
     def _warm_simulator(self, seeds: Sequence[Seed], reporter: Reporter) -> Mapping[str, float]:
         config = self.simulator.config.warmup

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, group_advantages, grpo_loss, k3
 from genenv.agent.settings import AgentConfig
-from genenv.types import Group, StopReason, Trace
+from genenv.types import Group, StopReason
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
 
@@ -23,38 +23,17 @@ def policy(tiny):
     return tiny.player(noise=0.05)
 
 
-def make_trace(prompt: tuple[int, ...], turns: list[tuple[int, ...]], **changes) -> Trace:
-    """Turns alternate: sampled, environment, sampled, ..."""
-    flags = [i % 2 == 0 for i, turn in enumerate(turns) for _ in turn]
-    ids = [token for turn in turns for token in turn]
-    values = {
-        "id": "t",
-        "task_id": "task-1",
-        "token_ids": (*prompt, *ids),
-        "sampled": (False,) * len(prompt) + tuple(flags),
-        "logprobs": (0.0,) * len(prompt)
-        + tuple(-4.0 - 0.5 * i if flag else 0.0 for i, flag in enumerate(flags)),
-        "prompt_tokens": len(prompt),
-        "replies": (),
-        "reward": 0.0,
-        "success": False,
-        "explanation": "",
-        "stop_reason": StopReason.DONE,
-    }
-    return Trace(**(values | changes))
-
-
 def make_groups(toy) -> list[Group]:
     first = (
-        make_trace((5, 6, 7), [(8, 9, 1), (30, 31), (4, 1)], reward=1.0),
-        make_trace((5, 6, 7), [(8, 2)], reward=0.0),
-        make_trace((5, 6, 7), [(9, 9, 9, 9, 9)], reward=0.25, stop_reason=StopReason.LENGTH),
-        make_trace((5, 6, 7), [], reward=0.0, stop_reason=StopReason.CONTEXT),
+        toy.trace((5, 6, 7), [(8, 9, 1), (30, 31), (4, 1)], reward=1.0),
+        toy.trace((5, 6, 7), [(8, 2)], reward=0.0),
+        toy.trace((5, 6, 7), [(9, 9, 9, 9, 9)], reward=0.25, stop_reason=StopReason.LENGTH),
+        toy.trace((5, 6, 7), [], reward=0.0, stop_reason=StopReason.CONTEXT),
     )
     second = (
-        make_trace((11, 12), [(13, 1)], reward=0.0),
-        make_trace((11, 12), [(14, 15, 1), (40,), (3,)], reward=1.0),
-        make_trace((11, 12), [(99, 98)], reward=1.0, stop_reason=StopReason.TIMEOUT),
+        toy.trace((11, 12), [(13, 1)], reward=0.0),
+        toy.trace((11, 12), [(14, 15, 1), (40,), (3,)], reward=1.0),
+        toy.trace((11, 12), [(99, 98)], reward=1.0, stop_reason=StopReason.TIMEOUT),
     )
     return [Group(task=toy.task(), traces=first), Group(task=toy.task(), traces=second)]
 

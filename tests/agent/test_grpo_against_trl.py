@@ -7,7 +7,7 @@ import torch
 
 from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, group_advantages, grpo_loss
 from genenv.agent.settings import AgentConfig
-from genenv.types import Group, StopReason, Trace
+from genenv.types import Group
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's deprecations
@@ -87,24 +87,10 @@ def groups_of(toy, old: list[list[float]]) -> list[Group]:
     rows = iter(old)
     groups = []
     for prompt, attempts, rewards in zip(PROMPTS, TURNS, REWARDS, strict=True):
-        traces = []
-        for turns, reward in zip(attempts, rewards, strict=True):
-            ids, flags = flat(turns)
-            traces.append(
-                Trace(
-                    id="t",
-                    task_id="task-1",
-                    token_ids=(*prompt, *ids),
-                    sampled=(False,) * 3 + tuple(flags),
-                    logprobs=(0.0,) * 3 + tuple(next(rows)),
-                    prompt_tokens=3,
-                    replies=(),
-                    reward=reward,
-                    success=reward == 1.0,
-                    explanation="",
-                    stop_reason=StopReason.DONE,
-                )
-            )
+        traces = [
+            toy.trace(prompt, turns, logprobs=(0.0,) * 3 + tuple(next(rows)), reward=r, success=r == 1.0)
+            for turns, r in zip(attempts, rewards, strict=True)
+        ]
         groups.append(Group(task=toy.task(), traces=tuple(traces)))
     return groups
 

@@ -15,11 +15,8 @@ from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.agent.settings import AgentConfig
 from genenv.policies.packing import Bundle, Packed
 from genenv.policies.scripted import ScriptedPolicy
-from genenv.types import Group, StopReason, Trace
-
-
-def silent(tokens: int, items: int) -> None:
-    """A stage that shows nothing."""
+from genenv.progress import silent
+from genenv.types import Group
 
 
 class Recorder:
@@ -123,26 +120,11 @@ def test_tokens_beside_a_known_solution_count_as_they_did():
 def test_a_group_that_solved_nothing_learns_the_solution_and_says_that_its_attempts_agreed(tiny, toy):
     prompt, answer = (5, 6, 7), (8, 9, 1)
 
-    def trace(ids, reward, name):
-        return Trace(
-            id=name,
-            task_id="task-1",
-            token_ids=(*prompt, *ids),
-            sampled=(False,) * 3 + (True,) * len(ids),
-            logprobs=(0.0,) * 3 + (-2.0,) * len(ids),
-            prompt_tokens=3,
-            replies=(),
-            reward=reward,
-            success=reward == 1.0,
-            explanation="",
-            stop_reason=StopReason.DONE,
-        )
-
     policy = tiny.player()
     group = Group(
         task=toy.task(),
-        traces=(trace((4, 1), 0.0, "a"), trace((30, 1), 0.0, "b")),
-        guide=trace(answer, 1.0, "c"),
+        traces=(toy.trace(prompt, [(4, 1)]), toy.trace(prompt, [(30, 1)])),
+        guide=toy.trace(prompt, [answer], reward=1.0, success=True),
     )
 
     def likely() -> float:
@@ -171,6 +153,9 @@ def test_known_solutions_are_imitated_at_temperature_1_and_attempts_weighed_at_t
         cold, plain = policy.logprobs(packed, temperature=0.5), policy.logprobs(packed)
     assert torch.allclose(found, torch.cat([cold[:3], plain[3:]]))
     assert not torch.allclose(cold, plain)
+    with torch.no_grad(), policy.active():
+        alone = learner._logprobs(packed, chosen_M, torch.ones(6, dtype=torch.bool))
+    assert torch.allclose(alone, plain)
 
 
 @pytest.mark.parametrize(

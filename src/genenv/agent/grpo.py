@@ -152,11 +152,13 @@ class GrpoLearner:
             no step was made, the means `agent/loss`, `agent/kl`, `agent/grad_norm`, `agent/clip_rate`.
         """
         usable = [group for group in groups if len(group.valid) > 1]
-        silent = sum(
-            not any(group_advantages([trace.reward for trace in group.valid], normalise=False))
-            for group in usable
-        )
-        kept = [members for group in usable if (members := self._members(group))]
+        normalise = self.config.advantage == "normalised"
+        advantages = [
+            group_advantages([trace.reward for trace in group.valid], normalise=normalise) for group in usable
+        ]
+        silent = sum(not any(row) for row in advantages)
+        members = [self._members(group, row) for group, row in zip(usable, advantages, strict=True)]
+        kept = [row for row in members if row]
         totals: dict[str, float] = {}
         steps = skipped = 0
         order = random.Random(seed)
@@ -179,10 +181,8 @@ class GrpoLearner:
             "tokens/trained": totals.get("tokens", 0.0),
         }
 
-    def _members(self, group: Group) -> list[_Attempt]:
+    def _members(self, group: Group, advantages: Sequence[float]) -> list[_Attempt]:
         """What a group has to teach: its attempts, unless their rewards all agree, and the known solution."""
-        normalise = self.config.advantage == "normalised"
-        advantages = group_advantages([trace.reward for trace in group.valid], normalise=normalise)
         members = [
             _Attempt(trace=trace, advantage=advantage)
             for trace, advantage in zip(group.valid, advantages, strict=True)
@@ -243,9 +243,8 @@ class GrpoLearner:
         chosen_M = torch.tensor(chosen, device=device).nonzero()[:, 0]
         data = token_batch(rows, shares, device=device)
         reference_M = None
-        if (
-            self.clip.kl > 0 or measure_kl
-        ):  # without a KL term it is measured on one micro-batch of the update
+        # Without a KL term it is measured on one micro-batch of the update.
+        if self.clip.kl > 0 or measure_kl:
             with torch.no_grad(), self.policy.reference():
                 reference_M = self._logprobs(packed, chosen_M, data.guided_M)
         with self.policy.active():
@@ -268,11 +267,14 @@ class GrpoLearner:
         """
         hidden_MW, tokens_M = self.policy.completion_hidden(packed)
         hidden_MW, tokens_M = hidden_MW[chosen_M], tokens_M[chosen_M]
-        sampled_M = self.policy.token_logprobs(hidden_MW, tokens_M, temperature=self.config.temperature)
+        temperature = self.config.temperature
         if guided_M is None:
-            return sampled_M
-        at = guided_M.nonzero()[:, 0]
-        return sampled_M.index_copy(0, at, self.policy.token_logprobs(hidden_MW[at], tokens_M[at]))
+            return self.policy.token_logprobs(hidden_MW, tokens_M, temperature=temperature)
+        parts = ((~guided_M).nonzero()[:, 0], temperature), (guided_M.nonzero()[:, 0], 1.0)
+        values_M = torch.cat(
+            [self.policy.token_logprobs(hidden_MW[at], tokens_M[at], temperature=t) for at, t in parts]
+        )
+        return values_M[torch.cat([at for at, _ in parts]).argsort()]
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer."""

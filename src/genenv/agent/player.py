@@ -51,7 +51,7 @@ class Agent:
             stage: told of progress.
 
         Returns:
-            The learner's metrics, and `agent/guided_rate`: the share of groups that were given a solution.
+            The learner's metrics, and `agent/guided_rate`: the share of groups whose solution was imitated.
         """
         learned = [await self._guided(domain, group) for group in groups]
         self.learner.progress = stage

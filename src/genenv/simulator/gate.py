@@ -67,9 +67,8 @@ class Gate:
             return Proposal(generation=generation, outcome=rejection)
         surface = self.domain.surface(task)
         similarity, nearest = self.held_out.nearest(surface)
-        if (
-            similarity >= HELD_OUT_SIMILARITY
-        ):  # under any setting: otherwise held-out results would mean nothing
+        # Under any setting: otherwise held-out results would mean nothing.
+        if similarity >= HELD_OUT_SIMILARITY:
             sentence = f"It shares {similarity:.0%} of its words with held-out {nearest}."
             return Proposal(generation=generation, outcome=_reject(RejectReason.HELD_OUT, sentence))
         similarity, nearest = self.archive.nearest(surface)

@@ -171,9 +171,7 @@ class RwrLearner:
             unless no step was made, means over steps: `simulator/loss`, `simulator/kl` (to the initial
             simulator), `simulator/kl_step`, `simulator/grad_norm`.
         """
-        totals: dict[str, float] = dict.fromkeys(
-            ("loss", "kl", "kl_step", "grad_norm", "kl_retries", "tokens"), 0.0
-        )
+        totals: dict[str, float] = dict.fromkeys(TOTALS, 0.0)
         steps = skipped = 0
         order = random.Random(seed)
         demonstrations = [
@@ -192,11 +190,7 @@ class RwrLearner:
                 except UpdateSkipped as reason:
                     log.warning("an update of the simulator was skipped: %s", reason)
                     skipped += 1
-        measured = (
-            ("loss", "kl", "kl_step", "grad_norm")
-            if self.config.kl_coefficient
-            else ("loss", "kl_step", "grad_norm")
-        )
+        measured = ("loss", *(("kl",) if self.config.kl_coefficient else ()), "kl_step", "grad_norm")
         names = measured if steps else ()
         return {f"simulator/{name}": totals[name] / steps for name in names} | {
             "simulator/steps": float(steps),
