@@ -164,6 +164,7 @@ def test_the_presets_are_the_corrections_of_the_method() -> None:
         "curriculum.posterior",
         "curriculum.gate",
         "curriculum.novelty_threshold",
+        "curriculum.full_novelty",
         "curriculum.base_share",
         "curriculum.review_share",
         "agent.skip_zero_advantage",

@@ -90,6 +90,18 @@ def test_standardising_alone_makes_the_weights_differ(batch) -> None:
     assert chosen.effective_samples < 4
 
 
+def test_a_generation_near_another_of_the_archive_earns_less_than_a_new_one(make) -> None:
+    tasks = [make.task(f"t{i}") for i in range(3)]
+    news = (0.8, 0.4, 0.1)
+    proposals = [make.proposal(f"g{i}", tasks[i], novelty=news[i]) for i in range(3)]
+    groups = [make.group(task, 4, 8) for task in tasks]
+    scored = score_batch(make.context(), proposals, groups, PAPER)  # p_hat 0.5, R_env 1
+    assert select([scored], PAPER.model_copy(update={"full_novelty": 0.0})).env_rewards == (1, 1, 1)
+    chosen = select([scored], PAPER.model_copy(update={"full_novelty": 0.4}))
+    assert chosen.env_rewards == pytest.approx((1, 1, 0.25))
+    assert chosen.samples[0].weight == chosen.samples[1].weight > chosen.samples[2].weight
+
+
 def test_at_task_scope_each_task_stands_for_itself(batch) -> None:
     batches = [batch("c0", 8, [0, 8, 4])]
     by_task = PAPER.model_copy(update={"p_hat_scope": "task"})

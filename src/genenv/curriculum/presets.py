@@ -18,6 +18,7 @@ PAPER: Mapping[str, JsonObject] = {
         "p_hat_scope": "batch",
         "gate": "executes",
         "novelty_threshold": 0.0,
+        "full_novelty": 0.0,
         "base_share": 0.0,
         "review_share": 0.0,
     },
@@ -37,14 +38,15 @@ ROBUST: Mapping[str, JsonObject] = {
         "p_hat_scope": "batch",
         "gate": "full",
         "novelty_threshold": 0.1,
+        "full_novelty": 0.5,
         "base_share": 0.25,
         "review_share": 0.05,
     },
     "agent": {"skip_zero_advantage": True},
 }
 """1. Weights that differ. 2. A posterior instead of a lattice. 3. The batch as the unit of p_hat (as in the
-paper). 4. A gate of code. 5. Novelty against the archive. 6. Base tasks and reviews in each round. 7. No
-compute for groups that agree."""
+paper). 4. A gate of code. 5. Near-copies of the archive refused, near ones rewarded less. 6. Base tasks and
+reviews in each round. 7. No compute for groups that agree."""
 
 PRESETS: Mapping[str, Mapping[str, JsonObject]] = {"paper": PAPER, "robust": ROBUST}
 

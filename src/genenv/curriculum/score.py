@@ -111,6 +111,9 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
     At batch scope every valid generation of a batch has that batch's reward; at task scope each has its own.
     Units outside the band are dropped when the filter is on. Rejected generations earn 0 and are not
     imitated, and a task that was never attempted to an end shows nothing, so it is not imitated either.
+    With `full_novelty` a generation that is closer than that to another of the archive earns the share
+    novelty / full_novelty of its reward: near-copies of a seed are valid and easy to write, and imitating
+    them alike teaches the simulator to copy.
 
     Args:
         batches: what a round wrote and how the agent did on it.
@@ -122,7 +125,8 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
     pairs = [(generation, unit.reward(config)) for unit in kept for generation in unit.generations]
     if not pairs:
         return Selection(dropped=dropped)
-    rewards = [reward for _, reward in pairs]
+    novelty = {p.generation.id: p.novelty for batch in batches for p in batch.proposals}
+    rewards = [reward * _newness(novelty[generation.id], config) for generation, reward in pairs]
     weights = rwr_weights(rewards, temperature=config.temperature, standardise=config.standardise_rewards)
     return Selection(
         samples=tuple(
@@ -179,6 +183,13 @@ def _units(batch: TaskBatch, scope: str) -> list[_Unit]:
         _unit([attempted[name]] if name in attempted else [], (generation,))
         for name, generation in written.items()
     ]
+
+
+def _newness(novelty: float | None, config: CurriculumConfig) -> float:
+    """The share of its reward that a generation keeps: all of it from `full_novelty` on."""
+    if novelty is None or not config.full_novelty:
+        return 1.0
+    return min(1.0, novelty / config.full_novelty)
 
 
 def _unit(groups: Sequence[Group], generations: tuple[Generation, ...]) -> _Unit:

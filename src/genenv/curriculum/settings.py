@@ -38,6 +38,8 @@ class CurriculumConfig(Settings, frozen=True):
     """Which generations become tasks: those that pass every check, or all that parse and execute."""
     novelty_threshold: float = Field(default=0.1, ge=0, lt=1)
     """Reject a task whose distance to the nearest of the whole archive is smaller; 0 rejects none."""
+    full_novelty: float = Field(default=0.5, ge=0, le=1)
+    """A task nearer than this to another of the archive earns proportionally less; 0 asks for no novelty."""
     base_share: float = Field(default=0.25, ge=0, lt=1)
     """Floor on the share of base tasks among the tasks of a round."""
     review_share: float = Field(default=0.05, ge=0, lt=1)
