@@ -120,6 +120,65 @@ def test_targets_point_from_each_completion_token_to_the_one_before_it():
     assert at.tolist() == [2, 5, 2, 4]
 
 
+def test_what_prompts_begin_with_stands_there_once():
+    bundles = [
+        Bundle(prompt_ids=[7, 8, 2], completions=[[3]]),
+        Bundle(prompt_ids=[7, 8], completions=[[2, 5]]),
+        Bundle(prompt_ids=[7, 8, 2, 1]),
+        Bundle(prompt_ids=[9]),
+        Bundle(prompt_ids=[7, 8], completions=[[6]]),
+    ]
+    packed = Packed(bundles, CPU)
+    assert packed.ids_1N.tolist() == [[7, 8, 2, 1, 9, 3, 2, 5, 6]]
+    assert packed.positions_1N.tolist() == [[0, 1, 2, 3, 0, 3, 2, 3, 2]]
+    assert packed.last_of_prompt_B.tolist() == [2, 1, 3, 4, 1]
+    at, tokens = packed.targets()
+    assert (at.tolist(), tokens.tolist()) == ([2, 1, 6, 1], [3, 2, 5, 6])
+
+
+few = st.lists(st.integers(1, 2), min_size=1, max_size=4)
+"""So few different ids that many prompts begin alike."""
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shapes=st.lists(st.tuples(few, st.lists(few, max_size=2)), min_size=1, max_size=6))
+def test_shared_beginnings_change_neither_log_probabilities_nor_gradients(pair, shapes):
+    policy, plain = pair
+    bundles = [Bundle(prompt_ids=prompt, completions=completions) for prompt, completions in shapes]
+    packed = Packed(bundles, CPU)
+    distinct = {tuple(prompt[: t + 1]) for prompt, _ in shapes for t in range(len(prompt))}
+    assert packed.prompt_tokens == len(distinct)
+    found, expected = policy.logprobs(packed), plain_logprobs(plain, bundles)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    if not len(found):
+        return
+    for model, logprobs in ((policy.model.causal, found), (plain, expected)):
+        model.zero_grad()
+        logprobs.mean().backward()
+    grads = dict(policy.model.causal.named_parameters())
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(grads[name].grad, parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_the_gradient_is_the_same_bit_for_bit_each_time_on_several_threads(tiny):
+    policy = tiny.player(adapter=None)
+    generator = torch.Generator().manual_seed(0)
+    prompts = [[3] * 40 + torch.randint(40, (24,), generator=generator).tolist() for _ in range(6)]
+    answers = [torch.randint(40, (12,), generator=generator).tolist() for _ in range(16)]
+    packed = Packed([Bundle(prompt_ids=ids, completions=answers) for ids in prompts], CPU)
+    threads, gradients = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        for _ in range(8):
+            policy.model.causal.zero_grad()
+            policy.logprobs(packed).mean().backward()
+            gradients.append([p.grad.clone() for _, p in policy.parameters()])
+    finally:
+        torch.set_num_threads(threads)
+    for other in gradients[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(gradients[0], other, strict=True))
+
+
 def test_a_bundle_without_a_prompt_is_refused():
     with pytest.raises(ValueError, match="at least one prompt token"):
         Packed([Bundle(prompt_ids=[], completions=[[1]])], CPU)

@@ -9,6 +9,7 @@ import torch
 
 from genenv.errors import UpdateSkipped
 from genenv.policies.optimizer import Optimizer
+from genenv.policies.packing import Bundle, Packed
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, kl_full, shares
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Generation, SimulatorSample
@@ -144,6 +145,37 @@ def test_the_kl_term_is_zero_at_the_start_and_pulls_back_after_a_step(tiny, adap
     moved = gradients(policy, DEMONSTRATIONS)[1]
     pulled = gradients(policy, DEMONSTRATIONS, kl=0.5)[1]
     assert any(not torch.allclose(moved[name], pulled[name], atol=1e-5) for name in moved)
+
+
+def test_imitating_all_that_a_policy_may_write_as_often_as_it_does_changes_nothing(tiny):
+    policy, prompt = tiny.player(), (5, 6, 7)
+    with torch.no_grad():
+        every = range(policy.model.vocabulary)
+        packed = Packed([Bundle(prompt_ids=prompt, completions=[[y] for y in every])], torch.device("cpu"))
+        chances = policy.logprobs(packed, temperature=0.5).exp().tolist()
+    written = [
+        Demonstration(prompt_ids=prompt, completion_ids=(y,), weight=chance)
+        for y, chance in enumerate(chances)
+    ]
+
+    def norm(temperature: float) -> float:
+        own = imitator(policy)
+        own.gradients(written, kl_coefficient=0.0, temperature=temperature)
+        return own.optimizer.clip()
+
+    assert norm(0.5) < 1e-4 * norm(1.0)
+
+
+def test_an_update_imitates_at_the_temperature_of_the_sampling(tiny):
+    losses = [
+        learner(tiny.player(), temperature=t, kl_coefficient=0.0).update(samples(1, 1, 1), seed=0)[
+            "simulator/loss"
+        ]
+        for t in (1.0, 0.5)
+    ]
+    plain = imitator(tiny.player()).gradients(DEMONSTRATIONS, kl_coefficient=0.0, temperature=0.5)["loss"]
+    assert losses[1] == pytest.approx(plain)
+    assert losses[1] != pytest.approx(losses[0])
 
 
 def test_micro_batches_do_not_change_loss_kl_and_gradient(tiny):

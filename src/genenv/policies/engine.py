@@ -15,7 +15,16 @@ from torch import Tensor
 
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.grammar import Grammars, sample_inverse_cdf
-from genenv.policies.packing import Bundle, DecodeLayout, Layout, Packed, PromptCache, Slots, prompt_mask
+from genenv.policies.packing import (
+    Bundle,
+    DecodeLayout,
+    Layout,
+    Packed,
+    PromptCache,
+    Slots,
+    common_prefix,
+    prompt_mask,
+)
 
 Hidden = Callable[[Tensor, Tensor, "Layout | DecodeLayout"], Tensor]
 """(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]."""
@@ -119,11 +128,15 @@ class Engine:
 
     def _prefill(self, prompts: list[tuple[int, ...]], cache: PromptCache) -> tuple[Tensor, Tensor]:
         """All prompts through the model in pieces of bounded size; their keys and values into the cache."""
-        pieces: list[list[tuple[int, ...]]] = [[]]
+        pieces: list[list[tuple[int, ...]]] = []
+        size = 0
         for prompt in prompts:
-            if pieces[-1] and sum(map(len, pieces[-1])) + len(prompt) > self.prefill_tokens:
+            shared = common_prefix(pieces[-1][-1], prompt) if pieces else 0
+            if not pieces or size + len(prompt) - shared > self.prefill_tokens:
                 pieces.append([])
+                size = shared = 0
             pieces[-1].append(prompt)
+            size += len(prompt) - shared
         width = max(map(len, prompts))
         states, reals, keys, values = [], [], [], []
         for piece in pieces:

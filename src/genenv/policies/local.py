@@ -296,7 +296,7 @@ class LocalPolicy:
         """[M, width] states that predict the completions' tokens, and [M] those tokens."""
         hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         at_M, tokens_M = packed.targets()
-        return hidden_NW[at_M], tokens_M
+        return hidden_NW.index_select(0, at_M), tokens_M
 
     def logprobs(self, packed: Packed, *, temperature: float = 1.0) -> Tensor:
         """[M] log-probabilities of the completions' tokens, row after row. Nats."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from genenv.errors import DataError, UpdateSkipped
 from genenv.policies.local import out_of_memory, release_memory
-from genenv.policies.packing import Bundle
+from genenv.policies.packing import Bundle, common_prefix
 
 log = logging.getLogger(__name__)
 
@@ -122,17 +122,20 @@ def micro_batches(
     """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
 
     A bundle that is larger is cut into several with the same prompt; one completion is never cut. Sorted by
-    length, so that padding in attention is small.
+    length, so that padding in attention is small. What a prompt and the one before it begin with counts once.
     """
     pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
     batches: list[list[tuple[Bundle, Sequence[T]]]] = []
     size = 0
     for piece in sorted(pieces, key=lambda piece: piece[0].tokens):
-        if not batches or size + piece[0].tokens > tokens:
+        bundle = piece[0]
+        before = batches[-1][-1][0].prompt_ids if batches else ()
+        shared = common_prefix(before, bundle.prompt_ids)
+        if not batches or size + bundle.tokens - shared > tokens:
             batches.append([])
-            size = 0
+            size = shared = 0
         batches[-1].append(piece)
-        size += piece[0].tokens
+        size += bundle.tokens - shared
     return batches
 
 

@@ -2,8 +2,12 @@
 """Sequences that share prompts, packed without padding, and the attention that respects it.
 
 A *bundle* is one prompt and the completions that continue it. All tokens of all bundles stand in one flat
-row: a prompt goes through the model once however many completions it has, and matrix products see no padding.
-Only inside attention are tokens laid out in padded rows again.
+row: a prompt goes through the model once however many completions it has, what several prompts begin with
+goes through it once for all of them (the prompts form a prefix tree); matrix products see no padding. Only
+inside attention are tokens laid out in padded rows again.
+
+Gradients flow back through gathers whose indices repeat, so these are `index_select`: the backward pass of
+`tensor[index]` adds up repeated indices in no fixed order on a CPU with several threads.
 
 Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest
 completion, S = most completions of a bundle, H = query heads, K = key/value heads, Q = H / K, D = head size.
@@ -43,27 +47,28 @@ class Packed:
         Raises:
             ValueError: a prompt is empty: nothing would predict the first token after it.
         """
-        prompts = [list(bundle.prompt_ids) for bundle in bundles]
+        prompts = [tuple(bundle.prompt_ids) for bundle in bundles]
         if not all(prompts):
             raise ValueError("a bundle needs at least one prompt token")
         rows = [(b, list(ids)) for b, bundle in enumerate(bundles) for ids in bundle.completions if len(ids)]
-        ids = [token for prompt in prompts for token in prompt] + [token for _, row in rows for token in row]
-        positions = [t for prompt in prompts for t in range(len(prompt))]
-        positions += [len(prompts[b]) + t for b, row in rows for t in range(len(row))]
+        tree = _PrefixTree(prompts)
+        ids = tree.ids + [token for _, row in rows for token in row]
+        positions = tree.positions + [len(prompts[b]) + t for b, row in rows for t in range(len(row))]
         self.device = device
         self.ids_1N = torch.tensor([ids], device=device)
         self.positions_1N = torch.tensor([positions], device=device)
-        self.prompt_lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        self.prompt_tokens = len(tree.ids)
         self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
-        self.prompt_at_BP, self.prompt_real_BP = _grid([len(prompt) for prompt in prompts], 0, device)
-        self.prompt_tokens = sum(len(prompt) for prompt in prompts)
+        lengths = [len(prompt) for prompt in prompts]
+        at_BP, self.prompt_real_BP = _grid(lengths, 0, device)
+        self.prompt_at_BP = torch.tensor(tree.at, device=device)[at_BP]
+        width = self.prompt_at_BP.shape[1]
+        self.prompt_owner_N = torch.tensor([b * width + t for b, t in tree.owners], device=device)
+        self.last_of_prompt_B = self.prompt_at_BP.gather(
+            1, torch.tensor(lengths, device=device)[:, None] - 1
+        )[:, 0]
         self.row_at_RC, self.row_real_RC = _grid([len(row) for _, row in rows], self.prompt_tokens, device)
         self.slots = Slots([b for b, _ in rows], len(prompts), device) if rows else None
-
-    @property
-    def last_of_prompt_B(self) -> Tensor:
-        """Where each prompt's last token stands in the flat row."""
-        return torch.cumsum(self.prompt_lengths_B, 0) - 1
 
     def targets(self) -> tuple[Tensor, Tensor]:
         """What the completions' tokens are predicted from.
@@ -75,6 +80,37 @@ class Packed:
         before_RC = self.row_at_RC.roll(1, dims=1)
         before_RC[:, :1] = self.last_of_prompt_B[self.bundle_of_R][:, None]
         return before_RC[self.row_real_RC], self.ids_1N[0][self.row_at_RC[self.row_real_RC]]
+
+
+class _PrefixTree:
+    """Prompts laid out so that a beginning which several of them share stands there once.
+
+    In alphabetical order a prompt shares with the one before it all that it shares with any before it.
+    """
+
+    def __init__(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        self.ids: list[int] = []
+        self.positions: list[int] = []
+        self.owners: list[tuple[int, int]] = []
+        """For each token of the tree, (prompt, position) of its first use."""
+        at: list[list[int]] = [[] for _ in prompts]
+        before: tuple[int, ...] = ()
+        path: list[int] = []
+        for b in sorted(range(len(prompts)), key=prompts.__getitem__):
+            prompt = prompts[b]
+            shared = common_prefix(before, prompt)
+            path = path[:shared] + list(range(len(self.ids), len(self.ids) + len(prompt) - shared))
+            self.ids += prompt[shared:]
+            self.positions += range(shared, len(prompt))
+            self.owners += [(b, t) for t in range(shared, len(prompt))]
+            at[b], before = path, prompt
+        self.at = [index for own in at for index in own]
+        """Where each token of each prompt, one prompt after the other, stands in the tree."""
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    return next((t for t, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 class Slots:
@@ -222,7 +258,7 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
 
 def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     packed = layout.packed
-    q_BHPD, k_BKPD, v_BKPD = (tensor[packed.prompt_at_BP].transpose(1, 2) for tensor in (q, k, v))
+    q_BHPD, k_BKPD, v_BKPD = (_take(tensor, packed.prompt_at_BP).transpose(1, 2) for tensor in (q, k, v))
     repeats = q.shape[1] // k.shape[1]
     out_BHPD = nn.functional.scaled_dot_product_attention(
         q_BHPD,
@@ -233,10 +269,10 @@ def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale:
     )
     if layout.cache is not None:
         layout.cache.keys[layer], layout.cache.values[layer] = k_BKPD.contiguous(), v_BKPD.contiguous()
-    prompts_NHD = out_BHPD.transpose(1, 2)[packed.prompt_real_BP]
+    prompts_NHD = out_BHPD.transpose(1, 2).flatten(0, 1).index_select(0, packed.prompt_owner_N)
     if packed.slots is None:
         return prompts_NHD
-    q_RHCD, k_RKCD, v_RKCD = (tensor[packed.row_at_RC].transpose(1, 2) for tensor in (q * scale, k, v))
+    q_RHCD, k_RKCD, v_RKCD = (_take(tensor, packed.row_at_RC).transpose(1, 2) for tensor in (q * scale, k, v))
     rows = packed.row_at_RC.shape[1]
     causal_CC = torch.full((rows, rows), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
     mask_B11P = _padding_mask(packed.prompt_real_BP, q.dtype)
@@ -248,6 +284,11 @@ def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale:
         (mask_B11P[packed.bundle_of_R], causal_CC),
     )
     return torch.cat([prompts_NHD, out_RHCD.transpose(1, 2)[packed.row_real_RC]])
+
+
+def _take(flat: Tensor, at: Tensor) -> Tensor:
+    """[N, ...] and [A, B] -> [A, B, ...]."""
+    return flat.index_select(0, at.flatten()).view(*at.shape, *flat.shape[1:])
 
 
 def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

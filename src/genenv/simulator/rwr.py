@@ -3,9 +3,13 @@
 
     L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i  +  beta * mean_it KL(pi(. | it) || pi_0(. | it))
 
-With equal weights the first term is the plain supervised loss, which is what the warm-up of both players
-uses. After each step the distance to the policy before the step is measured; a step that goes too far is
-taken back and halved.
+pi in the first term is the policy at the temperature at which it wrote. Imitating at 1 what was sampled below
+1 makes the policy narrower with every update, whatever the rewards; at the temperature of the sampling, equal
+rewards for all samples move it nowhere on average: E[grad log pi(y)] = 0.
+
+With equal weights, and at temperature 1, the first term is the plain supervised loss, which is what the
+warm-up of both players uses. After each step the distance to the policy before the step is measured; a step
+that goes too far is taken back and halved.
 
 Shapes: M = completion tokens of a micro-batch, V = vocabulary.
 """
@@ -81,9 +85,14 @@ class Imitator:
         self.progress: Advance | None = None
 
     def gradients(
-        self, demonstrations: Sequence[Demonstration], *, kl_coefficient: float
+        self, demonstrations: Sequence[Demonstration], *, kl_coefficient: float, temperature: float = 1.0
     ) -> dict[str, float]:
         """Accumulate the gradient of the loss over demonstrations; the micro-batches do not change it.
+
+        Args:
+            demonstrations: what to imitate.
+            kl_coefficient: weight of the KL term.
+            temperature: of the likelihood; that of the sampling when a policy imitates its own samples.
 
         Returns:
             `loss`, `kl` (mean over counted tokens; 0 when its coefficient is 0), `tokens`.
@@ -98,7 +107,7 @@ class Imitator:
         def run(budget: int) -> None:
             sums.update(loss=0.0, kl=0.0)
             for batch in micro_batches(items, budget):
-                for name, value in self._backward(batch, tokens, kl_coefficient).items():
+                for name, value in self._backward(batch, tokens, kl_coefficient, temperature).items():
                     sums[name] += value
 
         accumulate(self.optimizer, self.policy.model.config.tokens_per_microbatch, run)
@@ -112,6 +121,7 @@ class Imitator:
         batch: Sequence[tuple[Bundle, Sequence[tuple[Demonstration, float]]]],
         tokens: int,
         kl_coefficient: float,
+        temperature: float,
     ) -> dict[str, float]:
         model = self.policy.model
         packed = Packed([bundle for bundle, _ in batch], model.device)
@@ -129,7 +139,8 @@ class Imitator:
                 reference_head = frozen_head(self.policy)
         with self.policy.active():
             hidden_MW, tokens_M = self.policy.completion_hidden(packed)
-            nll = weighted_nll(self.policy.token_logprobs(hidden_MW, tokens_M), share_M)
+            logprobs_M = self.policy.token_logprobs(hidden_MW, tokens_M, temperature=temperature)
+            nll = weighted_nll(logprobs_M, share_M)
             loss, kl = nll, torch.zeros(())
             if reference_MW is not None:
                 kl_M = _kl_between(model.head, hidden_MW, reference_head, reference_MW)
@@ -205,7 +216,11 @@ class RwrLearner:
         Raises:
             UpdateSkipped: the loss or gradient is not finite, or even the smallest step goes too far.
         """
-        sums = self.imitator.gradients(demonstrations, kl_coefficient=self.config.kl_coefficient)
+        sums = self.imitator.gradients(
+            demonstrations,
+            kl_coefficient=self.config.kl_coefficient,
+            temperature=self.config.temperature,
+        )
         norm = self.optimizer.clip()
         distance = self._distance_meter(demonstrations)
         before = self.optimizer.snapshot()

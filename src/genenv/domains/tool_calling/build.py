@@ -231,13 +231,15 @@ _HOW: Mapping[tuple[bool, Style], str] = {
 
 
 def system_message(tools: Sequence[str], *, today: Day, multi: bool, settings: ToolCallingConfig) -> str:
-    """What the agent is told first; short, because on small machines each token costs."""
+    """What the agent is told first; short, because on small machines each token costs.
+
+    What all tasks share comes first: prompts that begin alike go through the model together up to there.
+    """
     shown = [TOOLS[name] for name in tools]
     lines = "\n".join(tool.signature if settings.descriptions else tool.heading for tool in shown)
     return (
-        f"Today is {today:%A}, {today.isoformat()}. Tools (dates YYYY-MM-DD, times HH:MM):\n{lines}\n"
-        f"{_HOW[multi, settings.style]}"
-        " If no tool fits or a value is missing, say so instead."
+        f"{_HOW[multi, settings.style]} If no tool fits or a value is missing, say so instead."
+        f" Dates are YYYY-MM-DD, times HH:MM.\nToday is {today:%A}, {today.isoformat()}. Tools:\n{lines}"
     )
 
 
