@@ -75,7 +75,16 @@ class Probe:
     ) -> tuple[list[Group], dict[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
         groups = await self.agent.attempt(self.domain, tasks, round_=round_, stage=silent)
-        metrics = await self.agent.update(self.domain, groups, round_=round_, rounds=rounds, stage=silent)
+        attempted = {task.id for task in tasks}
+        others = [task for task in self.tasks if task.id not in attempted]
+        metrics = await self.agent.update(
+            self.domain,
+            groups,
+            replayed=self.rng.sample(others, min(self.config.agent.replayed, len(others))),
+            round_=round_,
+            rounds=rounds,
+            stage=silent,
+        )
         return groups, dict(metrics)
 
     def measure(self, round_: int) -> None:

@@ -26,7 +26,7 @@ from genenv.types import Origin, Profile, StopReason, Task
 SETTINGS = {
     "run": {"rounds": 3, "eval_every": 2, "eval_tasks": 6, "seed": 5},
     "simulator": {"contexts": 3, "variations": 2, "max_new_tokens": 2000},
-    "agent": {"rollouts": 4, "max_new_tokens": 2000},
+    "agent": {"rollouts": 4, "max_new_tokens": 2000, "replayed": 5},
 }
 
 
@@ -116,6 +116,7 @@ def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(finished: tuple[RunCo
     assert "agent/eval_success" in lines[0]
     assert "agent/eval_success" in lines[2]
     assert "agent/eval_success" in lines[3]
+    assert [line.get("agent/replayed") for line in lines] == [None, 5, 5, 5]
     assert 0 < lines[1]["simulator/valid_rate"] < 1
     with PoolStore.open(path / "pool.db", create=False) as store:
         groups = store.groups(1)

@@ -163,7 +163,7 @@ class CoEvolution:
             groups = await players.agent.attempt(self.domain, tasks, round_=number, stage=stage)
         batches = self._score(contexts, proposals, groups)
         selection = select(batches, config.curriculum)
-        learned = await self._learn(number, groups, selection, times)
+        learned = await self._learn(number, groups, self._replayed(number, groups, store), selection, times)
         self.stats.observe(groups)
         self.replay.observe(number, groups)
         metrics = {
@@ -202,6 +202,16 @@ class CoEvolution:
             store.task(i) for i in back.task_ids
         ]
 
+    def _replayed(self, number: int, groups: Sequence[Group], store: PoolStore) -> list[Task]:
+        """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
+        if not self.config.agent.replayed:
+            return []
+        attempted = {group.task.id for group in groups}
+        pool = [*self.base.values(), *store.tasks(origin=Origin.GENERATED)]
+        others = [task for task in pool if task.id not in attempted]
+        rng = generator(self.seed, "replayed", number)
+        return rng.sample(others, min(self.config.agent.replayed, len(others)))
+
     def _score(
         self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]
     ) -> list[TaskBatch]:
@@ -215,7 +225,12 @@ class CoEvolution:
         return batches
 
     async def _learn(
-        self, number: int, groups: Sequence[Group], selection: Selection, times: _Times
+        self,
+        number: int,
+        groups: Sequence[Group],
+        replayed: Sequence[Task],
+        selection: Selection,
+        times: _Times,
     ) -> Mapping[str, float]:
         """Both updates; what they trained on is added up."""
         players, trained = self.players, 0.0
@@ -225,7 +240,12 @@ class CoEvolution:
             self._stage(number, "agent learns", sum(len(g.traces) for g in groups), "attempts") as stage,
         ):
             metrics |= await players.agent.update(
-                self.domain, groups, round_=number, rounds=self.config.run.rounds, stage=stage
+                self.domain,
+                groups,
+                replayed=replayed,
+                round_=number,
+                rounds=self.config.run.rounds,
+                stage=stage,
             )
         trained += metrics.pop("tokens/trained", 0.0)
         with (

@@ -65,6 +65,7 @@ _METRICS = (
     Metric("agent/warmup_success", "share", "Base tasks solved at temperature 0 when the warm-up stopped."),
     Metric("agent/response_tokens", "tokens", "Mean length of an attempt, sampled tokens only."),
     Metric("agent/guided_rate", "share", "Groups whose known solution was imitated as well."),
+    Metric("agent/replayed", "count", "Known solutions of other tasks of the pool that were imitated."),
     Metric("agent/zero_advantage_rate", "share", "Groups whose rewards all agree and that carry no signal."),
     Metric("agent/failed_traces", "count", "Attempts that ended in an error or a timeout and do not count."),
     Metric("agent/truncated_rate", "share", "Attempts cut off by a limit on tokens, context or turns."),

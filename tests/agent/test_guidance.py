@@ -70,6 +70,26 @@ def test_the_setting_says_which_groups_are_guided_and_attempts_stay_as_they_are(
     assert [group.traces for group in learner.groups] == [group.traces for group in groups]
 
 
+def test_replayed_tasks_teach_by_their_solutions_alone(tiny, toy):
+    policy, groups = played(toy, lambda prompt, rng: "3", [toy.task(1, 2, name="attempted")])
+    learner = Recorder()
+    agent = Agent(policy, learner, AgentConfig(rollouts=2), seed=0)
+    others = [toy.task(5, 6, name="other"), toy.task(7, 8, name="another")]
+    metrics = asyncio.run(
+        agent.update(toy.Domain(), groups, replayed=others, round_=1, rounds=10, stage=silent)
+    )
+    assert (metrics["agent/replayed"], metrics["agent/guided_rate"]) == (2, 0)
+    assert [group.guide is not None for group in learner.groups] == [False, True, True]
+    assert [group.traces for group in learner.groups[1:]] == [(), ()]
+
+    local = tiny.player()
+    alone = Group(
+        task=toy.task(), traces=(), guide=toy.trace((5, 6, 7), [(8, 9, 1)], reward=1.0, success=True)
+    )
+    found = GrpoLearner(local, AgentConfig(lr=1e-2)).update([alone], seed=0)
+    assert (found["agent/steps"], found["tokens/trained"], found["agent/zero_advantage_rate"]) == (1, 3, 0)
+
+
 def test_a_solution_that_does_not_fit_the_context_guides_nobody(toy):
     _, groups = played(toy, lambda prompt, rng: "no idea", [toy.task(1, 2)])
     learner = Recorder()

@@ -143,7 +143,7 @@ class GrpoLearner:
         """Learn from one round's groups.
 
         Args:
-            groups: attempts, and known solutions beside some of them.
+            groups: attempts, known solutions beside some of them, and known solutions alone.
             seed: shuffles the groups.
             lr_scale: factor of the learning rate.
 
@@ -158,6 +158,7 @@ class GrpoLearner:
         ]
         silent = sum(not any(row) for row in advantages)
         members = [self._members(group, row) for group, row in zip(usable, advantages, strict=True)]
+        members += [self._members(group, ()) for group in groups if not group.traces]
         kept = [row for row in members if row]
         totals: dict[str, float] = {}
         steps = skipped = 0

@@ -39,27 +39,45 @@ class Agent:
         )
 
     async def update(
-        self, domain: Domain, groups: Sequence[Group], *, round_: int, rounds: int, stage: Stage
+        self,
+        domain: Domain,
+        groups: Sequence[Group],
+        *,
+        replayed: Sequence[Task] = (),
+        round_: int,
+        rounds: int,
+        stage: Stage,
     ) -> Mapping[str, float]:
         """Learn from a round's attempts, and from known solutions where the settings ask for guidance.
 
         Args:
             domain: plays the known solutions.
             groups: the attempts.
+            replayed: tasks that were not attempted, whose known solutions are imitated too.
             round_: from 1; names the random stream.
             rounds: of the whole run, over which the learning rate may fall.
             stage: told of progress.
 
         Returns:
-            The learner's metrics, and `agent/guided_rate`: the share of groups whose solution was imitated.
+            The learner's metrics; `agent/guided_rate`, the share of groups whose solution was imitated; and
+            `agent/replayed`, how many other solutions were.
         """
         learned = [await self._guided(domain, group) for group in groups]
+        known = [
+            Group(task=task, traces=(), guide=await guide(domain, self.policy, task)) for task in replayed
+        ]
+        others = [group for group in known if group.guide is not None and group.guide.success]
         self.learner.progress = stage
         falls = self.config.lr_schedule == "linear"
         scale = max(_LOWEST_LR, 1 - (round_ - 1) / rounds) if falls else 1.0
-        metrics = self.learner.update(learned, seed=stream(self.seed, "agent-update", round_), lr_scale=scale)
+        seed = stream(self.seed, "agent-update", round_)
+        metrics = self.learner.update([*learned, *others], seed=seed, lr_scale=scale)
         guided = sum(group.guide is not None for group in learned)
-        return {**metrics, "agent/guided_rate": guided / len(learned) if learned else 0.0}
+        return {
+            **metrics,
+            "agent/guided_rate": guided / len(learned) if learned else 0.0,
+            "agent/replayed": float(len(others)),
+        }
 
     async def _guided(self, domain: Domain, group: Group) -> Group:
         wanted = self.config.guidance

@@ -61,6 +61,8 @@ class AgentConfig(Settings, frozen=True):
     """
     guidance_coefficient: float = Field(default=1.0, gt=0)
     """Weight of that supervised term, a mean over the tokens of the solutions."""
+    replayed: int = Field(default=0, ge=0)
+    """How many known solutions of other tasks, from base data and earlier rounds, are imitated with them."""
     skip_zero_advantage: bool = True
     """Leave groups whose rewards all agree out of the update; otherwise they still feel the KL term."""
     clip_low: float = Field(default=0.2, ge=0, lt=1)
