@@ -9,8 +9,8 @@ import pytest
 from genenv.domains.base import Domain, OutOfTurns
 from genenv.domains.tool_calling.build import ToolCallingConfig, skills_of
 from genenv.domains.tool_calling.domain import ToolCalling
-from genenv.domains.tool_calling.prompting import spec_schema
-from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.domains.tool_calling.grammar import spec_schema
+from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.worlds import today_of
 from genenv.types import Lineage, Message, Origin, Profile, Seed, Task
@@ -177,31 +177,44 @@ def test_before_the_first_attempt_the_simulator_hears_no_rates() -> None:
 
 def test_the_schema_keeps_the_order_of_the_spec_and_knows_every_tool() -> None:
     schema: Any = spec_schema()
-    assert list(schema["properties"]) == list(ToolSpec.model_fields) == schema["required"]
-    variants = schema["properties"]["calls"]["items"]["anyOf"]
-    assert [variant["properties"]["tool"]["const"] for variant in variants] == list(TOOLS)
-    for variant, tool in zip(variants, TOOLS.values(), strict=True):
-        assert list(variant["properties"]["args"]["properties"]) == [p.name for p in tool.parameters]
-        assert "required" not in variant["properties"]["args"]
+    for alternative in schema["anyOf"]:
+        assert list(alternative["properties"]) == list(ToolSpec.model_fields) == alternative["required"]
+    for name in ("call", "linked_call"):
+        variants = schema["$defs"][name]["anyOf"]
+        assert [variant["properties"]["tool"]["const"] for variant in variants] == list(TOOLS)
+        for variant, tool in zip(variants, TOOLS.values(), strict=True):
+            args = variant["properties"]["args"]
+            assert list(args["properties"]) == [p.name for p in tool.parameters]
+            assert args["required"] == [p.name for p in tool.parameters if p.required]
 
 
-def test_the_schema_compiles_to_a_grammar_that_takes_specs_and_nothing_else() -> None:
+@pytest.fixture(scope="module")
+def accepts():
+    """Whether a text is one that the simulator could write."""
     xgrammar = pytest.importorskip("xgrammar")
-    grammar = xgrammar.Grammar.from_json_schema(
-        json.dumps(spec_schema()), any_whitespace=False, separators=(",", ":")
-    )
     vocabulary = [chr(code) for code in range(32, 127)] + ["</s>"]
     info = xgrammar.TokenizerInfo(vocabulary, stop_token_ids=[len(vocabulary) - 1])
-    compiled = xgrammar.GrammarCompiler(info, max_threads=1).compile_grammar(grammar)
+    compiled = xgrammar.GrammarCompiler(info, max_threads=1).compile_json_schema(
+        json.dumps(spec_schema()), any_whitespace=False, separators=(",", ":")
+    )
 
-    def accepts(text: str) -> bool:
+    def accept(spec: ToolSpec | str) -> bool:
+        text = spec if isinstance(spec, str) else _written(spec)
         matcher = xgrammar.GrammarMatcher(compiled)
         return all(matcher.accept_token(vocabulary.index(char)) for char in text) and matcher.accept_token(
             len(vocabulary) - 1
         )
 
+    return accept
+
+
+def _written(spec: ToolSpec) -> str:
+    return json.dumps(spec.model_dump(mode="json"), separators=(",", ":"))
+
+
+def test_the_schema_compiles_to_a_grammar_that_takes_specs_and_nothing_else(accepts) -> None:
     for spec in (ONE, CHAIN):
-        text = json.dumps(spec.model_dump(mode="json"), separators=(",", ":"))
+        text = _written(spec)
         assert accepts(text)
         for wrong in (
             text[:-1],
@@ -209,11 +222,44 @@ def test_the_schema_compiles_to_a_grammar_that_takes_specs_and_nothing_else() ->
             text.replace("find_contact", "launch"),
         ):
             assert wrong == text or not accepts(wrong)
-    one = json.dumps(ONE.model_dump(mode="json"), separators=(",", ":"))
-    assert accepts(one.replace('"date":"2025-03-17",', ""))
+    one = _written(ONE)
     assert not accepts(one.replace("2025-03-17", "2025-13-17", 1))
     assert not accepts(one.replace('"09:30"', '"9:30"', 1))
-    assert accepts(one.replace('"09:30"', '"$1.start"', 1))
+
+
+def test_what_the_difficulty_fields_announce_the_grammar_holds_to(accepts) -> None:
+    one, chain = _written(ONE), _written(CHAIN)
+    assert not accepts(one.replace('"n_calls":1', '"n_calls":2'))
+    assert not accepts(
+        chain.replace('"n_calls":2', '"n_calls":1').replace('"dependent":true', '"dependent":false')
+    )
+    assert not accepts(one.replace('"dependent":false', '"dependent":true'))
+    assert not accepts(one.replace('"09:30"', '"$1.start"', 1))
+    without = one.replace('"date":"2025-03-17",', "")
+    gap = ('"gap":"none"', '"gap":"missing_info"')
+    assert not accepts(without)
+    assert accepts(without.replace(*gap))
+    assert not accepts(one.replace(*gap))
+    assert not accepts(without.replace('"start":"09:30"', '"minutes":30').replace(*gap))
+    assert not accepts(chain.replace('"body":"See you there."', '"body":"$1.x"').replace(*gap))
+    linked = CHAIN.model_copy(
+        update={
+            "calls": (
+                Call(tool="find_free_slot", args={"date": "2025-03-17", "minutes": 30}),
+                Call(tool="create_event", args={"title": "Lake", "date": "2025-03-17", "start": "$1.start"}),
+            )
+        }
+    )
+    assert accepts(linked)
+    assert not accepts(_written(linked).replace('"date":"2025-03-17","minutes"', '"date":"$1.day","minutes"'))
+
+
+def test_the_grammar_takes_every_seed_and_its_variations(accepts) -> None:
+    domain, rng = ToolCalling(), random.Random(0)
+    for seed in domain.seeds()[::5]:
+        for spec in (seed.spec, domain.variation(seed, rng)):
+            text = json.dumps(spec, separators=(",", ":"))
+            assert not text.isascii() or accepts(text), text
 
 
 def test_every_setting_changes_something() -> None:

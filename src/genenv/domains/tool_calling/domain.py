@@ -18,7 +18,8 @@ from genenv.domains.tool_calling.audit import audit, random_attempt
 from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of
 from genenv.domains.tool_calling.calls import read_reply
 from genenv.domains.tool_calling.check import check, perform, shown_tools
-from genenv.domains.tool_calling.prompting import simulator_messages, spec_schema
+from genenv.domains.tool_calling.grammar import spec_schema
+from genenv.domains.tool_calling.prompting import simulator_messages
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.truth import start_world
 from genenv.domains.tool_calling.worlds import today_of

@@ -1,4 +1,4 @@
-"""What the simulator is told, and the grammar it writes under.
+"""What the simulator is told.
 
 The prompt is short because on small machines each token costs: the job, today's date in the world the task
 will play in, the tools of the seed and two more, the agent's success in one line, and the seed itself as the
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
 
 from genenv.domains.tool_calling.spec import ToolSpec
-from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool, tools_of
+from genenv.domains.tool_calling.toolbox import TOOLS, Tool, tools_of
 from genenv.domains.tool_calling.worlds import today_of
-from genenv.types import Json, JsonObject, Message, Profile, Seed
+from genenv.types import Message, Profile, Seed
 
 _OTHER_TOOLS = 2
 
@@ -60,78 +59,3 @@ def _offered(spec: ToolSpec, seed_id: str) -> list[Tool]:
     others = [tool.name for app in apps for tool in tools_of(app) if tool.name not in used]
     extra = random.Random(f"{seed_id}/offered").sample(others, min(_OTHER_TOOLS, len(others)))
     return [TOOLS[name] for name in used + extra]
-
-
-# --- the grammar ---
-
-_DATE = r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]"
-_REFERENCE = r"\$[12](\.[0-9])?\.[a-z_]{1,20}"
-_ARG_CHARS = 60
-
-
-def spec_schema() -> JsonObject:
-    """The schema of `ToolSpec` with the toolbox filled in: each tool's parameters with their forms, in order.
-
-    No argument is required, because a task may leave one out on purpose (`missing_info`); whether the rest
-    fits is for `build` to say.
-    """
-    base = ToolSpec.model_json_schema()["properties"]
-    properties = {name: _bare(base[name]) for name in ToolSpec.model_fields}
-    properties["calls"] = {
-        "type": "array",
-        "minItems": 1,
-        "maxItems": 3,
-        "items": {"anyOf": [_call_schema(tool) for tool in TOOLS.values()]},
-    }
-    properties["instruction"] = {
-        "type": "string"
-    }  # a bound here forbids \\" in xgrammar 0.2; the token limit bounds it
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-        "$defs": {
-            "date": _pattern(f"{_DATE}|{_REFERENCE}"),
-            "time": _pattern(f"{_TIME}|{_REFERENCE}"),
-            "text": {"type": "string", "minLength": 1, "maxLength": _ARG_CHARS},
-            "reference": _pattern(_REFERENCE),
-        },
-    }
-
-
-def _bare(schema: Mapping[str, Json]) -> dict[str, Json]:
-    return {key: schema[key] for key in ("type", "enum") if key in schema}
-
-
-def _pattern(pattern: str) -> dict[str, Json]:
-    return {"type": "string", "pattern": f"^({pattern})$"}
-
-
-def _call_schema(tool: Tool) -> dict[str, Json]:
-    args: dict[str, Json] = {
-        "type": "object",
-        "properties": {p.name: _parameter_schema(p) for p in tool.parameters},
-        "additionalProperties": False,
-    }
-    return {
-        "type": "object",
-        "properties": {"tool": {"const": tool.name}, "args": args},
-        "required": ["tool", "args"],
-        "additionalProperties": False,
-    }
-
-
-def _parameter_schema(parameter: Parameter) -> dict[str, Json]:
-    if parameter.kind == "choice":
-        return {"enum": list(parameter.choices)}
-    if parameter.kind == "flag":
-        return {"type": "boolean"}
-    if parameter.kind == "number":
-        return {"anyOf": [_number_schema(parameter), {"$ref": "#/$defs/reference"}]}
-    return {"$ref": "#/$defs/" + ("text" if parameter.kind == "name" else parameter.kind)}
-
-
-def _number_schema(parameter: Parameter) -> dict[str, Json]:
-    return {"type": str(parameter.schema["type"])}
