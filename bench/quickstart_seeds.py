@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
+from genenv.metrics import TARGET_BAND
 from genenv.pools.store import PoolStore
 
-BAND = (0.35, 0.65)
 BYTES_PER_RSS = 1 if sys.platform == "darwin" else 1024
 
 
@@ -136,7 +136,7 @@ def read_figures(folder: Path, seed: int, *, minutes: float, peak_gib: float) ->
 
 
 def in_band(p_hat: float) -> bool:
-    low, high = BAND
+    low, high = TARGET_BAND
     return low <= p_hat <= high
 
 
@@ -170,7 +170,7 @@ def print_tables(runs: Sequence[Figures]) -> None:
     print()
     row(
         "seed", "valid, round 1", "valid, last", "valid, first three", "valid, last three",
-        "p_hat per round, last third", "mean", "min", "max", f"mean in {list(BAND)}", "all in it",
+        "p_hat per round, last third", "mean", "min", "max", f"mean in {list(TARGET_BAND)}", "all in it",
     )  # fmt: skip
     row(*["---"] * 11)
     for r in runs:

@@ -11,10 +11,8 @@ import pytest
 
 from genenv.checkpoint import (
     MANIFEST,
-    checkpoint_round,
     checkpoints,
     discard_after,
-    latest_checkpoint,
     prune,
     verify_checkpoint,
     write_checkpoint,
@@ -139,16 +137,6 @@ def test_damage_is_noticed_and_the_file_named(tmp_path: Path, damage: Callable[[
     message = damage(path)
     with pytest.raises(DataError, match=message + ".*; restore a copy of it, or start a new run"):
         verify_checkpoint(path)
-
-
-def test_the_latest_checkpoint_is_the_newest_up_to_a_round(tmp_path: Path) -> None:
-    assert latest_checkpoint(tmp_path / "none", 5) is None
-    for round_ in (2, 10, 10000):
-        write_checkpoint(tmp_path, round_, save)
-    found = {round_: latest_checkpoint(tmp_path, round_) for round_ in (1, 2, 9, 10, 20000)}
-    assert found[1] is None
-    assert [path and checkpoint_round(path) for path in found.values()] == [None, 2, 2, 10, 10000]
-    assert list(checkpoints(tmp_path)) == [2, 10, 10000]
 
 
 @pytest.mark.parametrize(

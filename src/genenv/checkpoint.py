@@ -108,14 +108,6 @@ def checkpoints(root: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def latest_checkpoint(root: Path, round_: int) -> Path | None:
-    """The newest checkpoint that is not newer than a round; None when there is none."""
-    return max(
-        ((number, path) for number, path in checkpoints(root).items() if number <= round_),
-        default=(None, None),
-    )[1]
-
-
 def prune(root: Path, keep: int, last_committed: int) -> None:
     """Delete old checkpoints, after a round was committed.
 

@@ -10,7 +10,6 @@ import difflib
 import importlib
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,9 @@ from pydantic import Field
 from genenv.errors import DataError, UsageError
 from genenv.settings import Settings
 from genenv.types import JsonObject, RejectReason
+
+TARGET_BAND = (0.35, 0.65)
+"""Where the mean p_hat of a round should lie when the curriculum works: around alpha = 0.5."""
 
 
 class LoggingConfig(Settings, frozen=True):
@@ -210,79 +212,6 @@ def read_jsonl(path: Path) -> list[JsonObject]:
             )
         rounds.append(cast(JsonObject, entry))
     return rounds
-
-
-class JsonlSink:
-    """Appends one JSON object a round to a file; each line goes to the system in one piece.
-
-    Args:
-        path: the file; made when it is missing, and so is its folder.
-
-    Raises:
-        UsageError: the file cannot be opened.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = self._open()
-
-    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Append a round.
-
-        Raises:
-            DataError: the disk is full; no part of the line stays.
-        """
-        line = metrics_line(round_, metrics).encode()
-        before = os.fstat(self._descriptor).st_size
-        try:
-            complete = os.write(self._descriptor, line) == len(line)
-            os.fsync(self._descriptor)
-        except OSError as err:
-            os.ftruncate(self._descriptor, before)
-            raise DataError(f"cannot write {self._path}: {err.strerror}") from err
-        if not complete:
-            os.ftruncate(self._descriptor, before)
-            raise DataError(f"cannot write {self._path}: the disk is full")
-
-    def truncate_after(self, round_: int | None) -> None:
-        """Drop what a killed run left behind: rounds after the last committed one, and a torn last line.
-
-        Args:
-            round_: the last committed round; None drops all.
-
-        Raises:
-            DataError: the file is damaged before its last line.
-        """
-        kept = [
-            entry for entry in read_jsonl(self._path) if round_ is not None and _round_of(entry) <= round_
-        ]
-        aside = self._path.with_name(f".writing-{self._path.name}")
-        with aside.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(entry, allow_nan=False) + "\n" for entry in kept)
-            file.flush()
-            os.fsync(file.fileno())
-        os.close(self._descriptor)
-        aside.replace(self._path)
-        self._descriptor = self._open()
-
-    def close(self) -> None:
-        """Close the file; a second time does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _open(self) -> int:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError as err:
-            raise UsageError(
-                f"cannot write metrics to {self._path}: {err.strerror}; choose another --out"
-            ) from err
-
-
-def _round_of(entry: JsonObject) -> int:
-    return cast(int, entry["round"])
 
 
 class TensorBoardSink:
