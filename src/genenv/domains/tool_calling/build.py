@@ -134,6 +134,8 @@ def _consistent(spec: ToolSpec, settings: ToolCallingConfig) -> None:
     for call in spec.calls:
         if call.tool not in TOOLS:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {call.tool!r}")
+    if blank := _BLANK.search(" ".join([spec.instruction, *_texts(spec)])):
+        raise refuse(f"{blank[0]} is a blank of the example that was not filled in")
     if len(spec.calls) != spec.n_calls:
         raise refuse(f"n_calls is {spec.n_calls}, but there are {len(spec.calls)} calls")
     references = _references(spec)
@@ -154,6 +156,13 @@ def _consistent(spec: ToolSpec, settings: ToolCallingConfig) -> None:
     needed = {call.tool for call in spec.calls if spec.gap != "no_tool"}
     if len(needed) > spec.n_tools:
         raise refuse(f"n_tools is {spec.n_tools}, but the calls use {len(needed)} tools")
+
+
+_BLANK = re.compile(rf"<({'|'.join(sorted({p.name for tool in TOOLS.values() for p in tool.parameters}))})>")
+
+
+def _texts(spec: ToolSpec) -> list[str]:
+    return [value for call in spec.calls for value in call.args.values() if isinstance(value, str)]
 
 
 def _consistent_gap(spec: ToolSpec) -> None:

@@ -2,18 +2,22 @@
 
 The prompt is short because on small machines each token costs: the job, today's date in the world the task
 will play in, the tools of the seed and two more, the agent's success in one line, and the seed itself as the
-example.
+example, with blanks in place of its values: a small simulator that is rewarded for valid tasks soon finds
+that nothing is as valid as the example, word for word.
 """
 
 from __future__ import annotations
 
 import json
 import random
+from datetime import date as Day
 
+from genenv.domains.tool_calling.literals import spans
+from genenv.domains.tool_calling.mentions import mentions
 from genenv.domains.tool_calling.spec import ToolSpec
-from genenv.domains.tool_calling.toolbox import TOOLS, Tool, tools_of
+from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool, tools_of
 from genenv.domains.tool_calling.worlds import today_of
-from genenv.types import Message, Profile, Seed
+from genenv.types import Json, JsonObject, Message, Profile, Seed
 
 _OTHER_TOOLS = 2
 
@@ -35,7 +39,7 @@ def simulator_messages(seed: Seed, profile: Profile, target: float) -> tuple[Mes
         f"Today is {today:%A}, {today.isoformat()}. Tools:\n{tools}"
     )
     rates = profile_line(profile, seed.skills)
-    example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
+    example = json.dumps(blanked(spec, today), ensure_ascii=False, separators=(",", ":"))
     user = f"{rates}Example: {example}\nWrite one new, different task."
     return Message(role="system", content=system), Message(role="user", content=user)
 
@@ -50,6 +54,46 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
     for rank, skill in (("best", ranked[-1:]), ("worst", ranked[:1])):
         parts += [f"{rank} {name} {rates[name]:.0%}" for name in skill if name not in skills]
     return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
+
+
+def blanked(spec: ToolSpec, today: Day) -> JsonObject:
+    """A spec with a blank, such as `<date>`, for every value that a variation should choose anew.
+
+    Choices, flags and references to results stay.
+    """
+    words = spec.instruction
+    calls: list[Json] = []
+    for call in spec.calls:
+        args: dict[str, Json] = dict(call.args)
+        for parameter in TOOLS[call.tool].parameters:
+            value = args.get(parameter.name)
+            if value is None or parameter.kind in ("choice", "flag") or str(value).startswith("$"):
+                continue
+            blank = f"<{parameter.name}>"
+            args[parameter.name] = blank
+            words = _replaced(words, _said(parameter, value, words, today), blank)
+        calls.append({"tool": call.tool, "args": args})
+    return {**spec.model_dump(mode="json"), "calls": calls, "instruction": words}
+
+
+def _replaced(words: str, places: list[tuple[int, int]], blank: str) -> str:
+    """Words with a blank in each place; of places that overlap in the longest."""
+    kept: list[tuple[int, int]] = []
+    for start, end in sorted(places, key=lambda place: place[0] - place[1]):
+        if all(end <= other[0] or other[1] <= start for other in kept):
+            kept.append((start, end))
+    for start, end in sorted(kept, reverse=True):
+        words = words[:start] + blank + words[end:]
+    return words
+
+
+def _said(parameter: Parameter, value: Json, words: str, today: Day) -> list[tuple[int, int]]:
+    """Where an instruction says a value."""
+    if parameter.kind in ("name", "text"):
+        return spans(parameter.kind, str(value), words)
+    wanted = float(value) if isinstance(value, int | float) else value
+    found = mentions(parameter.kind, words, today, parameter.name)
+    return [(mention.start, mention.end) for mention in found if wanted in mention.values]
 
 
 def _offered(spec: ToolSpec, seed_id: str) -> list[Tool]:
