@@ -110,9 +110,28 @@ def test_the_schema_of_a_tool_is_a_json_schema_with_descriptions(name: str) -> N
     assert parameters["type"] == "object"
     assert set(parameters["required"]) <= set(parameters["properties"])
     for parameter in parameters["properties"].values():
-        assert set(parameter) <= {"type", "description", "enum", "format", "pattern", "minLength", "default"}
+        assert set(parameter) <= {"type", "description", "enum", "format", "pattern", "minLength", "default",
+            "minimum", "maximum"}  # fmt: skip
         assert parameter["type"] in {"string", "integer", "number", "boolean"}
         assert len(parameter["description"]) > 5
+
+
+def test_a_number_outside_the_limits_of_the_schema_is_refused_and_the_limits_are_not() -> None:
+    limited = [(t, p) for t in TOOLS.values() for p in t.parameters if "minimum" in p.schema]
+    assert len(limited) > 8
+    for known, parameter in limited:
+        lowest, highest = (int(str(parameter.schema[key])) for key in ("minimum", "maximum"))
+        args: dict[str, object] = {
+            "product": "desk lamp", "address": "6 Rose Lane", "city": "Oslo", "checkin": "2025-04-02",
+            "title": "Lunch", "date": "2025-04-02", "start": "08:00", "room": "kitchen", "account": "savings",
+            "flight_id": "OSL-1",
+        }  # fmt: skip
+        own = {p.name: args[p.name] for p in known.parameters if p.name in args}
+        for value, right in ((lowest - 1, False), (lowest, True), (highest, True), (highest + 1, False)):
+            call = {**own, parameter.name: value}
+            found = outcome(arranged(known.name, call), known.name, call)
+            refused = isinstance(found, str) and any(word in found for word in ("between", " to "))
+            assert refused is not right, (known.name, value, found)
 
 
 @every_tool

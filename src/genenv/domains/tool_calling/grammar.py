@@ -111,7 +111,7 @@ def _parameter_schema(parameter: Parameter, *, linked: bool) -> JsonObject:
     if parameter.kind == "flag":
         return {"type": "boolean"}
     if parameter.kind == "number":
-        value: JsonObject = {"type": str(parameter.schema["type"])}
+        value: JsonObject = _bare(parameter.schema)
     else:
         value = {"$ref": "#/$defs/" + ("text" if parameter.kind == "name" else parameter.kind)}
     if not linked or parameter.kind in ("name", "text"):  # a text may hold a reference anyway
@@ -120,7 +120,7 @@ def _parameter_schema(parameter: Parameter, *, linked: bool) -> JsonObject:
 
 
 def _bare(schema: Mapping[str, Json]) -> dict[str, Json]:
-    return {key: schema[key] for key in ("type", "enum") if key in schema}
+    return {key: schema[key] for key in ("type", "enum", "minimum", "maximum") if key in schema}
 
 
 def _pattern(pattern: str) -> dict[str, Json]:

@@ -12,7 +12,8 @@ import json
 import random
 from datetime import date as Day
 
-from genenv.domains.tool_calling.literals import spans
+from genenv.domains.tool_calling.expressions import Manner
+from genenv.domains.tool_calling.literals import reading, spans
 from genenv.domains.tool_calling.mentions import mentions
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool, tools_of
@@ -57,9 +58,10 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
 
 
 def blanked(spec: ToolSpec, today: Day) -> JsonObject:
-    """A spec with a blank, such as `<date>`, for every value that a variation should choose anew.
+    """A spec with a blank, such as `<title>`, for every value that a variation should choose anew.
 
-    Choices, flags and references to results stay.
+    Choices, flags and references to results stay, and so does what is not said as it is written ("a week from
+    today"): such words are what a `relative` phrasing consists of.
     """
     words = spec.instruction
     calls: list[Json] = []
@@ -67,11 +69,11 @@ def blanked(spec: ToolSpec, today: Day) -> JsonObject:
         args: dict[str, Json] = dict(call.args)
         for parameter in TOOLS[call.tool].parameters:
             value = args.get(parameter.name)
-            if value is None or parameter.kind in ("choice", "flag") or str(value).startswith("$"):
+            if value is None or parameter.kind in ("choice", "flag"):
                 continue
-            blank = f"<{parameter.name}>"
-            args[parameter.name] = blank
-            words = _replaced(words, _said(parameter, value, words, today), blank)
+            if reading(parameter.kind, value, spec.instruction, today, parameter.name) is Manner.LITERAL:
+                args[parameter.name] = blank = f"<{parameter.name}>"
+                words = _replaced(words, _said(parameter, value, words, today), blank)
         calls.append({"tool": call.tool, "args": args})
     return {**spec.model_dump(mode="json"), "calls": calls, "instruction": words}
 

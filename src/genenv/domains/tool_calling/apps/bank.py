@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from datetime import date as Day
-from typing import Literal
+from typing import Annotated, Literal
 
 from genenv.domains.tool_calling.apps.common import cents, money, named, require
-from genenv.domains.tool_calling.apps.kit import Name, Result, State, tool
+from genenv.domains.tool_calling.apps.kit import Between, Name, Result, State, tool
 
 Account = Literal["checking", "savings"]
 
@@ -104,7 +104,7 @@ def pay_bill(state: State, payee: Name, amount: float) -> Result:
 
 
 @tool("bank", returns=("party", "amount"))
-def list_transactions(state: State, account: Account, limit: int) -> Result:
+def list_transactions(state: State, account: Account, limit: Annotated[int, Between(1, 50)]) -> Result:
     """List the latest transactions.
 
     Args:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from datetime import date as Day
-from typing import Any
+from typing import Annotated, Any
 
 from genenv.domains.tool_calling.apps.common import MINUTES_PER_DAY, minutes_of, require, time_of
-from genenv.domains.tool_calling.apps.kit import Date, Name, Result, State, Time, ToolError, tool
+from genenv.domains.tool_calling.apps.kit import Between, Date, Name, Result, State, Time, ToolError, tool
 
 _TITLES = (
     "Team meeting",
@@ -103,7 +103,13 @@ def _free_start(state: State, date: str, minutes: int) -> int | None:
 
 
 @tool("calendar", writes=True, returns=("title",))
-def create_event(state: State, title: Name, date: Date, start: Time, minutes: int = 60) -> Result:
+def create_event(
+    state: State,
+    title: Name,
+    date: Date,
+    start: Time,
+    minutes: Annotated[int, Between(1, MINUTES_PER_DAY)] = 60,
+) -> Result:
     """Create an event.
 
     Args:
@@ -167,7 +173,7 @@ def list_events(state: State, date: Date) -> Result:
 
 
 @tool("calendar", arrange=_slot_is_free, returns=("start",))
-def find_free_slot(state: State, date: Date, minutes: int) -> Result:
+def find_free_slot(state: State, date: Date, minutes: Annotated[int, Between(1, _CLOSES - _OPENS)]) -> Result:
     """Find the first free time between 08:00 and 20:00.
 
     Args:

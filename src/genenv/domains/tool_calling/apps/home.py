@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from datetime import date as Day
-from typing import Literal
+from typing import Annotated, Literal
 
 from genenv.domains.tool_calling.apps.common import require
-from genenv.domains.tool_calling.apps.kit import Result, State, Text, Time, tool
+from genenv.domains.tool_calling.apps.kit import Between, Result, State, Text, Time, tool
 
 Room = Literal["kitchen", "bedroom", "bathroom", "living room", "office"]
 Door = Literal["front", "back", "garage"]
@@ -45,7 +45,9 @@ def _lock_differs(state: State, rng: random.Random, door: str, locked: bool) -> 
 
 
 @tool("home", writes=True, arrange=_temperature_differs)
-def set_temperature(state: State, room: Room, celsius: float) -> Result:
+def set_temperature(
+    state: State, room: Room, celsius: Annotated[float, Between(_COLDEST, _WARMEST)]
+) -> Result:
     """Set the heating of a room.
 
     Args:

@@ -42,6 +42,17 @@ Text = Annotated[str, "text"]
 """Free text: a message body, a note."""
 
 
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The smallest and the largest number that a parameter takes, e.g. `Annotated[int, Between(1, 9)]`.
+
+    They stand in the tool's schema. The function checks them itself, with a sentence of its own.
+    """
+
+    lowest: int
+    highest: int
+
+
 _SHORT_CHOICE = 3
 _STRING_KINDS: Mapping[str, JsonObject] = {
     "date": {"type": "string", "format": "date"},
@@ -209,6 +220,10 @@ def _parameter(parameter: inspect.Parameter, note: str | None) -> Parameter:
     if get_origin(annotation) is Literal:
         kind, choices = "choice", get_args(annotation)
         schema: dict[str, Json] = {"type": "string", "enum": list(choices)}
+    elif get_origin(annotation) is Annotated and isinstance(get_args(annotation)[1], Between):
+        plain, limits = get_args(annotation)
+        kind, json_type = _PLAIN_KINDS[plain]
+        schema = {"type": json_type, "minimum": limits.lowest, "maximum": limits.highest}
     elif get_origin(annotation) is Annotated:
         kind = get_args(annotation)[1]
         schema = dict(_STRING_KINDS[kind])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from datetime import date as Day
+from typing import Annotated
 
 from genenv.domains.tool_calling.apps.common import existing, named, require
-from genenv.domains.tool_calling.apps.kit import Name, Result, State, tool
+from genenv.domains.tool_calling.apps.kit import Between, Name, Result, State, tool
 
 _PLAYLISTS = ("Morning run", "Focus", "Sunday brunch", "Road trip", "Dinner jazz")
 _SONGS = ("Golden Hour", "Paper Boats", "Northern Lights", "Slow River", "City Rain", "Wildflowers")
@@ -84,7 +85,7 @@ def add_to_playlist(state: State, playlist: Name, song: Name) -> Result:
 
 
 @tool("music", writes=True, arrange=_volume_differs)
-def set_volume(state: State, level: int) -> Result:
+def set_volume(state: State, level: Annotated[int, Between(0, 100)]) -> Result:
     """Set the volume.
 
     Args:
@@ -97,7 +98,7 @@ def set_volume(state: State, level: int) -> Result:
 
 
 @tool("music", writes=True, arrange=_timer_differs)
-def sleep_timer(state: State, minutes: int) -> Result:
+def sleep_timer(state: State, minutes: Annotated[int, Between(1, 720)]) -> Result:
     """Stop the music after some minutes.
 
     Args:

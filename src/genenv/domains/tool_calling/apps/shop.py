@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import date as Day
-from typing import Any
+from typing import Annotated, Any
 
 from genenv.domains.tool_calling.apps.common import (
     cents,
@@ -17,7 +17,7 @@ from genenv.domains.tool_calling.apps.common import (
     named,
     require,
 )
-from genenv.domains.tool_calling.apps.kit import Name, Result, State, ToolError, tool
+from genenv.domains.tool_calling.apps.kit import Between, Name, Result, State, ToolError, tool
 
 _PRODUCTS = (
     "desk lamp",
@@ -116,7 +116,7 @@ def search_products(state: State, query: Name, max_price: float) -> Result:
 
 
 @tool("shop", writes=True, arrange=_in_catalog, returns=("product",))
-def add_to_cart(state: State, product: Name, quantity: int) -> Result:
+def add_to_cart(state: State, product: Name, quantity: Annotated[int, Between(1, _MOST)]) -> Result:
     """Put a product into the cart.
 
     Args:
@@ -131,7 +131,9 @@ def add_to_cart(state: State, product: Name, quantity: int) -> Result:
 
 
 @tool("shop", writes=True, arrange=_in_catalog, returns=("order_id", "total"))
-def place_order(state: State, product: Name, quantity: int, address: Name) -> Result:
+def place_order(
+    state: State, product: Name, quantity: Annotated[int, Between(1, _MOST)], address: Name
+) -> Result:
     """Order a product.
 
     Args:

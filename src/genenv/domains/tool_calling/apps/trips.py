@@ -10,7 +10,7 @@ import itertools
 import random
 import string
 from datetime import date as Day
-from typing import Any
+from typing import Annotated, Any
 
 from genenv.domains.tool_calling.apps.common import (
     digest,
@@ -22,7 +22,7 @@ from genenv.domains.tool_calling.apps.common import (
     require,
     time_of,
 )
-from genenv.domains.tool_calling.apps.kit import Date, Name, Result, State, ToolError, tool
+from genenv.domains.tool_calling.apps.kit import Between, Date, Name, Result, State, ToolError, tool
 
 _CITIES = (
     "Berlin",
@@ -165,7 +165,7 @@ def search_flights(state: State, origin: Name, destination: Name, date: Date) ->
 
 
 @tool("trips", writes=True, arrange=_flight_exists, returns=("booking_id", "total"))
-def book_flight(state: State, flight_id: Name, passengers: int) -> Result:
+def book_flight(state: State, flight_id: Name, passengers: Annotated[int, Between(1, 9)]) -> Result:
     """Book a flight.
 
     Args:
@@ -183,7 +183,7 @@ def book_flight(state: State, flight_id: Name, passengers: int) -> Result:
 
 
 @tool("trips", writes=True, arrange=_city_exists, returns=("booking_id",))
-def book_hotel(state: State, city: Name, checkin: Date, nights: int) -> Result:
+def book_hotel(state: State, city: Name, checkin: Date, nights: Annotated[int, Between(1, 60)]) -> Result:
     """Book a hotel room.
 
     Args:
