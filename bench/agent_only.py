@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from genenv.config import RunConfig, load_config
+from genenv.curriculum.replay import choose_replayed
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.players import local_players
@@ -75,12 +76,10 @@ class Probe:
     ) -> tuple[list[Group], dict[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
         groups = await self.agent.attempt(self.domain, tasks, round_=round_, stage=silent)
-        attempted = {task.id for task in tasks}
-        others = [task for task in self.tasks if task.id not in attempted]
         metrics = await self.agent.update(
             self.domain,
             groups,
-            replayed=self.rng.sample(others, min(self.config.agent.replayed, len(others))),
+            replayed=choose_replayed(self.tasks, groups, self.config.agent.replayed, self.rng),
             round_=round_,
             rounds=rounds,
             stage=silent,

@@ -139,6 +139,12 @@ def test_damage_is_noticed_and_the_file_named(tmp_path: Path, damage: Callable[[
         verify_checkpoint(path)
 
 
+def test_checkpoints_are_listed_by_the_number_of_their_round(tmp_path: Path) -> None:
+    for round_ in (10, 10000, 2):
+        write_checkpoint(tmp_path, round_, save)
+    assert list(checkpoints(tmp_path)) == [2, 10, 10000]
+
+
 @pytest.mark.parametrize(
     ("keep", "last_committed", "left"),
     [(2, 4, [3, 4, 5]), (1, 4, [4, 5]), (9, 5, [1, 2, 3, 4, 5]), (1, 5, [5]), (2, 0, [1, 2, 3, 4, 5])],

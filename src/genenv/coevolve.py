@@ -17,7 +17,7 @@ from typing import Protocol
 from genenv.agent.player import Agent
 from genenv.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.config import RunConfig
-from genenv.curriculum.replay import Replay, choose_seeds
+from genenv.curriculum.replay import Replay, choose_replayed, choose_seeds
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
@@ -206,11 +206,10 @@ class CoEvolution:
         """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
         if not self.config.agent.replayed:
             return []
-        attempted = {group.task.id for group in groups}
         pool = [*self.base.values(), *store.tasks(origin=Origin.GENERATED)]
-        others = [task for task in pool if task.id not in attempted]
-        rng = generator(self.seed, "replayed", number)
-        return rng.sample(others, min(self.config.agent.replayed, len(others)))
+        return choose_replayed(
+            pool, groups, self.config.agent.replayed, generator(self.seed, "replayed", number)
+        )
 
     def _score(
         self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]

@@ -62,11 +62,12 @@ class Agent:
             The learner's metrics; `agent/guided_rate`, the share of groups whose solution was imitated; and
             `agent/replayed`, how many other solutions were.
         """
-        learned = [await self._guided(domain, group) for group in groups]
-        known = [
-            Group(task=task, traces=(), guide=await guide(domain, self.policy, task)) for task in replayed
+        learned = [
+            await self._with_solution(domain, group) if self._wants_solution(group) else group
+            for group in groups
         ]
-        others = [group for group in known if group.guide is not None and group.guide.success]
+        known = [await self._with_solution(domain, Group(task=task, traces=())) for task in replayed]
+        others = [group for group in known if group.guide is not None]
         self.learner.progress = stage
         falls = self.config.lr_schedule == "linear"
         scale = max(_LOWEST_LR, 1 - (round_ - 1) / rounds) if falls else 1.0
@@ -79,10 +80,12 @@ class Agent:
             "agent/replayed": float(len(others)),
         }
 
-    async def _guided(self, domain: Domain, group: Group) -> Group:
+    def _wants_solution(self, group: Group) -> bool:
         wanted = self.config.guidance
-        if wanted == "none" or (wanted == "unsolved" and group.successes):
-            return group
+        return wanted == "all" or (wanted == "unsolved" and not group.successes)
+
+    async def _with_solution(self, domain: Domain, group: Group) -> Group:
+        """The group with its task's known solution, if that passes as it was played here."""
         known = await guide(domain, self.policy, group.task)
         return replace(group, guide=known) if known.success else group
 

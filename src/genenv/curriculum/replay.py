@@ -17,7 +17,7 @@ from genenv.curriculum.reward import expected_env_reward, rwr_weights
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.stats import SkillStats
 from genenv.errors import DataError, UsageError
-from genenv.types import Group, JsonObject, Origin, Seed
+from genenv.types import Group, JsonObject, Origin, Seed, Task
 
 
 def choose_seeds(
@@ -98,6 +98,13 @@ class _State(BaseModel, extra="forbid"):
 
     deck: list[str]
     mastered: dict[str, _Mastered]
+
+
+def choose_replayed(pool: Sequence[Task], groups: Sequence[Group], n: int, rng: random.Random) -> list[Task]:
+    """Tasks of a pool that were not attempted this round; n of them, or all there are."""
+    attempted = {group.task.id for group in groups}
+    others = [task for task in pool if task.id not in attempted]
+    return rng.sample(others, min(n, len(others)))
 
 
 class Replay:

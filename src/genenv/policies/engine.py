@@ -22,8 +22,8 @@ from genenv.policies.packing import (
     Packed,
     PromptCache,
     Slots,
-    common_prefix,
     prompt_mask,
+    within_budget,
 )
 
 Hidden = Callable[[Tensor, Tensor, "Layout | DecodeLayout"], Tensor]
@@ -128,15 +128,7 @@ class Engine:
 
     def _prefill(self, prompts: list[tuple[int, ...]], cache: PromptCache) -> tuple[Tensor, Tensor]:
         """All prompts through the model in pieces of bounded size; their keys and values into the cache."""
-        pieces: list[list[tuple[int, ...]]] = []
-        size = 0
-        for prompt in prompts:
-            shared = common_prefix(pieces[-1][-1], prompt) if pieces else 0
-            if not pieces or size + len(prompt) - shared > self.prefill_tokens:
-                pieces.append([])
-                size = shared = 0
-            pieces[-1].append(prompt)
-            size += len(prompt) - shared
+        pieces = within_budget(prompts, self.prefill_tokens, lambda prompt: (prompt, len(prompt)))
         width = max(map(len, prompts))
         states, reals, keys, values = [], [], [], []
         for piece in pieces:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from genenv.errors import DataError, UpdateSkipped
 from genenv.policies.local import out_of_memory, release_memory
-from genenv.policies.packing import Bundle, common_prefix
+from genenv.policies.packing import Bundle, within_budget
 
 log = logging.getLogger(__name__)
 
@@ -125,18 +125,8 @@ def micro_batches(
     length, so that padding in attention is small. What a prompt and the one before it begin with counts once.
     """
     pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
-    batches: list[list[tuple[Bundle, Sequence[T]]]] = []
-    size = 0
-    for piece in sorted(pieces, key=lambda piece: piece[0].tokens):
-        bundle = piece[0]
-        before = batches[-1][-1][0].prompt_ids if batches else ()
-        shared = common_prefix(before, bundle.prompt_ids)
-        if not batches or size + bundle.tokens - shared > tokens:
-            batches.append([])
-            size = shared = 0
-        batches[-1].append(piece)
-        size += bundle.tokens - shared
-    return batches
+    pieces.sort(key=lambda piece: piece[0].tokens)
+    return within_budget(pieces, tokens, lambda piece: (piece[0].prompt_ids, piece[0].tokens))
 
 
 def _cut(bundle: Bundle, rows: Sequence[T], tokens: int) -> list[tuple[Bundle, Sequence[T]]]:

@@ -15,11 +15,14 @@ completion, S = most completions of a bundle, H = query heads, K = key/value hea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+_Item = TypeVar("_Item")
 
 ATTENTION = "genenv_packed"
 """The name under which transformers knows `packed_attention`."""
@@ -111,6 +114,29 @@ class _PrefixTree:
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """How many tokens two sequences begin with alike."""
     return next((t for t, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def within_budget(
+    items: Iterable[_Item], tokens: int, cost: Callable[[_Item], tuple[Sequence[int], int]]
+) -> list[list[_Item]]:
+    """Cut a sequence of items into stretches of at most `tokens` tokens (one item may be more).
+
+    Args:
+        items: in order; what the prompts of neighbours begin with alike counts once.
+        tokens: the budget.
+        cost: an item's prompt, and all its tokens with the prompt.
+    """
+    stretches: list[list[_Item]] = []
+    size, before = 0, ()
+    for item in items:
+        prompt, own = cost(item)
+        shared = common_prefix(before, prompt)
+        if not stretches or size + own - shared > tokens:
+            stretches.append([])
+            size = shared = 0
+        stretches[-1].append(item)
+        size, before = size + own - shared, prompt
+    return stretches
 
 
 class Slots:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from genenv.domains.tool_calling.apps.kit import TIME
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
 from genenv.types import Json, JsonObject
 
-_DATE = r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+_DATE = r"202[56]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _REFERENCE = r"\$[12](\.[0-9])?\.[a-z_]{1,20}"
 _ARG_CHARS = 60
-_MOST_CALLS = 3
 
 
 def spec_schema() -> JsonObject:
@@ -28,7 +27,8 @@ def spec_schema() -> JsonObject:
         for linked in (False, True)
         for partial in (False, True)
     }
-    shapes = [(n, dependent) for n in range(1, _MOST_CALLS + 1) for dependent in (False, True)[: 1 + (n > 1)]]
+    numbers = ToolSpec.model_json_schema()["properties"]["n_calls"]["enum"]
+    shapes = [(n, dependent) for n in numbers for dependent in (False, True)[: 1 + (n > 1)]]
     return {
         "anyOf": [
             _alternative(n, gaps, dependent=dependent)
@@ -37,7 +37,7 @@ def spec_schema() -> JsonObject:
         ],
         "$defs": {
             "date": _pattern(_DATE),
-            "time": _pattern(_TIME),
+            "time": _pattern(TIME),
             "text": {"type": "string", "minLength": 1, "maxLength": _ARG_CHARS},
             "reference": _pattern(_REFERENCE),
             **calls,
@@ -61,9 +61,8 @@ def _alternative(n: int, gaps: Sequence[str], *, dependent: bool) -> JsonObject:
             "items": False,
             "minItems": n,
         },
-        "instruction": {
-            "type": "string"
-        },  # a bound here forbids \\" in xgrammar 0.2; the token limit bounds it
+        # A bound on the length forbids \\" in xgrammar 0.2; the limit on tokens bounds it anyway.
+        "instruction": {"type": "string"},
     }
     properties: dict[str, Json] = {name: held.get(name, _bare(base[name])) for name in ToolSpec.model_fields}
     return {

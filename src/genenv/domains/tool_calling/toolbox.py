@@ -29,6 +29,7 @@ from genenv.domains.tool_calling.apps import (
     trips,
 )
 from genenv.domains.tool_calling.apps.kit import (
+    TIME,
     Date,
     Kind,
     Name,
@@ -161,7 +162,7 @@ def _string(parameter: Parameter, value: Json) -> str:
         raise ToolError(f"{parameter.name} holds half a character.")
     if parameter.kind == "date" and not _is_date(text):
         raise _wrong(parameter, "a real date in the form YYYY-MM-DD, between 1900 and 2100", value)
-    if parameter.kind == "time" and not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", text):
+    if parameter.kind == "time" and not re.fullmatch(TIME, text):
         raise _wrong(parameter, "a time in the form HH:MM", value)
     return text
 

@@ -53,10 +53,12 @@ class Between:
     highest: int
 
 
+TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+"""What a time looks like, as a regular expression."""
 _SHORT_CHOICE = 3
 _STRING_KINDS: Mapping[str, JsonObject] = {
     "date": {"type": "string", "format": "date"},
-    "time": {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"},
+    "time": {"type": "string", "pattern": f"^{TIME}$"},
     "name": {"type": "string", "minLength": 1},
     "text": {"type": "string", "minLength": 1},
 }
