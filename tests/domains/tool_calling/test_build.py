@@ -64,14 +64,6 @@ def test_a_task_says_the_date_the_tools_and_how_to_answer() -> None:
     assert user.content == DENTIST_WORDS
 
 
-def test_a_blank_of_the_example_that_was_not_filled_in_is_refused() -> None:
-    refused(
-        make([("create_event", {**DENTIST, "title": "<title>"})]),
-        RejectReason.INCONSISTENT,
-        "<title> is a blank of the example",
-    )
-
-
 def test_the_oracle_leaves_out_defaults_and_the_payload_fills_them_in() -> None:
     task = task_of(make([("create_event", {**DENTIST, "minutes": 60})]))
     assert task.oracle == ('create_event(title="Dentist", date="2025-03-17", start="09:30")',)

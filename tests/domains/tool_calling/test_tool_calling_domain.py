@@ -1,9 +1,7 @@
 import asyncio
 import json
 import random
-import re
 from collections.abc import Sequence
-from datetime import date as Day
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from genenv.domains.base import Domain, OutOfTurns
 from genenv.domains.tool_calling.build import ToolCallingConfig, skills_of
 from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.grammar import spec_schema
-from genenv.domains.tool_calling.prompting import blanked
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.worlds import today_of
@@ -171,45 +168,6 @@ def test_the_simulator_sees_the_seed_its_tools_two_others_and_the_profile() -> N
     assert "It should solve 50%." in system.content
     assert "It solves 42% now, calendar 90%, calls:1 40%, best home 100%, worst bank 10%." in user.content
     assert r'"instruction":"Put \"<title>\" in my calendar on <date> at <start>"' in user.content
-
-
-def test_the_example_of_the_simulator_has_blanks_where_a_variation_chooses_values() -> None:
-    spec = ToolSpec.model_validate(
-        {
-            "n_calls": 2,
-            "dependent": True,
-            "n_tools": 4,
-            "phrasing": "relative",
-            "gap": "none",
-            "calls": [
-                {"tool": "find_free_slot", "args": {"date": "2025-03-18", "minutes": 45}},
-                {
-                    "tool": "create_event",
-                    "args": {"title": "Lunch", "date": "2025-03-18", "start": "$1.start"},
-                },
-            ],
-            "instruction": "Find me 45 minutes tomorrow and book them for lunch then.",
-        }
-    )
-    found = blanked(spec, Day(2025, 3, 17))
-    assert found["calls"] == [
-        {"tool": "find_free_slot", "args": {"date": "2025-03-18", "minutes": "<minutes>"}},
-        {"tool": "create_event", "args": {"title": "<title>", "date": "2025-03-18", "start": "$1.start"}},
-    ]
-    assert found["instruction"] == "Find me <minutes> tomorrow and book them for <title> then."
-    assert {k: v for k, v in found.items() if k not in ("calls", "instruction")} == {
-        k: v for k, v in spec.model_dump(mode="json").items() if k not in ("calls", "instruction")
-    }
-
-
-def test_no_example_says_a_name_or_a_number_of_its_seed() -> None:
-    for seed in ToolCalling().seeds()[::7]:
-        spec = ToolSpec.model_validate(seed.spec)
-        words = str(blanked(spec, today_of(seed.id))["instruction"])
-        if spec.phrasing == "explicit":
-            assert not re.search(r"\d", re.sub(r"<\w+>", "", words)), words
-        assert "><" not in words
-        assert isinstance(task_of(ToolCalling(), spec), Task)
 
 
 def test_before_the_first_attempt_the_simulator_hears_no_rates() -> None:

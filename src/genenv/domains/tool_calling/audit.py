@@ -16,7 +16,7 @@ from genenv.domains.tool_calling.build import ToolCallingConfig, absent_paramete
 from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls, read_reply
 from genenv.domains.tool_calling.check import check, check_calls, check_effects, expected_calls, shown_tools
 from genenv.domains.tool_calling.expressions import Manner
-from genenv.domains.tool_calling.literals import follows, reading, spans, stated
+from genenv.domains.tool_calling.literals import follows, mentions_of, reading, spans, stated
 from genenv.domains.tool_calling.mentions import mentions
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Kind, Parameter, ToolError, validate
@@ -332,9 +332,8 @@ class _Reader:
     def _used(self, parameter: Parameter, value: Json) -> list[tuple[int, int]]:
         if parameter.kind not in _MEASURED:
             return []
-        wanted = float(value) if isinstance(value, int | float) else value
-        found = mentions(parameter.kind, self._own_words, self._today, parameter.name)
-        return [(m.start, m.end) for m in found if wanted in m.values]
+        found = mentions_of(parameter.kind, value, self._own_words, self._today, parameter.name)
+        return [(m.start, m.end) for m in found]
 
     def has_nothing_unused(self) -> Rejection | None:
         """A number in digits that no argument accounts for contradicts the calls or leads astray."""

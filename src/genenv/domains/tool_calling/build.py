@@ -16,6 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from genenv.domains.tool_calling.blanks import filled
 from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
@@ -74,7 +75,7 @@ _NEAR: Mapping[str, tuple[str, ...]] = {
 def build(
     spec: ToolSpec, *, task_id: str, lineage: Lineage, rng: random.Random, settings: ToolCallingConfig
 ) -> Task | Rejection:
-    """Execute a spec: derive the ground truth and the messages the agent sees.
+    """Execute a spec: fill its blanks, derive the ground truth and the messages the agent sees.
 
     The world is that of `lineage.seed_id` (of the task itself without one), so that a simulator can be told
     its date before it writes. The same spec, ids, random state and settings always give the same task.
@@ -85,6 +86,7 @@ def build(
         _consistent(spec, settings)
         truth = find_truth(spec, seed)
         shown = _shown(spec, rng)
+        spec = filled(spec, today_of_world(seed), rng)
     except Refused as refused:
         return refused.rejection
     payload: dict[str, Json] = {
@@ -134,8 +136,6 @@ def _consistent(spec: ToolSpec, settings: ToolCallingConfig) -> None:
     for call in spec.calls:
         if call.tool not in TOOLS:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {call.tool!r}")
-    if blank := _BLANK.search(" ".join([spec.instruction, *_texts(spec)])):
-        raise refuse(f"{blank[0]} is a blank of the example that was not filled in")
     if len(spec.calls) != spec.n_calls:
         raise refuse(f"n_calls is {spec.n_calls}, but there are {len(spec.calls)} calls")
     references = _references(spec)
@@ -156,13 +156,6 @@ def _consistent(spec: ToolSpec, settings: ToolCallingConfig) -> None:
     needed = {call.tool for call in spec.calls if spec.gap != "no_tool"}
     if len(needed) > spec.n_tools:
         raise refuse(f"n_tools is {spec.n_tools}, but the calls use {len(needed)} tools")
-
-
-_BLANK = re.compile(rf"<({'|'.join(sorted({p.name for tool in TOOLS.values() for p in tool.parameters}))})>")
-
-
-def _texts(spec: ToolSpec) -> list[str]:
-    return [value for call in spec.calls for value in call.args.values() if isinstance(value, str)]
 
 
 def _consistent_gap(spec: ToolSpec) -> None:

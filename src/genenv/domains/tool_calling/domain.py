@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from genenv.domains.base import Ask, OutOfTurns
 from genenv.domains.tool_calling.audit import audit, random_attempt
+from genenv.domains.tool_calling.blanks import with_blanks
 from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of
 from genenv.domains.tool_calling.calls import read_reply
 from genenv.domains.tool_calling.check import check, perform, shown_tools
@@ -81,11 +82,11 @@ class ToolCalling:
         return simulator_messages(seed, profile, target)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """A hand-written-quality spec that varies the seed."""
+        """A hand-written-quality spec that varies the seed, with blanks for its values in the instruction."""
         from genenv.domains.tool_calling.seeds import variation
 
-        spec = ToolSpec.model_validate(seed.spec)
-        return variation(spec, rng, today=today_of(seed.id)).model_dump(mode="json")
+        spec, today = ToolSpec.model_validate(seed.spec), today_of(seed.id)
+        return with_blanks(variation(spec, rng, today=today), today).model_dump(mode="json")
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random

@@ -1,0 +1,133 @@
+"""Blanks: `<title>` in an instruction stands for the value of a call's argument `title`.
+
+A simulator may write values out or leave blanks for the runtime to fill. A small model that has to write
+every value twice, in the call and in the words, forgets or changes one in many of its specs; a blank cannot
+be wrong, and what is left to learn is the sentence around it. `<title>` is the first call's argument of that
+name, `<2.title>` the second call's. Where the phrasing is `relative`, dates, times and numbers are filled in
+in such words ("next Friday"), which take arithmetic that is no test of a simulator.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date as Day
+from typing import NamedTuple
+
+from genenv.domains.tool_calling.literals import replaceable
+from genenv.domains.tool_calling.saying import plainly, relatively
+from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.domains.tool_calling.toolbox import TOOLS
+from genenv.domains.tool_calling.truth import Refused, is_reference
+from genenv.types import Json, JsonObject, RejectReason
+
+_NAMES = "|".join(sorted({p.name for tool in TOOLS.values() for p in tool.parameters}, key=len, reverse=True))
+_BLANK = re.compile(rf"<(?:(?P<call>[1-9])\.)?(?P<name>{_NAMES})>")
+
+
+_BLANK_ON = re.compile(rf"(?P<on>\bon\s+)?{_BLANK.pattern}", re.IGNORECASE)
+
+
+class _Place(NamedTuple):
+    start: int
+    end: int
+    blank: str
+
+
+def filled(spec: ToolSpec, today: Day, rng: random.Random) -> ToolSpec:
+    """The spec with the calls' values in the blanks of its instruction.
+
+    Args:
+        spec: with or without blanks.
+        today: what dates are relative to.
+        rng: chooses words where the phrasing is relative.
+
+    Raises:
+        Refused: an argument is a blank itself, or a blank of the instruction has no value that can be said.
+    """
+    for call in spec.calls:
+        for name, value in call.args.items():
+            if isinstance(value, str) and (blank := _BLANK.search(value)):
+                raise Refused(
+                    RejectReason.INCONSISTENT, f"{name} of {call.tool} is the blank {blank[0]}, not a value"
+                )
+    words = _BLANK_ON.sub(lambda match: _said(match, spec, today, rng), spec.instruction)
+    return spec if words == spec.instruction else spec.model_copy(update={"instruction": words})
+
+
+def with_blanks(spec: ToolSpec, today: Day) -> ToolSpec:
+    """The spec with a blank in its instruction for every value that `filled` could put there."""
+    words, _ = _taken_out(spec, today)
+    return spec.model_copy(update={"instruction": words})
+
+
+def as_example(spec: ToolSpec, today: Day) -> JsonObject:
+    """The spec with blanks in instruction and calls: an example that shows the form and gives no value away.
+
+    Flags and references to results stay, and so do values that no blank can say ("half an hour").
+    """
+    words, blanks = _taken_out(spec, today)
+    calls: list[Json] = [
+        {"tool": call.tool, "args": {name: blanks.get((i, name), value) for name, value in call.args.items()}}
+        for i, call in enumerate(spec.calls)
+    ]
+    return {**spec.model_dump(mode="json"), "calls": calls, "instruction": words}
+
+
+def _said(match: re.Match[str], spec: ToolSpec, today: Day, rng: random.Random) -> str:
+    """What is said in the place of a blank, and of "on" before it."""
+    name, number, on = match["name"], match["call"], match["on"] or ""
+    numbered = spec.calls[int(number) - 1 :][:1] if number else spec.calls
+    call = next((call for call in numbered if name in call.args and call.tool in TOOLS), None)
+    parameter = call and next((p for p in TOOLS[call.tool].parameters if p.name == name), None)
+    value = call and call.args[name]
+    if parameter is None or value is None or isinstance(value, bool) or is_reference(value):
+        blank = match[0].removeprefix(on)
+        raise Refused(RejectReason.INCONSISTENT, f"no call has a value for the blank {blank}")
+    marked = match.string[: match.start()].endswith(_MARKS) or match.string[match.end() :].startswith("%")
+    if spec.phrasing == "relative" and not marked:
+        words = relatively(parameter, value, today, rng, on=bool(on))
+        if words is not None:
+            words = words if parameter.kind == "date" else on + words
+            return words[0].upper() + words[1:] if on[:1].isupper() else words
+    return on + plainly(parameter, value)
+
+
+_MARKS = ("$", "€", "£", "#", "-")
+"""After these only digits can follow."""
+
+
+def _taken_out(spec: ToolSpec, today: Day) -> tuple[str, Mapping[tuple[int, str], str]]:
+    """The instruction with blanks, and the blank of each (index of the call, argument) that has one there."""
+    relative = spec.phrasing == "relative"
+    blanks: dict[tuple[int, str], str] = {}
+    known: dict[str, list[Json]] = {}
+    places: list[_Place] = []
+    for i, call in enumerate(spec.calls):
+        for parameter in TOOLS[call.tool].parameters:
+            if parameter.name not in call.args:
+                continue
+            value, values = call.args[parameter.name], known.setdefault(parameter.name, [])
+            blank = f"<{i + 1}.{parameter.name}>" if values and value != values[0] else f"<{parameter.name}>"
+            values.append(value)
+            blanks[i, parameter.name] = blank
+            spans = replaceable(
+                parameter.kind, value, spec.instruction, today, parameter.name, relative=relative
+            )
+            places += [_Place(start, end, blank) for start, end in spans]
+    kept = _longest_apart(places)
+    words = spec.instruction
+    for start, end, blank in sorted(kept, reverse=True):
+        words = words[:start] + blank + words[end:]
+    used = {place.blank for place in kept}
+    return words, {key: blank for key, blank in blanks.items() if blank in used}
+
+
+def _longest_apart(places: Sequence[_Place]) -> list[_Place]:
+    """The places without those that overlap a longer one."""
+    kept: list[_Place] = []
+    for place in sorted(places, key=lambda place: place.start - place.end):
+        if all(place.end <= other.start or other.end <= place.start for other in kept):
+            kept.append(place)
+    return kept
