@@ -179,7 +179,7 @@ def test_the_schema_keeps_the_order_of_the_spec_and_knows_every_tool() -> None:
     schema: Any = spec_schema()
     for alternative in schema["anyOf"]:
         assert list(alternative["properties"]) == list(ToolSpec.model_fields) == alternative["required"]
-    for name in ("call", "linked_call"):
+    for name in ("call", "open_call"):
         variants = schema["$defs"][name]["anyOf"]
         assert [variant["properties"]["tool"]["const"] for variant in variants] == list(TOOLS)
         for variant, tool in zip(variants, TOOLS.values(), strict=True):
@@ -252,6 +252,15 @@ def test_what_the_difficulty_fields_announce_the_grammar_holds_to(accepts) -> No
     )
     assert accepts(linked)
     assert not accepts(_written(linked).replace('"date":"2025-03-17","minutes"', '"date":"$1.day","minutes"'))
+    assert not accepts(_written(linked).replace("$1.start", "10:00"))
+    assert not accepts(_written(linked).replace("$1.start", "$2.start"))
+
+
+def test_no_value_in_the_grammar_is_a_blank_or_code(accepts) -> None:
+    one = _written(ONE)
+    assert accepts(one.replace('"Dentist"', '"Dr. O\'Neil, 2nd floor"', 1))
+    for wrong in ("<title>", "${x}", "{}", "$1.title", ""):
+        assert not accepts(one.replace('"Dentist"', f'"{wrong}"', 1)), wrong
 
 
 def test_the_grammar_takes_every_seed_and_its_variations(accepts) -> None:

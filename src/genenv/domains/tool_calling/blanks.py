@@ -15,17 +15,17 @@ from collections.abc import Mapping, Sequence
 from datetime import date as Day
 from typing import NamedTuple
 
-from genenv.domains.tool_calling.literals import replaceable
+from genenv.domains.tool_calling.expressions import Manner
+from genenv.domains.tool_calling.literals import choice_spans, mentions_of, spans
+from genenv.domains.tool_calling.mentions import unit_of
 from genenv.domains.tool_calling.saying import plainly, relatively
 from genenv.domains.tool_calling.spec import ToolSpec
-from genenv.domains.tool_calling.toolbox import TOOLS
+from genenv.domains.tool_calling.toolbox import TOOLS, Parameter
 from genenv.domains.tool_calling.truth import Refused, is_reference
 from genenv.types import Json, JsonObject, RejectReason
 
 _NAMES = "|".join(sorted({p.name for tool in TOOLS.values() for p in tool.parameters}, key=len, reverse=True))
 _BLANK = re.compile(rf"<(?:(?P<call>[1-9])\.)?(?P<name>{_NAMES})>")
-
-
 _BLANK_ON = re.compile(rf"(?P<on>\bon\s+)?{_BLANK.pattern}", re.IGNORECASE)
 
 
@@ -33,6 +33,8 @@ class _Place(NamedTuple):
     start: int
     end: int
     blank: str
+    unit: str = ""
+    """What stays of the words that the blank replaces: "half an hour" becomes "<minutes> minutes"."""
 
 
 def filled(spec: ToolSpec, today: Day, rng: random.Random) -> ToolSpec:
@@ -65,7 +67,7 @@ def with_blanks(spec: ToolSpec, today: Day) -> ToolSpec:
 def as_example(spec: ToolSpec, today: Day) -> JsonObject:
     """The spec with blanks in instruction and calls: an example that shows the form and gives no value away.
 
-    Flags and references to results stay, and so do values that no blank can say ("half an hour").
+    Flags and references to results stay.
     """
     words, blanks = _taken_out(spec, today)
     calls: list[Json] = [
@@ -100,7 +102,6 @@ _MARKS = ("$", "€", "£", "#", "-")
 
 def _taken_out(spec: ToolSpec, today: Day) -> tuple[str, Mapping[tuple[int, str], str]]:
     """The instruction with blanks, and the blank of each (index of the call, argument) that has one there."""
-    relative = spec.phrasing == "relative"
     blanks: dict[tuple[int, str], str] = {}
     known: dict[str, list[Json]] = {}
     places: list[_Place] = []
@@ -112,16 +113,48 @@ def _taken_out(spec: ToolSpec, today: Day) -> tuple[str, Mapping[tuple[int, str]
             blank = f"<{i + 1}.{parameter.name}>" if values and value != values[0] else f"<{parameter.name}>"
             values.append(value)
             blanks[i, parameter.name] = blank
-            spans = replaceable(
-                parameter.kind, value, spec.instruction, today, parameter.name, relative=relative
-            )
-            places += [_Place(start, end, blank) for start, end in spans]
+            places += _places(parameter, value, blank, spec, today)
     kept = _longest_apart(places)
     words = spec.instruction
-    for start, end, blank in sorted(kept, reverse=True):
-        words = words[:start] + blank + words[end:]
+    for start, end, blank, unit in sorted(kept, reverse=True):
+        words = words[:start] + blank + unit + words[end:]
     used = {place.blank for place in kept}
     return words, {key: blank for key, blank in blanks.items() if blank in used}
+
+
+def _places(parameter: Parameter, value: Json, blank: str, spec: ToolSpec, today: Day) -> list[_Place]:
+    """Where the instruction says a value in a way that `filled` could say another one; none for flags.
+
+    As it goes into the call; and in `relative` specs also in words that need reading.
+    """
+    text = spec.instruction
+    if parameter.kind == "choice":
+        return [_Place(start, end, blank) for start, end in choice_spans(str(value), text)]
+    if parameter.kind in ("name", "text"):
+        mark = _FINAL_MARK.search(str(value))
+        more = mark[0] if mark and parameter.kind == "text" else ""
+        found = spans(parameter.kind, str(value), text)
+        return [_Place(start, end + len(more) * text.startswith(more, end), blank) for start, end in found]
+    places: list[_Place] = []
+    for mention in mentions_of(parameter.kind, value, text, today, parameter.name):
+        said, unit = text[mention.start : mention.end], unit_of(parameter.name)
+        if mention.manner is Manner.LITERAL:
+            part = _DIGITS.search(said)
+        elif spec.phrasing == "relative":
+            part = _AFTER_ON_OR_AT.search(said)
+        else:
+            continue
+        if part is not None:
+            timed = mention.manner is not Manner.LITERAL and unit and _TIMED.search(said)
+            start, end = mention.start + part.start(), mention.start + part.end()
+            places.append(_Place(start, end, blank, f" {unit}s" if timed else ""))
+    return places
+
+
+_FINAL_MARK = re.compile(r"[.?!]+$")
+_DIGITS = re.compile(r"-?\d(?:[\d:,.-]*\d)?")
+_AFTER_ON_OR_AT = re.compile(r"(?:(?<=^on\s)|(?<=^at\s)|^(?!(?:on|at)\s)).+", re.IGNORECASE | re.DOTALL)
+_TIMED = re.compile(r"second|minute|hour|day|night|week", re.IGNORECASE)
 
 
 def _longest_apart(places: Sequence[_Place]) -> list[_Place]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import date as Day
 
-from genenv.domains.tool_calling.expressions import NUMBER, Manner, Mention
+from genenv.domains.tool_calling.expressions import Manner, Mention
 from genenv.domains.tool_calling.mentions import mentions
 from genenv.domains.tool_calling.toolbox import Kind
 from genenv.types import Json
@@ -101,44 +101,12 @@ def mentions_of(kind: Kind, value: Json, instruction: str, today: Day, parameter
     return [m for m in mentions(kind, instruction, today, parameter) if wanted in m.values]
 
 
-def replaceable(
-    kind: Kind, value: Json, instruction: str, today: Day, parameter: str, *, relative: bool
-) -> list[tuple[int, int]]:
-    """Where a value stands so that another could take its place, without its unit; none for flags.
-
-    As it goes into the call, or `relative`: also in words ("next Friday", "six in the evening", "twenty").
-    """
-    if kind == "name":
-        return spans(kind, str(value), instruction)
-    if kind == "text":
-        mark = str(value)[len(str(value).rstrip(".?!")) :]
-        found = spans(kind, str(value), instruction)
-        return [(start, end + len(mark) * instruction.startswith(mark, end)) for start, end in found]
-    if kind == "choice":
-        if value in _UNIT_WORDS:
-            return []
-        pattern = rf"(?<!\w){_as_is(str(value))}(?!\w)"
-        return [match.span() for match in re.finditer(pattern, instruction, re.IGNORECASE)]
-    found = mentions_of(kind, value, instruction, today, parameter)
-    parts = [
-        (
-            mention.start,
-            re.search(_DIGITS if mention.manner is Manner.LITERAL else _WORDS[kind], mention_text),
-        )
-        for mention in found
-        if relative or mention.manner is Manner.LITERAL
-        for mention_text in [instruction[mention.start : mention.end]]
-    ]
-    return [(start + part.start(), start + part.end()) for start, part in parts if part]
-
-
-_DIGITS = re.compile(r"-?\d(?:[\d:,.-]*\d)?")
-_WORDS: Mapping[Kind, re.Pattern[str]] = {
-    "date": re.compile(r"(?<=^on\s).+|^(?!on\s).+", re.IGNORECASE | re.DOTALL),
-    "time": re.compile(r"(?<=^at\s).+|^(?!at\s).+", re.IGNORECASE | re.DOTALL),
-    "number": re.compile(rf"^{NUMBER}$", re.IGNORECASE),
-}
-"""What of an expression a blank can replace."""
+def choice_spans(value: str, instruction: str) -> list[tuple[int, int]]:
+    """Where a choice stands as it is or in words of its own; signs such as $ do not count."""
+    plain = [] if value in _UNIT_WORDS else [_as_is(value)]
+    words = [*plain, *(table[value] for table in (_UNIT_WORDS, _CHOICE_WORDS) if value in table)]
+    found = re.finditer(rf"(?<!\w)(?=[a-z])(?:{'|'.join(words)})(?!\w)", instruction, re.IGNORECASE)
+    return [match.span() for match in found]
 
 
 def spans(kind: Kind, value: str, instruction: str) -> list[tuple[int, int]]:

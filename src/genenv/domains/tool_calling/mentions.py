@@ -241,7 +241,7 @@ _UNIT = r"(?P<unit>second|sec|minute|min|hour|hr|h|day|night|week|fortnight)s?"
 _ALIASES = {"sec": "second", "min": "minute", "hr": "hour", "h": "hour"}
 
 
-def _unit_of(parameter: str) -> str | None:
+def unit_of(parameter: str) -> str | None:
     """The unit of time that a parameter counts in, from its name."""
     name = parameter.lower()
     if "duration" in name or "length" in name:
@@ -345,7 +345,7 @@ def mentions(kind: Kind, instruction: str, today: Day, parameter: str = "") -> l
     if kind == "time":
         return list(scan(_TIME_RULES, instruction, today))
     if kind == "number":
-        unit = _unit_of(parameter)
+        unit = unit_of(parameter)
         durations = [m for m in scan(_duration_rules(unit), instruction, today) if m.values] if unit else []
         return durations + list(scan(_NUMBER_RULES, instruction, today))
     return []

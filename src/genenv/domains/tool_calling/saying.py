@@ -7,6 +7,7 @@ from datetime import date as Day
 
 from genenv.domains.tool_calling.phrasings.moments import day_names, day_phrases, time_phrase
 from genenv.domains.tool_calling.toolbox import Parameter
+from genenv.domains.tool_calling.values import SPOKEN
 from genenv.types import Json
 
 _BELOW_20 = (
@@ -17,10 +18,15 @@ _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 
 
 def plainly(parameter: Parameter, value: Json) -> str:
-    """A value as it goes into the call."""
+    """A value as it goes into the call, but units and currencies by name."""
     if isinstance(value, int | float):
         return str(int(value)) if float(value).is_integer() else str(value)
-    return str(value).replace("_", " ") if parameter.kind == "choice" else str(value)
+    text = str(value)
+    return (
+        SPOKEN.get(text, text.replace("_", " ")).removeprefix("degrees ")
+        if parameter.kind == "choice"
+        else text
+    )
 
 
 def relatively(parameter: Parameter, value: Json, today: Day, rng: random.Random, *, on: bool) -> str | None:
@@ -46,16 +52,22 @@ def relatively(parameter: Parameter, value: Json, today: Day, rng: random.Random
 
 
 def number_in_words(number: float) -> str | None:
-    """Whole numbers up to a hundred, round hundreds and thousands; None for others."""
+    """A whole number in words; None for others, and for those that are long in words."""
     n = int(number) if float(number).is_integer() else -1
-    if 0 <= n < 20:
-        return _BELOW_20[n]
-    if 20 <= n < 100:
-        return _TENS[n // 10 - 2] + (f"-{_BELOW_20[n % 10]}" if n % 10 else "")
-    for unit, word in ((100, "hundred"), (1000, "thousand")):
-        if n % unit == 0 and 0 < n // unit < 10:
-            return f"{'a' if n == unit else _BELOW_20[n // unit]} {word}"
+    if 0 <= n < 100:
+        return _below_100(n)
+    for unit, word, most in ((100, "hundred", 10), (1000, "thousand", 100)):
+        count, rest = divmod(n, unit)
+        if 0 < count < most and rest < 100:
+            first = "a" if count == 1 else _below_100(count)
+            return f"{first} {word}" + (f" and {_below_100(rest)}" if rest else "")
     return None
+
+
+def _below_100(n: int) -> str:
+    if n < 20:
+        return _BELOW_20[n]
+    return _TENS[n // 10 - 2] + (f"-{_BELOW_20[n % 10]}" if n % 10 else "")
 
 
 def _date(value: str, today: Day, rng: random.Random, *, on: bool) -> str | None:
@@ -64,6 +76,6 @@ def _date(value: str, today: Day, rng: random.Random, *, on: bool) -> str | None
     except ValueError:
         return None
     if days < 0:
-        return None
+        return "yesterday" if days == -1 else f"{-days} days ago"
     known = day_phrases(today, days) if on else day_names(today, days)
     return rng.choice(known) if known else f"in {days} days" if on else f"{days} days from today"

@@ -25,7 +25,7 @@ from genenv.domains.tool_calling.phrasings.words import (
 
 Entry = str | tuple[str, ...]
 
-_SPOKEN: Mapping[str, str] = {
+SPOKEN: Mapping[str, str] = {
     "m": "meters", "km": "kilometers", "cm": "centimeters", "mi": "miles", "ft": "feet", "in": "inches",
     "kg": "kilograms", "g": "grams", "lb": "pounds", "oz": "ounces", "l": "liters", "ml": "milliliters",
     "cup": "cups", "gal": "gallons", "celsius": "degrees Celsius", "fahrenheit": "degrees Fahrenheit",
@@ -136,7 +136,7 @@ _MONEY = ("amount", "price")
 
 
 def _unit(unit: str, form: str) -> Said:
-    return Said(unit, unit if form == "code" else _SPOKEN[unit])
+    return Said(unit, unit if form == "code" else SPOKEN[unit])
 
 
 TRAINING = Values(lists=TRAINING_LISTS, numbers=TRAINING_NUMBERS, parity=0)
