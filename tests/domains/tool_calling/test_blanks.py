@@ -71,7 +71,7 @@ def test_values_are_taken_out_where_they_stand_as_they_are() -> None:
     )
     blanks = with_blanks(spec, TODAY)
     assert (
-        blanks.instruction == 'Put "<title>" in my calendar on <date> at twelve, switch on the <room> light.'
+        blanks.instruction == "Put '<title>' in my calendar on <date> at twelve, switch on the <room> light."
     )
     assert fill(blanks) == spec
 
@@ -84,7 +84,7 @@ def test_units_currency_signs_and_final_marks_stay_in_place() -> None:
         ("find_free_slot", {"date": "2025-03-18", "minutes": 45}),
     )
     blanks = with_blanks(spec, TODAY).instruction
-    assert blanks == 'Pay <payee> $<amount> and text <to>: "<text>" Find me <minutes> minutes on <date>.'
+    assert blanks == "Pay <payee> $<amount> and text <to>: '<text>' Find me <minutes> minutes on <date>."
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@ import asyncio
 import json
 import random
 from collections.abc import Sequence
+from datetime import date as Day
 from typing import Any
 
 import pytest
 
 from genenv.domains.base import Domain, OutOfTurns
+from genenv.domains.tool_calling.blanks import with_blanks
 from genenv.domains.tool_calling.build import ToolCallingConfig, skills_of
 from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.grammar import spec_schema
@@ -167,7 +169,7 @@ def test_the_simulator_sees_the_seed_its_tools_two_others_and_the_profile() -> N
     assert "create_event" in offered
     assert "It should solve 50%." in system.content
     assert "It solves 42% now, calendar 90%, calls:1 40%, best home 100%, worst bank 10%." in user.content
-    assert r'"instruction":"Put \"<title>\" in my calendar on <date> at <start>"' in user.content
+    assert """"instruction":"Put '<title>' in my calendar on <date> at <start>\"""" in user.content
 
 
 def test_before_the_first_attempt_the_simulator_hears_no_rates() -> None:
@@ -179,13 +181,12 @@ def test_the_schema_keeps_the_order_of_the_spec_and_knows_every_tool() -> None:
     schema: Any = spec_schema()
     for alternative in schema["anyOf"]:
         assert list(alternative["properties"]) == list(ToolSpec.model_fields) == alternative["required"]
-    for name in ("call", "open_call"):
-        variants = schema["$defs"][name]["anyOf"]
-        assert [variant["properties"]["tool"]["const"] for variant in variants] == list(TOOLS)
-        for variant, tool in zip(variants, TOOLS.values(), strict=True):
-            args = variant["properties"]["args"]
-            assert list(args["properties"]) == [p.name for p in tool.parameters]
-            assert args["required"] == [p.name for p in tool.parameters if p.required]
+    variants = schema["$defs"]["call"]["anyOf"]
+    assert [variant["properties"]["tool"]["const"] for variant in variants] == list(TOOLS)
+    for variant, tool in zip(variants, TOOLS.values(), strict=True):
+        args = variant["properties"]["args"]
+        assert list(args["properties"]) == [p.name for p in tool.parameters]
+        assert args["required"] == [p.name for p in tool.parameters if p.required]
 
 
 @pytest.fixture(scope="module")
@@ -209,51 +210,72 @@ def accepts():
 
 
 def _written(spec: ToolSpec) -> str:
-    return json.dumps(spec.model_dump(mode="json"), separators=(",", ":"))
+    """A spec as the simulator would write it."""
+    return json.dumps(with_blanks(spec, Day(2025, 3, 10)).model_dump(mode="json"), separators=(",", ":"))
+
+
+LINKED = CHAIN.model_copy(
+    update={
+        "calls": (
+            Call(tool="find_free_slot", args={"date": "2025-03-17", "minutes": 30}),
+            Call(tool="create_event", args={"title": "Lake", "date": "2025-03-17", "start": "$1.start"}),
+        ),
+        "instruction": 'Find 30 minutes on 2025-03-17 and put "Lake" there.',
+    }
+)
 
 
 def test_the_schema_compiles_to_a_grammar_that_takes_specs_and_nothing_else(accepts) -> None:
-    for spec in (ONE, CHAIN):
+    for spec in (ONE, LINKED):
         text = _written(spec)
         assert accepts(text)
-        for wrong in (
-            text[:-1],
-            text.replace('"n_tools":', '"tools":'),
-            text.replace("find_contact", "launch"),
-        ):
-            assert wrong == text or not accepts(wrong)
+        assert not accepts(text[:-1])
+        assert not accepts(text.replace('"n_tools":', '"tools":'))
+        assert not accepts(text.replace("create_event", "launch"))
     one = _written(ONE)
     assert not accepts(one.replace("2025-03-17", "2025-13-17", 1))
     assert not accepts(one.replace('"09:30"', '"9:30"', 1))
 
 
 def test_what_the_difficulty_fields_announce_the_grammar_holds_to(accepts) -> None:
-    one, chain = _written(ONE), _written(CHAIN)
+    one, linked = _written(ONE), _written(LINKED)
     assert not accepts(one.replace('"n_calls":1', '"n_calls":2'))
     assert not accepts(
-        chain.replace('"n_calls":2', '"n_calls":1').replace('"dependent":true', '"dependent":false')
+        linked.replace('"n_calls":2', '"n_calls":1').replace('"dependent":true', '"dependent":false')
     )
     assert not accepts(one.replace('"dependent":false', '"dependent":true'))
     assert not accepts(one.replace('"09:30"', '"$1.start"', 1))
-    without = one.replace('"date":"2025-03-17",', "")
+    without = one.replace('"date":"2025-03-17",', "").replace(" on <date>", "")
     gap = ('"gap":"none"', '"gap":"missing_info"')
     assert not accepts(without)
     assert accepts(without.replace(*gap))
     assert not accepts(one.replace(*gap))
-    assert not accepts(without.replace('"start":"09:30"', '"minutes":30').replace(*gap))
-    assert not accepts(chain.replace('"body":"See you there."', '"body":"$1.x"').replace(*gap))
-    linked = CHAIN.model_copy(
-        update={
-            "calls": (
-                Call(tool="find_free_slot", args={"date": "2025-03-17", "minutes": 30}),
-                Call(tool="create_event", args={"title": "Lake", "date": "2025-03-17", "start": "$1.start"}),
-            )
-        }
+    assert not accepts(linked.replace(*gap))
+
+
+def test_a_dependent_spec_has_a_reference_where_the_base_data_have_one(accepts) -> None:
+    linked = _written(LINKED)
+    three = linked.replace('"n_calls":2', '"n_calls":3').replace(
+        "}}],", '}},{"tool":"cancel_order","args":{"order_id":7}}],'
     )
-    assert accepts(linked)
-    assert not accepts(_written(linked).replace('"date":"2025-03-17","minutes"', '"date":"$1.day","minutes"'))
-    assert not accepts(_written(linked).replace("$1.start", "10:00"))
-    assert not accepts(_written(linked).replace("$1.start", "$2.start"))
+    assert accepts(three)
+    for text in (linked, three):
+        assert not accepts(text.replace('"date":"2025-03-17","minutes"', '"date":"$1.day","minutes"'))
+        for wrong in ("10:00", "$2.start", "$1.day"):
+            assert not accepts(text.replace("$1.start", wrong))
+    note = '[{"tool":"read_file","args":{"path":"a"}},{"tool":"add_note","args":{"title":"b","text":"%s"}}]'
+    spec = linked[: linked.index("[")] + note + linked[linked.index("]") + 1 :]
+    assert accepts(spec % "$1.content")
+    assert not accepts(spec % "c")  # xgrammar takes schemas for equal that differ in a property "title"
+
+
+def test_the_words_for_one_call_have_its_blanks_in_any_order_and_no_other(accepts) -> None:
+    one = _written(ONE)
+    words = json.loads(one)["instruction"]
+    for good in ("At <start> on <date>: '<title>'!", "<date><start><title>", "$5 <title>, <date>, <start>"):
+        assert accepts(one.replace(words, good)), good
+    for wrong in ("<title> on <date>", "<title> <date> <start> <city>", "{<title>} <date> <start>"):
+        assert not accepts(one.replace(words, wrong)), wrong
 
 
 def test_no_value_in_the_grammar_is_a_blank_or_code(accepts) -> None:
@@ -263,10 +285,11 @@ def test_no_value_in_the_grammar_is_a_blank_or_code(accepts) -> None:
         assert not accepts(one.replace('"Dentist"', f'"{wrong}"', 1)), wrong
 
 
-def test_the_grammar_takes_every_seed_and_its_variations(accepts) -> None:
+def test_the_grammar_takes_every_seed_with_blanks_and_its_variations(accepts) -> None:
     domain, rng = ToolCalling(), random.Random(0)
     for seed in domain.seeds()[::5]:
-        for spec in (seed.spec, domain.variation(seed, rng)):
+        own = with_blanks(ToolSpec.model_validate(seed.spec), today_of(seed.id)).model_dump(mode="json")
+        for spec in (own, domain.variation(seed, rng)):
             text = json.dumps(spec, separators=(",", ":"))
             assert not text.isascii() or accepts(text), text
 

@@ -24,9 +24,11 @@ from genenv.domains.tool_calling.toolbox import TOOLS, Parameter
 from genenv.domains.tool_calling.truth import Refused, is_reference
 from genenv.types import Json, JsonObject, RejectReason
 
-_NAMES = "|".join(sorted({p.name for tool in TOOLS.values() for p in tool.parameters}, key=len, reverse=True))
-_BLANK = re.compile(rf"<(?:(?P<call>[1-9])\.)?(?P<name>{_NAMES})>")
+PARAMETERS = sorted({p.name for tool in TOOLS.values() for p in tool.parameters if p.kind != "flag"})
+"""The names that a blank can have."""
+_BLANK = re.compile(rf"<(?:(?P<call>[1-9])\.)?(?P<name>{'|'.join(PARAMETERS)})>")
 _BLANK_ON = re.compile(rf"(?P<on>\bon\s+)?{_BLANK.pattern}", re.IGNORECASE)
+_QUOTED = re.compile(rf"'({_BLANK.pattern})'")
 
 
 class _Place(NamedTuple):
@@ -54,7 +56,9 @@ def filled(spec: ToolSpec, today: Day, rng: random.Random) -> ToolSpec:
                 raise Refused(
                     RejectReason.INCONSISTENT, f"{name} of {call.tool} is the blank {blank[0]}, not a value"
                 )
-    words = _BLANK_ON.sub(lambda match: _said(match, spec, today, rng), spec.instruction)
+    words = _BLANK_ON.sub(
+        lambda match: _said(match, spec, today, rng), _QUOTED.sub(r'"\1"', spec.instruction)
+    )
     return spec if words == spec.instruction else spec.model_copy(update={"instruction": words})
 
 
@@ -119,6 +123,7 @@ def _taken_out(spec: ToolSpec, today: Day) -> tuple[str, Mapping[tuple[int, str]
     for start, end, blank, unit in sorted(kept, reverse=True):
         words = words[:start] + blank + unit + words[end:]
     used = {place.blank for place in kept}
+    words = words.replace('"<', "'<").replace('>"', ">'")  # a " takes a backslash in JSON
     return words, {key: blank for key, blank in blanks.items() if blank in used}
 
 

@@ -1,62 +1,93 @@
 """The grammar that the simulator writes under: the schema of `ToolSpec` with the toolbox filled in.
 
-The difficulty fields come first and then hold: `n_calls` calls follow; in a dependent spec one of the later
-calls has a reference to a result, in others none has; every required argument is there unless `gap` is
-`missing_info`, and then exactly one is absent. Gaps are for single calls: with several, a person would do
-what can be done. What a schema cannot say (is a value stated? does it execute?) is for the gate.
+The difficulty fields come first and then hold: `n_calls` calls follow; in a dependent spec the second one has
+a reference to the first one's result, of a kind that the base data have; every required argument is there
+unless `gap` is `missing_info`, and then exactly one is absent. Gaps are for single calls: with several, a
+person would do what can be done. The instruction of a single call has a blank for each argument; with several
+calls it may have any blanks. What a schema cannot say (is it a task that makes sense? does it execute?) is
+for the gate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 from genenv.domains.tool_calling.apps.kit import TIME
+from genenv.domains.tool_calling.blanks import PARAMETERS
+from genenv.domains.tool_calling.phrasings.combinations import TRAINING_COMBINATIONS
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
 from genenv.types import Json, JsonObject
 
 _DATE = r"202[56]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-_REFERENCE = r"\${}(\.[0-9])?\.[a-z_]{{1,20}}"
+_PLAIN = r"[^<>{}\\\"\n\r\t]"
+"""A character of words: not of blanks or code. A pattern of xgrammar 0.2 cannot have a \"."""
 _TEXT = r"[^<>{}$\\\"\n\r\t]{1,60}"
-"""Names and texts: no blanks, no references, no code."""
+"""Names and texts, without references."""
 
 
 def spec_schema() -> JsonObject:
-    """One alternative for each number of calls, with and without dependence and a gap."""
-    call, partial, first, later = (
-        {"$ref": f"#/$defs/{name}"} for name in ("call", "partial_call", "linked_call", "later_linked_call")
-    )
-    open_call = {"$ref": "#/$defs/open_call"}
-    plain: list[list[Json]] = [
-        [call] * n for n in ToolSpec.model_json_schema()["properties"]["n_calls"]["enum"]
-    ]
-    chains: list[list[Json]] = [[call, first], [call, first, open_call], [call, call, later]]
-    tools = TOOLS.values()
+    """One alternative for each single call and gap, and one for several calls with and without dependence."""
+    call, linked = {"$ref": "#/$defs/call"}, {"$ref": "#/$defs/linked_call"}
+    any_words: JsonObject = {"$ref": "#/$defs/words"}
+    links = _links()
     return {
         "anyOf": [
-            _alternative([call], ("none", "no_tool")),
-            _alternative([partial], ("missing_info",)),
-            *(_alternative(calls, ("none",)) for calls in plain[1:]),
-            *(_alternative(calls, ("none",), dependent=True) for calls in chains),
+            *(single for tool in TOOLS.values() for single in _single_calls(tool)),
+            *(_alternative([call] * n, any_words) for n in (2, 3)),
+            *(_alternative([call, linked, *[call] * more], any_words, dependent=True) for more in (0, 1)),
         ],
         "$defs": {
             "date": _pattern(_DATE),
             "time": _pattern(TIME),
             "text": _pattern(_TEXT),
-            "reference": _pattern(_REFERENCE.format("1")),
-            "later_reference": _pattern(_REFERENCE.format("[12]")),
-            "call": {"anyOf": [_call(tool) for tool in tools]},
-            "partial_call": {
-                "anyOf": [_call(tool, absent=p.name) for tool in tools for p in tool.parameters if p.required]
+            "words": _pattern(rf"({_PLAIN}|<([1-9]\.)?({'|'.join(PARAMETERS)})>)*"),
+            "call": {"anyOf": [_call(tool, tool.parameters) for tool in TOOLS.values()]},
+            "linked_call": {
+                "anyOf": [
+                    _call(tool, tool.parameters, linked=p.name, references=sorted(links[p.name]))
+                    for tool in TOOLS.values()
+                    for p in tool.parameters
+                    if p.name in links
+                ]
             },
-            "open_call": {"anyOf": [_call(tool, reference="later_reference") for tool in tools]},
-            "linked_call": {"anyOf": _linked_calls("reference")},
-            "later_linked_call": {"anyOf": _linked_calls("later_reference")},
         },
     }
 
 
-def _alternative(calls: Sequence[Json], gaps: Sequence[str], *, dependent: bool = False) -> JsonObject:
+def _single_calls(tool: Tool) -> Iterator[JsonObject]:
+    """A spec of one call, with each choice of optional arguments; and with each required argument absent."""
+    required = [p for p in tool.parameters if p.required]
+    optional = [p for p in tool.parameters if not p.required]
+    for n in range(len(optional) + 1):
+        for chosen in itertools.combinations(optional, n):
+            present = [p for p in tool.parameters if p.required or p in chosen]
+            yield _single_call(tool, present, ("none", "no_tool"))
+    for absent in required:
+        yield _single_call(tool, [p for p in required if p != absent], ("missing_info",))
+
+
+def _single_call(tool: Tool, present: Sequence[Parameter], gaps: Sequence[str]) -> JsonObject:
+    """All arguments are there, and each has its blank in the instruction, in any order."""
+    said = [f"<{p.name}>" for p in present if p.kind != "flag"]
+    orders = (f"{_PLAIN}*".join(order) for order in itertools.permutations(said))
+    words = _pattern(f"{_PLAIN}*({'|'.join(orders)}){_PLAIN}*")
+    return _alternative([_call(tool, present, all_of_them=True)], words, gaps=gaps)
+
+
+def _links() -> dict[str, set[str]]:
+    """Parameter -> the references that it has somewhere in the base data."""
+    links: dict[str, set[str]] = {}
+    for chain in TRAINING_COMBINATIONS.chains:
+        for name, reference in chain.links.items():
+            links.setdefault(name, set()).add(reference)
+    return links
+
+
+def _alternative(
+    calls: Sequence[Json], words: JsonObject, *, gaps: Sequence[str] = ("none",), dependent: bool = False
+) -> JsonObject:
     base = ToolSpec.model_json_schema()["properties"]
     n = len(calls)
     held: dict[str, Json] = {
@@ -65,46 +96,40 @@ def _alternative(calls: Sequence[Json], gaps: Sequence[str], *, dependent: bool 
         "n_tools": {"enum": [size for size in base["n_tools"]["enum"] if size >= n]},
         "gap": {"enum": list(gaps)},
         "calls": {"type": "array", "prefixItems": list(calls), "items": False, "minItems": n},
-        # A bound on the length forbids \\" in xgrammar 0.2; the limit on tokens bounds it anyway.
-        "instruction": {"type": "string"},
+        "instruction": words,
     }
     return _object({name: held.get(name, _bare(base[name])) for name in ToolSpec.model_fields})
 
 
-def _linked_calls(reference: str) -> list[Json]:
-    """Calls of any tool with one argument that is a reference; the others may be."""
-    return [
-        _call(tool, reference=reference, linked=p.name)
-        for tool in TOOLS.values()
-        for p in tool.parameters
-        if p.kind not in ("choice", "flag")
-    ]
-
-
-def _call(tool: Tool, *, absent: str = "", linked: str = "", reference: str = "") -> JsonObject:
-    """A tool's call; `absent` is left out, `linked` is a reference, others may be where one is named."""
-    present = [p for p in tool.parameters if p.name != absent]
-    values: dict[str, Json] = {
-        p.name: {"$ref": f"#/$defs/{reference}"} if p.name == linked else _value(p, reference)
-        for p in present
-    }
-    args = _object(values, required=[p.name for p in present if p.required or p.name == linked])
+def _call(
+    tool: Tool,
+    present: Sequence[Parameter],
+    *,
+    all_of_them: bool = False,
+    linked: str = "",
+    references: Sequence[str] = (),
+) -> JsonObject:
+    """A tool's call with some of its arguments; `linked` is one of some references."""
+    values = {p.name: {"enum": list(references)} if p.name == linked else _value(p) for p in present}
+    must = [p.name for p in present if all_of_them or p.required or p.name == linked]
+    args = _object(values, required=must)
+    # xgrammar 0.2 takes objects for equal that differ in a property called "title" alone: its cache leaves
+    # out annotations, and mistakes the property for one.
+    args["x-distinct"] = [linked, *values]
     return _object({"tool": {"const": tool.name}, "args": args})
 
 
-def _value(parameter: Parameter, reference: str) -> JsonObject:
+def _value(parameter: Parameter) -> JsonObject:
     if parameter.kind == "choice":
         return {"enum": list(parameter.choices)}
     if parameter.kind == "flag":
         return {"type": "boolean"}
     if parameter.kind == "number":
-        value: JsonObject = _bare(parameter.schema)
-    else:
-        value = {"$ref": "#/$defs/" + ("text" if parameter.kind == "name" else parameter.kind)}
-    return {"anyOf": [value, {"$ref": f"#/$defs/{reference}"}]} if reference else value
+        return _bare(parameter.schema)
+    return {"$ref": "#/$defs/" + ("text" if parameter.kind == "name" else parameter.kind)}
 
 
-def _object(properties: Mapping[str, Json], *, required: Sequence[str] | None = None) -> JsonObject:
+def _object(properties: Mapping[str, Json], *, required: Sequence[str] | None = None) -> dict[str, Json]:
     return {
         "type": "object",
         "properties": dict(properties),

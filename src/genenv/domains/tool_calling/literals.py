@@ -103,7 +103,7 @@ def mentions_of(kind: Kind, value: Json, instruction: str, today: Day, parameter
 
 def choice_spans(value: str, instruction: str) -> list[tuple[int, int]]:
     """Where a choice stands as it is or in words of its own; signs such as $ do not count."""
-    plain = [] if value in _UNIT_WORDS else [_as_is(value)]
+    plain = [rf"(?:(?<=\d\s)|(?<=to\s)){value}"] if value in _UNIT_WORDS else [_as_is(value)]
     words = [*plain, *(table[value] for table in (_UNIT_WORDS, _CHOICE_WORDS) if value in table)]
     found = re.finditer(rf"(?<!\w)(?=[a-z])(?:{'|'.join(words)})(?!\w)", instruction, re.IGNORECASE)
     return [match.span() for match in found]
