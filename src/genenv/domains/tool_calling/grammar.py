@@ -21,6 +21,8 @@ from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
 from genenv.types import Json, JsonObject
 
 _DATE = r"202[56]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_LARGEST = 99_999
+"""Of numbers whose tool sets no bounds: a model that starts a long one does not find its end."""
 _PLAIN = r"[^<>{}\\\"\n\r\t]"
 """A character of words: not of blanks or code. A pattern of xgrammar 0.2 cannot have a \"."""
 _TEXT = r"[^<>{}$\\\"\n\r\t]{1,60}"
@@ -125,7 +127,7 @@ def _value(parameter: Parameter) -> JsonObject:
     if parameter.kind == "flag":
         return {"type": "boolean"}
     if parameter.kind == "number":
-        return _bare(parameter.schema)
+        return {"minimum": 0, "maximum": _LARGEST} | _bare(parameter.schema)
     return {"$ref": "#/$defs/" + ("text" if parameter.kind == "name" else parameter.kind)}
 
 
