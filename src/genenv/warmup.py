@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from genenv.agent.grpo import GrpoLearner
-from genenv.agent.player import Agent
+from genenv.agent.player import LOWEST_LR, Agent
 from genenv.agent.rollout import guide
 from genenv.agent.settings import AgentWarmupConfig
 from genenv.domains.base import Domain
@@ -27,6 +27,7 @@ from genenv.policies.local import LocalPolicy
 from genenv.progress import Reporter, silent
 from genenv.simulator.player import Simulator
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner
+from genenv.simulator.settings import SimulatorWarmupConfig
 from genenv.streams import generator
 from genenv.types import Group, Profile, Seed, Task
 
@@ -84,7 +85,7 @@ class SupervisedWarmup:
             for step in range(1, config.steps + 1):
                 chosen = [taught[(step * config.batch + i) % len(taught)] for i in range(config.batch)]
                 demonstrations = [demonstrate(self.domain, self.agent.policy, task) for task in chosen]
-                skipped += _teach(imitator, demonstrations, config.lr) is None
+                skipped += _teach(imitator, demonstrations, learning_rate(config, step)) is None
                 stage(sum(d.tokens for d in demonstrations), 1)
                 if step % config.check_every == 0 or step == config.steps:
                     groups = asyncio.run(self._check(checked))
@@ -112,12 +113,12 @@ class SupervisedWarmup:
         loss, skipped = 0.0, 0
         variations = self.simulator.config.variations  # of one prompt, which then goes through the model once
         with reporter.stage("warm-up of the simulator", items=config.steps, unit="steps") as stage:
-            for _ in range(config.steps):
+            for step in range(1, config.steps + 1):
                 chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
                 demonstrations = [
                     self._written(policy, seed, rng) for seed in chosen for _ in range(variations)
                 ][: config.batch]
-                taught = _teach(imitator, demonstrations, config.lr)
+                taught = _teach(imitator, demonstrations, learning_rate(config, step))
                 skipped += taught is None
                 loss = loss if taught is None else taught
                 stage(sum(d.tokens for d in demonstrations), 1)
@@ -130,6 +131,13 @@ class SupervisedWarmup:
         return Demonstration(
             prompt_ids=policy.render(messages, first=True), completion_ids=policy.encode_reply(spec)
         )
+
+
+def learning_rate(config: AgentWarmupConfig | SimulatorWarmupConfig, step: int) -> float:
+    """The learning rate of a step, from 1: constant, then falling evenly, at the last step to a tenth."""
+    decaying = config.steps * config.lr_decay
+    left = min(1.0, (config.steps - step) / decaying) if decaying else 1.0
+    return config.lr * (LOWEST_LR + (1 - LOWEST_LR) * left)
 
 
 def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration:

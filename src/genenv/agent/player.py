@@ -13,7 +13,7 @@ from genenv.progress import Stage
 from genenv.streams import stream
 from genenv.types import Group, Task
 
-_LOWEST_LR = 0.1
+LOWEST_LR = 0.1
 """Of the learning rate, at the end of a schedule."""
 
 
@@ -70,7 +70,7 @@ class Agent:
         others = [group for group in known if group.guide is not None]
         self.learner.progress = stage
         falls = self.config.lr_schedule == "linear"
-        scale = max(_LOWEST_LR, 1 - (round_ - 1) / rounds) if falls else 1.0
+        scale = max(LOWEST_LR, 1 - (round_ - 1) / rounds) if falls else 1.0
         seed = stream(self.seed, "agent-update", round_)
         metrics = self.learner.update([*learned, *others], seed=seed, lr_scale=scale)
         guided = sum(group.guide is not None for group in learned)

@@ -20,6 +20,8 @@ class AgentWarmupConfig(Settings, frozen=True):
     """Demonstrations per step."""
     lr: float = Field(default=1e-3, gt=0, le=1)
     """Peak learning rate of the warm-up."""
+    lr_decay: float = Field(default=0.0, ge=0, le=1)
+    """Share of the steps, the last ones, over which the learning rate falls evenly to a tenth."""
     target_low: float = Field(default=0.2, ge=0, le=1)
     """Success rate at which the warm-up stops: enough to learn from, with much left to learn."""
     target_high: float = Field(default=0.5, ge=0, le=1)

@@ -20,6 +20,8 @@ class SimulatorWarmupConfig(Settings, frozen=True):
     """Variations per step."""
     lr: float = Field(default=1e-3, gt=0, le=1)
     """Peak learning rate of the warm-up."""
+    lr_decay: float = Field(default=0.0, ge=0, le=1)
+    """Share of the steps, the last ones, over which the learning rate falls evenly to a tenth."""
 
 
 class SimulatorConfig(Settings, frozen=True):
