@@ -234,9 +234,11 @@ class CoEvolution:
         """Both updates; what they trained on is added up."""
         players, trained = self.players, 0.0
         metrics: dict[str, float] = {}
+        config = self.config.agent
+        sequences = len(replayed) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
         with (
             times.measure("time/agent_update_s"),
-            self._stage(number, "agent learns", sum(len(g.traces) for g in groups), "attempts") as stage,
+            self._stage(number, "agent learns", sequences * config.epochs, "sequences") as stage,
         ):
             metrics |= await players.agent.update(
                 self.domain,
