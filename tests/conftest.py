@@ -164,7 +164,7 @@ class ToyDomain:
     def __init__(self) -> None:
         self.flips = 0
 
-    def spec_schema(self) -> dict[str, Any]:
+    def spec_schema(self, seed: Seed) -> dict[str, Any]:
         return Sum.model_json_schema()
 
     def build(self, spec: Any, *, task_id: str, lineage: Any, rng: random.Random) -> Any:

@@ -48,8 +48,8 @@ class Domain(Protocol):
         """Tasks for measuring only; they share no template and no value with the seeds."""
         ...
 
-    def spec_schema(self) -> JsonObject:
-        """The JSON schema under whose grammar the simulator writes."""
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The JSON schema under whose grammar the simulator varies a seed."""
         ...
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:

@@ -16,13 +16,13 @@ from genenv.types import JsonObject
 
 
 class Grammars:
-    """Compiles schemas for one tokenizer, each once."""
+    """Compiles schemas for one tokenizer, and keeps the latest."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:  # noqa: ANN401
         info = xgrammar.TokenizerInfo.from_huggingface(
             tokenizer, vocab_size=vocabulary, stop_token_ids=[stop_id]
         )
-        self._compiler = xgrammar.GrammarCompiler(info, max_threads=2)
+        self._compiler = xgrammar.GrammarCompiler(info, max_threads=2, cache_enabled=False)
         self._vocabulary = vocabulary
         self._compile = functools.lru_cache(maxsize=64)(self._compile_text)
 

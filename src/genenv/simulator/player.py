@@ -28,7 +28,7 @@ class Simulator:
     async def propose(self, domain: Domain, contexts: Sequence[Context], *, stage: Stage) -> list[Generation]:
         """Write `variations` specs for each context, under the grammar of the domain's spec."""
         self.policy.progress = stage
-        schema = domain.spec_schema()
+        schemas = {context.id: domain.spec_schema(context.seed) for context in contexts}
         wanted = [
             (context, self.policy.render(context.messages, first=True), f"{context.id}-g{i}")
             for context in contexts
@@ -42,10 +42,10 @@ class Simulator:
                         max_tokens=self.config.max_new_tokens,
                         temperature=self.config.temperature,
                         stream=stream(self.seed, "propose", name),
-                        schema=schema,
+                        schema=schemas[context.id],
                     )
                 )
-                for _, prompt, name in wanted
+                for context, prompt, name in wanted
             )
         )
         return [

@@ -24,9 +24,8 @@ from genenv.domains.tool_calling.toolbox import TOOLS, Parameter
 from genenv.domains.tool_calling.truth import Refused, is_reference
 from genenv.types import Json, JsonObject, RejectReason
 
-PARAMETERS = sorted({p.name for tool in TOOLS.values() for p in tool.parameters if p.kind != "flag"})
-"""The names that a blank can have."""
-_BLANK = re.compile(rf"<(?:(?P<call>[1-9])\.)?(?P<name>{'|'.join(PARAMETERS)})>")
+_NAMES = sorted({p.name for tool in TOOLS.values() for p in tool.parameters if p.kind != "flag"})
+_BLANK = re.compile(rf"<(?:(?P<call>[1-9])\.)?(?P<name>{'|'.join(_NAMES)})>")
 _BLANK_ON = re.compile(rf"(?P<on>\bon\s+)?{_BLANK.pattern}", re.IGNORECASE)
 _QUOTED = re.compile(rf"'({_BLANK.pattern})'")
 

@@ -20,7 +20,7 @@ from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_o
 from genenv.domains.tool_calling.calls import read_reply
 from genenv.domains.tool_calling.check import check, perform, shown_tools
 from genenv.domains.tool_calling.grammar import spec_schema
-from genenv.domains.tool_calling.prompting import simulator_messages
+from genenv.domains.tool_calling.prompting import offered, simulator_messages
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.truth import start_world
 from genenv.domains.tool_calling.worlds import today_of
@@ -73,9 +73,9 @@ class ToolCalling:
             tasks.append(task)
         return tasks
 
-    def spec_schema(self) -> JsonObject:
-        """The JSON schema under whose grammar the simulator writes."""
-        return spec_schema()
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The JSON schema under whose grammar the simulator varies a seed, with the tools it is told of."""
+        return spec_schema([tool.name for tool in offered(seed)])
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """The conversation that asks the simulator for a variation of a seed."""
@@ -86,7 +86,8 @@ class ToolCalling:
         from genenv.domains.tool_calling.seeds import variation
 
         spec, today = ToolSpec.model_validate(seed.spec), today_of(seed.id)
-        return with_blanks(variation(spec, rng, today=today), today).model_dump(mode="json")
+        tools = {tool.name for tool in offered(seed)}
+        return with_blanks(variation(spec, rng, today=today, tools=tools), today).model_dump(mode="json")
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random

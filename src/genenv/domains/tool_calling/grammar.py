@@ -1,20 +1,21 @@
-"""The grammar that the simulator writes under: the schema of `ToolSpec` with the toolbox filled in.
+"""The grammar that the simulator writes under: the schema of `ToolSpec` with the tools it is told of.
 
-The difficulty fields come first and then hold: `n_calls` calls follow; in a dependent spec the second one has
-a reference to the first one's result, of a kind that the base data have; every required argument is there
-unless `gap` is `missing_info`, and then exactly one is absent. Gaps are for single calls: with several, a
-person would do what can be done. The instruction of a single call has a blank for each argument; with several
-calls it may have any blanks. What a schema cannot say (is it a task that makes sense? does it execute?) is
-for the gate.
+The difficulty fields come first and then hold: `n_calls` calls of different tools follow; in a dependent spec
+the second one has a reference to the first one's result, of a kind that the base data have; every required
+argument is there unless `gap` is `missing_info`, and then exactly one is absent. Gaps are for single calls:
+with several, a person would do what can be done. The instruction has a blank for each argument, those of the
+first call first. Tools that meet in held-out tasks alone do not meet here. What a schema cannot say (does it
+make sense? does it execute?) is for the gate.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from genenv.domains.tool_calling.apps.kit import TIME
-from genenv.domains.tool_calling.blanks import PARAMETERS
 from genenv.domains.tool_calling.phrasings.combinations import TRAINING_COMBINATIONS
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
@@ -29,55 +30,50 @@ _TEXT = r"[^<>{}$\\\"\n\r\t]{1,60}"
 """Names and texts, without references."""
 
 
-def spec_schema() -> JsonObject:
-    """One alternative for each single call and gap, and one for several calls with and without dependence."""
-    call, linked = {"$ref": "#/$defs/call"}, {"$ref": "#/$defs/linked_call"}
-    any_words: JsonObject = {"$ref": "#/$defs/words"}
-    links = _links()
+class _Written(NamedTuple):
+    """One way to write a call."""
+
+    tool: Tool
+    present: tuple[Parameter, ...]
+    linked: str = ""
+    """The argument that is a reference to the first call's result."""
+
+
+def spec_schema(tools: Sequence[str]) -> JsonObject:
+    """One alternative for each sequence of calls of these tools, with each choice of optional arguments."""
+    alternatives: list[Json] = []
+    for name in tools:
+        tool = TOOLS[name]
+        alternatives += [_alternative([way], ("none", "no_tool")) for way in _ways(tool)]
+        for absent in (p for p in tool.parameters if p.required):
+            present = tuple(p for p in tool.parameters if p.required and p != absent)
+            alternatives.append(_alternative([_Written(tool, present)], ("missing_info",)))
+    groups = [group for n in (2, 3) for group in itertools.permutations(tools, n)]
+    for first, second, *more in filter(TRAINING_COMBINATIONS.allows, groups):
+        for linked in (False, True):
+            calls = [
+                _ways(TOOLS[first]),
+                _ways(TOOLS[second], linked=linked),
+                *(_ways(TOOLS[m]) for m in more),
+            ]
+            alternatives += [_alternative(ways, ("none",)) for ways in itertools.product(*calls)]
     return {
-        "anyOf": [
-            *(single for tool in TOOLS.values() for single in _single_calls(tool)),
-            *(_alternative([call] * n, any_words) for n in (2, 3)),
-            *(_alternative([call, linked, *[call] * more], any_words, dependent=True) for more in (0, 1)),
-        ],
-        "$defs": {
-            "date": _pattern(_DATE),
-            "time": _pattern(TIME),
-            "text": _pattern(_TEXT),
-            "words": _pattern(rf"({_PLAIN}|<([1-9]\.)?({'|'.join(PARAMETERS)})>)*"),
-            "call": {"anyOf": [_call(tool, tool.parameters) for tool in TOOLS.values()]},
-            "linked_call": {
-                "anyOf": [
-                    _call(tool, tool.parameters, linked=p.name, references=sorted(links[p.name]))
-                    for tool in TOOLS.values()
-                    for p in tool.parameters
-                    if p.name in links
-                ]
-            },
-        },
+        "anyOf": alternatives,
+        "$defs": {"date": _pattern(_DATE), "time": _pattern(TIME), "text": _pattern(_TEXT)},
     }
 
 
-def _single_calls(tool: Tool) -> Iterator[JsonObject]:
-    """A spec of one call, with each choice of optional arguments; and with each required argument absent."""
-    required = [p for p in tool.parameters if p.required]
+def _ways(tool: Tool, *, linked: bool = False) -> list[_Written]:
+    """Each choice of optional arguments; `linked`: and of the argument that is a reference."""
     optional = [p for p in tool.parameters if not p.required]
-    for n in range(len(optional) + 1):
-        for chosen in itertools.combinations(optional, n):
-            present = [p for p in tool.parameters if p.required or p in chosen]
-            yield _single_call(tool, present, ("none", "no_tool"))
-    for absent in required:
-        yield _single_call(tool, [p for p in required if p != absent], ("missing_info",))
+    chosen = [c for n in range(len(optional) + 1) for c in itertools.combinations(optional, n)]
+    presents = [tuple(p for p in tool.parameters if p.required or p in choice) for choice in chosen]
+    if not linked:
+        return [_Written(tool, present) for present in presents]
+    return [_Written(tool, present, p.name) for present in presents for p in present if p.name in _links()]
 
 
-def _single_call(tool: Tool, present: Sequence[Parameter], gaps: Sequence[str]) -> JsonObject:
-    """All arguments are there, and each has its blank in the instruction, in any order."""
-    said = [f"<{p.name}>" for p in present if p.kind != "flag"]
-    orders = (f"{_PLAIN}*".join(order) for order in itertools.permutations(said))
-    words = _pattern(f"{_PLAIN}*({'|'.join(orders)}){_PLAIN}*")
-    return _alternative([_call(tool, present, all_of_them=True)], words, gaps=gaps)
-
-
+@functools.cache
 def _links() -> dict[str, set[str]]:
     """Parameter -> the references that it has somewhere in the base data."""
     links: dict[str, set[str]] = {}
@@ -87,38 +83,56 @@ def _links() -> dict[str, set[str]]:
     return links
 
 
-def _alternative(
-    calls: Sequence[Json], words: JsonObject, *, gaps: Sequence[str] = ("none",), dependent: bool = False
-) -> JsonObject:
+def _alternative(calls: Sequence[_Written], gaps: Sequence[str]) -> JsonObject:
     base = ToolSpec.model_json_schema()["properties"]
     n = len(calls)
     held: dict[str, Json] = {
         "n_calls": {"const": n},
-        "dependent": {"const": dependent},
+        "dependent": {"const": any(call.linked for call in calls)},
         "n_tools": {"enum": [size for size in base["n_tools"]["enum"] if size >= n]},
         "gap": {"enum": list(gaps)},
-        "calls": {"type": "array", "prefixItems": list(calls), "items": False, "minItems": n},
-        "instruction": words,
+        "calls": {
+            "type": "array",
+            "prefixItems": [_call(call) for call in calls],
+            "items": False,
+            "minItems": n,
+        },
+        "instruction": _words(calls),
     }
     return _object({name: held.get(name, _bare(base[name])) for name in ToolSpec.model_fields})
 
 
-def _call(
-    tool: Tool,
-    present: Sequence[Parameter],
-    *,
-    all_of_them: bool = False,
-    linked: str = "",
-    references: Sequence[str] = (),
-) -> JsonObject:
-    """A tool's call with some of its arguments; `linked` is one of some references."""
-    values = {p.name: {"enum": list(references)} if p.name == linked else _value(p) for p in present}
-    must = [p.name for p in present if all_of_them or p.required or p.name == linked]
-    args = _object(values, required=must)
+def _call(call: _Written) -> JsonObject:
+    references: JsonObject = {"enum": sorted(_links().get(call.linked, ()))}
+    values = {p.name: references if p.name == call.linked else _value(p) for p in call.present}
     # xgrammar 0.2 takes objects for equal that differ in a property called "title" alone: its cache leaves
     # out annotations, and mistakes the property for one.
-    args["x-distinct"] = [linked, *values]
-    return _object({"tool": {"const": tool.name}, "args": args})
+    args = {**_object(values), "x-distinct": [call.linked, *values]}
+    return _object({"tool": {"const": call.tool.name}, "args": args})
+
+
+def _words(calls: Sequence[_Written]) -> JsonObject:
+    """Words with all blanks, call by call, or for both calls of a chain together.
+
+    What both calls of a chain take, such as a date, is the same thing: it need not be said twice, but may be.
+    """
+    known: set[str] = set()
+    shared: set[str] = set()
+    parts: list[list[str]] = []
+    for number, call in enumerate(calls, 1):
+        said = [p.name for p in call.present if p.kind != "flag" and p.name != call.linked]
+        if call.linked:
+            shared = known & set(said)
+            parts[-1] += [f"<{name}>" for name in said if name not in known]
+        else:
+            parts.append([f"<{number}.{name}>" if name in known else f"<{name}>" for name in said])
+        known |= {p.name for p in call.present}
+    # n blanks have n! orders, and with several calls there are many grammars of them
+    most = 4 if len(calls) == 1 else 3
+    free = [part[i : i + most] for part in parts for i in range(0, len(part), most)]
+    between = f"({'|'.join([_PLAIN, *(f'<{name}>' for name in sorted(shared))])})*"
+    orders = ["|".join(between.join(order) for order in itertools.permutations(blanks)) for blanks in free]
+    return _pattern(between.join(["", *(f"({order})" for order in orders), ""]))
 
 
 def _value(parameter: Parameter) -> JsonObject:
@@ -131,11 +145,11 @@ def _value(parameter: Parameter) -> JsonObject:
     return {"$ref": "#/$defs/" + ("text" if parameter.kind == "name" else parameter.kind)}
 
 
-def _object(properties: Mapping[str, Json], *, required: Sequence[str] | None = None) -> dict[str, Json]:
+def _object(properties: Mapping[str, Json]) -> JsonObject:
     return {
         "type": "object",
-        "properties": dict(properties),
-        "required": list(properties if required is None else required),
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
 

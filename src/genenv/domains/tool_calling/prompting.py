@@ -30,7 +30,7 @@ def simulator_messages(seed: Seed, profile: Profile, target: float) -> tuple[Mes
     """
     today = today_of(seed.id)
     spec = ToolSpec.model_validate(seed.spec)
-    tools = "\n".join(tool.signature for tool in _offered(spec, seed.id))
+    tools = "\n".join(tool.signature for tool in offered(seed))
     system = (
         "Write tasks for an assistant with tools, as JSON: difficulty, calls with values of your own, then "
         f"an instruction with a <blank> for each value. It should solve {target:.0%}.\n"
@@ -54,10 +54,11 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
     return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
 
 
-def _offered(spec: ToolSpec, seed_id: str) -> list[Tool]:
+def offered(seed: Seed) -> list[Tool]:
     """The tools the seed uses, and others of the same apps, always the same ones for a seed."""
+    spec = ToolSpec.model_validate(seed.spec)
     used = list(dict.fromkeys(call.tool for call in spec.calls))
     apps = sorted({TOOLS[name].app for name in used})
     others = [tool.name for app in apps for tool in tools_of(app) if tool.name not in used]
-    extra = random.Random(f"{seed_id}/offered").sample(others, min(_OTHER_TOOLS, len(others)))
+    extra = random.Random(f"{seed.id}/offered").sample(others, min(_OTHER_TOOLS, len(others)))
     return [TOOLS[name] for name in used + extra]

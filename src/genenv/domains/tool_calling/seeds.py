@@ -15,7 +15,7 @@ import functools
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from datetime import date as Day
 from typing import Final, TypeVar
@@ -70,7 +70,7 @@ def held_out_drafts() -> tuple[tuple[str, Drafted], ...]:
     return tuple(_drafts(HELD_OUT_SPLIT, "held", N_HELD_OUT))
 
 
-def variation(spec: ToolSpec, rng: random.Random, *, today: Day) -> ToolSpec:
+def variation(spec: ToolSpec, rng: random.Random, *, today: Day, tools: Container[str] = TOOLS) -> ToolSpec:
     """A new spec like the given one, of training phrasings and values.
 
     It uses the same tools, or a sibling from the same app in place of one; every other time one difficulty
@@ -80,11 +80,15 @@ def variation(spec: ToolSpec, rng: random.Random, *, today: Day) -> ToolSpec:
         spec: a training spec.
         rng: the only source of chance.
         today: today in the world that the new spec will be played in.
+        tools: those it may use beside its own.
     """
     drafter = Drafter(TRAINING_SPLIT, written={spec.instruction})
-    plan = _with_sibling(_plan_of(spec, rng), rng)
+    plan = _plan_of(spec, rng)
+    changed = _with_sibling(plan, rng)
     if rng.random() < 0.5:
-        plan = rng.choice((_other_phrasing, _other_size, _other_length, _other_gap))(plan, rng)
+        changed = rng.choice((_other_phrasing, _other_size, _other_length, _other_gap))(changed, rng)
+    if all(tool in tools for tool in changed.tools):
+        plan = changed
     return drafter.draft(_fitting(plan, drafter), rng, today).spec
 
 
