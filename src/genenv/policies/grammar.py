@@ -24,7 +24,7 @@ class Grammars:
         )
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=2, cache_enabled=False)
         self._vocabulary = vocabulary
-        self._compile = functools.lru_cache(maxsize=64)(self._compile_text)
+        self._compile = functools.lru_cache(maxsize=16)(self._compile_text)
 
     def matcher(self, schema: JsonObject) -> xgrammar.GrammarMatcher:
         """A fresh matcher for one completion."""

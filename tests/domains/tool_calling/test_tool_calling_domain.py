@@ -285,9 +285,15 @@ def test_a_dependent_spec_has_a_reference_where_the_base_data_have_one(accepts) 
 def test_the_words_for_one_call_have_its_blanks_in_any_order_and_no_other(accepts) -> None:
     one = _written(ONE)
     words = json.loads(one)["instruction"]
-    for good in ("At <start> on <date>: '<title>'!", "<date><start><title>", "$5 <title>, <date>, <start>"):
+    for good in ("At <start> on <date>: '<title>'!", "<date><start><title>", "Oh! <title>, <date>, <start>"):
         assert accepts(one.replace(words, good)), good
-    for wrong in ("<title> on <date>", "<title> <date> <start> <city>", "{<title>} <date> <start>"):
+    for wrong in (
+        "7: <title> <date> <start>",
+        "A. B. <title> <date> <start>",
+        "<title> on <date>",
+        "<title> <date> <start> <city>",
+        "{<title>} <date> <start>",
+    ):
         assert not accepts(one.replace(words, wrong)), wrong
 
 

@@ -24,8 +24,9 @@ from genenv.types import Json, JsonObject
 _DATE = r"202[56]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _LARGEST = 99_999
 """Of numbers whose tool sets no bounds: a model that starts a long one does not find its end."""
-_PLAIN = r"[^<>{}\\\"\n\r\t]"
-"""A character of words: not of blanks or code. A pattern of xgrammar 0.2 cannot have a \"."""
+_PLAIN = r"[^<>{}\\\"\n\r\t0-9]"
+"""A character of words: not of blanks, code or numbers. A pattern of xgrammar 0.2 cannot have a \"."""
+_IN_SENTENCE = _PLAIN.replace("0-9", "0-9.?!")
 _TEXT = r"[^<>{}$\\\"\n\r\t]{1,60}"
 """Names and texts, without references."""
 
@@ -115,6 +116,7 @@ def _words(calls: Sequence[_Written]) -> JsonObject:
     """Words with all blanks, call by call, or for both calls of a chain together.
 
     What both calls of a chain take, such as a date, is the same thing: it need not be said twice, but may be.
+    At most one sentence ends before each blank of a call: a small model that forgot one would ramble on.
     """
     known: set[str] = set()
     shared: set[str] = set()
@@ -130,9 +132,12 @@ def _words(calls: Sequence[_Written]) -> JsonObject:
     # n blanks have n! orders, and with several calls there are many grammars of them
     most = 4 if len(calls) == 1 else 3
     free = [part[i : i + most] for part in parts for i in range(0, len(part), most)]
-    between = f"({'|'.join([_PLAIN, *(f'<{name}>' for name in sorted(shared))])})*"
-    orders = ["|".join(between.join(order) for order in itertools.permutations(blanks)) for blanks in free]
-    return _pattern(between.join(["", *(f"({order})" for order in orders), ""]))
+    again = [f"<{name}>" for name in sorted(shared)]
+    inside, between = (f"({'|'.join([plain, *again])})*" for plain in (_IN_SENTENCE, _PLAIN))
+    inside += f"([.?!]{inside})?"
+    orders = ["|".join(inside.join(order) for order in itertools.permutations(blanks)) for blanks in free]
+    said = [f"({order})" for order in orders]
+    return _pattern((inside if said else between) + between.join([*said, ""]))
 
 
 def _value(parameter: Parameter) -> JsonObject:
