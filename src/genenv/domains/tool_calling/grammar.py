@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from genenv.domains.tool_calling.apps.kit import TIME
 from genenv.domains.tool_calling.phrasings.combinations import TRAINING_COMBINATIONS
@@ -85,7 +85,7 @@ def _links() -> dict[str, set[str]]:
 
 
 def _alternative(calls: Sequence[_Written], gaps: Sequence[str]) -> JsonObject:
-    base = ToolSpec.model_json_schema()["properties"]
+    base = _fields()
     n = len(calls)
     held: dict[str, Json] = {
         "n_calls": {"const": n},
@@ -101,6 +101,12 @@ def _alternative(calls: Sequence[_Written], gaps: Sequence[str]) -> JsonObject:
         "instruction": _words(calls),
     }
     return _object({name: held.get(name, _bare(base[name])) for name in ToolSpec.model_fields})
+
+
+@functools.cache
+def _fields() -> Mapping[str, Any]:
+    """The schema of each field of a spec."""
+    return ToolSpec.model_json_schema()["properties"]
 
 
 def _call(call: _Written) -> JsonObject:
