@@ -74,6 +74,13 @@ def _draw(seeds: Sequence[Seed], weights: Sequence[float], n: int, rng: random.R
     return [seeds[index] for _, index in ranked[:n]]
 
 
+def choose_replayed(pool: Sequence[Task], groups: Sequence[Group], n: int, rng: random.Random) -> list[Task]:
+    """Tasks of a pool that were not attempted this round; n of them, or all there are."""
+    attempted = {group.task.id for group in groups}
+    others = [task for task in pool if task.id not in attempted]
+    return rng.sample(others, min(n, len(others)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revisit:
     """What a round sees again, beside its new tasks."""
@@ -98,13 +105,6 @@ class _State(BaseModel, extra="forbid"):
 
     deck: list[str]
     mastered: dict[str, _Mastered]
-
-
-def choose_replayed(pool: Sequence[Task], groups: Sequence[Group], n: int, rng: random.Random) -> list[Task]:
-    """Tasks of a pool that were not attempted this round; n of them, or all there are."""
-    attempted = {group.task.id for group in groups}
-    others = [task for task in pool if task.id not in attempted]
-    return rng.sample(others, min(n, len(others)))
 
 
 class Replay:

@@ -149,7 +149,7 @@ def _places(parameter: Parameter, value: Json, blank: str, spec: ToolSpec, today
         else:
             continue
         if part is not None:
-            timed = mention.manner is not Manner.LITERAL and unit and _TIMED.search(said)
+            timed = mention.manner is not Manner.LITERAL and unit and unit_of(said)
             start, end = mention.start + part.start(), mention.start + part.end()
             places.append(_Place(start, end, blank, f" {unit}s" if timed else ""))
     return places
@@ -158,7 +158,6 @@ def _places(parameter: Parameter, value: Json, blank: str, spec: ToolSpec, today
 _FINAL_MARK = re.compile(r"[.?!]+$")
 _DIGITS = re.compile(r"-?\d(?:[\d:,.-]*\d)?")
 _AFTER_ON_OR_AT = re.compile(r"(?:(?<=^on\s)|(?<=^at\s)|^(?!(?:on|at)\s)).+", re.IGNORECASE | re.DOTALL)
-_TIMED = re.compile(r"second|minute|hour|day|night|week", re.IGNORECASE)
 
 
 def _longest_apart(places: Sequence[_Place]) -> list[_Place]:

@@ -86,7 +86,7 @@ def build(
         _consistent(spec, settings)
         truth = find_truth(spec, seed)
         shown = _shown(spec, rng)
-        spec = filled(spec, today_of_world(seed), rng)
+        spec = filled(spec, today_of_world(seed), rng)  # last: blanks do not change which tools are shown
     except Refused as refused:
         return refused.rejection
     payload: dict[str, Json] = {

@@ -1,8 +1,8 @@
 """Tool calling: the simulator writes calls and words, the runtime executes them, the agent must find them.
 
 This module joins the parts: `build` (spec to task), `check` (replies to verdict), `audit` (the gate's own
-checks), `prompting` (what the simulator is told, and the grammar it writes under) and `seeds` (the base
-data).
+checks), `prompting` (what the simulator is told), `grammar` (what it can write), `blanks` (what the runtime
+fills in) and `seeds` (the base data).
 """
 
 from __future__ import annotations

@@ -32,16 +32,17 @@ class Mention:
 
 # --- words for numbers ---
 
-_SMALL_WORDS = (
-    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
-    "seventeen|eighteen|nineteen"
-)
-_TENS_WORDS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
-_VALUES = {word: number for number, word in enumerate(_SMALL_WORDS.split("|"))} | {
-    word: 10 * number for number, word in enumerate(_TENS_WORDS.split("|"), 2)
+SMALL_NUMBERS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+"""The words for 0 to 19, in order."""
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_VALUES = {word: number for number, word in enumerate(SMALL_NUMBERS)} | {
+    word: 10 * number for number, word in enumerate(TENS, 2)
 }
-_SMALL = "|".join(sorted(_SMALL_WORDS.split("|"), key=len, reverse=True))
-BELOW_100 = rf"(?:(?:{_TENS_WORDS})(?:[- ](?:one|two|three|four|five|six|seven|eight|nine))?|{_SMALL})"
+_SMALL = "|".join(sorted(SMALL_NUMBERS, key=len, reverse=True))
+BELOW_100 = rf"(?:(?:{'|'.join(TENS)})(?:[- ](?:{'|'.join(SMALL_NUMBERS[1:10])}))?|{_SMALL})"
 _WORDS = rf"(?:(?:(?:{BELOW_100}|an?)\s(?:hundred|thousand)(?:\s(?:and\s)?{BELOW_100})?)|{BELOW_100})"
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 NUMBER = rf"(?:{_DIGITS}|\b{_WORDS}\b)"

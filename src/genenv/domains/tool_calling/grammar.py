@@ -50,13 +50,9 @@ def spec_schema(tools: Sequence[str]) -> JsonObject:
             present = tuple(p for p in tool.parameters if p.required and p != absent)
             alternatives.append(_alternative([_Written(tool, present)], ("missing_info",)))
     groups = [group for n in (2, 3) for group in itertools.permutations(tools, n)]
-    for first, second, *more in filter(TRAINING_COMBINATIONS.allows, groups):
-        for linked in (False, True):
-            calls = [
-                _ways(TOOLS[first]),
-                _ways(TOOLS[second], linked=linked),
-                *(_ways(TOOLS[m]) for m in more),
-            ]
+    for group in filter(TRAINING_COMBINATIONS.allows, groups):
+        for dependent in (False, True):
+            calls = [_ways(TOOLS[name], linked=dependent and i == 1) for i, name in enumerate(group)]
             alternatives += [_alternative(ways, ("none",)) for ways in itertools.product(*calls)]
     return {
         "anyOf": alternatives,

@@ -5,16 +5,11 @@ from __future__ import annotations
 import random
 from datetime import date as Day
 
+from genenv.domains.tool_calling.expressions import SMALL_NUMBERS, TENS
 from genenv.domains.tool_calling.phrasings.moments import day_names, day_phrases, time_phrase
 from genenv.domains.tool_calling.toolbox import Parameter
 from genenv.domains.tool_calling.values import SPOKEN
 from genenv.types import Json
-
-_BELOW_20 = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-)  # fmt: skip
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
 
 def plainly(parameter: Parameter, value: Json) -> str:
@@ -66,8 +61,8 @@ def number_in_words(number: float) -> str | None:
 
 def _below_100(n: int) -> str:
     if n < 20:
-        return _BELOW_20[n]
-    return _TENS[n // 10 - 2] + (f"-{_BELOW_20[n % 10]}" if n % 10 else "")
+        return SMALL_NUMBERS[n]
+    return TENS[n // 10 - 2] + (f"-{SMALL_NUMBERS[n % 10]}" if n % 10 else "")
 
 
 def _date(value: str, today: Day, rng: random.Random, *, on: bool) -> str | None:

@@ -9,22 +9,8 @@ from __future__ import annotations
 from datetime import date as Day
 from datetime import timedelta
 
-_NUMBERS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-]
+from genenv.domains.tool_calling.expressions import SMALL_NUMBERS
+
 _SUNDAY = 6
 
 
@@ -49,7 +35,7 @@ def day_phrases(today: Day, days: int) -> tuple[str, ...]:
     if 2 <= days <= 6:
         phrases += (f"on {weekday}",)
     if 3 <= days <= 13 and days != 7:
-        phrases += (f"in {days} days", f"in {_NUMBERS[days]} days")
+        phrases += (f"in {days} days", f"in {SMALL_NUMBERS[days]} days")
     return phrases + {7: ("in a week",), 14: ("in two weeks",), 21: ("in three weeks",)}.get(days, ())
 
 
@@ -73,6 +59,6 @@ def time_phrase(time: str) -> str:
     if time == "12:00":
         return "noon"
     part = "in the morning" if hour < 12 else "in the afternoon" if hour < 17 else "in the evening"
-    this, following = _NUMBERS[(hour - 1) % 12 + 1], _NUMBERS[hour % 12 + 1]
+    this, following = SMALL_NUMBERS[(hour - 1) % 12 + 1], SMALL_NUMBERS[hour % 12 + 1]
     words = {0: this, 15: f"quarter past {this}", 30: f"half past {this}", 45: f"quarter to {following}"}
     return f"{words[minute]} {part}"
