@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from genenv.config import RunConfig, load_config
-from genenv.curriculum.replay import choose_replayed
+from genenv.curriculum.replay import Replay
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.players import local_players
@@ -49,7 +49,7 @@ class Probe:
         self.agent = self.players.agent
         self.tasks = list(base_tasks(domain, domain.seeds(), seed=config.run.seed).values())
         self.held_out = list(domain.held_out())[: config.run.eval_tasks]
-        self.rng = random.Random(config.run.seed)
+        self.rng, self.replay = random.Random(config.run.seed), Replay(config.curriculum)
 
     def run(self, options: argparse.Namespace) -> None:
         """Warm up, then play rounds; prints as it goes."""
@@ -76,10 +76,13 @@ class Probe:
     ) -> tuple[list[Group], dict[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
         groups = await self.agent.attempt(self.domain, tasks, round_=round_, stage=silent)
+        replayed = self.replay.remind(
+            round_, pool=self.tasks, groups=groups, n=self.config.agent.replayed, rng=self.rng
+        )
         metrics = await self.agent.update(
             self.domain,
             groups,
-            replayed=choose_replayed(self.tasks, groups, self.config.agent.replayed, self.rng),
+            replayed=replayed,
             round_=round_,
             rounds=rounds,
             stage=silent,

@@ -17,7 +17,7 @@ from typing import Protocol
 from genenv.agent.player import Agent
 from genenv.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.config import RunConfig
-from genenv.curriculum.replay import Replay, choose_replayed, choose_seeds
+from genenv.curriculum.replay import Replay, choose_seeds
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
@@ -207,8 +207,12 @@ class CoEvolution:
         if not self.config.agent.replayed:
             return []
         pool = [*self.base.values(), *store.tasks(origin=Origin.GENERATED)]
-        return choose_replayed(
-            pool, groups, self.config.agent.replayed, generator(self.seed, "replayed", number)
+        return self.replay.remind(
+            number,
+            pool=pool,
+            groups=groups,
+            n=self.config.agent.replayed,
+            rng=generator(self.seed, "replayed", number),
         )
 
     def _score(
@@ -253,7 +257,9 @@ class CoEvolution:
             times.measure("time/simulator_update_s"),
             self._stage(number, "simulator learns", len(selection.samples), "specs") as stage,
         ):
-            metrics |= players.simulator.update(selection.samples, round_=number, stage=stage)
+            metrics |= players.simulator.update(
+                selection.samples, round_=number, rounds=self.config.run.rounds, stage=stage
+            )
         trained += metrics.pop("tokens/trained", 0.0)
         return metrics | {"tokens/trained": trained}
 

@@ -13,6 +13,9 @@ from typing import Annotated, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+Schedule = Literal["constant", "linear"]
+"""What a learning rate does over the rounds of a run."""
+
 
 class Settings(
     BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True

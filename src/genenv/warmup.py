@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from genenv.agent.grpo import GrpoLearner
-from genenv.agent.player import LOWEST_LR, Agent
+from genenv.agent.player import Agent
 from genenv.agent.rollout import guide
 from genenv.agent.settings import AgentWarmupConfig
 from genenv.domains.base import Domain
@@ -25,6 +25,7 @@ from genenv.errors import UpdateSkipped, UsageError
 from genenv.policies.base import Policy
 from genenv.policies.local import LocalPolicy
 from genenv.progress import Reporter, silent
+from genenv.schedules import warmup_lr_scale
 from genenv.simulator.player import Simulator
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner
 from genenv.simulator.settings import SimulatorWarmupConfig
@@ -85,7 +86,7 @@ class SupervisedWarmup:
             for step in range(1, config.steps + 1):
                 chosen = [taught[(step * config.batch + i) % len(taught)] for i in range(config.batch)]
                 demonstrations = [demonstrate(self.domain, self.agent.policy, task) for task in chosen]
-                skipped += _teach(imitator, demonstrations, learning_rate(config, step)) is None
+                skipped += _teach(imitator, demonstrations, _lr(config, step)) is None
                 stage(sum(d.tokens for d in demonstrations), 1)
                 if step % config.check_every == 0 or step == config.steps:
                     groups = asyncio.run(self._check(checked))
@@ -118,7 +119,7 @@ class SupervisedWarmup:
                 demonstrations = [
                     self._written(policy, seed, rng) for seed in chosen for _ in range(variations)
                 ][: config.batch]
-                taught = _teach(imitator, demonstrations, learning_rate(config, step))
+                taught = _teach(imitator, demonstrations, _lr(config, step))
                 skipped += taught is None
                 loss = loss if taught is None else taught
                 stage(sum(d.tokens for d in demonstrations), 1)
@@ -133,11 +134,9 @@ class SupervisedWarmup:
         )
 
 
-def learning_rate(config: AgentWarmupConfig | SimulatorWarmupConfig, step: int) -> float:
-    """The learning rate of a step, from 1: constant, then falling evenly, at the last step to a tenth."""
-    decaying = config.steps * config.lr_decay
-    left = min(1.0, (config.steps - step) / decaying) if decaying else 1.0
-    return config.lr * (LOWEST_LR + (1 - LOWEST_LR) * left)
+def _lr(config: AgentWarmupConfig | SimulatorWarmupConfig, step: int) -> float:
+    """The learning rate of a step, from 1."""
+    return config.lr * warmup_lr_scale(config.lr_decay, step, config.steps)
 
 
 def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration:

@@ -26,10 +26,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.groups: list[Group] = []
-        self.scale = 0.0
 
     def update(self, groups, *, seed, lr_scale=1.0):
-        self.scale = lr_scale
         self.groups = list(groups)
         return {}
 
@@ -176,15 +174,3 @@ def test_known_solutions_are_imitated_at_temperature_1_and_attempts_weighed_at_t
     with torch.no_grad(), policy.active():
         alone = learner._logprobs(packed, chosen_M, torch.ones(6, dtype=torch.bool))
     assert torch.allclose(alone, plain)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "round_", "scale"),
-    [("constant", 10, 1.0), ("linear", 1, 1.0), ("linear", 6, 0.5), ("linear", 10, 0.1), ("linear", 30, 0.1)],
-)
-def test_the_learning_rate_may_fall_over_the_rounds(toy, schedule, round_, scale):
-    policy, groups = played(toy, lambda prompt, rng: "3", [toy.task(1, 2)])
-    learner = Recorder()
-    agent = Agent(policy, learner, AgentConfig(rollouts=2, lr_schedule=schedule), seed=0)
-    asyncio.run(agent.update(toy.Domain(), groups, round_=round_, rounds=10, stage=silent))
-    assert learner.scale == pytest.approx(scale)

@@ -137,16 +137,39 @@ def test_a_generated_task_comes_back_for_so_many_rounds_only(make) -> None:
 def test_a_restored_replay_goes_on_equally(make, rounds: int, state: int) -> None:
     config = CurriculumConfig(base_share=0.3, review_share=0.3)
     seeds = [make.seed(f"s{index}") for index in range(7)]
+    pool = [make.task(f"p{index}") for index in range(9)]
     replay, restored, rng = Replay(config), Replay(config), random.Random(state)
     for round_ in range(rounds):
         replay.draw(round_, planned=4, seeds=seeds, rng=rng)
         replay.observe(round_, [make.group(f"t{round_}", rng.randint(6, 8), 8)])
+        replay.remind(round_, pool=pool, groups=[make.group(pool[round_], 8, 8)], n=2, rng=rng)
     restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     once, again = (
         [each.draw(rounds + step, planned=4, seeds=seeds, rng=random.Random(step)) for step in range(4)]
         for each in (replay, restored)
     )
     assert once == again
+    once, again = (
+        each.remind(rounds, pool=pool, groups=[], n=4, rng=random.Random(state))
+        for each in (replay, restored)
+    )
+    assert once == again
+
+
+def test_reminders_are_of_tasks_not_seen_for_longest(make) -> None:
+    replay, rng = Replay(CurriculumConfig()), random.Random(0)
+    pool = [make.task(f"t{index}", ["add"]) for index in range(10)]
+    attempted = [make.group(pool[0], 1, 2)]
+
+    def remind(round_: int, n: int, groups=()) -> set[str]:
+        return {task.id for task in replay.remind(round_, pool=pool, groups=groups, n=n, rng=rng)}
+
+    first = remind(1, 6, attempted)
+    second = remind(2, 3)
+    assert len(first) == 6
+    assert first | second == {task.id for task in pool[1:]}
+    assert remind(3, 7) == first | {pool[0].id}
+    assert remind(4, 20, attempted) == {task.id for task in pool[1:]}
 
 
 def test_a_damaged_state_is_a_data_error() -> None:

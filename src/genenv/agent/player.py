@@ -10,11 +10,9 @@ from genenv.agent.settings import AgentConfig
 from genenv.domains.base import Domain
 from genenv.policies.base import AgentLearner, Policy
 from genenv.progress import Stage
+from genenv.schedules import lr_scale
 from genenv.streams import stream
 from genenv.types import Group, Task
-
-LOWEST_LR = 0.1
-"""Of the learning rate, at the end of a schedule."""
 
 
 class Agent:
@@ -69,10 +67,11 @@ class Agent:
         known = [await self._with_solution(domain, Group(task=task, traces=())) for task in replayed]
         others = [group for group in known if group.guide is not None]
         self.learner.progress = stage
-        falls = self.config.lr_schedule == "linear"
-        scale = max(LOWEST_LR, 1 - (round_ - 1) / rounds) if falls else 1.0
-        seed = stream(self.seed, "agent-update", round_)
-        metrics = self.learner.update([*learned, *others], seed=seed, lr_scale=scale)
+        metrics = self.learner.update(
+            [*learned, *others],
+            seed=stream(self.seed, "agent-update", round_),
+            lr_scale=lr_scale(self.config.lr_schedule, round_, rounds),
+        )
         guided = sum(group.guide is not None for group in learned)
         return {
             **metrics,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from genenv.settings import Settings
+from genenv.settings import Schedule, Settings
 
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
@@ -79,7 +79,7 @@ class AgentConfig(Settings, frozen=True):
     """Optimizer steps per pass; the groups are shared out evenly among them."""
     lr: float = Field(default=3e-4, gt=0, le=1)
     """Learning rate of AdamW."""
-    lr_schedule: Literal["constant", "linear"] = "constant"
+    lr_schedule: Schedule = "constant"
     """Whether the learning rate stays, or falls evenly over the rounds of the run, at most to a tenth."""
     betas: tuple[Momentum, Momentum] = Field(default=(0.9, 0.999), strict=False)
     """Momenta of AdamW."""

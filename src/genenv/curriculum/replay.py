@@ -74,13 +74,6 @@ def _draw(seeds: Sequence[Seed], weights: Sequence[float], n: int, rng: random.R
     return [seeds[index] for _, index in ranked[:n]]
 
 
-def choose_replayed(pool: Sequence[Task], groups: Sequence[Group], n: int, rng: random.Random) -> list[Task]:
-    """Tasks of a pool that were not attempted this round; n of them, or all there are."""
-    attempted = {group.task.id for group in groups}
-    others = [task for task in pool if task.id not in attempted]
-    return rng.sample(others, min(n, len(others)))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revisit:
     """What a round sees again, beside its new tasks."""
@@ -105,10 +98,11 @@ class _State(BaseModel, extra="forbid"):
 
     deck: list[str]
     mastered: dict[str, _Mastered]
+    seen: dict[str, int] = {}
 
 
 class Replay:
-    """Remembers which base tasks are due and which generated tasks were mastered.
+    """Remembers which base tasks are due, which generated tasks were mastered, and when each was last seen.
 
     Base tasks are dealt from a shuffled deck, so that each comes up once before any comes up twice.
 
@@ -120,6 +114,7 @@ class Replay:
         self._config = config
         self._deck: list[str] = []
         self._mastered: dict[str, _Mastered] = {}
+        self._seen: dict[str, int] = {}
 
     def sizes(self, planned: int) -> tuple[int, int]:
         """How many base tasks and reviews go with a number of new tasks.
@@ -156,6 +151,25 @@ class Replay:
             )
         return Revisit(seeds=self._deal(base, seeds, rng), task_ids=self._review(round_, reviews, rng))
 
+    def remind(
+        self, round_: int, *, pool: Sequence[Task], groups: Sequence[Group], n: int, rng: random.Random
+    ) -> list[Task]:
+        """Choose tasks whose known solutions are imitated again: those not seen for longest.
+
+        Args:
+            round_: the round, whose attempts are over.
+            pool: all tasks that may come back.
+            groups: the round's attempts; their tasks count as seen and are not chosen.
+            n: how many; all there are when they are fewer.
+            rng: breaks ties; the same state gives the same choice.
+        """
+        attempted = {group.task.id for group in groups}
+        others = [task for task in pool if task.id not in attempted]
+        rng.shuffle(others)
+        chosen = sorted(others, key=lambda task: self._seen.get(task.id, -1))[:n]
+        self._seen |= dict.fromkeys([*sorted(attempted), *(task.id for task in chosen)], round_)
+        return chosen
+
     def observe(self, round_: int, groups: Sequence[Group]) -> None:
         """Note which generated tasks were mastered in a round, and forget those that have become stale.
 
@@ -177,7 +191,7 @@ class Replay:
 
     def state_dict(self) -> JsonObject:
         """Everything that `load_state_dict` needs, as JSON."""
-        return _State(deck=self._deck, mastered=self._mastered).model_dump(mode="json")
+        return _State(deck=self._deck, mastered=self._mastered, seen=self._seen).model_dump(mode="json")
 
     def load_state_dict(self, state: JsonObject) -> None:
         """Continue from what `state_dict` gave.
@@ -191,7 +205,7 @@ class Replay:
             raise DataError(
                 f"the replay state of this checkpoint is damaged: {err.errors()[0]['msg']}"
             ) from err
-        self._deck, self._mastered = loaded.deck, loaded.mastered
+        self._deck, self._mastered, self._seen = loaded.deck, loaded.mastered, loaded.seen
 
     def _deal(self, n: int, seeds: Sequence[Seed], rng: random.Random) -> tuple[Seed, ...]:
         by_id = {seed.id: seed for seed in seeds}

@@ -106,6 +106,8 @@ class AgentLearner(Learner, Protocol):
 class SimulatorLearner(Learner, Protocol):
     """Player 1's update."""
 
-    def update(self, samples: Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:
-        """Learn from weighted generations; returns metrics."""
+    def update(
+        self, samples: Sequence[SimulatorSample], *, seed: int, lr_scale: float = 1.0
+    ) -> Mapping[str, float]:
+        """Learn from weighted generations, at a share of the learning rate; returns metrics."""
         ...

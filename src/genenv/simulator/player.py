@@ -10,6 +10,7 @@ from genenv.domains.base import Domain
 from genenv.errors import RolloutError
 from genenv.policies.base import Completion, Policy, SampleRequest, SimulatorLearner
 from genenv.progress import Stage
+from genenv.schedules import lr_scale
 from genenv.simulator.settings import SimulatorConfig
 from genenv.streams import stream
 from genenv.types import Context, Generation, Profile, Seed, SimulatorSample
@@ -69,12 +70,18 @@ class Simulator:
             log.warning("the simulator could not write a task: %s", error)
             return Completion(token_ids=(), logprobs=(), text="", finished=False)
 
-    def update(self, samples: Sequence[SimulatorSample], *, round_: int, stage: Stage) -> Mapping[str, float]:
-        """Learn from weighted generations; returns metrics."""
+    def update(
+        self, samples: Sequence[SimulatorSample], *, round_: int, rounds: int, stage: Stage
+    ) -> Mapping[str, float]:
+        """Learn from a round's weighted generations; returns metrics."""
         if not self.config.train:
             return {}
         self.learner.progress = stage
-        return self.learner.update(samples, seed=stream(self.seed, "simulator-update", round_))
+        return self.learner.update(
+            samples,
+            seed=stream(self.seed, "simulator-update", round_),
+            lr_scale=lr_scale(self.config.lr_schedule, round_, rounds),
+        )
 
 
 def make_contexts(

@@ -174,8 +174,15 @@ class RwrLearner:
     def progress(self, advance: Advance | None) -> None:
         self.imitator.progress = advance
 
-    def update(self, samples: Sequence[SimulatorSample], *, seed: int) -> Mapping[str, float]:
+    def update(
+        self, samples: Sequence[SimulatorSample], *, seed: int, lr_scale: float = 1.0
+    ) -> Mapping[str, float]:
         """Learn from one round's selected generations.
+
+        Args:
+            samples: the generations and their weights.
+            seed: shuffles them.
+            lr_scale: factor of the learning rate.
 
         Returns:
             `simulator/steps`, `simulator/kl_retries`, `simulator/skipped_updates`, `tokens/trained`; and,
@@ -196,7 +203,7 @@ class RwrLearner:
             shuffled = order.sample(demonstrations, len(demonstrations))
             for start in range(0, len(shuffled), self.config.batch):
                 try:
-                    self._step(shuffled[start : start + self.config.batch], totals)
+                    self._step(shuffled[start : start + self.config.batch], lr_scale, totals)
                     steps += 1
                 except UpdateSkipped as reason:
                     log.warning("an update of the simulator was skipped: %s", reason)
@@ -210,7 +217,9 @@ class RwrLearner:
             "tokens/trained": totals["tokens"],
         }
 
-    def _step(self, demonstrations: Sequence[Demonstration], totals: dict[str, float]) -> None:
+    def _step(
+        self, demonstrations: Sequence[Demonstration], lr_scale: float, totals: dict[str, float]
+    ) -> None:
         """One step that stays within the KL cap, added to the totals.
 
         Raises:
@@ -225,7 +234,7 @@ class RwrLearner:
         distance = self._distance_meter(demonstrations)
         before = self.optimizer.snapshot()
         for retry in range(self.config.kl_retries + 1):
-            self.optimizer.step(self.config.lr / 2**retry)
+            self.optimizer.step(self.config.lr * lr_scale / 2**retry)
             moved = distance()
             if moved <= self.config.kl_cap:
                 self.optimizer.clear()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from genenv.settings import Settings
+from genenv.settings import Schedule, Settings
 
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
@@ -49,6 +49,8 @@ class SimulatorConfig(Settings, frozen=True):
     """Generations per optimizer step."""
     lr: float = Field(default=1.5e-4, gt=0, le=1)
     """Learning rate of AdamW; the paper takes half the agent's."""
+    lr_schedule: Schedule = "constant"
+    """Whether the learning rate stays, or falls evenly over the rounds of the run, at most to a tenth."""
     betas: tuple[Momentum, Momentum] = Field(default=(0.9, 0.999), strict=False)
     """Momenta of AdamW."""
     weight_decay: float = Field(default=0.0, ge=0, le=1)
