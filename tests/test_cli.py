@@ -21,6 +21,7 @@ from genenv.cli import app
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
 from genenv.simulator.gate import Gate
+from genenv.types import Origin
 
 
 def beside(name: str) -> Any:
@@ -369,6 +370,19 @@ def test_generate_writes_tasks_that_passed_the_gate(finished: Path, config: Path
     assert {"id", "messages", "oracle", "spec"} <= json.loads(lines[0]).keys()
     assert "3 tasks of " in result.stderr
     assert len(succeeds("generate", config, "--n", "2").stdout.splitlines()) == 2
+
+
+def test_generate_knows_the_tasks_that_its_run_has_already(
+    finished: Path, config: Path, tmp_path: Path
+) -> None:
+    succeeds("generate", config, "--n", "3", "--run", finished, "--out", tmp_path / "tasks.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text("utf-8").splitlines()]
+    with PoolStore.open(finished / "pool.db", create=False) as store:
+        known = store.tasks(origin=Origin.GENERATED)
+        last = store.last_round()
+    assert known
+    assert {line["id"].partition("-c")[0] for line in lines} == {f"task-r{last + 1:04d}"}
+    assert not {json.dumps(line["spec"]) for line in lines} & {json.dumps(dict(t.spec)) for t in known}
 
 
 def test_generate_says_so_when_nothing_passes(config: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -28,7 +29,7 @@ from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_tasks
 from genenv.simulator.player import make_contexts
 from genenv.streams import generator
-from genenv.types import Json, JsonObject, Origin, Task
+from genenv.types import Json, JsonObject, Origin, Proposal, Task
 
 
 def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, resume: bool) -> None:
@@ -86,10 +87,11 @@ def generate_tasks(
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
     players = _players(config, domain)
-    stats = SkillStats(config.curriculum)
+    stats, gate, last = SkillStats(config.curriculum), _gate(domain, config), 0
     if folder is not None:
-        _load_players(players, stats, folder)
-    tasks, written = asyncio.run(_written(config, domain, players, stats, n))
+        last = _continue_from(folder, players, stats, gate)
+    rounds = _written_rounds(config, domain, players, stats, gate, first=last + 1)
+    tasks, written = asyncio.run(_written(rounds, n))
     if not tasks:
         advice = (
             "warm a simulator up and train it, then name its run with --run"
@@ -230,39 +232,52 @@ def _check_seeds(domain: Domain, config: RunConfig) -> None:
     )
 
 
-def _load_players(players: Players, stats: SkillStats, folder: RunFolder) -> None:
+def _gate(domain: Domain, config: RunConfig) -> Gate:
+    """A gate that knows the base data and the held-out tasks."""
+    gate = Gate(domain, config.curriculum, seed=config.run.seed)
+    gate.remember(base_tasks(domain, domain.seeds(), seed=config.run.seed).values())
+    gate.protect(domain.held_out())
+    return gate
+
+
+def _continue_from(folder: RunFolder, players: Players, stats: SkillStats, gate: Gate) -> int:
+    """Bring players, statistics and archive to where a run is; returns its last round."""
     with PoolStore.open(folder.pool, create=False) as store:
         last = store.last_round()
         if last is None:
             raise DataError(f"{folder.path} has no committed round yet")
         stats.load_state_dict(cast("JsonObject", store.state(last)["stats"]))
+        gate.remember(store.tasks(origin=Origin.GENERATED))
     checkpoint = checkpoint_path(folder.checkpoints, last)
     verify_checkpoint(checkpoint)
     players.load(checkpoint)
+    return last
 
 
-async def _written(
-    config: RunConfig, domain: Domain, players: Players, stats: SkillStats, n: int
-) -> tuple[list[Task], int]:
-    """Tasks that passed, and how many generations it took; gives up after five barren rounds."""
-    gate = Gate(domain, config.curriculum, seed=config.run.seed)
-    seeds = list(domain.seeds())
-    gate.remember(base_tasks(domain, seeds, seed=config.run.seed).values())
-    gate.protect(domain.held_out())
-    tasks: list[Task] = []
-    written = barren = 0
+async def _written_rounds(
+    config: RunConfig, domain: Domain, players: Players, stats: SkillStats, gate: Gate, *, first: int
+) -> AsyncIterator[list[Proposal]]:
+    """Rounds of writing without any learning, numbered from `first`."""
     reporter = ConsoleReporter()
-    for round_ in range(1, 10_000):
+    for round_ in itertools.count(first):
         rng = generator(config.run.seed, "generate", round_)
-        chosen = choose_seeds(seeds, stats, config.simulator.contexts, rng, config.curriculum)
+        chosen = choose_seeds(domain.seeds(), stats, config.simulator.contexts, rng, config.curriculum)
         contexts = make_contexts(
             domain, chosen, stats.profile(), round_=round_, target=config.curriculum.alpha
         )
         wanted = len(contexts) * config.simulator.variations
         with reporter.stage("writing tasks", items=wanted, unit="specs") as stage:
             generations = await players.simulator.propose(domain, contexts, stage=stage)
-        fresh = [p.outcome for p in gate.admit(contexts, generations) if isinstance(p.outcome, Task)]
-        tasks, written, barren = tasks + fresh, written + len(generations), 0 if fresh else barren + 1
+        yield gate.admit(contexts, generations)
+
+
+async def _written(rounds: AsyncIterator[list[Proposal]], n: int) -> tuple[list[Task], int]:
+    """Tasks that passed, and how many generations it took; gives up after five barren rounds."""
+    tasks: list[Task] = []
+    written = barren = 0
+    async for proposals in rounds:
+        fresh = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
+        tasks, written, barren = tasks + fresh, written + len(proposals), 0 if fresh else barren + 1
         if len(tasks) >= n or barren == 5:
             break
     return tasks[:n], written
