@@ -84,6 +84,8 @@ def generate_tasks(
             raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
         out.parent.mkdir(parents=True, exist_ok=True)
     folder = None if run is None else RunFolder.open(run)
+    if folder is not None:
+        _check_same_simulator(load_config(folder.config), config, folder)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
     players = _players(config, domain)
@@ -192,10 +194,37 @@ def _check_only_longer(saved: RunConfig, asked: RunConfig, folder: RunFolder) ->
             f"{folder.path} was started with other settings: {', '.join(differ)} (see {folder.config}); "
             "continue with those, or choose another --out"
         )
+    falling = "linear" in (saved.agent.lr_schedule, saved.simulator.lr_schedule)
+    if falling and asked.run.rounds > saved.run.rounds:
+        typer.echo(
+            f"note: a learning rate of {folder.path} falls over {saved.run.rounds} rounds; with "
+            f"{asked.run.rounds} it goes on from where it would be in a run of that length",
+            err=True,
+        )
     if asked.run.rounds < saved.run.rounds:
         raise UsageError(
             f"{folder.path} is a run of {saved.run.rounds} rounds, which cannot become {asked.run.rounds}; "
             f"add --set run.rounds={saved.run.rounds}, or more"
+        )
+
+
+_WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
+"""Settings of `policy` that say what the weights in a checkpoint belong to."""
+
+
+def _check_same_simulator(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:
+    """A run's simulator writes with the model and the domain that it was trained with.
+
+    Raises:
+        UsageError: the settings say otherwise; names them.
+    """
+    before, now = _flat(saved), _flat(asked)
+    keys = {f"policy.{name}" for name in _WEIGHTS} | {k for k in before | now if k.startswith("domain.")}
+    differ = sorted(key for key in keys if before.get(key) != now.get(key))
+    if differ:
+        raise UsageError(
+            f"{folder.path} was trained with other settings: {', '.join(differ)}; "
+            f"generate with its own, {folder.config}"
         )
 
 
