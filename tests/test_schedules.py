@@ -20,6 +20,13 @@ def test_the_learning_rate_may_fall_over_the_rounds(schedule, round_, scale) -> 
     assert lr_scale(schedule, round_, 10) == pytest.approx(scale)
 
 
+@pytest.mark.parametrize("rounds", [2, 3, 100])
+def test_it_ends_at_a_tenth_however_many_rounds_there_are(rounds) -> None:
+    assert lr_scale("linear", 1, rounds) == 1.0
+    assert lr_scale("linear", rounds, rounds) == pytest.approx(0.1)
+    assert lr_scale("linear", 1, 1) == 1.0
+
+
 def test_a_warm_up_keeps_its_learning_rate_unless_it_shall_decay() -> None:
     assert [warmup_lr_scale(0.0, step, 3) for step in (1, 2, 3)] == [1.0] * 3
 
@@ -47,6 +54,6 @@ def test_both_players_follow_their_own_schedule(toy) -> None:
     simulator = Simulator(None, learner, SimulatorConfig(lr_schedule="linear"), seed=0)
     agent = Agent(None, learner, AgentConfig(lr_schedule="linear"), seed=0)
     for round_ in (1, 3):
-        simulator.update([], round_=round_, rounds=4, stage=silent)
-        asyncio.run(agent.update(toy.Domain(), [], round_=round_, rounds=2, stage=silent))
-    assert learner.scales == pytest.approx([1.0, 1.0, 0.5, 0.1])
+        simulator.update([], round_=round_, rounds=5, stage=silent)
+        asyncio.run(agent.update(toy.Domain(), [], round_=round_, rounds=3, stage=silent))
+    assert learner.scales == pytest.approx([1.0, 1.0, 0.55, 0.1])

@@ -9,8 +9,10 @@ LOWEST = 0.1
 
 
 def lr_scale(schedule: Schedule, round_: int, rounds: int) -> float:
-    """Factor of the learning rate in a round, from 1: stays 1, or falls evenly over the rounds to a tenth."""
-    return 1.0 if schedule == "constant" else max(LOWEST, 1 - (round_ - 1) / rounds)
+    """Factor of the learning rate in a round, from 1: stays 1, or falls evenly to a tenth in the last one."""
+    if schedule == "constant":
+        return 1.0
+    return _between(1 - (round_ - 1) / max(1, rounds - 1))
 
 
 def warmup_lr_scale(decay: float, step: int, steps: int) -> float:
@@ -21,5 +23,9 @@ def warmup_lr_scale(decay: float, step: int, steps: int) -> float:
         step: from 1.
         steps: how many there are at most.
     """
-    left = min(1.0, (steps - step) / (steps * decay)) if decay else 1.0
-    return LOWEST + (1 - LOWEST) * left
+    return _between(min(1.0, (steps - step) / (steps * decay)) if decay else 1.0)
+
+
+def _between(left: float) -> float:
+    """From 1, with all of the way left, to the lowest factor, with none."""
+    return LOWEST + (1 - LOWEST) * max(0.0, left)

@@ -158,7 +158,10 @@ def curriculum_metrics(
         **_mean("simulator/in_band_rate", (unit.in_band(config) for unit in by_batch)),
         **_mean("simulator/in_band_rate_task", (unit.in_band(config) for unit in by_task)),
         **_mean("simulator/env_reward", (batch.env_reward for batch in batches)),
-        **_mean("simulator/novelty", (p.novelty for p in proposals if p.novelty is not None)),
+        **_mean(
+            "simulator/novelty",
+            (p.novelty for p in proposals if isinstance(p.outcome, Task) and p.novelty is not None),
+        ),
         "simulator/selected": float(len(selection.samples)),
         "simulator/dropped": float(selection.dropped),
         "simulator/weight_contrast": selection.weight_contrast,
