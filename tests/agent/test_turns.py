@@ -14,7 +14,7 @@ from genenv.types import StopReason
 
 
 def test_running_out_of_turns_is_a_stop_reason_of_its_own() -> None:
-    domain = ToolCalling(ToolCallingConfig(max_turns=2))
+    domain = ToolCalling(ToolCallingConfig(max_turns=3))
     seed = next(seed for seed in domain.seeds() if seed.spec["dependent"])
     task = base_task(domain, seed.id, seed.spec, seed=0)
 
@@ -26,6 +26,6 @@ def test_running_out_of_turns_is_a_stop_reason_of_its_own() -> None:
         attempt(domain, ScriptedPolicy(same_call_again), [task], rollouts=1, sampling=sampling)
     )
     assert group.traces[0].stop_reason is StopReason.MAX_TURNS
-    assert len(group.traces[0].replies) == 2
+    assert len(group.traces[0].replies) == 3
     assert group.valid == group.traces
     assert not group.traces[0].success

@@ -265,7 +265,7 @@ def test_the_world_is_that_of_the_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"mode": "both"}, {"success_threshold": 0}, {"max_turns": 0}, {"colour": 1}]
+    "wrong", [{"mode": "both"}, {"success_threshold": 0}, {"max_turns": 2}, {"colour": 1}]
 )
 def test_settings_have_ranges_and_unknown_ones_fail(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

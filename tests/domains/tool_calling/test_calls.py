@@ -109,7 +109,7 @@ def test_broken_calls_are_malformed_and_never_words(text: str, style: Style) -> 
     reply = read_reply(text, style)
     assert reply.malformed
     assert not reply.calls
-    assert not reply.declines
+    assert not reply.words
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -127,7 +127,8 @@ def test_broken_calls_are_malformed_and_never_words(text: str, style: Style) -> 
 )
 def test_plain_sentences_are_words(text: str, style: Style) -> None:
     reply = read_reply(text, style)
-    assert reply.declines
+    assert reply.words == text
+    assert not reply.calls
     assert not reply.malformed
 
 
@@ -135,7 +136,7 @@ def test_plain_sentences_are_words(text: str, style: Style) -> None:
 def test_silence_is_neither_a_call_nor_words(text: str) -> None:
     reply = read_reply(text, "python")
     assert not reply.calls
-    assert not reply.declines
+    assert not reply.words
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_each_style_rejects_the_other() -> None:
 
 def test_the_limits_are_where_they_say() -> None:
     words = "no " * (MAX_REPLY_CHARS // 3)
-    assert read_reply(words, "python").declines
+    assert read_reply(words, "python").words
     assert read_reply(words + "no no", "python").malformed
     assert len(parse_calls("f_f()\n" * MAX_CALLS, "python")) == MAX_CALLS
     assert read_reply("f_f()\n" * (MAX_CALLS + 1), "python").malformed

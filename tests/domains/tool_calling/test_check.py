@@ -170,6 +170,15 @@ def test_a_soft_reward_at_the_threshold_is_a_success() -> None:
     ("replies", "right"),
     [
         (("I cannot do that.",), True),
+        (("I can’t do that.",), True),
+        (("Sorry, none of my tools can book a table.",), True),
+        (("I don't have a tool for that.",), True),
+        (("There is no suitable function.",), True),
+        (("I'm unable to help with this.",), True),
+        (("Done.",), False),
+        (("Hello there.",), False),
+        (("Sure, I booked it for you.",), False),
+        (("Canton is not far.",), False),
         (("",), False),
         ((), False),
         (("...",), False),
@@ -186,6 +195,12 @@ def test_a_gap_wants_words_and_no_call(
 ) -> None:
     result = check(task, replies, config)
     assert (result.success, result.reward) == (right, float(right))
+
+
+@pytest.mark.parametrize("words", ["At what time?", "Please tell me the start.", "I need to know when."])
+def test_asking_is_right_where_a_value_is_missing_alone(words: str) -> None:
+    assert check(MISSING, (words,), EXACT).success
+    assert not check(NO_TOOL, (words,), EXACT).success
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from genenv.domains.tool_calling.prompting import offered
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.worlds import today_of
+from genenv.simulator.gate import base_tasks
 from genenv.types import Lineage, Message, Origin, Profile, Seed, Task
 
 DENTIST = {"title": "Dentist", "date": "2025-03-17", "start": "09:30"}
@@ -118,6 +119,17 @@ def test_errors_are_told_as_json_and_each_call_gets_an_answer() -> None:
 def test_a_reply_without_readable_calls_ends_the_episode(reply: str) -> None:
     domain = ToolCalling()
     assert played(domain, task_of(domain, CHAIN), [reply]).replies == []
+
+
+def test_without_several_turns_there_are_no_dependent_tasks_at_all() -> None:
+    domain = ToolCalling(ToolCallingConfig(mode="single"))
+    tasks = [*domain.held_out(), *base_tasks(domain, domain.seeds(), seed=0).values()]
+    assert len(tasks) == len(domain.seeds()) + len(domain.held_out()) > 600
+    assert not any(task.spec["dependent"] for task in tasks)
+    assert all(domain.check(task, task.oracle).success for task in tasks)
+    seed = next(seed for seed in domain.seeds() if seed.spec["n_calls"] == 2)
+    alternatives = domain.spec_schema(seed)["anyOf"]
+    assert {alternative["properties"]["dependent"]["const"] for alternative in alternatives} == {False}
 
 
 def test_an_episode_ends_after_max_turns() -> None:

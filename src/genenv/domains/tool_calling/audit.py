@@ -117,8 +117,8 @@ def _oracle_passes(task: Task, settings: ToolCallingConfig) -> Rejection | None:
 
 
 def _is_not_trivial(task: Task, rng: random.Random, settings: ToolCallingConfig) -> Rejection | None:
-    """Neither saying nothing nor blind calls may pass, and a refusal only where it is the answer."""
-    attempts: list[tuple[str, ...]] = [(), ("",)]
+    """Neither silence nor blind words or calls may pass, and a refusal only where it is the answer."""
+    attempts: list[tuple[str, ...]] = [(), ("",), ("Done.",), ("Sure, I took care of it.",)]
     if task.payload["gap"] == "none":
         attempts.append(("I cannot do that.",))
     attempts += [random_attempt(task, rng, settings.style) for _ in range(_RANDOM_ATTEMPTS)]
@@ -140,9 +140,8 @@ def _checks_agree(task: Task, settings: ToolCallingConfig) -> Rejection | None:
         or not any(TOOLS[c.tool].writes for c in calls)
     ):
         return None
-    turns = settings.model_copy(update={"max_turns": max(settings.max_turns, 1)})
     oracle = [read_reply(task.oracle[0], settings.style)]
-    if not check_effects(task, oracle, turns).success:
+    if not check_effects(task, oracle, settings).success:
         return _rejection(
             RejectReason.CHECKS_DISAGREE, "the oracle's calls match, but its final state does not"
         )
@@ -150,7 +149,7 @@ def _checks_agree(task: Task, settings: ToolCallingConfig) -> Rejection | None:
     if broken is None:
         return None
     reply = [read_reply(format_calls(broken, settings.style), settings.style)]
-    if check_calls(task, reply, settings).success or check_effects(task, reply, turns).success:
+    if check_calls(task, reply, settings).success or check_effects(task, reply, settings).success:
         return _rejection(RejectReason.CHECKS_DISAGREE, "a broken solution passes one of the two checks")
     return None
 

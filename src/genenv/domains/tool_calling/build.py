@@ -30,16 +30,16 @@ class ToolCallingConfig(Settings, frozen=True):
     """Settings of the tool-calling domain."""
 
     mode: Literal["auto", "single", "multi"] = "auto"
-    """auto: dependent tasks are played over several turns, others in one reply. single: dependent specs are
-    rejected. multi: all are played over several turns and checked by the final state."""
+    """auto: dependent tasks are played over several turns, others in one reply. single: no dependent tasks,
+    not even among held-out ones. multi: all are played over several turns and checked by the final state."""
     style: Style = "python"
     """How calls are written: `python` is compact (small models), `json` is the Hermes and Qwen form."""
     reward: Literal["exact", "soft"] = "exact"
     """exact: 1 or 0. soft: partial credit below 1 for right names and arguments."""
     success_threshold: float = Field(default=1.0, gt=0, le=1)
     """With the soft reward, an attempt counts as a success from this reward on, in (0, 1]."""
-    max_turns: int = Field(default=6, ge=1, le=32)
-    """Replies the agent gets in a task over several turns."""
+    max_turns: int = Field(default=6, ge=3, le=32)
+    """Replies the agent gets in a task over several turns, which may need three."""
     descriptions: bool = True
     """Describe each tool in a few words; off, the agent sees names and parameters only."""
 

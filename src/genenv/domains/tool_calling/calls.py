@@ -48,13 +48,8 @@ class Reply:
     calls: tuple[ParsedCall, ...] = field(default=())
     malformed: str | None = None
     """Why it cannot be read, as the end of a sentence; None if it can."""
-    has_words: bool = False
-    """It holds text that a person can read, next to or instead of calls."""
-
-    @property
-    def declines(self) -> bool:
-        """It calls nothing and says so."""
-        return self.has_words and not self.calls and self.malformed is None
+    words: str = ""
+    """What it says next to or instead of calls, where a person can read it."""
 
 
 class _Unreadable(Exception):
@@ -86,7 +81,7 @@ def read_reply(text: str, style: Style) -> Reply:
             return Reply(malformed="it holds a call that is not written as asked")
     except _Unreadable as err:
         return Reply(malformed=str(err))
-    return Reply(calls=tuple(calls), has_words=re.search(r"[^\W\d_]{2}", rest) is not None)
+    return Reply(calls=tuple(calls), words=rest if re.search(r"[^\W\d_]{2}", rest) else "")
 
 
 def python_literal(value: Json) -> str:

@@ -7,6 +7,7 @@ verdict.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -51,12 +52,13 @@ class Outcome:
 def check(task: Task, replies: Sequence[str], settings: ToolCallingConfig) -> Verdict:
     """Grade an attempt, GenEnv eq. (1). Exact: 1 if all calls are right, else 0. Soft: partial credit too.
 
-    A task with a gap is solved by calling nothing and saying so; any call or unreadable reply there earns 0.
+    A task with a gap is solved by calling nothing and saying so, in English: that it cannot be done or, where
+    a value is missing, by asking for it. Any call or unreadable reply there earns 0.
     """
     read = [read_reply(reply, settings.style) for reply in replies]
     payload = task.payload
     if payload["gap"] != "none":
-        return _gap_verdict(read)
+        return _gap_verdict(read, str(payload["gap"]))
     if payload["mode"] == "multi":
         return check_effects(task, read, settings)
     return check_calls(task, read, settings)
@@ -91,16 +93,33 @@ def shown_tools(payload: JsonObject) -> list[str]:
 # --- tasks with a gap ---
 
 
-def _gap_verdict(read: Sequence[Reply]) -> Verdict:
+_DECLINES = re.compile(
+    r"\b(?:can\s?not|can['’]?t|could(?: not|n['’]t)|unable|impossible|unavailable|sorry"
+    r"|not (?:able|possible|available|supported|something i can)"
+    r"|(?:do not|don['’]t) (?:have|know|see)"
+    r"|(?:no|none of) (?:[\w ]{0,20})?(?:tools?|functions?|way|option))\b",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"\?|\b(?:need|missing|please|specify|provide|tell me|let me know|unclear|not (?:given|clear|sure))\b",
+    re.IGNORECASE,
+)
+
+
+def _gap_verdict(read: Sequence[Reply], gap: str) -> Verdict:
     called = [call.tool for reply in read for call in reply.calls]
     if called:
         return _failed(f"called {called[0]}, but the task cannot be done and calls for nothing")
     malformed = next((reply.malformed for reply in read if reply.malformed), None)
     if malformed:
         return _failed(f"the reply is malformed: {malformed}")
-    if not any(reply.declines for reply in read):
+    words = "\n".join(reply.words for reply in read)
+    if not words:
         return _failed("the reply is empty; it should say that the task cannot be done")
-    return _right("rightly called nothing and said so")
+    if _DECLINES.search(words) or (gap == "missing_info" and _ASKS.search(words)):
+        return _right("rightly called nothing and said so")
+    wanted = "ask for what is missing" if gap == "missing_info" else "say that no tool fits"
+    return _failed(f"the reply calls nothing, but it does not {wanted}")
 
 
 # --- one reply: the calls themselves ---

@@ -8,7 +8,7 @@ fills in) and `seeds` (the base data).
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, cast
 
 from pydantic import BaseModel
@@ -48,16 +48,18 @@ class ToolCalling:
         self.settings = settings or ToolCallingConfig()
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: 544 specs in a fixed order."""
+        """The base data: 544 specs in a fixed order; without dependent ones (44) when the mode is single."""
         from genenv.domains.tool_calling.seeds import training_specs
 
         return [
             Seed(id=seed_id, domain=self.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
-            for seed_id, spec in training_specs()
+            for seed_id, spec in self._playable(training_specs())
         ]
 
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only; they share no template and no value with the seeds.
+
+        200 tasks; without dependent ones when the mode is single.
 
         Raises:
             ValueError: a held-out spec is not a task; the base data is broken.
@@ -65,7 +67,7 @@ class ToolCalling:
         from genenv.domains.tool_calling.seeds import held_out_specs
 
         tasks: list[Task] = []
-        for spec_id, spec in held_out_specs():
+        for spec_id, spec in self._playable(held_out_specs()):
             lineage = Lineage(origin=Origin.HELD_OUT)
             task = self.build(spec, task_id=spec_id, lineage=lineage, rng=random.Random(spec_id))
             if isinstance(task, Rejection):
@@ -73,9 +75,13 @@ class ToolCalling:
             tasks.append(task)
         return tasks
 
+    def _playable(self, specs: Iterable[tuple[str, ToolSpec]]) -> Iterator[tuple[str, ToolSpec]]:
+        single = self.settings.mode == "single"
+        return ((name, spec) for name, spec in specs if not (single and spec.dependent))
+
     def spec_schema(self, seed: Seed) -> JsonObject:
         """The JSON schema under whose grammar the simulator varies a seed, with the tools it is told of."""
-        return spec_schema([tool.name for tool in offered(seed)])
+        return spec_schema([tool.name for tool in offered(seed)], chains=self.settings.mode != "single")
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """The conversation that asks the simulator for a variation of a seed."""

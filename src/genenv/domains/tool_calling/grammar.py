@@ -40,8 +40,13 @@ class _Written(NamedTuple):
     """The argument that is a reference to the first call's result."""
 
 
-def spec_schema(tools: Sequence[str]) -> JsonObject:
-    """One alternative for each sequence of calls of these tools, with each choice of optional arguments."""
+def spec_schema(tools: Sequence[str], *, chains: bool = True) -> JsonObject:
+    """One alternative for each sequence of calls of these tools, with each choice of optional arguments.
+
+    Args:
+        tools: names; calls of others cannot be written.
+        chains: whether there are dependent specs.
+    """
     alternatives: list[Json] = []
     for name in tools:
         tool = TOOLS[name]
@@ -51,7 +56,7 @@ def spec_schema(tools: Sequence[str]) -> JsonObject:
             alternatives.append(_alternative([_Written(tool, present)], ("missing_info",)))
     groups = [group for n in (2, 3) for group in itertools.permutations(tools, n)]
     for group in filter(TRAINING_COMBINATIONS.allows, groups):
-        for dependent in (False, True):
+        for dependent in (False, True) if chains else (False,):
             calls = [_ways(TOOLS[name], linked=dependent and i == 1) for i, name in enumerate(group)]
             alternatives += [_alternative(ways, ("none",)) for ways in itertools.product(*calls)]
     return {
