@@ -171,6 +171,19 @@ def test_the_presets_are_the_corrections_of_the_method() -> None:
     }
 
 
+def test_what_the_presets_leave_to_defaults_is_what_the_paper_prints() -> None:
+    paper = load_config(None, ["preset=paper"])
+    curriculum, agent = paper.curriculum, paper.agent
+    assert (curriculum.alpha, curriculum.beta, curriculum.k_min, curriculum.temperature) == (0.5, 2, 0.1, 1)
+    assert curriculum.band_filter
+    assert (agent.advantage, agent.kl_coefficient, agent.clip_low, agent.clip_high) == (
+        "normalised",
+        0.001,
+        0.2,
+        0.2,
+    )
+
+
 CORRECTIONS = [(section, key) for section in PAPER for key in PAPER[section]]
 
 
