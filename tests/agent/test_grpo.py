@@ -232,6 +232,21 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tiny, toy):
     assert all(torch.equal(value, before[name]) for name, value in player.optimizer.snapshot().items())
 
 
+def test_steps_that_cannot_measure_the_kl_do_not_count_in_its_mean(tiny, toy):
+    attempts = make_groups(toy)[:1]
+    known = Group(task=toy.task(), traces=(), guide=toy.trace((5, 6, 7), [(8, 9, 1)], success=True))
+    alone, beside, nothing = (
+        learner(tiny.player(noise=0.3), kl_coefficient=0.0, lr=1e-12, updates_per_epoch=steps).update(
+            groups, seed=0
+        )
+        for steps, groups in ((1, attempts), (2, [*attempts, known]), (1, [known]))
+    )
+    assert beside["agent/steps"] == 2
+    assert alone["agent/kl"] > 0
+    assert beside["agent/kl"] == pytest.approx(alone["agent/kl"], rel=1e-4)
+    assert "agent/kl" not in nothing
+
+
 def test_a_round_may_be_shared_out_among_several_updates(tiny, toy, monkeypatch):
     player = learner(tiny.player(noise=0.05), epochs=2, updates_per_epoch=2)
     steps: list[float] = []
