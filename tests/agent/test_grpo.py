@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, group_advantages, grpo_loss, k3
 from genenv.agent.settings import AgentConfig
+from genenv.metrics import metrics_line
 from genenv.types import Group, StopReason
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
@@ -208,6 +209,21 @@ def test_an_update_with_a_value_that_is_not_finite_is_skipped_and_counted(tiny, 
     after = player.optimizer.snapshot()
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert all(p.grad is None for p in player.optimizer.parameters)
+
+
+def test_a_kl_that_is_not_finite_is_left_out_where_it_is_only_a_metric(tiny, toy, caplog):
+    def update(kl: float) -> dict[str, float]:
+        policy = tiny.player(noise=0.3)
+        with torch.no_grad():  # far enough from the reference for exp(d) to overflow
+            policy.model.causal.get_output_embeddings().weight *= 1000
+        return dict(learner(policy, kl_coefficient=kl).update(make_groups(toy), seed=0))
+
+    measured = update(0.0)
+    assert (measured["agent/steps"], measured["agent/skipped_updates"]) == (1, 0)
+    assert "agent/kl" not in measured
+    assert "KL of an update of the agent is not finite" in caplog.text
+    assert metrics_line(1, measured)
+    assert update(0.05)["agent/skipped_updates"] == 1  # there it is part of the loss
 
 
 def test_weights_that_are_not_finite_do_not_end_the_run(tiny, toy):

@@ -220,6 +220,11 @@ class GrpoLearner:
         if not math.isfinite(sums["loss"]):
             self.optimizer.clear()
             raise UpdateSkipped("the loss is not finite")
+        if not math.isfinite(
+            sums.get("kl", 0.0)
+        ):  # k3 has no bound, and at a coefficient of 0 no say in the loss
+            log.warning("the KL of an update of the agent is not finite and left out of the metrics")
+            del sums["kl"]
         sums["grad_norm"] = self.optimizer.clip()
         self.optimizer.step(self.config.lr * lr_scale)
         self.optimizer.clear()
