@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, group_advantages, grpo_loss, k3
 from genenv.agent.settings import AgentConfig
+from genenv.metrics import metrics_line
 from genenv.types import Group, StopReason
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
@@ -210,6 +211,21 @@ def test_an_update_with_a_value_that_is_not_finite_is_skipped_and_counted(tiny, 
     assert all(p.grad is None for p in player.optimizer.parameters)
 
 
+def test_a_kl_that_is_not_finite_is_left_out_where_it_is_only_a_metric(tiny, toy, caplog):
+    def update(kl: float) -> dict[str, float]:
+        policy = tiny.player(noise=0.3)
+        with torch.no_grad():  # far enough from the reference for exp(d) to overflow
+            policy.model.causal.get_output_embeddings().weight *= 1000
+        return dict(learner(policy, kl_coefficient=kl).update(make_groups(toy), seed=0))
+
+    measured = update(0.0)
+    assert (measured["agent/steps"], measured["agent/skipped_updates"]) == (1, 0)
+    assert "agent/kl" not in measured
+    assert "KL of an update of the agent is not finite" in caplog.text
+    assert metrics_line(1, measured)
+    assert update(0.05)["agent/skipped_updates"] == 1  # there it is part of the loss
+
+
 def test_weights_that_are_not_finite_do_not_end_the_run(tiny, toy):
     policy = tiny.player(noise=0.05)
     with torch.no_grad():
@@ -230,6 +246,21 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tiny, toy):
     assert player.update([], seed=0)["tokens/trained"] == 0
     assert player.update(silent, seed=0)["agent/skipped_updates"] == 1
     assert all(torch.equal(value, before[name]) for name, value in player.optimizer.snapshot().items())
+
+
+def test_steps_that_cannot_measure_the_kl_do_not_count_in_its_mean(tiny, toy):
+    attempts = make_groups(toy)[:1]
+    known = Group(task=toy.task(), traces=(), guide=toy.trace((5, 6, 7), [(8, 9, 1)], success=True))
+    alone, beside, nothing = (
+        learner(tiny.player(noise=0.3), kl_coefficient=0.0, lr=1e-12, updates_per_epoch=steps).update(
+            groups, seed=0
+        )
+        for steps, groups in ((1, attempts), (2, [*attempts, known]), (1, [known]))
+    )
+    assert beside["agent/steps"] == 2
+    assert alone["agent/kl"] > 0
+    assert beside["agent/kl"] == pytest.approx(alone["agent/kl"], rel=1e-4)
+    assert "agent/kl" not in nothing
 
 
 def test_a_round_may_be_shared_out_among_several_updates(tiny, toy, monkeypatch):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,8 +149,9 @@ class GrpoLearner:
             lr_scale: factor of the learning rate.
 
         Returns:
-            `agent/steps`, `agent/skipped_updates`, `agent/zero_advantage_rate`, `tokens/trained`; and, unless
-            no step was made, the means `agent/loss`, `agent/kl`, `agent/grad_norm`, `agent/clip_rate`.
+            `agent/steps`, `agent/skipped_updates`, `agent/zero_advantage_rate`, `tokens/trained`; and the
+            means over the steps that measured them of `agent/loss`, `agent/kl`, `agent/grad_norm` and
+            `agent/clip_rate`, where there is one.
         """
         usable = [group for group in groups if len(group.valid) > 1]
         normalise = self.config.advantage == "normalised"
@@ -161,6 +163,7 @@ class GrpoLearner:
         members += [self._members(group, ()) for group in groups if not group.traces]
         kept = [row for row in members if row]
         totals: dict[str, float] = {}
+        measured: Counter[str] = Counter()
         steps = skipped = 0
         order = random.Random(seed)
         for _ in range(self.config.epochs):
@@ -170,12 +173,13 @@ class GrpoLearner:
                 try:
                     for name, value in self._step(shuffled[start : start + share], lr_scale).items():
                         totals[name] = totals.get(name, 0.0) + value
+                        measured[name] += 1
                     steps += 1
                 except UpdateSkipped as reason:
                     log.warning("an update of the agent was skipped: %s", reason)
                     skipped += 1
-        names = ("loss", "kl", "grad_norm", "clip_rate") if steps else ()
-        return {f"agent/{name}": totals.get(name, 0.0) / steps for name in names} | {
+        names = [name for name in ("loss", "kl", "grad_norm", "clip_rate") if name in totals]
+        return {f"agent/{name}": totals[name] / measured[name] for name in names} | {
             "agent/steps": float(steps),
             "agent/zero_advantage_rate": silent / len(usable) if usable else 0.0,
             "agent/skipped_updates": float(skipped),
@@ -206,7 +210,9 @@ class GrpoLearner:
             sums.clear()
             batches = micro_batches(items, budget)
             sampled = [i for i, batch in enumerate(batches) if _has_attempts(batch)]
-            measured = random.Random(tokens).choice(sampled) if sampled else None
+            measured = (
+                random.Random(tokens).choice(sampled) if sampled and self.policy.has_reference else None
+            )
             for index, batch in enumerate(batches):
                 self._backward(batch, shares, sums, measure_kl=index == measured)
 
@@ -214,6 +220,11 @@ class GrpoLearner:
         if not math.isfinite(sums["loss"]):
             self.optimizer.clear()
             raise UpdateSkipped("the loss is not finite")
+        if not math.isfinite(
+            sums.get("kl", 0.0)
+        ):  # k3 has no bound, and at a coefficient of 0 no say in the loss
+            log.warning("the KL of an update of the agent is not finite and left out of the metrics")
+            del sums["kl"]
         sums["grad_norm"] = self.optimizer.clip()
         self.optimizer.step(self.config.lr * lr_scale)
         self.optimizer.clear()
@@ -244,7 +255,7 @@ class GrpoLearner:
         chosen_M = torch.tensor(chosen, device=device).nonzero()[:, 0]
         data = token_batch(rows, shares, device=device)
         reference_M = None
-        # Without a KL term it is measured on one micro-batch of the update.
+        # Without a KL term it is measured on one micro-batch of the update, where there is a reference.
         if self.clip.kl > 0 or measure_kl:
             with torch.no_grad(), self.policy.reference():
                 reference_M = self._logprobs(packed, chosen_M, data.guided_M)

@@ -240,6 +240,11 @@ class LocalPolicy:
         self._switch(self.adapter)
         yield
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether there are weights for a KL term to hold on to."""
+        return self.adapter is not None or self._initial is not None
+
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
         """The weights that both KL terms hold on to: those of the last `anchor`, or the bare base."""

@@ -1,0 +1,64 @@
+"""The two players that a configuration asks for, on tiny models: each has its weights, and they learn."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genenv.config import RunConfig
+from genenv.players import local_players
+from genenv.types import Group, SimulatorSample
+
+SMALL = {"device": "cpu", "dtype": "float32", "threads": 1, "lora_rank": 2, "context_tokens": 256}
+
+
+def players_of(toy, policy, *, kl: float = 0.0):
+    """Two players; their learners' KL terms have the same coefficient."""
+    config = RunConfig.model_validate(
+        {
+            "policy": SMALL | policy,
+            "agent": {"lr": 1e-2, "kl_coefficient": kl},
+            "simulator": {"kl_coefficient": kl, "kl_cap": 10.0},
+        }
+    )
+    return local_players(config, toy.Domain())
+
+
+def learn(toy, players):
+    """One update of each player; returns their metrics."""
+    traces = (toy.trace((5, 6, 7), [(8, 9, 1)], reward=1.0), toy.trace((5, 6, 7), [(8, 2)]))
+    agent = players.agent.learner.update([Group(task=toy.task(), traces=traces)], seed=0)
+    written = SimulatorSample(generation=toy.generation("a sum"), weight=1.0)
+    return agent, players.simulator.learner.update([written], seed=0)
+
+
+def moved(player, before) -> bool:
+    return any(not torch.equal(p, before[name]) for name, p in player.policy.parameters())
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.05])
+def test_full_fine_tuning_learns_with_and_without_a_kl_term(tiny, toy, tmp_path, kl):
+    players = players_of(toy, {"model": str(tiny.folder()), "tuning": "full"}, kl=kl)
+    assert players.agent.policy.model is not players.simulator.policy.model
+    before = [tiny.values(player.policy) for player in (players.agent, players.simulator)]
+    agent, simulator = learn(toy, players)
+    assert agent["agent/steps"] == simulator["simulator/steps"] == 1
+    assert moved(players.agent, before[0])
+    assert moved(players.simulator, before[1])
+    measured = kl > 0  # otherwise neither player keeps a reference
+    assert [("agent/kl" in agent), ("simulator/kl" in simulator)] == [measured, measured]
+    players.save(tmp_path)
+    players.load(tmp_path)
+
+
+def test_the_simulator_may_have_a_model_of_its_own(tiny, toy):
+    own = {"model": str(tiny.folder()), "simulator_model": str(tiny.folder("qwen3"))}
+    players = players_of(toy, own)
+    kinds = [player.policy.model.causal.config.model_type for player in (players.agent, players.simulator)]
+    assert kinds == ["llama", "qwen3"]
+    before = [tiny.values(player.policy) for player in (players.agent, players.simulator)]
+    agent, simulator = learn(toy, players)
+    assert agent["agent/kl"] == pytest.approx(0.0, abs=1e-6)  # measured before the first step
+    assert simulator["simulator/steps"] == 1
+    assert moved(players.agent, before[0])
+    assert moved(players.simulator, before[1])
