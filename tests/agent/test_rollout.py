@@ -168,6 +168,58 @@ def test_the_time_that_the_policy_takes_does_not_count(toy):
     assert trace.success
 
 
+def one_waits_while_another_is_answered(toy):
+    """Of two attempts, one waits for 0.01 s before it asks, the other asks at once."""
+    waits = iter((True, False))
+
+    async def run(ask) -> None:
+        if next(waits):
+            await asyncio.sleep(0.01)
+        await ask(toy.task().messages)
+
+    return Acting(toy, run)
+
+
+def test_sampling_for_one_attempt_does_not_count_for_another_that_waits(toy):
+    def slow(prompt: str, rng: random.Random) -> str:
+        time.sleep(0.5)
+        return "3"
+
+    domain = one_waits_while_another_is_answered(toy)
+    (group,) = play(domain, ScriptedPolicy(slow), [toy.task()], rollouts=2, timeout_s=0.3)
+    assert [trace.stop_reason for trace in group.traces] == [StopReason.DONE] * 2
+
+
+def test_a_batch_of_a_local_model_does_not_count_for_an_attempt_that_waits(tiny, toy, monkeypatch):
+    policy = tiny.player()
+    plain = policy.sample_all
+    monkeypatch.setattr(policy, "sample_all", lambda requests: time.sleep(0.5) or plain(requests))
+    domain = one_waits_while_another_is_answered(toy)
+    (group,) = play(domain, policy, [toy.task()], rollouts=2, timeout_s=0.3)
+    assert StopReason.TIMEOUT not in {trace.stop_reason for trace in group.traces}
+    assert policy.sampling_s >= 0.5
+
+
+def test_an_environment_that_hangs_is_stopped_although_others_are_answered(toy):
+    """Only what sampling took is added to its time."""
+    hanging = iter((True, False))
+
+    async def run(ask) -> None:
+        if next(hanging):
+            await asyncio.sleep(60)
+        for _ in range(3):
+            await ask(toy.task().messages)
+
+    def slow(prompt: str, rng: random.Random) -> str:
+        time.sleep(0.05)
+        return "3"
+
+    start = time.monotonic()
+    (group,) = play(Acting(toy, run), ScriptedPolicy(slow), [toy.task()], rollouts=2, timeout_s=0.1)
+    assert [trace.stop_reason for trace in group.traces] == [StopReason.TIMEOUT, StopReason.DONE]
+    assert 0.25 <= time.monotonic() - start < 5
+
+
 def test_a_reply_without_a_token_leaves_the_earlier_log_probabilities_alone(toy):
     class Silent(ScriptedPolicy):
         async def sample(self, request):

@@ -36,6 +36,40 @@ class _EpisodeOver(Exception):
         self.reason = reason
 
 
+class _Clock:
+    """Ends an episode whose environment takes too long. It stands still while the policy samples.
+
+    Sampling for other episodes may keep the event loop from an environment that waits for something; that
+    time is the policy's too.
+    """
+
+    def __init__(self, policy: Policy, seconds: float) -> None:
+        self.timeout = asyncio.timeout(None)
+        self._policy, self._left_s = policy, seconds
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        """The environment's turn begins."""
+        self._end_s = self._now() + self._left_s
+        self._timer = self._loop.call_later(self._left_s, self._ring)
+
+    def stop(self) -> float:
+        """The environment's turn is over; returns the seconds it has left."""
+        self._timer.cancel()
+        self._left_s = self._end_s - self._now()
+        return self._left_s
+
+    def _now(self) -> float:
+        return self._loop.time() - self._policy.sampling_s
+
+    def _ring(self) -> None:
+        left_s = self._end_s - self._now()
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._ring)
+        else:
+            self.timeout.reschedule(self._loop.time())
+
+
 @dataclass(slots=True)
 class _Conversation:
     """One episode's tokens, turn after turn."""
@@ -43,7 +77,7 @@ class _Conversation:
     policy: Policy
     sampling: Sampling
     name: str
-    clock: asyncio.Timeout
+    clock: _Clock
     token_ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -64,13 +98,10 @@ class _Conversation:
             temperature=self.sampling.temperature,
             stream=stream(self.sampling.seed, self.name, len(self.replies)),
         )
-        loop = asyncio.get_running_loop()
-        left = (self.clock.when() or loop.time()) - loop.time()
-        if left <= 0:  # an environment that never awaits gives the clock no chance to ring
+        if self.clock.stop() <= 0:  # an environment that never awaits gives the clock no chance to ring
             raise TimeoutError
-        self.clock.reschedule(None)
         completion = await self.policy.sample(request)
-        self.clock.reschedule(loop.time() + left)
+        self.clock.start()
         self._append(completion.token_ids, completion.logprobs, sampled=True)
         self.replies.append(completion.text)
         if not completion.finished:
@@ -140,6 +171,7 @@ class _Oracle:
         self.render, self.encode_reply = policy.render, policy.encode_reply
         self.context_tokens = policy.context_tokens
         self.progress: Advance | None = None
+        self.sampling_s = 0.0
         self._replies = iter(replies)
 
     async def sample(self, request: SampleRequest) -> Completion:
@@ -150,10 +182,11 @@ class _Oracle:
 
 async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampling: Sampling) -> Trace:
     reason, problem = StopReason.DONE, ""
-    clock = asyncio.timeout(sampling.timeout_s)
+    clock = _Clock(policy, sampling.timeout_s)
     conversation = _Conversation(policy, sampling, name, clock)
     try:
-        async with clock:
+        async with clock.timeout:
+            clock.start()
             try:
                 await domain.episode(task).run(conversation.ask)
             except _EpisodeOver as over:
@@ -164,6 +197,8 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
                     ) from over
             except OutOfTurns:
                 reason = StopReason.MAX_TURNS
+            finally:
+                clock.stop()
     except TimeoutError:
         reason, problem = StopReason.TIMEOUT, f"the environment took longer than {sampling.timeout_s:g} s"
     except RolloutError as error:

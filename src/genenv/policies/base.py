@@ -48,6 +48,8 @@ class Policy(Protocol):
     """The longest sequence it can handle."""
     progress: Advance | None
     """Told of tokens sampled and completions finished, when set."""
+    sampling_s: float
+    """Seconds for which sampling has kept the event loop from everything else, so far."""
 
     def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
         """Token ids of messages, ready for the assistant's reply.

@@ -146,6 +146,7 @@ class LocalPolicy:
         self.model, self.adapter = model, adapter
         self.context_tokens = model.context_tokens
         self.progress: Advance | None = None
+        self.sampling_s = 0.0
         self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
         self._initial: nn.Module | None = None
         self._anchored = False
@@ -205,6 +206,7 @@ class LocalPolicy:
             loop.call_soon(self._flush_when_quiet, len(self._pending), loop)
             return
         pending, self._pending = self._pending, []
+        start = loop.time()
         try:
             completions = self.sample_all([request for request, _ in pending])
         except BaseException as error:  # noqa: BLE001 - handed on to every waiting coroutine
@@ -212,6 +214,8 @@ class LocalPolicy:
                 if not future.done():
                     future.set_exception(error)
             return
+        finally:
+            self.sampling_s += loop.time() - start
         for (_, future), completion in zip(pending, completions, strict=True):
             if not future.done():
                 future.set_result(completion)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class ScriptedPolicy:
     def __init__(self, script: Script, *, context_tokens: int = 100_000) -> None:
         self.script, self.context_tokens = script, context_tokens
         self.progress: Advance | None = None
+        self.sampling_s = 0.0
 
     def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
         """Bytes of the messages, each led by its role."""
@@ -43,7 +45,9 @@ class ScriptedPolicy:
         if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
             raise RolloutError("the prompt leaves no room in the context window")
         prompt = bytes(i for i in request.prompt_ids if i != END).decode(errors="replace")
+        start = time.monotonic()
         ids = self.encode_reply(self.script(prompt, random.Random(request.stream)))[: request.max_tokens]
+        self.sampling_s += time.monotonic() - start
         finished = ids[-1:] == (END,)
         if self.progress is not None:
             self.progress(len(ids), 1)
