@@ -18,6 +18,7 @@ from genenv.metrics import (
     metrics_line,
     open_sinks,
     read_jsonl,
+    target_band,
 )
 from genenv.types import RejectReason
 
@@ -62,6 +63,13 @@ def test_every_metric_has_a_family_a_unit_and_a_sentence() -> None:
         assert metric.name.count("/") >= 1
         assert metric.unit
         assert metric.about.endswith((".", "follows."))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "band"), [(0.5, (0.35, 0.65)), (0.3, (0.15, 0.45)), (0.1, (0, 0.25)), (0.9, (0.75, 1))]
+)
+def test_the_target_band_lies_around_alpha(alpha: float, band: tuple[float, float]) -> None:
+    assert target_band(alpha) == pytest.approx(band)
 
 
 def test_a_family_takes_the_names_of_skills() -> None:

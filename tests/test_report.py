@@ -44,6 +44,7 @@ model = "smollm2-135m"
 
 [curriculum]
 alpha = 0.5
+band_filter = true
 k_min = 0.1
 """
 APPS = ("calendar", "mail", "travel", "shop", "notes", "smart_home")
@@ -233,7 +234,15 @@ def test_the_page_names_the_run_and_shows_every_picture(page: Page) -> None:
     assert page.tags.count("article") == 10
     assert "spent in the rounds" in page.text
     assert "10 min 0 s" in page.text, "10 s of warm-up and 8 rounds of 73.75 s"
-    assert "target band 0.4 to 0.6" in page.text
+
+
+def test_the_bands_are_the_target_and_where_it_is_on_the_filter(page: Page, tmp_path: Path) -> None:
+    assert "target band 0.35 to 0.65" in page.text
+    assert "band of the filter 0.4 to 0.6" in page.text
+    config = CONFIG.replace("alpha = 0.5\nband_filter = true", "alpha = 0.3\nband_filter = false")
+    unfiltered = Page(write_report(SyntheticRun(tmp_path / "demo", config=config).write(1)))
+    assert "target band 0.15 to 0.45" in unfiltered.text
+    assert "band of the filter" not in unfiltered.text
 
 
 def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
@@ -341,7 +350,7 @@ def test_a_run_can_be_reported_while_it_goes_on(tmp_path: Path) -> None:
 def test_settings_that_say_nothing_make_a_page_without_them(tmp_path: Path) -> None:
     text = Page(write_report(SyntheticRun(tmp_path / "demo", config="").write(1))).text
     assert "unknown model · 1 round" in text
-    assert "target band" not in text
+    assert "target band 0" not in text
 
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(1)> $\\frac{ & \x00\x1b[31m \ud83d </pre> 漢字"

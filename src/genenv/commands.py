@@ -22,7 +22,7 @@ from genenv.curriculum.stats import SkillStats
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
-from genenv.metrics import TARGET_BAND, open_sinks
+from genenv.metrics import open_sinks, target_band
 from genenv.policies.settings import PolicyConfig
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder, write_whole
@@ -127,7 +127,7 @@ def summarise(run: Path) -> list[str]:
     late = played[-max(1, len(played) // 3) :] if played else []
     valid = [metrics[n].get("simulator/valid_rate", 0.0) for n in played]
     p_hats = [metrics[n]["curriculum/p_hat_mean"] for n in late if "curriculum/p_hat_mean" in metrics[n]]
-    low, high = TARGET_BAND
+    low, high = target_band(load_config(folder.config).curriculum.alpha)
     seconds = sum(m.get("time/round_s", 0.0) for m in metrics.values())
     tokens = sum(m.get("tokens/sampled", 0.0) for m in metrics.values())
     return [

@@ -23,8 +23,10 @@ from genenv.errors import DataError, UsageError
 from genenv.settings import Settings
 from genenv.types import JsonObject, RejectReason
 
-TARGET_BAND = (0.35, 0.65)
-"""Where the mean p_hat of a round should lie when the curriculum works: around alpha = 0.5."""
+
+def target_band(alpha: float) -> tuple[float, float]:
+    """Where the mean p_hat of a round should lie when the curriculum works: at most 0.15 from alpha."""
+    return max(0.0, alpha - 0.15), min(1.0, alpha + 0.15)
 
 
 class LoggingConfig(Settings, frozen=True):

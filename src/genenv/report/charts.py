@@ -22,14 +22,18 @@ _SHOWN_SKILLS = 14
 
 
 def p_hat_chart(run: RunFacts) -> Markup | None:
-    """p_hat of every batch, the mean of the round, the target band."""
+    """p_hat of every batch, the mean of the round, the target band, the filter's band where it is on."""
     if not any(facts.p_hats for facts in run.rounds):
         return None
     with chart_style("p-hat"):
         figure, ax = _figure(3.3)
-        if run.band is not None:
-            low, high = run.band
+        if run.target_band is not None:
+            low, high = run.target_band
             ax.axhspan(low, high, color=SERIES[2], alpha=0.22, lw=0, label=f"target band {low:g} to {high:g}")
+        if run.filter_band is not None:
+            low, high = run.filter_band
+            ax.axhline(low, color=MUTED, ls="--", lw=1)
+            ax.axhline(high, color=MUTED, ls="--", lw=1, label=f"band of the filter {low:g} to {high:g}")
         for selected, label in ((True, "batch that trained the simulator"), (False, "batch that did not")):
             points = [
                 (facts.number + _spread(place, len(facts.batches)), batch.p_hat)

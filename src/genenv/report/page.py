@@ -115,7 +115,7 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
         "Are the tasks at the agent's level?",
         charts.p_hat_chart,
         "Each dot is the variations written for one context; a simulator that learns brings the line into "
-        "the band.",
+        "the target band.",
         "No batch of generated tasks was attempted.",
     ),
     (
