@@ -7,9 +7,11 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from genenv.commands import summarise
 from genenv.errors import DataError, UsageError
 from genenv.pools.records import Evaluation, RoundRecord
 from genenv.pools.store import PoolStore
@@ -91,9 +93,11 @@ class SyntheticRun:
             if batch.p_hat is not None and abs(batch.p_hat - 0.5) <= 0.1
             for proposal in batch.proposals
         ]
+        p_hats = [batch.p_hat for batch in batches if batch.p_hat is not None]
         return RoundRecord(
             number=number,
             metrics={
+                **({"curriculum/p_hat_mean": fmean(p_hats)} if p_hats else {}),
                 "agent/success_rate": 0.2 + 0.4 * progress,
                 "agent/kl": 0.02 * number + 0.004 * self.rng.random(),
                 "simulator/kl": 0.008 * number,
@@ -255,6 +259,7 @@ def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
             batch = TaskBatch(context=context, proposals=(), groups=(), p_hat=p_hat, env_reward=0.0)
             metrics = {
                 "agent/eval_success": number / 4,
+                "curriculum/p_hat_mean": p_hat,
                 "time/rollout_s": 1200.0,
                 "time/eval_s": 200.0,
                 "time/round_s": 1800.0,  # the whole, not one more part
@@ -266,6 +271,18 @@ def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
     assert "generations that became tasks 0 of 0" in text
     assert "spent in the rounds 1 h 30 min" in text
     assert "3 of 8 rounds" in text
+
+
+def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: Path) -> None:
+    """Ten rounds with p_hat 0.1, 0.2, ...: the last third are rounds 8, 9 and 10."""
+    folder = RunFolder.create(tmp_path / "demo", CONFIG)
+    with PoolStore.open(folder.pool, create=False) as store:
+        for number in range(11):
+            metrics = {"curriculum/p_hat_mean": number / 10} if number else {}
+            store.commit_round(RoundRecord(number=number, metrics=metrics, state={}))
+    assert "mean p̂ in the last third of the rounds 0.90" in Page(write_report(folder.path)).text
+    said = "mean p_hat in the last third of the rounds: 0.90 (target band 0.35 to 0.65)"
+    assert said in summarise(folder.path)
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(page: Page) -> None:

@@ -23,7 +23,8 @@ _SHOWN_SKILLS = 14
 
 def p_hat_chart(run: RunFacts) -> Markup | None:
     """p_hat of every batch, the mean of the round, the target band, the filter's band where it is on."""
-    if not any(facts.p_hats for facts in run.rounds):
+    means = run.series("curriculum/p_hat_mean")
+    if not means:
         return None
     with chart_style("p-hat"):
         figure, ax = _figure(3.3)
@@ -45,7 +46,6 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
                 face = SERIES[0] if selected else "none"
                 x, y = zip(*points, strict=True)
                 ax.scatter(x, y, s=18, facecolors=face, edgecolors=SERIES[0], linewidths=1, label=label)
-        means = {facts.number: facts.p_hat_mean for facts in run.rounds if facts.p_hat_mean is not None}
         ax.plot(list(means), list(means.values()), color=SERIES[1], marker="D", label="mean of the round")
         _round_axis(ax, run)
         _rate_axis(ax, "p̂ (share of attempts solved)")

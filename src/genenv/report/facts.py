@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -50,16 +50,6 @@ class RoundFacts:
     def valid_rate(self) -> float | None:
         """Share of generations that became tasks; None when there were none."""
         return self.accepted / self.generated if self.generated else None
-
-    @property
-    def p_hats(self) -> list[float]:
-        """The rates of the batches that have one."""
-        return [batch.p_hat for batch in self.batches if batch.p_hat is not None]
-
-    @property
-    def p_hat_mean(self) -> float | None:
-        """Their mean."""
-        return mean(self.p_hats)
 
     @property
     def wall_s(self) -> float:
@@ -109,11 +99,6 @@ def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
         filter_band=None if alpha is None or k is None else (max(0.0, alpha - k), min(1.0, alpha + k)),
         rounds=tuple(_read_round(store, number) for number in store.rounds()),
     )
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """The mean; None of nothing."""
-    return math.fsum(values) / len(values) if values else None
 
 
 def wilson(successes: int, attempts: int) -> tuple[float, float]:
