@@ -13,7 +13,7 @@ import matplotlib as mpl
 mpl.use("svg")
 import matplotlib.pyplot as plt
 
-from genenv.metrics import TARGET_BAND
+from genenv.metrics import target_band
 from genenv.pools.store import PoolStore
 
 PANELS = (
@@ -44,7 +44,7 @@ def main() -> None:
             axis.plot(*zip(*points, strict=True), marker="o", markersize=4, color=color, label=run.name)
     for axis, (_, title) in zip(axes, PANELS, strict=True):
         axis.set(title=title, xlabel="round", ylim=(0, 1))
-    axes[1].axhspan(*TARGET_BAND, color="#0072b2", alpha=0.08, linewidth=0)
+    axes[1].axhspan(*target_band(0.5), color="#0072b2", alpha=0.08, linewidth=0)
     axes[1].text(
         0.02, 0.66, "target band", transform=axes[1].get_yaxis_transform(), fontsize=8, color="#555555"
     )

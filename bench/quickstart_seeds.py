@@ -20,9 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
-from genenv.metrics import TARGET_BAND
+from genenv.metrics import late_p_hats, target_band
 from genenv.pools.store import PoolStore
 
+TARGET_BAND = target_band(0.5)  # the quickstart's alpha
 BYTES_PER_RSS = 1 if sys.platform == "darwin" else 1024
 
 
@@ -113,8 +114,7 @@ def read_figures(folder: Path, seed: int, *, minutes: float, peak_gib: float) ->
     first, last = (held_out[0], held_out[-1]) if held_out else (None, None)
     played = [number for number in metrics if number > 0]
     valid = [metrics[number]["simulator/valid_rate"] for number in played]
-    third = played[-max(1, len(played) // 3) :]
-    late = [metrics[n]["curriculum/p_hat_mean"] for n in third if "curriculum/p_hat_mean" in metrics[n]]
+    late = late_p_hats(metrics)
     return Figures(
         seed=seed,
         rounds=len(played),

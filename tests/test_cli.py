@@ -205,7 +205,7 @@ def test_a_run_ends_with_five_lines_and_what_to_type_next(
     assert [line.partition(":")[0] for line in lines] == [
         "held-out success",
         "valid tasks of the simulator",
-        "p_hat in the last third",
+        "mean p_hat in the last third of the rounds",
         "rounds",
         "time",
         "pictures and tasks",

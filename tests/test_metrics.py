@@ -15,9 +15,11 @@ from genenv.metrics import (
     WandbSink,
     check_names,
     describe,
+    late_p_hats,
     metrics_line,
     open_sinks,
     read_jsonl,
+    target_band,
 )
 from genenv.types import RejectReason
 
@@ -62,6 +64,24 @@ def test_every_metric_has_a_family_a_unit_and_a_sentence() -> None:
         assert metric.name.count("/") >= 1
         assert metric.unit
         assert metric.about.endswith((".", "follows."))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "band"), [(0.5, (0.35, 0.65)), (0.3, (0.15, 0.45)), (0.1, (0, 0.25)), (0.9, (0.75, 1))]
+)
+def test_the_target_band_lies_around_alpha(alpha: float, band: tuple[float, float]) -> None:
+    assert target_band(alpha) == pytest.approx(band)
+
+
+@pytest.mark.parametrize(("rounds", "late"), [(10, [8, 9, 10]), (5, [5]), (2, [2]), (0, [])])
+def test_the_last_third_of_the_rounds_is_rounded_down_but_never_empty(rounds: int, late: list[int]) -> None:
+    metrics = {number: {"curriculum/p_hat_mean": number / 10} for number in range(rounds + 1)}
+    assert late_p_hats(metrics) == [number / 10 for number in late]
+
+
+def test_a_late_round_without_p_hat_is_left_out() -> None:
+    metrics = {number: {"curriculum/p_hat_mean": number / 10} for number in range(1, 7)}
+    assert late_p_hats({**metrics, 6: {}}) == [0.5]
 
 
 def test_a_family_takes_the_names_of_skills() -> None:

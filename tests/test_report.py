@@ -7,9 +7,11 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from genenv.commands import summarise
 from genenv.errors import DataError, UsageError
 from genenv.pools.records import Evaluation, RoundRecord
 from genenv.pools.store import PoolStore
@@ -44,6 +46,7 @@ model = "smollm2-135m"
 
 [curriculum]
 alpha = 0.5
+band_filter = true
 k_min = 0.1
 """
 APPS = ("calendar", "mail", "travel", "shop", "notes", "smart_home")
@@ -90,9 +93,11 @@ class SyntheticRun:
             if batch.p_hat is not None and abs(batch.p_hat - 0.5) <= 0.1
             for proposal in batch.proposals
         ]
+        p_hats = [batch.p_hat for batch in batches if batch.p_hat is not None]
         return RoundRecord(
             number=number,
             metrics={
+                **({"curriculum/p_hat_mean": fmean(p_hats)} if p_hats else {}),
                 "agent/success_rate": 0.2 + 0.4 * progress,
                 "agent/kl": 0.02 * number + 0.004 * self.rng.random(),
                 "simulator/kl": 0.008 * number,
@@ -233,7 +238,15 @@ def test_the_page_names_the_run_and_shows_every_picture(page: Page) -> None:
     assert page.tags.count("article") == 10
     assert "spent in the rounds" in page.text
     assert "10 min 0 s" in page.text, "10 s of warm-up and 8 rounds of 73.75 s"
-    assert "target band 0.4 to 0.6" in page.text
+
+
+def test_the_bands_are_the_target_and_where_it_is_on_the_filter(page: Page, tmp_path: Path) -> None:
+    assert "target band 0.35 to 0.65" in page.text
+    assert "band of the filter 0.4 to 0.6" in page.text
+    config = CONFIG.replace("alpha = 0.5\nband_filter = true", "alpha = 0.3\nband_filter = false")
+    unfiltered = Page(write_report(SyntheticRun(tmp_path / "demo", config=config).write(1)))
+    assert "target band 0.15 to 0.45" in unfiltered.text
+    assert "band of the filter" not in unfiltered.text
 
 
 def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
@@ -246,6 +259,7 @@ def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
             batch = TaskBatch(context=context, proposals=(), groups=(), p_hat=p_hat, env_reward=0.0)
             metrics = {
                 "agent/eval_success": number / 4,
+                "curriculum/p_hat_mean": p_hat,
                 "time/rollout_s": 1200.0,
                 "time/eval_s": 200.0,
                 "time/round_s": 1800.0,  # the whole, not one more part
@@ -257,6 +271,18 @@ def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
     assert "generations that became tasks 0 of 0" in text
     assert "spent in the rounds 1 h 30 min" in text
     assert "3 of 8 rounds" in text
+
+
+def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: Path) -> None:
+    """Ten rounds with p_hat 0.1, 0.2, ...: the last third are rounds 8, 9 and 10."""
+    folder = RunFolder.create(tmp_path / "demo", CONFIG)
+    with PoolStore.open(folder.pool, create=False) as store:
+        for number in range(11):
+            metrics = {"curriculum/p_hat_mean": number / 10} if number else {}
+            store.commit_round(RoundRecord(number=number, metrics=metrics, state={}))
+    assert "mean p̂ in the last third of the rounds 0.90" in Page(write_report(folder.path)).text
+    said = "mean p_hat in the last third of the rounds: 0.90 (target band 0.35 to 0.65)"
+    assert said in summarise(folder.path)
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(page: Page) -> None:
@@ -341,7 +367,7 @@ def test_a_run_can_be_reported_while_it_goes_on(tmp_path: Path) -> None:
 def test_settings_that_say_nothing_make_a_page_without_them(tmp_path: Path) -> None:
     text = Page(write_report(SyntheticRun(tmp_path / "demo", config="").write(1))).text
     assert "unknown model · 1 round" in text
-    assert "target band" not in text
+    assert "target band 0" not in text
 
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(1)> $\\frac{ & \x00\x1b[31m \ud83d </pre> 漢字"

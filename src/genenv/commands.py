@@ -9,6 +9,7 @@ import random
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import cast
 
 import typer
@@ -22,7 +23,7 @@ from genenv.curriculum.stats import SkillStats
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
-from genenv.metrics import TARGET_BAND, open_sinks
+from genenv.metrics import late_p_hats, open_sinks, target_band
 from genenv.policies.settings import PolicyConfig
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder, write_whole
@@ -126,17 +127,16 @@ def summarise(run: Path) -> list[str]:
         raise UsageError(f"{run} has no committed round yet; continue it with --resume")
     held_out = [(n, m["agent/eval_success"]) for n, m in metrics.items() if "agent/eval_success" in m]
     played = [n for n in rounds if n > 0]
-    late = played[-max(1, len(played) // 3) :] if played else []
     valid = [metrics[n].get("simulator/valid_rate", 0.0) for n in played]
-    p_hats = [metrics[n]["curriculum/p_hat_mean"] for n in late if "curriculum/p_hat_mean" in metrics[n]]
-    low, high = TARGET_BAND
+    p_hats = late_p_hats(metrics)
+    low, high = target_band(load_config(folder.config).curriculum.alpha)
     seconds = sum(m.get("time/round_s", 0.0) for m in metrics.values())
     tokens = sum(m.get("tokens/sampled", 0.0) for m in metrics.values())
     return [
         "held-out success: " + (_from_to(held_out[0][1], held_out[-1][1]) if held_out else "not measured"),
         "valid tasks of the simulator: " + (_from_to(valid[0], valid[-1]) if valid else "no round played"),
-        "p_hat in the last third: "
-        + (f"{sum(p_hats) / len(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
+        "mean p_hat in the last third of the rounds: "
+        + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
         f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
         f"time: {seconds / 60:.1f} minutes",
     ]

@@ -23,8 +23,22 @@ from genenv.errors import DataError, UsageError
 from genenv.settings import Settings
 from genenv.types import JsonObject, RejectReason
 
-TARGET_BAND = (0.35, 0.65)
-"""Where the mean p_hat of a round should lie when the curriculum works: around alpha = 0.5."""
+
+def target_band(alpha: float) -> tuple[float, float]:
+    """Where the mean p_hat of a round should lie when the curriculum works: at most 0.15 from alpha."""
+    return max(0.0, alpha - 0.15), min(1.0, alpha + 0.15)
+
+
+def late_p_hats(metrics: Mapping[int, Mapping[str, float]]) -> list[float]:
+    """The mean p_hat of each round in the last third of those played, at least of one.
+
+    Args:
+        metrics: those of every round, in order. Round 0, the state before training, is not played; a round in
+            which no batch was attempted has no p_hat and is left out.
+    """
+    played = [values for number, values in metrics.items() if number > 0]
+    late = played[-max(1, len(played) // 3) :]
+    return [values["curriculum/p_hat_mean"] for values in late if "curriculum/p_hat_mean" in values]
 
 
 class LoggingConfig(Settings, frozen=True):

@@ -22,14 +22,19 @@ _SHOWN_SKILLS = 14
 
 
 def p_hat_chart(run: RunFacts) -> Markup | None:
-    """p_hat of every batch, the mean of the round, the target band."""
-    if not any(facts.p_hats for facts in run.rounds):
+    """p_hat of every batch, the mean of the round, the target band, the filter's band where it is on."""
+    means = run.series("curriculum/p_hat_mean")
+    if not means:
         return None
     with chart_style("p-hat"):
         figure, ax = _figure(3.3)
-        if run.band is not None:
-            low, high = run.band
+        if run.target_band is not None:
+            low, high = run.target_band
             ax.axhspan(low, high, color=SERIES[2], alpha=0.22, lw=0, label=f"target band {low:g} to {high:g}")
+        if run.filter_band is not None:
+            low, high = run.filter_band
+            ax.axhline(low, color=MUTED, ls="--", lw=1)
+            ax.axhline(high, color=MUTED, ls="--", lw=1, label=f"band of the filter {low:g} to {high:g}")
         for selected, label in ((True, "batch that trained the simulator"), (False, "batch that did not")):
             points = [
                 (facts.number + _spread(place, len(facts.batches)), batch.p_hat)
@@ -41,7 +46,6 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
                 face = SERIES[0] if selected else "none"
                 x, y = zip(*points, strict=True)
                 ax.scatter(x, y, s=18, facecolors=face, edgecolors=SERIES[0], linewidths=1, label=label)
-        means = {facts.number: facts.p_hat_mean for facts in run.rounds if facts.p_hat_mean is not None}
         ax.plot(list(means), list(means.values()), color=SERIES[1], marker="D", label="mean of the round")
         _round_axis(ax, run)
         _rate_axis(ax, "p̂ (share of attempts solved)")

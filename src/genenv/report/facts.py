@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from genenv.errors import DataError
+from genenv.metrics import target_band
 from genenv.pools.records import BatchRate
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
@@ -51,16 +52,6 @@ class RoundFacts:
         return self.accepted / self.generated if self.generated else None
 
     @property
-    def p_hats(self) -> list[float]:
-        """The rates of the batches that have one."""
-        return [batch.p_hat for batch in self.batches if batch.p_hat is not None]
-
-    @property
-    def p_hat_mean(self) -> float | None:
-        """Their mean."""
-        return mean(self.p_hats)
-
-    @property
     def wall_s(self) -> float:
         """Seconds spent: the round's own clock, or the sum of its parts."""
         parts = math.fsum(value for name, value in self.metrics.items() if name.startswith("time/"))
@@ -76,8 +67,10 @@ class RunFacts:
     seed: int | None
     planned_rounds: int | None
     """How many rounds of training the settings ask for."""
-    band: tuple[float, float] | None
-    """The target band of p_hat."""
+    target_band: tuple[float, float] | None
+    """Where the mean p_hat of a round should lie."""
+    filter_band: tuple[float, float] | None
+    """What the simulator trains on: alpha plus and minus k_min; None without `band_filter`."""
     rounds: tuple[RoundFacts, ...]
     """What is committed; round 0 is the state before training."""
 
@@ -93,7 +86,8 @@ def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
         DataError: the store or the settings are damaged.
     """
     config = _read_config(folder)
-    alpha, k = _number(config, "curriculum.alpha"), _number(config, "curriculum.k_min")
+    alpha = _number(config, "curriculum.alpha")
+    k = _number(config, "curriculum.k_min") if _setting(config, "curriculum.band_filter") is True else None
     seed, planned = _number(config, "run.seed"), _number(config, "run.rounds")
     model = _setting(config, "policy.model")
     return RunFacts(
@@ -101,14 +95,10 @@ def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
         model=model if isinstance(model, str) else None,
         seed=None if seed is None else int(seed),
         planned_rounds=None if planned is None else int(planned),
-        band=None if alpha is None or k is None else (max(0.0, alpha - k), min(1.0, alpha + k)),
+        target_band=None if alpha is None else target_band(alpha),
+        filter_band=None if alpha is None or k is None else (max(0.0, alpha - k), min(1.0, alpha + k)),
         rounds=tuple(_read_round(store, number) for number in store.rounds()),
     )
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """The mean; None of nothing."""
-    return math.fsum(values) / len(values) if values else None
 
 
 def wilson(successes: int, attempts: int) -> tuple[float, float]:

@@ -6,14 +6,16 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from genenv.metrics import late_p_hats
 from genenv.pools.store import PoolStore
 from genenv.report import charts
 from genenv.report.examples import Example, pick_examples
-from genenv.report.facts import RunFacts, mean, read_facts
+from genenv.report.facts import RunFacts, read_facts
 from genenv.run_folder import RunFolder, write_whole
 
 _NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
@@ -95,8 +97,8 @@ def _progress(run: RunFacts) -> str:
 
 
 def _numbers(run: RunFacts) -> list[Number]:
-    played = [facts for facts in run.rounds if facts.batches]
-    p_hats = [p_hat for facts in played[len(played) * 2 // 3 :] for p_hat in facts.p_hats]
+    late = late_p_hats({facts.number: facts.metrics for facts in run.rounds})
+    p_hat = fmean(late) if late else None
     generated = sum(facts.generated for facts in run.rounds)
     accepted = sum(facts.accepted for facts in run.rounds)
     held_out = [facts.held_out.rate for facts in run.rounds if facts.held_out is not None]
@@ -104,7 +106,7 @@ def _numbers(run: RunFacts) -> list[Number]:
     return [
         Number(value=_first_to_last(held_out), label="held-out success, first to last"),
         Number(value=_first_to_last(valid), label="valid generations, first to last round"),
-        Number(value=_rate(mean(p_hats)), label="mean p̂ in the last third of the rounds"),
+        Number(value=_rate(p_hat), label="mean p̂ in the last third of the rounds"),
         Number(value=f"{accepted:,} of {generated:,}", label="generations that became tasks"),
         Number(value=_duration(sum(facts.wall_s for facts in run.rounds)), label="spent in the rounds"),
     ]
@@ -115,7 +117,7 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
         "Are the tasks at the agent's level?",
         charts.p_hat_chart,
         "Each dot is the variations written for one context; a simulator that learns brings the line into "
-        "the band.",
+        "the target band.",
         "No batch of generated tasks was attempted.",
     ),
     (
