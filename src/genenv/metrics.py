@@ -92,7 +92,7 @@ _METRICS = (
     Metric("simulator/loss", "nats", "Mean weighted loss of the update."),
     Metric("simulator/kl", "nats/token", "Distance of the simulator from the initial simulator."),
     Metric("simulator/warmup_loss", "nats/token", "Supervised loss of the last warm-up step."),
-    Metric("simulator/kl_step", "nats/token", "How far the update moved the simulator."),
+    Metric("simulator/kl_step", "nats/token", "How far the whole update moved the simulator."),
     Metric("simulator/kl_retries", "count", "How often the step was halved to stay under the KL cap."),
     Metric("simulator/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
     Metric("simulator/steps", "count", "Optimizer steps applied."),

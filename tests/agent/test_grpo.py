@@ -244,6 +244,7 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tiny, toy):
     ]
     before = player.optimizer.snapshot()
     assert player.update([], seed=0)["tokens/trained"] == 0
+    assert player.update([], seed=0)["agent/skipped_updates"] == 1
     assert player.update(silent, seed=0)["agent/skipped_updates"] == 1
     assert all(torch.equal(value, before[name]) for name, value in player.optimizer.snapshot().items())
 
@@ -274,3 +275,9 @@ def test_a_round_may_be_shared_out_among_several_updates(tiny, toy, monkeypatch)
     assert steps == [1e-2] * 4
     assert metrics["tokens/trained"] == 2 * (12 + 6)
     assert sum(items for _, items in told) == 2 * 5
+
+
+def test_a_round_is_cut_into_as_many_steps_as_asked_for(tiny, toy):
+    groups = [group for _ in range(4) for group in make_groups(toy)][:7]
+    assert learner(tiny.player(), updates_per_epoch=6).update(groups, seed=0)["agent/steps"] == 6
+    assert learner(tiny.player(), updates_per_epoch=9).update(groups, seed=0)["agent/steps"] == 7

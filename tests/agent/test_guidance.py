@@ -86,6 +86,9 @@ def test_replayed_tasks_teach_by_their_solutions_alone(tiny, toy):
     )
     found = GrpoLearner(local, AgentConfig(lr=1e-2)).update([alone], seed=0)
     assert (found["agent/steps"], found["tokens/trained"], found["agent/zero_advantage_rate"]) == (1, 3, 0)
+    failed = replace(alone, traces=(toy.trace((5, 6, 7), [(8, 9, 1)], reward=0.0, success=False),))
+    found = GrpoLearner(local, AgentConfig(lr=1e-2)).update([failed], seed=0)  # one attempt compares nothing
+    assert (found["agent/steps"], found["tokens/trained"], found["agent/zero_advantage_rate"]) == (1, 3, 0)
 
 
 def test_a_solution_that_does_not_fit_the_context_guides_nobody(toy):

@@ -10,7 +10,7 @@ import torch
 from genenv.errors import UpdateSkipped
 from genenv.policies.optimizer import Optimizer
 from genenv.policies.packing import Bundle, Packed
-from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, kl_full, shares
+from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, kl_full, weighted_tokens
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Generation, SimulatorSample
 
@@ -27,9 +27,11 @@ def imitator(policy) -> Imitator:
     )
 
 
-def gradients(policy, demonstrations, kl: float = 0.0) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+def gradients(
+    policy, demonstrations, kl: float = 0.0, total: float | None = None
+) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
     own = imitator(policy)
-    sums = own.gradients(demonstrations, kl_coefficient=kl)
+    sums = own.gradients(demonstrations, kl_coefficient=kl, total=total)
     pairs = zip(own.optimizer.names, own.optimizer.parameters, strict=True)
     grads = {name: p.grad.clone() for name, p in pairs if p.grad is not None}
     own.optimizer.clear()
@@ -90,11 +92,10 @@ def test_with_equal_weights_the_loss_and_its_gradient_are_the_supervised_ones_of
         torch.testing.assert_close(grads[name], parameter.grad, atol=1e-5, rtol=1e-5, msg=name)
 
 
-def test_shares_are_weights_over_the_weighted_number_of_tokens():
-    # 0.5 * 4 + 0.25 * 2 + 0.25 * 6 = 4
-    assert shares(weighted(0.5, 0.25, 0.25)) == [0.125, 0.0625, 0.0625]
+def test_weights_count_for_each_token_that_the_player_wrote():
+    assert weighted_tokens(weighted(0.5, 0.25, 0.25)) == 0.5 * 4 + 0.25 * 2 + 0.25 * 6
     halves = Demonstration(prompt_ids=(1,), completion_ids=(2, 3, 4), counted=(True, False, True))
-    assert shares([halves]) == [0.5]
+    assert weighted_tokens([halves]) == 2
 
 
 def test_weights_act_linearly(tiny):
@@ -264,7 +265,8 @@ def test_without_samples_nothing_happens(tiny):
     before = player.optimizer.snapshot()
     for nothing in ([], samples(0.0, 0.0, 0.0)):
         metrics = player.update(nothing, seed=0)
-        assert metrics["tokens/trained"] == metrics["simulator/skipped_updates"] == 0
+        assert metrics["tokens/trained"] == metrics["simulator/steps"] == 0
+        assert metrics["simulator/skipped_updates"] == 1
     assert all(torch.equal(value, before[name]) for name, value in player.optimizer.snapshot().items())
 
 
@@ -276,3 +278,23 @@ def test_a_round_is_cut_into_steps_of_the_batch_size_and_progress_is_told(tiny):
     assert sum(items for _, items in told) == 3
     assert metrics["tokens/trained"] == 12
     assert player.optimizer.snapshot()[f"{player.optimizer.names[0]}.step"].item() == 2
+
+
+def test_the_steps_of_an_update_share_its_weights(tiny):
+    policy, demonstrations = tiny.player(), weighted(0.6, 0.3, 0.1)
+    whole, total = gradients(policy, demonstrations)[1], weighted_tokens(demonstrations)
+    parts = [gradients(policy, [d], total=total)[1] for d in demonstrations]
+    assert all(torch.allclose(whole[name], sum(part[name] for part in parts), atol=1e-6) for name in whole)
+
+
+def test_the_cap_holds_for_all_steps_of_an_update_together(tiny):
+    def far(cap: float, epochs: int) -> dict[str, float]:
+        player = learner(tiny.player(), lr=2e-3, kl_cap=cap, epochs=epochs)
+        return dict(player.update(samples(0.5, 0.25, 0.25), seed=0))
+
+    one, four = far(10.0, 1), far(10.0, 4)
+    assert four["simulator/kl_step"] > 2 * one["simulator/kl_step"]
+    cap = 1.5 * one["simulator/kl_step"]
+    held = far(cap, 4)
+    assert held["simulator/kl_retries"] > 0
+    assert held["simulator/kl_step"] <= cap

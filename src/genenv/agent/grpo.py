@@ -30,7 +30,7 @@ from genenv.agent.settings import AgentConfig
 from genenv.errors import UpdateSkipped
 from genenv.policies.base import Advance
 from genenv.policies.local import LocalPolicy
-from genenv.policies.optimizer import Optimizer, accumulate, micro_batches
+from genenv.policies.optimizer import Optimizer, accumulate, evenly, micro_batches
 from genenv.policies.packing import Bundle, Packed
 from genenv.types import Group, Trace
 
@@ -153,25 +153,21 @@ class GrpoLearner:
             means over the steps that measured them of `agent/loss`, `agent/kl`, `agent/grad_norm` and
             `agent/clip_rate`, where there is one.
         """
-        usable = [group for group in groups if len(group.valid) > 1]
-        normalise = self.config.advantage == "normalised"
-        advantages = [
-            group_advantages([trace.reward for trace in group.valid], normalise=normalise) for group in usable
+        advantages = [self._advantages(group) for group in groups]
+        compared = [row for row in advantages if row]
+        kept = [
+            members
+            for group, row in zip(groups, advantages, strict=True)
+            if (members := self._members(group, row))
         ]
-        silent = sum(not any(row) for row in advantages)
-        members = [self._members(group, row) for group, row in zip(usable, advantages, strict=True)]
-        members += [self._members(group, ()) for group in groups if not group.traces]
-        kept = [row for row in members if row]
         totals: dict[str, float] = {}
         measured: Counter[str] = Counter()
         steps = skipped = 0
         order = random.Random(seed)
         for _ in range(self.config.epochs):
-            shuffled = order.sample(kept, len(kept))
-            share = -(-len(kept) // self.config.updates_per_epoch) or 1
-            for start in range(0, len(shuffled), share):
+            for part in evenly(order.sample(kept, len(kept)), self.config.updates_per_epoch):
                 try:
-                    for name, value in self._step(shuffled[start : start + share], lr_scale).items():
+                    for name, value in self._step(part, lr_scale).items():
                         totals[name] = totals.get(name, 0.0) + value
                         measured[name] += 1
                     steps += 1
@@ -181,17 +177,25 @@ class GrpoLearner:
         names = [name for name in ("loss", "kl", "grad_norm", "clip_rate") if name in totals]
         return {f"agent/{name}": totals[name] / measured[name] for name in names} | {
             "agent/steps": float(steps),
-            "agent/zero_advantage_rate": silent / len(usable) if usable else 0.0,
-            "agent/skipped_updates": float(skipped),
+            "agent/zero_advantage_rate": (
+                sum(not any(row) for row in compared) / len(compared) if compared else 0.0
+            ),
+            "agent/skipped_updates": float(skipped if kept else 1),
             "tokens/trained": totals.get("tokens", 0.0),
         }
 
+    def _advantages(self, group: Group) -> list[float]:
+        """One for each valid attempt; none where there is nothing to compare."""
+        rewards = [trace.reward for trace in group.valid]
+        normalise = self.config.advantage == "normalised"
+        return group_advantages(rewards, normalise=normalise) if len(rewards) > 1 else []
+
     def _members(self, group: Group, advantages: Sequence[float]) -> list[_Attempt]:
         """What a group has to teach: its attempts, unless their rewards all agree, and the known solution."""
+        compared = advantages and (any(advantages) or not self.config.skip_zero_advantage)
         members = [
             _Attempt(trace=trace, advantage=advantage)
-            for trace, advantage in zip(group.valid, advantages, strict=True)
-            if any(advantages) or not self.config.skip_zero_advantage
+            for trace, advantage in zip(group.valid if compared else (), advantages, strict=False)
         ]
         if group.guide is not None:
             members.append(_Attempt(trace=group.guide, advantage=0.0, guide=True))
@@ -220,9 +224,10 @@ class GrpoLearner:
         if not math.isfinite(sums["loss"]):
             self.optimizer.clear()
             raise UpdateSkipped("the loss is not finite")
-        if not math.isfinite(
-            sums.get("kl", 0.0)
-        ):  # k3 has no bound, and at a coefficient of 0 no say in the loss
+        if all(attempt.guide for attempt in attempts):  # no ratio that could be clipped
+            sums.pop("clip_rate")
+        # k3 has no bound, and with a coefficient of 0 no say in the loss
+        if not math.isfinite(sums.get("kl", 0.0)):
             log.warning("the KL of an update of the agent is not finite and left out of the metrics")
             del sums["kl"]
         sums["grad_norm"] = self.optimizer.clip()

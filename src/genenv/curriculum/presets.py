@@ -27,8 +27,8 @@ PAPER: Mapping[str, JsonObject] = {
 """GenEnv (arXiv:2512.19682) as published; each line is one correction not made.
 
 alpha, beta (the authors' configuration), k_min and lambda are the defaults of their settings. Two things
-differ from the paper's text. Its pools of base data, earlier traces and generations are kept here, but neither
-player is trained on them again: both learn on-policy, and base data are what the simulator varies
+differ from the paper's text. Its pools of base data, earlier traces and generations are kept here, but
+neither player is trained on them again: both learn on-policy, and base data are what the simulator varies
 (`base_share` brings them back). And held-out tasks are kept out of training under every preset.
 """
 

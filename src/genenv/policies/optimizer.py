@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -127,6 +128,13 @@ def micro_batches(
     pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
     pieces.sort(key=lambda piece: piece[0].tokens)
     return within_budget(pieces, tokens, lambda piece: (piece[0].prompt_ids, piece[0].tokens))
+
+
+def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
+    """Cut a sequence into that many parts, whose sizes differ by one at most; none of them is empty."""
+    parts = min(parts, len(items))
+    cuts = [len(items) * i // parts for i in range(parts + 1)] if parts else []
+    return [items[start:end] for start, end in itertools.pairwise(cuts)]
 
 
 def _cut(bundle: Bundle, rows: Sequence[T], tokens: int) -> list[tuple[Bundle, Sequence[T]]]:

@@ -8,8 +8,9 @@ pi in the first term is the policy at the temperature at which it wrote. Imitati
 rewards for all samples move it nowhere on average: E[grad log pi(y)] = 0.
 
 With equal weights, and at temperature 1, the first term is the plain supervised loss, which is what the
-warm-up of both players uses. After each step the distance to the policy before the step is measured; a step
-that goes too far is taken back and halved.
+warm-up of both players uses. An update of several steps gives each its part of the sum: a step of light
+samples is a light step. After each step the distance to the policy before the update is measured; a step that
+goes too far is taken back and halved.
 
 Shapes: M = completion tokens of a micro-batch, V = vocabulary.
 """
@@ -31,7 +32,7 @@ from torch import Tensor
 from genenv.errors import UpdateSkipped
 from genenv.policies.base import Advance
 from genenv.policies.local import LocalPolicy, in_pieces
-from genenv.policies.optimizer import Optimizer, accumulate, micro_batches
+from genenv.policies.optimizer import Optimizer, accumulate, evenly, micro_batches
 from genenv.policies.packing import Bundle, Packed
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import SimulatorSample
@@ -39,7 +40,7 @@ from genenv.types import SimulatorSample
 log = logging.getLogger(__name__)
 
 TOTALS = ("loss", "kl", "kl_step", "grad_norm", "kl_retries", "tokens")
-"""What is added up over the steps of an update."""
+"""What is added up over the steps of an update; `kl_step` alone is what the last one left."""
 CAP_TOKENS = 384
 """On how many completion tokens the KL cap is measured."""
 
@@ -61,7 +62,7 @@ class Demonstration:
 
 
 def weighted_nll(logprobs_M: Tensor, share_M: Tensor) -> Tensor:
-    """-sum_m share_m log pi(m): the RWR loss with `shares` of weights, plain SFT with equal ones. Nats."""
+    """-sum_m share_m log pi(m): the RWR loss with w_i / sum_j w_j T_j, plain SFT with equal shares. Nats."""
     return -(logprobs_M * share_M).sum()
 
 
@@ -71,10 +72,9 @@ def kl_full(scores_MV: Tensor, reference_MV: Tensor) -> Tensor:
     return (log_pi_MV.exp() * (log_pi_MV - log_ref_MV)).sum(-1)
 
 
-def shares(demonstrations: Sequence[Demonstration]) -> list[float]:
-    """w_i / sum_j w_j T_j: what one token of each demonstration counts."""
-    total = math.fsum(d.weight * d.tokens for d in demonstrations)
-    return [d.weight / total for d in demonstrations]
+def weighted_tokens(demonstrations: Sequence[Demonstration]) -> float:
+    """sum_j w_j T_j."""
+    return math.fsum(d.weight * d.tokens for d in demonstrations)
 
 
 class Imitator:
@@ -85,7 +85,12 @@ class Imitator:
         self.progress: Advance | None = None
 
     def gradients(
-        self, demonstrations: Sequence[Demonstration], *, kl_coefficient: float, temperature: float = 1.0
+        self,
+        demonstrations: Sequence[Demonstration],
+        *,
+        kl_coefficient: float,
+        temperature: float = 1.0,
+        total: float | None = None,
     ) -> dict[str, float]:
         """Accumulate the gradient of the loss over demonstrations; the micro-batches do not change it.
 
@@ -93,6 +98,8 @@ class Imitator:
             demonstrations: what to imitate.
             kl_coefficient: weight of the KL term.
             temperature: of the likelihood; that of the sampling when a policy imitates its own samples.
+            total: what the weighted sum over tokens is divided by; the demonstrations' own weighted tokens
+                when None.
 
         Returns:
             `loss`, `kl` (mean over counted tokens; 0 when its coefficient is 0), `tokens`.
@@ -100,7 +107,7 @@ class Imitator:
         Raises:
             UpdateSkipped: the loss is not finite.
         """
-        items = _bundles(demonstrations)
+        items = _bundles(demonstrations, total or weighted_tokens(demonstrations))
         tokens = sum(d.tokens for d in demonstrations)
         sums = {"loss": 0.0, "kl": 0.0}
 
@@ -186,8 +193,8 @@ class RwrLearner:
 
         Returns:
             `simulator/steps`, `simulator/kl_retries`, `simulator/skipped_updates`, `tokens/trained`; and,
-            unless no step was made, means over steps: `simulator/loss`, `simulator/kl` (to the initial
-            simulator), `simulator/kl_step`, `simulator/grad_norm`.
+            unless no step was made, `simulator/kl_step` (how far all of them moved the simulator), and means
+            over steps: `simulator/loss`, `simulator/kl` (to the initial simulator), `simulator/grad_norm`.
         """
         totals: dict[str, float] = dict.fromkeys(TOTALS, 0.0)
         steps = skipped = 0
@@ -199,18 +206,23 @@ class RwrLearner:
             for s in samples
             if s.weight > 0 and s.generation.token_ids
         ]
-        for _ in range(self.config.epochs if demonstrations else 0):
-            shuffled = order.sample(demonstrations, len(demonstrations))
-            for start in range(0, len(shuffled), self.config.batch):
-                try:
-                    self._step(shuffled[start : start + self.config.batch], lr_scale, totals)
-                    steps += 1
-                except UpdateSkipped as reason:
-                    log.warning("an update of the simulator was skipped: %s", reason)
-                    skipped += 1
-        measured = ("loss", *(("kl",) if self.config.kl_coefficient else ()), "kl_step", "grad_norm")
-        names = measured if steps else ()
-        return {f"simulator/{name}": totals[name] / steps for name in names} | {
+        if not demonstrations:
+            skipped = 1
+        else:
+            parts = -(-len(demonstrations) // self.config.batch)
+            distance = self._distance_meter(demonstrations)
+            total = weighted_tokens(demonstrations) / parts
+            for _ in range(self.config.epochs):
+                for part in evenly(order.sample(demonstrations, len(demonstrations)), parts):
+                    try:
+                        self._step(part, total, lr_scale, distance, totals)
+                        steps += 1
+                    except UpdateSkipped as reason:
+                        log.warning("an update of the simulator was skipped: %s", reason)
+                        skipped += 1
+        means = ("loss", *(("kl",) if self.config.kl_coefficient else ()), "grad_norm") if steps else ()
+        return {f"simulator/{name}": totals[name] / steps for name in means} | {
+            **({"simulator/kl_step": totals["kl_step"]} if steps else {}),
             "simulator/steps": float(steps),
             "simulator/kl_retries": totals["kl_retries"],
             "simulator/skipped_updates": float(skipped),
@@ -218,9 +230,14 @@ class RwrLearner:
         }
 
     def _step(
-        self, demonstrations: Sequence[Demonstration], lr_scale: float, totals: dict[str, float]
+        self,
+        demonstrations: Sequence[Demonstration],
+        total: float,
+        lr_scale: float,
+        distance: Callable[[], float],
+        totals: dict[str, float],
     ) -> None:
-        """One step that stays within the KL cap, added to the totals.
+        """One step that keeps the update within the KL cap, added to the totals.
 
         Raises:
             UpdateSkipped: the loss or gradient is not finite, or even the smallest step goes too far.
@@ -229,24 +246,24 @@ class RwrLearner:
             demonstrations,
             kl_coefficient=self.config.kl_coefficient,
             temperature=self.config.temperature,
+            total=total,
         )
         norm = self.optimizer.clip()
-        distance = self._distance_meter(demonstrations)
         before = self.optimizer.snapshot()
         for retry in range(self.config.kl_retries + 1):
             self.optimizer.step(self.config.lr * lr_scale / 2**retry)
             moved = distance()
             if moved <= self.config.kl_cap:
                 self.optimizer.clear()
-                step = {**sums, "kl_step": moved, "grad_norm": norm}
-                for name, value in step.items():
+                for name, value in {**sums, "grad_norm": norm}.items():
                     totals[name] += value
+                totals["kl_step"] = moved
                 return
             self.optimizer.restore(before)
             totals["kl_retries"] += retry < self.config.kl_retries
         self.optimizer.clear()
         raise UpdateSkipped(
-            f"even the smallest step moves it by more than {self.config.kl_cap:g} nats per token"
+            f"even the smallest step takes it further than {self.config.kl_cap:g} nats per token in an update"
         )
 
     @torch.no_grad()
@@ -257,7 +274,7 @@ class RwrLearner:
             if some and sum(len(s.completion_ids) for s in some) + len(d.completion_ids) > CAP_TOKENS:
                 break
             some.append(d)
-        packed = Packed([bundle for bundle, _ in _bundles(some)], self.policy.model.device)
+        packed = Packed([bundle for bundle, _ in _bundles(some, 1.0)], self.policy.model.device)
         with self.policy.active():
             before_MW, _ = self.policy.completion_hidden(packed)
             head = frozen_head(self.policy)
@@ -316,12 +333,12 @@ def _kl_between(
 
 
 def _bundles(
-    demonstrations: Sequence[Demonstration],
+    demonstrations: Sequence[Demonstration], total: float
 ) -> list[tuple[Bundle, list[tuple[Demonstration, float]]]]:
-    """Demonstrations of one prompt share it."""
+    """Demonstrations of one prompt share it. With each: what one of its tokens counts, its weight / total."""
     by_prompt: dict[tuple[int, ...], list[tuple[Demonstration, float]]] = {}
-    for demonstration, share in zip(demonstrations, shares(demonstrations), strict=True):
-        by_prompt.setdefault(demonstration.prompt_ids, []).append((demonstration, share))
+    for d in demonstrations:
+        by_prompt.setdefault(d.prompt_ids, []).append((d, d.weight / total))
     return [
         (Bundle(prompt_ids=prompt, completions=[d.completion_ids for d, _ in rows]), rows)
         for prompt, rows in by_prompt.items()
