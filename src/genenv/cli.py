@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
@@ -148,8 +149,16 @@ def root(
     """Options of every command."""
 
 
+def _interrupt(*_: object) -> None:
+    """Stop at once: asyncio's own handler asks its task to, which sampling and updates do not notice."""
+    logging.getLogger("asyncio").disabled = True  # that tasks were torn off is no news
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Entry point of the `genenv` command."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
+        signal.signal(signal.SIGINT, _interrupt)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # beside any other process, OpenMP threads that wait actively stall for whole scheduler ticks
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

@@ -11,6 +11,7 @@ import importlib
 import json
 import math
 import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -270,7 +271,7 @@ class WandbSink:
     def __init__(self, folder: Path, *, project: str, name: str, settings: JsonObject) -> None:
         wandb = _package("wandb", setting="logging.wandb", install="wandb")
         saved = folder / "wandb_id"
-        run_id = saved.read_text(encoding="utf-8").strip() if saved.exists() else wandb.util.generate_id()
+        run_id = saved.read_text(encoding="utf-8").strip() if saved.exists() else secrets.token_hex(4)
         folder.mkdir(parents=True, exist_ok=True)
         saved.write_text(f"{run_id}\n", encoding="utf-8")
         self._run = wandb.init(

@@ -13,6 +13,7 @@ from genenv.agent.rollout import Sampling, attempt
 from genenv.errors import RolloutError
 from genenv.policies.base import Completion
 from genenv.policies.scripted import END, ScriptedPolicy
+from genenv.streams import stream
 from genenv.types import Message, StopReason
 
 
@@ -80,6 +81,13 @@ def test_groups_come_back_in_the_order_of_tasks_and_each_attempt_has_its_own_str
     assert alone[0] == groups[1]
     other = play(toy.Domain(), ScriptedPolicy(guess), tasks[1:], rollouts=3, seed=1)
     assert not {t.replies for t in other[0].traces} & {t.replies for t in groups[1].traces}
+
+
+def test_attempts_at_one_task_in_two_rounds_have_different_ids(toy):
+    seeds = [stream(3205, "rollout", round_) for round_ in (20, 47)]
+    assert len({seed & 0xFFFFFF for seed in seeds}) == 1
+    traces = [only(play(toy.Domain(), ScriptedPolicy(solver), [toy.task()], seed=seed)) for seed in seeds]
+    assert traces[0].id != traces[1].id
 
 
 def test_a_reply_that_reaches_the_token_limit_is_a_failure_that_counts(toy):

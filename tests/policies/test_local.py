@@ -227,6 +227,29 @@ def test_an_error_while_sampling_reaches_every_waiter_and_the_next_batch_runs(ti
     assert [c.token_ids for c in asyncio.run(ask())] == [c.token_ids for c in policy.sample_all(asked(3))]
 
 
+def test_an_interrupt_while_sampling_ends_the_event_loop_at_once(tiny, monkeypatch):
+    policy = tiny.player()
+    ended: list[type[BaseException]] = []
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def ask(request: SampleRequest) -> None:
+        try:
+            await policy.sample(request)
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    async def ask_all() -> None:
+        await asyncio.gather(*map(ask, asked(3)))
+
+    monkeypatch.setattr(policy, "sample_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(ask_all())
+    assert ended == [asyncio.CancelledError] * 3
+
+
 def test_a_request_that_was_cancelled_is_not_sampled(tiny, monkeypatch):
     policy = tiny.player()
     sizes: list[int] = []

@@ -211,7 +211,7 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
     else:
         reward, success, problem = 0.0, False, _UNFINISHED[reason]
     return Trace(
-        id=f"{name}@{sampling.seed & 0xFFFFFF:06x}",
+        id=f"{name}@{sampling.seed:016x}",  # all of the seed: ids are unique in a run, over its rounds
         task_id=task.id,
         token_ids=tuple(conversation.token_ids),
         sampled=tuple(conversation.sampled),

@@ -209,6 +209,8 @@ class LocalPolicy:
         start = loop.time()
         try:
             completions = self.sample_all([request for request, _ in pending])
+        except (KeyboardInterrupt, SystemExit):
+            raise  # ends the event loop, and with it everyone who waits
         except BaseException as error:  # noqa: BLE001 - handed on to every waiting coroutine
             for _, future in pending:
                 if not future.done():
