@@ -8,7 +8,6 @@ to notice later damage.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from genenv.errors import DataError
+from genenv.errors import DataError, disk_is_full
 
 MANIFEST = "MANIFEST.json"
 
@@ -193,16 +192,8 @@ def _disk_full_is_data(root: Path) -> Generator[None]:
     try:
         yield
     except Exception as err:
-        if not _disk_is_full(err):
+        if not disk_is_full(err):
             raise
         raise DataError(
             f"the disk is full, no checkpoint was written to {root}; free some space and continue the run"
         ) from err
-
-
-def _disk_is_full(err: Exception) -> bool:
-    """Safetensors raises errors of its own, which quote the system's number."""
-    full = (errno.ENOSPC, errno.EDQUOT)
-    if isinstance(err, OSError):
-        return err.errno in full
-    return any(f"(os error {number})" in str(err) for number in full)

@@ -13,6 +13,7 @@ Anything else is a bug and propagates.
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -34,6 +35,17 @@ class RolloutError(GenenvError):
 
 class UpdateSkipped(GenenvError):
     """An update was not applied; the parameters are as they were before."""
+
+
+def disk_is_full(error: Exception) -> bool:
+    """Whether an error says that the disk is full.
+
+    What writes weights and tokenizers raises errors of its own, which quote the system's number.
+    """
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError):
+        return error.errno in full
+    return any(f"(os error {number})" in str(error) for number in full)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

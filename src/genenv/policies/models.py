@@ -8,7 +8,6 @@ import importlib.util
 import logging
 import os
 import platform
-import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import safetensors
 import torch
 import transformers
 
-from genenv.errors import UsageError
+from genenv.errors import UsageError, disk_is_full
 
 log = logging.getLogger(__name__)
 
@@ -178,18 +177,19 @@ def _dequantised(gguf: Path) -> Path:
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=folder.parent))
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
-        if hasattr(model.config, "quantization_config"):
-            del model.config.quantization_config
-        model.hf_quantizer, model.is_quantized = None, False
-        model.save_pretrained(partial)
-        transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
-        if not folder.exists():
-            partial.rename(folder)
-        else:
-            shutil.rmtree(partial)
-    except OSError as error:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            partial = Path(scratch, folder.name)
+            model: Any = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
+            if hasattr(model.config, "quantization_config"):
+                del model.config.quantization_config
+            model.hf_quantizer, model.is_quantized = None, False
+            model.save_pretrained(partial)
+            transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
+            if not folder.exists():
+                partial.rename(folder)
+    except Exception as error:
+        if not (isinstance(error, OSError) or disk_is_full(error)):
+            raise
         raise UsageError(
             f"the embedded model could not be unpacked into {folder.parent}: {_first_line(error)}; "
             "free some space or set GENENV_CACHE to another folder"
