@@ -285,6 +285,35 @@ def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: 
     assert said in summarise(folder.path)
 
 
+def test_the_table_counts_what_was_lost_and_only_that(page: Page, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "demo", CONFIG)
+    with PoolStore.open(folder.pool, create=False) as store:
+        for number, halved in ((1, 0.0), (2, 3.0)):
+            metrics = {"agent/skipped_updates": 0.0, "simulator/kl_retries": halved, "time/round_s": 60.0}
+            store.commit_round(RoundRecord(number=number, metrics=metrics, state={}))
+    table = Page(write_report(folder.path)).text.partition("The numbers")[2]
+    assert "simulator KL halved steps, simulator seconds" in table
+    assert "1 – – – – 0 0 – – 0 60.0 2 – – – – 0 0 – – 3 60.0" in table
+    nothing = "No skipped update, halved step or failed attempt was recorded."
+    assert nothing not in table
+    assert nothing in page.text
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("agent/skipped_updates", "skipped updates, agent"),
+        ("simulator/skipped_updates", "skipped updates, simulator"),
+        ("agent/failed_traces", "failed attempts"),
+    ],
+)
+def test_each_kind_of_lost_work_has_its_column(name: str, label: str, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "demo", CONFIG)
+    with PoolStore.open(folder.pool, create=False) as store:
+        store.commit_round(RoundRecord(number=1, metrics={name: 2.0}, state={}))
+    assert f"simulator KL {label} seconds 1 – – – – 0 0 – – 2 0.0" in Page(write_report(folder.path)).text
+
+
 def test_the_page_asks_for_nothing_from_elsewhere(page: Page) -> None:
     assert not set(page.tags) & {"script", "link", "img", "iframe", "object", "image", "base", "form"}
     addresses = [value for name, value in page.attributes if name in {"href", "src", "xlink:href", "srcset"}]
