@@ -153,7 +153,8 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
     (
         "How far did both players move?",
         charts.kl_chart,
-        "A steady rise is learning; a jump is an update that was too large.",
+        "A steady rise is learning; a jump that stays is an update that was too large. The agent's is an "
+        "estimate from some of its tokens, and a few of them can make a spike.",
         "No KL divergence was recorded.",
     ),
     (
