@@ -285,6 +285,64 @@ def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: 
     assert said in summarise(folder.path)
 
 
+def test_the_table_counts_what_was_lost_and_only_that(page: Page, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "demo", CONFIG)
+    with PoolStore.open(folder.pool, create=False) as store:
+        for number, halved in ((1, 0.0), (2, 3.0)):
+            metrics = {"agent/skipped_updates": 0.0, "simulator/kl_retries": halved, "time/round_s": 60.0}
+            store.commit_round(RoundRecord(number=number, metrics=metrics, state={}))
+    table = Page(write_report(folder.path)).text.partition("The numbers")[2]
+    assert "simulator KL halved steps, simulator seconds" in table
+    assert "1 – – – – 0 0 – – 0 60.0 2 – – – – 0 0 – – 3 60.0" in table
+    nothing = "No skipped update, halved step or failed attempt was recorded."
+    assert nothing not in table
+    assert nothing in page.text
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("agent/skipped_updates", "skipped updates, agent"),
+        ("simulator/skipped_updates", "skipped updates, simulator"),
+        ("agent/failed_traces", "failed attempts"),
+    ],
+)
+def test_each_kind_of_lost_work_has_its_column(name: str, label: str, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "demo", CONFIG)
+    with PoolStore.open(folder.pool, create=False) as store:
+        store.commit_round(RoundRecord(number=1, metrics={name: 2.0}, state={}))
+    assert f"simulator KL {label} seconds 1 – – – – 0 0 – – 2 0.0" in Page(write_report(folder.path)).text
+
+
+def kl_picture(folder: Path, agent: Sequence[float], simulator: Sequence[float]) -> str:
+    """What is written in the picture, of a run with these values in rounds 1, 2, ..."""
+    run = RunFolder.create(folder, CONFIG)
+    with PoolStore.open(run.pool, create=False) as store:
+        for place, value in enumerate(agent):
+            metrics = {"agent/kl": value, **({"simulator/kl": simulator[place]} if simulator else {})}
+            store.commit_round(RoundRecord(number=place + 1, metrics=metrics, state={}))
+    text = Page(write_report(run.path)).text
+    return text[text.index("How far did both players move?") : text.index("What do the tasks exercise?")]
+
+
+def test_an_outlier_of_one_player_flattens_no_line_of_the_kl_picture(tmp_path: Path) -> None:
+    text = kl_picture(tmp_path / "demo", agent=(0.3, 12625, 0.4), simulator=(0.0, 0.02, 0.04))
+    agent, _, simulator = text.partition("agent KL")
+    assert "0 0.1 1 10 100 1000 10000" in agent, "powers of ten"
+    assert "0.000 0.015 0.030 0.045" in simulator
+    assert "simulator KL" in simulator
+
+
+def test_a_kl_that_was_not_recorded_is_said_in_words(tmp_path: Path) -> None:
+    text = kl_picture(tmp_path / "demo", agent=(0.1, 0.2), simulator=())
+    assert "No KL divergence of the simulator was recorded." in text
+    assert "No KL divergence of the agent" not in text
+
+
+def test_a_kl_of_nothing_has_a_picture_too(tmp_path: Path) -> None:
+    assert "agent KL" in kl_picture(tmp_path / "demo", agent=(0.0,), simulator=(0.0,))
+
+
 def test_the_page_asks_for_nothing_from_elsewhere(page: Page) -> None:
     assert not set(page.tags) & {"script", "link", "img", "iframe", "object", "image", "base", "form"}
     addresses = [value for name, value in page.attributes if name in {"href", "src", "xlink:href", "srcset"}]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -19,6 +20,7 @@ from genenv.types import RejectReason
 _WIDTH_IN = 5.2
 _SHOWN_REASONS = len(SERIES) - 1
 _SHOWN_SKILLS = 14
+_SMALLEST_KL = 1e-3  # nats per token; what is less is no distance to speak of
 
 
 def p_hat_chart(run: RunFacts) -> Markup | None:
@@ -111,16 +113,21 @@ def validity_chart(run: RunFacts) -> Markup | None:
 
 
 def kl_chart(run: RunFacts) -> Markup | None:
-    """How far both players moved from where they started."""
+    """How far each player moved from where it started, on an axis of its own."""
     lines = {"agent": run.series("agent/kl"), "simulator": run.series("simulator/kl")}
     if not any(lines.values()):
         return None
     with chart_style("kl"):
-        figure, ax = _figure(3.3)
-        _lines(ax, lines)
-        ax.set_ylabel("KL to the initial policy (nats per token)")
-        _from_zero(ax, lines)
-        _round_axis(ax, run)
+        figure, *axes = _two_rows(4.4)
+        for ax, (player, line), color in zip(axes, lines.items(), SERIES, strict=False):
+            ax.set_ylabel(f"{player} KL (nats/token)")
+            if not line:
+                _say(ax, f"No KL divergence of the {player} was recorded.")
+                continue
+            ax.plot(list(line), list(line.values()), color=color, marker="o")
+            _end_labels(ax, {f"{line[max(line)]:.2g}": line}, colors=(color,))
+            _kl_axis(ax, line)
+        _round_axis(axes[-1], run)
         return to_svg(figure, "kl", "KL divergence of agent and simulator from their start, by round")
 
 
@@ -208,6 +215,23 @@ def _from_zero(ax: Axes, lines: Mapping[str, Mapping[int, float]]) -> None:
     top = max((value for line in lines.values() for value in line.values()), default=0.0)
     ax.set_ylim(0, top * 1.15 or 1)
     ax.yaxis.set_major_locator(MaxNLocator(4))
+
+
+def _kl_axis(ax: Axes, line: Mapping[int, float]) -> None:
+    """From zero; logarithmic above the smallest value where the largest is more than 100 times that."""
+    largest = max(line.values())
+    smallest = max(_SMALLEST_KL, min((value for value in line.values() if value > 0), default=0.0))
+    if largest <= 100 * smallest:
+        _from_zero(ax, {"": line})
+        return
+    ax.set_yscale("symlog", linthresh=10 ** math.floor(math.log10(smallest)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set_ylim(0, 3 * largest)
+
+
+def _say(ax: Axes, sentence: str) -> None:
+    ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", color=MUTED)
+    ax.set_yticks([])
 
 
 def _lines(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, first_color: int = 0) -> None:

@@ -23,6 +23,14 @@ _NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\uf
 
 _DASH = "–"
 
+_LOST = {
+    "agent/skipped_updates": "skipped updates, agent",
+    "simulator/skipped_updates": "skipped updates, simulator",
+    "simulator/kl_retries": "halved steps, simulator",
+    "agent/failed_traces": "failed attempts",
+}
+"""Work that came to nothing: a column each, where there was any."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
@@ -83,6 +91,7 @@ def render(run: RunFacts, early: Sequence[Example], late: Sequence[Example]) -> 
         run=run,
         progress=_progress(run),
         numbers=_numbers(run),
+        lost={name: label for name, label in _LOST.items() if any(run.series(name).values())},
         pictures=_pictures(run),
         examples=[("Early tasks", early), ("Late tasks", late)],
     )
@@ -144,7 +153,8 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
     (
         "How far did both players move?",
         charts.kl_chart,
-        "A steady rise is learning; a jump is an update that was too large.",
+        "A steady rise is learning; a jump that stays is an update that was too large. The agent's is an "
+        "estimate from some of its tokens, and a few of them can make a spike.",
         "No KL divergence was recorded.",
     ),
     (
