@@ -328,6 +328,21 @@ def failing_save(error: Callable[..., None]) -> Callable[[pytest.MonkeyPatch], N
     return lambda patch: patch.setattr("genenv.policies.scripted.ScriptedLearner.save", error)
 
 
+def test_running_out_of_memory_twice_ends_in_a_sentence_and_the_run_goes_on_with_less(
+    halfway: Path, config: Path
+) -> None:
+    def too_large(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("genenv.policies.scripted.ScriptedLearner.update", too_large)
+        sentence = refused("train", config, "--out", halfway, "--resume")
+    assert sentence.startswith("memory ran out")
+    assert "policy.max_batch_rows" in sentence
+    succeeds("train", config, "--out", halfway, "--resume", "--set", "policy.max_batch_rows=2")
+    assert genenv.commands.load_config(halfway / "config.toml").policy.max_batch_rows == 2
+
+
 @pytest.mark.parametrize(
     "fill",
     [

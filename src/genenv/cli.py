@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from genenv import __version__
-from genenv.errors import GenenvError
+from genenv.errors import GenenvError, out_of_memory
 
 _KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
 
@@ -31,6 +31,14 @@ def one_sentence() -> Generator[None]:
         raise _ended(str(error), 2) from error
     except OSError as error:
         raise _ended(_system_sentence(error), 2) from error
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise _ended(
+            "memory ran out, also with smaller batches; set policy.max_batch_rows or "
+            f"policy.tokens_per_microbatch lower, or take a smaller model ({_KEPT})",
+            2,
+        ) from error
     except KeyboardInterrupt as error:
         raise _ended(f"stopped; {_KEPT}", 130) from error
 

@@ -181,14 +181,18 @@ def _measured(policy: PolicyConfig) -> PolicyConfig:
     )
 
 
+_FREE = ("run.rounds", "policy.max_batch_rows", "policy.tokens_per_microbatch")
+"""What may change in a run: how long it is, and how much memory it takes at a time."""
+
+
 def _check_only_longer(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:
-    """A run is continued with the settings on its disk; only its length may grow.
+    """A run is continued with the settings on its disk; only its length may grow, and its batches may change.
 
     Raises:
         UsageError: something else differs, or the run would become shorter; names the settings.
     """
     before, now = _flat(saved), _flat(asked)
-    differ = sorted(key for key in before | now if before.get(key) != now.get(key) and key != "run.rounds")
+    differ = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _FREE)
     if differ:
         raise UsageError(
             f"{folder.path} was started with other settings: {', '.join(differ)} (see {folder.config}); "

@@ -48,6 +48,13 @@ def disk_is_full(error: Exception) -> bool:
     return any(f"(os error {number})" in str(error) for number in full)
 
 
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    return isinstance(error, MemoryError) or any(
+        words in str(error) for words in ("out of memory", "can't allocate memory")
+    )
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not in a registry: names the nearest one and lists the rest."""
     names = sorted(known)

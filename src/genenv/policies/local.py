@@ -26,7 +26,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from genenv.errors import DataError, RolloutError, UsageError
+from genenv.errors import DataError, RolloutError, UsageError, out_of_memory
 from genenv.policies import models
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.chat import ChatFormat
@@ -402,16 +402,6 @@ def in_pieces(
         return torch.cat([function(hidden, other) for hidden, other in pieces])
     recompute = checkpoint
     return torch.cat([recompute(function, hidden, other, use_reentrant=False) for hidden, other in pieces])
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the CPU."""
-    text = str(error)
-    return (
-        isinstance(error, torch.OutOfMemoryError)
-        or "can't allocate memory" in text
-        or "out of memory" in text
-    )
 
 
 def release_memory(device: torch.device) -> None:

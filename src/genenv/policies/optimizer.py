@@ -14,8 +14,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from genenv.errors import DataError, UpdateSkipped
-from genenv.policies.local import out_of_memory, release_memory
+from genenv.errors import DataError, UpdateSkipped, out_of_memory
+from genenv.policies.local import release_memory
 from genenv.policies.packing import Bundle, within_budget
 
 log = logging.getLogger(__name__)
