@@ -24,11 +24,23 @@ def names_read(source: str) -> set[str]:
 
 
 READ = {
-    name
+    path.relative_to(SRC).as_posix(): names_read(path.read_text(encoding="utf-8"))
     for path in SRC.rglob("*.py")
     if path.name not in DEFINITIONS
-    for name in names_read(path.read_text(encoding="utf-8"))
 }
+
+OWNERS = {
+    "agent": ("agent/", "coevolve.py"),
+    "agent.warmup": ("warmup.py",),
+    "curriculum": ("curriculum/", "simulator/gate.py"),
+    "domain": ("domains/",),
+    "logging": ("metrics.py",),
+    "policy": ("policies/", "players.py"),
+    "run": ("coevolve.py", "commands.py"),
+    "simulator": ("simulator/", "coevolve.py"),
+    "simulator.warmup": ("warmup.py",),
+}
+"""Where the settings of a section are read: a name that another section has too does not count there."""
 
 SETTINGS = sorted({key for domain in domain_names() for key, _ in all_settings(domain)} - {"preset"})
 """All but the preset, which is used up where settings are put together."""
@@ -36,8 +48,9 @@ SETTINGS = sorted({key for domain in domain_names() for key, _ in all_settings(d
 
 @pytest.mark.parametrize("key", SETTINGS)
 def test_every_setting_is_read_somewhere(key: str) -> None:
-    name = key.rpartition(".")[2]
-    assert name in READ, f"nothing reads {key}: use it or remove it"
+    section, _, name = key.rpartition(".")
+    readers = [names for path, names in READ.items() if path.startswith(OWNERS[section])]
+    assert any(name in names for names in readers), f"nothing reads {key}: use it or remove it"
 
 
 def test_only_reading_counts() -> None:
