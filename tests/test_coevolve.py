@@ -118,6 +118,26 @@ def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(finished: tuple[RunCo
     assert "agent/eval_success" in lines[3]
     assert [line.get("agent/replayed") for line in lines] == [None, 5, 5, 5]
     assert 0 < lines[1]["simulator/valid_rate"] < 1
+    assert lines[1].keys() > {
+        "agent/success_rate",
+        "agent/reward",
+        "agent/response_tokens",
+        "agent/skill/calls:1",
+        "simulator/in_band_rate",
+        "simulator/env_reward",
+        "simulator/weight_contrast",
+        "simulator/effective_samples",
+        "simulator/novelty",
+        "curriculum/p_hat_mean",
+        "curriculum/p_hat_batches",
+        "curriculum/skill_share_max",
+        "time/propose_s",
+        "time/rollout_s",
+        "time/agent_update_s",
+        "time/simulator_update_s",
+        "tokens/sampled",
+        "tokens/trained",
+    }
     with PoolStore.open(path / "pool.db", create=False) as store:
         groups = store.groups(1)
         assert all(len(group.traces) == 4 for group in groups)

@@ -169,6 +169,7 @@ class CoEvolution:
         metrics = {
             **curriculum_metrics(batches, selection, config.curriculum),
             **attempt_metrics(groups, batches, players.agent.policy),
+            **{f"agent/skill/{name}": rate for name, rate in self.stats.profile().success.items()},
             **learned,
         }
         record = RoundRecord(

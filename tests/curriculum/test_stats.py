@@ -58,14 +58,6 @@ def test_a_task_is_as_hard_as_its_hardest_skill(make) -> None:
     assert stats.hardest([]).mean == 0.5  # 8 of 16 over all tasks
 
 
-def test_intervals_are_given_for_every_skill_seen(make) -> None:
-    stats = SkillStats(CurriculumConfig())
-    stats.observe([make.group("a", 4, 8)])
-    low, high = stats.intervals()["add"]
-    assert low < 0.5 < high
-    assert low + high == pytest.approx(1)
-
-
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8)), max_size=12), st.floats(0.1, 1))
 def test_a_restored_profile_is_equal_and_goes_on_equally(make, rounds, decay: float) -> None:
     config = CurriculumConfig(profile_decay=decay)

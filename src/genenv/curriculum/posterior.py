@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 _NODES = 64
-_CDF_TERMS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +56,6 @@ class BetaPosterior:
         nodes, weights = _gauss_jacobi(self.a, self.b)
         return float(weights @ function(nodes))
 
-    def cdf(self, p: float) -> float:
-        """Pr[rate <= p]: the regularised incomplete beta function, by its continued fraction."""
-        if p <= 0:
-            return 0.0
-        if p >= 1:
-            return 1.0
-        if p > (self.a + 1) / (self.a + self.b + 2):  # the fraction converges slowly here: mirror it
-            return 1 - BetaPosterior(self.b, self.a).cdf(1 - p)
-        log_front = (
-            math.lgamma(self.a + self.b)
-            - math.lgamma(self.a)
-            - math.lgamma(self.b)
-            + self.a * math.log(p)
-            + self.b * math.log1p(-p)
-        )
-        return math.exp(log_front) * _continued_fraction(self.a, self.b, p) / self.a
-
-    def interval(self, mass: float = 0.9) -> tuple[float, float]:
-        """The central credible interval that holds `mass` in (0, 1) of the posterior."""
-        if not 0 < mass < 1:
-            raise ValueError(f"mass must be in (0, 1), got {mass}")
-        return self._quantile((1 - mass) / 2), self._quantile((1 + mass) / 2)
-
-    def _quantile(self, level: float) -> float:
-        low, high = 0.0, 1.0
-        while high - low > 1e-12:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.cdf(middle) < level else (low, middle)
-        return (low + high) / 2
-
 
 @functools.lru_cache(maxsize=512)
 def _gauss_jacobi(a: float, b: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -111,26 +80,3 @@ def _gauss_jacobi(a: float, b: float) -> tuple[NDArray[np.float64], NDArray[np.f
     nodes.setflags(write=False)
     weights.setflags(write=False)
     return nodes, weights
-
-
-def _continued_fraction(a: float, b: float, p: float) -> float:
-    """Lentz's evaluation of the incomplete beta function's continued fraction."""
-    tiny = 1e-300
-    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * p / (a + 1), tiny)
-    value = d
-    for m in range(1, _CDF_TERMS):
-        even = m * (b - m) * p / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * p / ((a + 2 * m) * (a + 2 * m + 1))
-        step = 1.0
-        for term in (even, odd):
-            d = 1 / _away_from_zero(1 + term * d, tiny)
-            c = _away_from_zero(1 + term / c, tiny)
-            step = c * d
-            value *= step
-        if abs(step - 1) < 1e-15:
-            break
-    return value
-
-
-def _away_from_zero(value: float, tiny: float) -> float:
-    return value if abs(value) > tiny else tiny

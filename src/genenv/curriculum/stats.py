@@ -5,7 +5,7 @@ The rate of a skill moves while the agent learns, so old attempts count less eac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from pydantic import BaseModel, ValidationError, model_validator
@@ -96,10 +96,6 @@ class SkillStats:
             attempts={name: count.attempts for name, count in seen.items()},
             overall=overall.successes / overall.attempts if overall.attempts > 0 else None,
         )
-
-    def intervals(self, mass: float = 0.9) -> Mapping[str, tuple[float, float]]:
-        """The central credible interval of each skill's success rate, for people."""
-        return {name: self.posterior(name).interval(mass) for name in sorted(self._skills)}
 
     def state_dict(self) -> JsonObject:
         """Everything that `load_state_dict` needs, as JSON."""
