@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,8 @@ from genenv.errors import DataError, UsageError
 from genenv.pools.records import Evaluation, RoundRecord
 from genenv.pools.store import PoolStore
 from genenv.report import write_report
-from genenv.report.facts import wilson
+from genenv.report.charts import skills_chart
+from genenv.report.facts import RoundFacts, RunFacts, wilson
 from genenv.run_folder import RunFolder
 from genenv.types import (
     Context,
@@ -341,6 +343,35 @@ def test_a_kl_that_was_not_recorded_is_said_in_words(tmp_path: Path) -> None:
 
 def test_a_kl_of_nothing_has_a_picture_too(tmp_path: Path) -> None:
     assert "agent KL" in kl_picture(tmp_path / "demo", agent=(0.0,), simulator=(0.0,))
+
+
+@pytest.mark.parametrize(("skills", "others"), [(14, False), (16, True)])
+def test_skills_beyond_the_fourteenth_are_one_row(skills: int, others: bool) -> None:
+    """Two of four tasks have the skills 0 to 13; where there are more, one has 14 and 15, and one has 15."""
+    names = [f"skill-{number:02}" for number in range(skills)]
+    facts = RoundFacts(
+        number=1,
+        batches=(),
+        generated=4,
+        rejected=Counter(),
+        held_out=None,
+        task_skills=tuple(map(frozenset, (names[:14], names[:14], names[14:], names[15:]))),
+        metrics={},
+    )
+    run = RunFacts(
+        name="demo",
+        model=None,
+        seed=None,
+        planned_rounds=None,
+        target_band=None,
+        filter_band=None,
+        rounds=(facts,),
+    )
+    picture = str(skills_chart(run))
+    assert ("other skills" in picture) is others
+    assert picture.count(">50%<") == 14 + others, "of the others not 75%, the sum of 14 and 15"
+    assert "skill-13" in picture
+    assert "skill-14" not in picture
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(page: Page) -> None:

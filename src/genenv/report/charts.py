@@ -153,18 +153,19 @@ def difficulty_chart(run: RunFacts) -> Markup | None:
 
 
 def skills_chart(run: RunFacts) -> Markup | None:
-    """What share of the generated tasks exercises each skill."""
-    totals: Counter[str] = Counter()
+    """What share of the generated tasks exercises each frequent skill, and any of the others."""
     rounds = [facts for facts in run.rounds if facts.generated]
-    for facts in rounds:
-        totals.update({skill: round(share * 1e6) for skill, share in facts.skill_shares.items()})
-    skills = sorted(totals, key=lambda skill: (-totals[skill], skill))[:_SHOWN_SKILLS]
-    if not skills:
+    totals = Counter(skill for facts in rounds for own in facts.task_skills for skill in own)
+    order = sorted(totals, key=lambda skill: (-totals[skill], skill))
+    rows = [(_short(skill), frozenset({skill})) for skill in order[:_SHOWN_SKILLS]]
+    if others := frozenset(order[_SHOWN_SKILLS:]):
+        rows.append(("other skills", others))
+    if not rows:
         return None
     with chart_style("skills"):
-        figure, ax = _figure(1.1 + 0.27 * len(skills))
-        for row, skill in enumerate(skills):
-            shares = {facts.number: facts.skill_shares.get(skill, 0.0) for facts in rounds}
+        figure, ax = _figure(1.1 + 0.27 * len(rows))
+        for row, (_, skills) in enumerate(rows):
+            shares = {facts.number: facts.skill_share(skills) for facts in rounds}
             for number, share in shares.items():
                 ax.add_patch(
                     Rectangle((number - 0.5, row - 0.45), 1, 0.9, facecolor=SERIES[0], alpha=share, lw=0)
@@ -174,8 +175,8 @@ def skills_chart(run: RunFacts) -> Markup | None:
                 f"{last:.0%}", (1, row), (4, 0), xycoords=("axes fraction", "data"),
                 textcoords="offset points", va="center", color=INK, annotation_clip=False,
             )  # fmt: skip
-        ax.set_yticks(range(len(skills)), [_short(skill) for skill in skills])
-        ax.set_ylim(len(skills) - 0.5, -0.5)
+        ax.set_yticks(range(len(rows)), [label for label, _ in rows])
+        ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0, labelcolor=INK)
         ax.grid(visible=False)
         ax.set_title("last round", loc="right", color=MUTED, fontsize=9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import cast
 
@@ -37,8 +37,8 @@ class RoundFacts:
     """Generations of the simulator."""
     rejected: Counter[RejectReason]
     held_out: HeldOut | None
-    skill_shares: Mapping[str, float]
-    """Share of the round's generated tasks that exercise a skill."""
+    task_skills: tuple[frozenset[str], ...]
+    """What each of the round's generated tasks exercises."""
     metrics: Mapping[str, float]
 
     @property
@@ -50,6 +50,11 @@ class RoundFacts:
     def valid_rate(self) -> float | None:
         """Share of generations that became tasks; None when there were none."""
         return self.accepted / self.generated if self.generated else None
+
+    def skill_share(self, skills: Set[str]) -> float:
+        """Share of the round's generated tasks that exercise any of these skills."""
+        hits = sum(not own.isdisjoint(skills) for own in self.task_skills)
+        return hits / len(self.task_skills) if hits else 0.0
 
     @property
     def wall_s(self) -> float:
@@ -119,7 +124,10 @@ def _read_round(store: PoolStore, number: int) -> RoundFacts:
         generated=store.generation_count(number),
         rejected=store.rejections(number),
         held_out=_held_out(store, number, metrics),
-        skill_shares=_skill_shares(store, number),
+        task_skills=tuple(
+            frozenset(task.skills)
+            for task in store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
+        ),
         metrics=metrics,
     )
 
@@ -131,12 +139,6 @@ def _held_out(store: PoolStore, number: int, metrics: Mapping[str, float]) -> He
         return HeldOut(rate=sum(results) / len(results), low=low, high=high)
     rate = metrics.get("agent/eval_success")
     return None if rate is None else HeldOut(rate=rate, low=rate, high=rate)
-
-
-def _skill_shares(store: PoolStore, number: int) -> dict[str, float]:
-    tasks = store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
-    counts = Counter(skill for task in tasks for skill in set(task.skills))
-    return {skill: count / len(tasks) for skill, count in sorted(counts.items())}
 
 
 def _read_config(folder: RunFolder) -> Mapping[str, object]:
