@@ -172,6 +172,49 @@ def _fail_in_round(loop: CoEvolution, number: int) -> None:
     loop.replay.observe = failing
 
 
+class Charts:
+    """A sink that remembers the rounds, and fails at one of them."""
+
+    def __init__(self, failing: int | None = None, error: BaseException | None = None) -> None:
+        self.failing, self.error = failing, error
+        self.rounds: list[int] = []
+        self.written: dict[int, dict[str, float]] = {}
+
+    def write(self, round_, metrics):
+        if round_ == self.failing:
+            raise self.error
+        self.rounds.append(round_)
+        self.written[round_] = dict(metrics)
+
+    def close(self):
+        pass
+
+
+def test_a_round_that_a_kill_kept_from_the_sinks_is_handed_to_them_on_resuming(tmp_path: Path) -> None:
+    config = resolve(SETTINGS)
+    killed, charts = build(config, tmp_path / "e"), Charts()
+    killed.sinks = [Charts(failing=2, error=KeyboardInterrupt())]
+    with pytest.raises(KeyboardInterrupt):
+        killed.run()
+    resumed = build(config, tmp_path / "e", resume=True)
+    resumed.sinks = [charts]
+    resumed.run()
+    assert charts.rounds == [2, 3]
+    lines = map(json.loads, (tmp_path / "e/metrics.jsonl").read_text().splitlines())
+    assert [{"round": n, **charts.written[n]} for n in (2, 3)] == list(lines)[2:]
+
+
+def test_a_sink_that_fails_costs_a_warning_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, charts = build(resolve(SETTINGS), tmp_path / "f"), Charts()
+    failing = Charts(failing=1, error=OSError("the network is down"))
+    loop.sinks = [failing, charts]
+    assert loop.run() == 3
+    assert caplog.messages == ["Charts: round 1 was not written: the network is down"]
+    assert (failing.rounds, charts.rounds) == ([0, 2, 3], [0, 1, 2, 3])
+
+
 def test_a_damaged_checkpoint_is_named(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
     config = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 1}})
     build(config, tmp_path / "d").run()

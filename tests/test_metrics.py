@@ -147,7 +147,8 @@ class FakeWandb:
         self.opened.append(arguments)
         return self
 
-    def log(self, metrics: dict[str, float], *, step: int) -> None:
+    def log(self, metrics: dict[str, float], *, step: int, commit: bool) -> None:
+        assert commit  # else the step would wait for the next one
         self.logged.append((step, metrics))
 
     def finish(self) -> None:

@@ -22,7 +22,7 @@ from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, 
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
 from genenv.errors import DataError
-from genenv.metrics import Sink, check_names
+from genenv.metrics import Sink, check_names, write_all
 from genenv.pools.records import Evaluation, RoundRecord
 from genenv.pools.store import PoolStore
 from genenv.progress import Reporter, Silent, Stage
@@ -112,11 +112,12 @@ class CoEvolution:
                     "continue it with the version that started it, or start a new run"
                 ) from error
             last = self._resume(store)
+            if last is not None:  # a kill after the commit may have kept it from the sinks
+                write_all(self.sinks, last, store.metrics(last))
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = asyncio.run(self._round(number, store)) if number else self._start()
                 self.folder.commit(store, record, self.players.save, keep=self.config.run.keep_checkpoints)
-                for sink in self.sinks:
-                    sink.write(number, record.metrics)
+                write_all(self.sinks, number, record.metrics)
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             return self.config.run.rounds
 

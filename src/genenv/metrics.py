@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import logging
 import math
 import re
 import secrets
@@ -23,6 +24,8 @@ from pydantic import Field
 from genenv.errors import DataError, UsageError
 from genenv.settings import Settings
 from genenv.types import JsonObject, RejectReason
+
+log = logging.getLogger(__name__)
 
 TARGET_BAND = (0.35, 0.65)
 """Where the mean p_hat of a round should lie when the curriculum works: around alpha = 0.5."""
@@ -171,7 +174,7 @@ class Sink(Protocol):
     """Where metrics go."""
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Record the metrics of a round."""
+        """Record the metrics of a round. A resumed run writes its last round again."""
         ...
 
     def close(self) -> None:
@@ -216,7 +219,7 @@ def read_jsonl(path: Path) -> list[JsonObject]:
 
 
 class TensorBoardSink:
-    """Writes event files for TensorBoard.
+    """Writes event files for TensorBoard; of a round that is written twice it draws two equal points.
 
     Args:
         folder: where the event files go.
@@ -242,7 +245,7 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """Logs to Weights & Biases.
+    """Logs to Weights & Biases, which ignores a round that is written twice.
 
     Args:
         folder: the run's folder; a resumed run of that folder continues the same chart.
@@ -265,13 +268,22 @@ class WandbSink:
         )
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a round as one step."""
+        """Log the metrics of a round as one step, and hand it over at once."""
         check_names(metrics)
-        self._run.log(dict(metrics), step=round_)
+        self._run.log(dict(metrics), step=round_, commit=True)
 
     def close(self) -> None:
         """Wait until everything is uploaded."""
         self._run.finish()
+
+
+def write_all(sinks: Iterable[Sink], round_: int, metrics: Mapping[str, float]) -> None:
+    """Record the metrics of a round everywhere. A sink that fails misses the round, with a warning."""
+    for sink in sinks:
+        try:
+            sink.write(round_, metrics)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a chart, training goes on
+            log.warning("%s: round %d was not written: %s", type(sink).__name__, round_, error)
 
 
 def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: JsonObject) -> Sequence[Sink]:
