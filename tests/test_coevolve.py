@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,16 @@ def _fail_in_round(loop: CoEvolution, number: int) -> None:
         return 1 / 0 if round_ == number else observe(round_, groups)
 
     loop.replay.observe = failing
+
+
+def test_the_time_of_a_round_is_the_whole_round_and_not_only_its_stages(tmp_path: Path) -> None:
+    loop = build(resolve({**SETTINGS, "run": {"rounds": 1, "eval_every": 0}}), tmp_path / "g")
+    draw = loop.replay.draw
+    loop.replay.draw = lambda *a, **k: time.sleep(0.3) or draw(*a, **k)
+    loop.run()
+    line = json.loads((tmp_path / "g/metrics.jsonl").read_text().splitlines()[-1])
+    stages = sum(value for name, value in line.items() if name.startswith("time/") and name != "time/round_s")
+    assert line["time/round_s"] >= stages + 0.3
 
 
 class Charts:

@@ -65,8 +65,9 @@ class Players:
 
 @dataclass(slots=True)
 class _Times:
-    """Seconds and tokens of one round."""
+    """Seconds of one round: of its stages, and since its start."""
 
+    start: float = field(default_factory=time.perf_counter)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -287,7 +288,8 @@ class CoEvolution:
 
     def _timed(self, record: RoundRecord, times: _Times) -> RoundRecord:
         """The record with its timings, all names checked."""
-        metrics = {**record.metrics, **times.seconds, "time/round_s": sum(times.seconds.values())}
+        whole = time.perf_counter() - times.start
+        metrics = {**record.metrics, **times.seconds, "time/round_s": whole}
         check_names(metrics)
         return replace(record, metrics=metrics)
 

@@ -123,7 +123,7 @@ _METRICS = (
     Metric("time/agent_update_s", "s", "The agent's update."),
     Metric("time/simulator_update_s", "s", "The simulator's update."),
     Metric("time/eval_s", "s", "Measuring on held-out tasks."),
-    Metric("time/round_s", "s", "The whole round."),
+    Metric("time/round_s", "s", "The whole round, from its start to its commit."),
     Metric("tokens/sampled", "tokens", "Tokens sampled by both players."),
     Metric("tokens/trained", "tokens", "Tokens both updates learned from."),
 )
