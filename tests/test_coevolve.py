@@ -20,6 +20,7 @@ from genenv.domains.base import Domain
 from genenv.errors import DataError
 from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
 from genenv.pools.store import PoolStore
+from genenv.progress import Silent
 from genenv.run_folder import RunFolder
 from genenv.simulator.player import Simulator
 from genenv.types import Origin, Profile, StopReason, Task
@@ -181,6 +182,29 @@ def test_the_time_of_a_round_is_the_whole_round_and_not_only_its_stages(tmp_path
     line = json.loads((tmp_path / "g/metrics.jsonl").read_text().splitlines()[-1])
     stages = sum(value for name, value in line.items() if name.startswith("time/") and name != "time/round_s")
     assert line["time/round_s"] >= stages + 0.3
+
+
+def test_the_progress_of_an_update_counts_its_epochs(tmp_path: Path) -> None:
+    class Told(Silent):
+        def stage(self, name, *, items, unit):
+            stages[name] = items
+            return super().stage(name, items=items, unit=unit)
+
+    stages: dict[str, int] = {}
+    settings = {
+        **SETTINGS,
+        "simulator": {**SETTINGS["simulator"], "epochs": 3},
+        "agent": {**SETTINGS["agent"], "epochs": 2},
+    }
+    loop = build(resolve(settings), tmp_path / "h")
+    loop.reporter = Told()
+    loop.run()
+    with PoolStore.open(tmp_path / "h/pool.db", create=False) as store:
+        specs = [len(store.samples(number)) for number in (1, 2, 3)]
+        sequences = [5 + sum(len(group.traces) for group in store.groups(number)) for number in (1, 2, 3)]
+    assert any(specs)
+    assert [stages[f"round {n}/3: simulator learns"] for n in (1, 2, 3)] == [3 * n for n in specs]
+    assert [stages[f"round {n}/3: agent learns"] for n in (1, 2, 3)] == [2 * n for n in sequences]
 
 
 class Charts:

@@ -255,9 +255,10 @@ class CoEvolution:
                 stage=stage,
             )
         trained += metrics.pop("tokens/trained", 0.0)
+        specs = len(selection.samples) * self.config.simulator.epochs
         with (
             times.measure("time/simulator_update_s"),
-            self._stage(number, "simulator learns", len(selection.samples), "specs") as stage,
+            self._stage(number, "simulator learns", specs, "specs") as stage,
         ):
             metrics |= players.simulator.update(
                 selection.samples, round_=number, rounds=self.config.run.rounds, stage=stage
