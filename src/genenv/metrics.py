@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import json
 import logging
-import math
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Protocol
 
 from pydantic import Field
 
-from genenv.errors import DataError, UsageError
+from genenv.errors import UsageError
 from genenv.settings import Settings
 from genenv.types import JsonObject, RejectReason
 
@@ -180,42 +178,6 @@ class Sink(Protocol):
     def close(self) -> None:
         """Hand over everything; nothing is written afterwards."""
         ...
-
-
-def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
-    """One round as a line of JSON; equal metrics give equal lines.
-
-    Raises:
-        ValueError: a name is not in the list, or a value is not finite.
-    """
-    check_names(metrics)
-    if wrong := [name for name, value in metrics.items() if not math.isfinite(value)]:
-        raise ValueError(f"round {round_}: not finite: {', '.join(wrong)}")
-    return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
-
-
-def read_jsonl(path: Path) -> list[JsonObject]:
-    """The rounds in a metrics file. A last line that was torn by a crash is left out.
-
-    Raises:
-        DataError: the file cannot be read, or a line before the last is damaged.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as err:
-        raise DataError(f"cannot read {path}: {err.strerror}") from err
-    rounds: list[JsonObject] = []
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is empty or torn
-        try:
-            entry = cast(object, json.loads(line))
-        except ValueError:
-            entry = None
-        if not isinstance(entry, dict) or not isinstance(cast(JsonObject, entry).get("round"), int):
-            raise DataError(
-                f"{path}, line {number} is not a round of metrics; restore the file or delete that line"
-            )
-        rounds.append(cast(JsonObject, entry))
-    return rounds
 
 
 class TensorBoardSink:
