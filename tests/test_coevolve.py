@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from genenv.domains.base import Domain
 from genenv.errors import DataError
 from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
 from genenv.pools.store import PoolStore
+from genenv.progress import Silent
 from genenv.run_folder import RunFolder
 from genenv.simulator.player import Simulator
 from genenv.types import Origin, Profile, StopReason, Task
@@ -190,6 +192,82 @@ def _fail_in_round(loop: CoEvolution, number: int) -> None:
         return 1 / 0 if round_ == number else observe(round_, groups)
 
     loop.replay.observe = failing
+
+
+def test_the_time_of_a_round_is_the_whole_round_and_not_only_its_stages(tmp_path: Path) -> None:
+    loop = build(resolve({**SETTINGS, "run": {"rounds": 1, "eval_every": 0}}), tmp_path / "g")
+    draw = loop.replay.draw
+    loop.replay.draw = lambda *a, **k: time.sleep(0.3) or draw(*a, **k)
+    loop.run()
+    line = json.loads((tmp_path / "g/metrics.jsonl").read_text().splitlines()[-1])
+    stages = sum(value for name, value in line.items() if name.startswith("time/") and name != "time/round_s")
+    assert line["time/round_s"] >= stages + 0.3
+
+
+def test_the_progress_of_an_update_counts_its_epochs(tmp_path: Path) -> None:
+    class Told(Silent):
+        def stage(self, name, *, items, unit):
+            stages[name] = items
+            return super().stage(name, items=items, unit=unit)
+
+    stages: dict[str, int] = {}
+    settings = {
+        **SETTINGS,
+        "simulator": {**SETTINGS["simulator"], "epochs": 3},
+        "agent": {**SETTINGS["agent"], "epochs": 2},
+    }
+    loop = build(resolve(settings), tmp_path / "h")
+    loop.reporter = Told()
+    loop.run()
+    with PoolStore.open(tmp_path / "h/pool.db", create=False) as store:
+        specs = [len(store.samples(number)) for number in (1, 2, 3)]
+        sequences = [5 + sum(len(group.traces) for group in store.groups(number)) for number in (1, 2, 3)]
+    assert any(specs)
+    assert [stages[f"round {n}/3: simulator learns"] for n in (1, 2, 3)] == [3 * n for n in specs]
+    assert [stages[f"round {n}/3: agent learns"] for n in (1, 2, 3)] == [2 * n for n in sequences]
+
+
+class Charts:
+    """A sink that remembers the rounds, and fails at one of them."""
+
+    def __init__(self, failing: int | None = None, error: BaseException | None = None) -> None:
+        self.failing, self.error = failing, error
+        self.rounds: list[int] = []
+        self.written: dict[int, dict[str, float]] = {}
+
+    def write(self, round_, metrics):
+        if round_ == self.failing:
+            raise self.error
+        self.rounds.append(round_)
+        self.written[round_] = dict(metrics)
+
+    def close(self):
+        pass
+
+
+def test_a_round_that_a_kill_kept_from_the_sinks_is_handed_to_them_on_resuming(tmp_path: Path) -> None:
+    config = resolve(SETTINGS)
+    killed, charts = build(config, tmp_path / "e"), Charts()
+    killed.sinks = [Charts(failing=2, error=KeyboardInterrupt())]
+    with pytest.raises(KeyboardInterrupt):
+        killed.run()
+    resumed = build(config, tmp_path / "e", resume=True)
+    resumed.sinks = [charts]
+    resumed.run()
+    assert charts.rounds == [2, 3]
+    lines = map(json.loads, (tmp_path / "e/metrics.jsonl").read_text().splitlines())
+    assert [{"round": n, **charts.written[n]} for n in (2, 3)] == list(lines)[2:]
+
+
+def test_a_sink_that_fails_costs_a_warning_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, charts = build(resolve(SETTINGS), tmp_path / "f"), Charts()
+    failing = Charts(failing=1, error=OSError("the network is down"))
+    loop.sinks = [failing, charts]
+    assert loop.run() == 3
+    assert caplog.messages == ["Charts: round 1 was not written: the network is down"]
+    assert (failing.rounds, charts.rounds) == ([0, 2, 3], [0, 1, 2, 3])
 
 
 def test_a_damaged_checkpoint_is_named(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv.errors import DataError, UsageError
+from genenv.errors import UsageError
 from genenv.metrics import (
     FAMILIES,
     METRICS,
@@ -15,9 +15,7 @@ from genenv.metrics import (
     check_names,
     describe,
     late_p_hats,
-    metrics_line,
     open_sinks,
-    read_jsonl,
     target_band,
 )
 from genenv.types import RejectReason
@@ -47,11 +45,6 @@ DESIGN = [
     "tokens/sampled",
     "tokens/trained",
 ]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run" / "metrics.jsonl"
 
 
 def test_the_list_holds_every_metric_of_the_design_and_every_reason() -> None:
@@ -100,38 +93,6 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
         describe("agent/succes_rate")
 
 
-def test_a_round_is_one_line_whatever_the_order_of_its_metrics() -> None:
-    line = metrics_line(3, {"agent/reward": 0.5, "agent/kl": 0.0})
-    assert line == '{"round": 3, "agent/kl": 0.0, "agent/reward": 0.5}\n'
-    assert line == metrics_line(3, {"agent/kl": 0.0, "agent/reward": 0.5})
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_json_cannot_hold_is_refused_by_name(value: float) -> None:
-    with pytest.raises(ValueError, match="round 1: not finite: agent/kl"):
-        metrics_line(1, {"agent/kl": value})
-
-
-def test_rounds_are_read_back_and_a_torn_last_line_is_not(path: Path) -> None:
-    path.parent.mkdir()
-    lines = [metrics_line(round_, {"agent/reward": round_ / 4}) for round_ in range(2)]
-    path.write_text("".join(lines) + '{"round": 2, "agent/rew')
-    assert read_jsonl(path) == [{"round": 0, "agent/reward": 0.0}, {"round": 1, "agent/reward": 0.25}]
-
-
-@pytest.mark.parametrize("line", ["not json", "[1]", '{"agent/kl": 1}', ""])
-def test_damage_before_the_last_line_is_reported_with_its_place(path: Path, line: str) -> None:
-    path.parent.mkdir()
-    path.write_text(f'{{"round": 0}}\n{line}\n{{"round": 2}}\n')
-    with pytest.raises(DataError, match="line 2 is not a round"):
-        read_jsonl(path)
-
-
-def test_a_missing_file_is_a_data_error(path: Path) -> None:
-    with pytest.raises(DataError, match="cannot read"):
-        read_jsonl(path)
-
-
 @pytest.mark.parametrize("package", ["tensorboard", "wandb"])
 def test_a_missing_package_ends_in_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
@@ -167,7 +128,8 @@ class FakeWandb:
         self.opened.append(arguments)
         return self
 
-    def log(self, metrics: dict[str, float], *, step: int) -> None:
+    def log(self, metrics: dict[str, float], *, step: int, commit: bool) -> None:
+        assert commit  # else the step would wait for the next one
         self.logged.append((step, metrics))
 
     def finish(self) -> None:

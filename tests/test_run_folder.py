@@ -104,6 +104,12 @@ def test_a_commit_leaves_a_checkpoint_a_round_and_a_line(folder: RunFolder) -> N
         assert store.rounds() == (1, 2, 3)
 
 
+def test_a_round_is_one_line_whatever_the_order_of_its_metrics() -> None:
+    line = metrics_line(3, {"agent/reward": 0.5, "agent/kl": 0.0})
+    assert line == '{"round": 3, "agent/kl": 0.0, "agent/reward": 0.5}\n'
+    assert line == metrics_line(3, {"agent/kl": 0.0, "agent/reward": 0.5})
+
+
 def die(*_: object, **__: object) -> None:
     raise Killed
 

@@ -22,7 +22,7 @@ from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, 
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
 from genenv.errors import DataError
-from genenv.metrics import Sink, check_names
+from genenv.metrics import Sink, check_names, write_all
 from genenv.pools.records import Evaluation, RoundRecord
 from genenv.pools.store import PoolStore
 from genenv.progress import Reporter, Silent, Stage
@@ -65,8 +65,9 @@ class Players:
 
 @dataclass(slots=True)
 class _Times:
-    """Seconds and tokens of one round."""
+    """Seconds of one round: of its stages, and since its start."""
 
+    start: float = field(default_factory=time.perf_counter)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -112,11 +113,12 @@ class CoEvolution:
                     "continue it with the version that started it, or start a new run"
                 ) from error
             last = self._resume(store)
+            if last is not None:  # a kill after the commit may have kept it from the sinks
+                write_all(self.sinks, last, store.metrics(last))
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = asyncio.run(self._round(number, store)) if number else self._start()
                 self.folder.commit(store, record, self.players.save, keep=self.config.run.keep_checkpoints)
-                for sink in self.sinks:
-                    sink.write(number, record.metrics)
+                write_all(self.sinks, number, record.metrics)
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             return self.config.run.rounds
 
@@ -254,9 +256,10 @@ class CoEvolution:
                 stage=stage,
             )
         trained += metrics.pop("tokens/trained", 0.0)
+        specs = len(selection.samples) * self.config.simulator.epochs
         with (
             times.measure("time/simulator_update_s"),
-            self._stage(number, "simulator learns", len(selection.samples), "specs") as stage,
+            self._stage(number, "simulator learns", specs, "specs") as stage,
         ):
             metrics |= players.simulator.update(
                 selection.samples, round_=number, rounds=self.config.run.rounds, stage=stage
@@ -287,7 +290,8 @@ class CoEvolution:
 
     def _timed(self, record: RoundRecord, times: _Times) -> RoundRecord:
         """The record with its timings, all names checked."""
-        metrics = {**record.metrics, **times.seconds, "time/round_s": sum(times.seconds.values())}
+        whole = time.perf_counter() - times.start
+        metrics = {**record.metrics, **times.seconds, "time/round_s": whole}
         check_names(metrics)
         return replace(record, metrics=metrics)
 

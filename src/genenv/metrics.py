@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import json
-import math
+import logging
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Protocol
 
 from pydantic import Field
 
-from genenv.errors import DataError, UsageError
+from genenv.errors import UsageError
 from genenv.settings import Settings
 from genenv.types import JsonObject, RejectReason
+
+log = logging.getLogger(__name__)
 
 
 def target_band(alpha: float) -> tuple[float, float]:
@@ -130,7 +131,7 @@ _METRICS = (
     Metric("time/agent_update_s", "s", "The agent's update."),
     Metric("time/simulator_update_s", "s", "The simulator's update."),
     Metric("time/eval_s", "s", "Measuring on held-out tasks."),
-    Metric("time/round_s", "s", "The whole round."),
+    Metric("time/round_s", "s", "The whole round, from its start to its commit."),
     Metric("tokens/sampled", "tokens", "Tokens sampled by both players."),
     Metric("tokens/trained", "tokens", "Tokens both updates learned from."),
 )
@@ -181,7 +182,7 @@ class Sink(Protocol):
     """Where metrics go."""
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Record the metrics of a round."""
+        """Record the metrics of a round. A resumed run writes its last round again."""
         ...
 
     def close(self) -> None:
@@ -189,44 +190,8 @@ class Sink(Protocol):
         ...
 
 
-def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
-    """One round as a line of JSON; equal metrics give equal lines.
-
-    Raises:
-        ValueError: a name is not in the list, or a value is not finite.
-    """
-    check_names(metrics)
-    if wrong := [name for name, value in metrics.items() if not math.isfinite(value)]:
-        raise ValueError(f"round {round_}: not finite: {', '.join(wrong)}")
-    return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
-
-
-def read_jsonl(path: Path) -> list[JsonObject]:
-    """The rounds in a metrics file. A last line that was torn by a crash is left out.
-
-    Raises:
-        DataError: the file cannot be read, or a line before the last is damaged.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as err:
-        raise DataError(f"cannot read {path}: {err.strerror}") from err
-    rounds: list[JsonObject] = []
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is empty or torn
-        try:
-            entry = cast(object, json.loads(line))
-        except ValueError:
-            entry = None
-        if not isinstance(entry, dict) or not isinstance(cast(JsonObject, entry).get("round"), int):
-            raise DataError(
-                f"{path}, line {number} is not a round of metrics; restore the file or delete that line"
-            )
-        rounds.append(cast(JsonObject, entry))
-    return rounds
-
-
 class TensorBoardSink:
-    """Writes event files for TensorBoard.
+    """Writes event files for TensorBoard; of a round that is written twice it draws two equal points.
 
     Args:
         folder: where the event files go.
@@ -252,7 +217,7 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """Logs to Weights & Biases.
+    """Logs to Weights & Biases, which ignores a round that is written twice.
 
     Args:
         folder: the run's folder; a resumed run of that folder continues the same chart.
@@ -275,13 +240,22 @@ class WandbSink:
         )
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a round as one step."""
+        """Log the metrics of a round as one step, and hand it over at once."""
         check_names(metrics)
-        self._run.log(dict(metrics), step=round_)
+        self._run.log(dict(metrics), step=round_, commit=True)
 
     def close(self) -> None:
         """Wait until everything is uploaded."""
         self._run.finish()
+
+
+def write_all(sinks: Iterable[Sink], round_: int, metrics: Mapping[str, float]) -> None:
+    """Record the metrics of a round everywhere. A sink that fails misses the round, with a warning."""
+    for sink in sinks:
+        try:
+            sink.write(round_, metrics)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a chart, training goes on
+            log.warning("%s: round %d was not written: %s", type(sink).__name__, round_, error)
 
 
 def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: JsonObject) -> Sequence[Sink]:

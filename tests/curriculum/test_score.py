@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv import metrics
 from genenv.curriculum.reward import env_reward, expected_env_reward
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.settings import CurriculumConfig
+from genenv.metrics import check_names
 
 PAPER = CurriculumConfig(posterior=False, standardise_rewards=False)
 ROBUST = CurriculumConfig()
@@ -176,7 +176,9 @@ def test_weights_sum_to_one_and_rejected_generations_are_never_among_them(
         assert chosen.weight_contrast >= 1
     if not band_filter:
         assert {sample.generation.id for sample in chosen.samples} == valid
-    metrics.metrics_line(0, curriculum_metrics(batches, chosen, config))
+    found = curriculum_metrics(batches, chosen, config)
+    check_names(found)
+    assert all(map(math.isfinite, found.values()))
 
 
 def test_the_metrics_of_a_round_measure_both_scopes(batch) -> None:
