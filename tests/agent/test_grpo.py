@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, group_advantages, grpo_loss, k3
 from genenv.agent.settings import AgentConfig
-from genenv.metrics import metrics_line
+from genenv.run_folder import metrics_line
 from genenv.types import Group, StopReason
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
