@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from genenv.errors import DataError, UpdateSkipped
-from genenv.policies.local import out_of_memory, release_memory
+from genenv.policies.models import out_of_memory, release_memory
 from genenv.policies.packing import Bundle, within_budget
 
 log = logging.getLogger(__name__)
