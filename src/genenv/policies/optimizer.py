@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from genenv.errors import DataError, UpdateSkipped, out_of_memory
-from genenv.policies.local import release_memory
+from genenv.policies.models import release_memory
 from genenv.policies.packing import Bundle, within_budget
 
 log = logging.getLogger(__name__)
