@@ -33,7 +33,7 @@ class ToolSpec(BaseModel, frozen=True, extra="forbid"):
     phrasing: Literal["explicit", "relative", "indirect"]
     """explicit: values stand in the instruction as they go into the call. relative: dates, times or amounts
     are given relative to something ("tomorrow", "half an hour", "a dozen"). indirect: the wish is stated, not
-    the action."""
+    the action; that is a matter of style, which the gate does not check."""
     gap: Literal["none", "missing_info", "no_tool"]
     """missing_info: one required argument is not given (it is absent from `calls`). no_tool: the fitting
     tool (named in `calls`) is not among the tools shown. In both cases the right answer is to
