@@ -182,6 +182,16 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
     assert broken_links(page) == []
 
 
+def test_the_layout_lists_what_there_is_and_marks_what_is_planned() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [part for row in rows for part in re.findall(r"`([^`]+)`( \(planned\))?", row)]
+    package = ROOT / "src" / "genenv"
+    existing = {path.name for path in package.glob("[!_]*.py")}
+    existing |= {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    assert existing == {name for name, planned in listed if not planned}
+    assert not existing & {name for name, planned in listed if planned}
+
+
 def test_every_command_is_documented() -> None:
     documented = {line.split()[0] for _, line in all_commands("genenv")}
     assert set(cli_commands()) <= documented

@@ -98,7 +98,11 @@ _METRICS = (
     Metric("simulator/kl_retries", "count", "How often the step was halved to stay under the KL cap."),
     Metric("simulator/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
     Metric("simulator/steps", "count", "Optimizer steps applied."),
-    Metric("simulator/skipped_updates", "count", "Updates not applied: not finite, or over the KL cap."),
+    Metric(
+        "simulator/skipped_updates",
+        "count",
+        "Updates not applied: nothing selected, not finite, over the KL cap.",
+    ),
     Metric("simulator/selected", "count", "Generations the simulator learned from."),
     Metric("simulator/dropped", "count", "Batches (or tasks) outside the band or without any attempt."),
     Metric(
