@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import genenv
 import genenv.commands
 import genenv.pools.database
 from genenv.cli import app
+from genenv.errors import UsageError
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
 from genenv.simulator.gate import Gate
@@ -220,6 +222,28 @@ def test_a_run_is_never_overwritten(finished: Path, config: Path) -> None:
     sentence = refused("train", config, "--out", finished)
     assert "already holds a run of 2 rounds; continue it with --resume or choose another --out" in sentence
     assert contents(finished) == before
+
+
+def test_a_start_that_failed_can_be_mended_and_repeated(
+    config: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warmup(*_: Any) -> Any:
+        raise UsageError("set agent.warmup.check_tasks lower")
+
+    def cold(*arguments: Any) -> Any:
+        return replace(fakes.scripted_players(*arguments), warmup=warmup)
+
+    out = ["--out", tmp_path / "mended"]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "tensorboard.summary", None)
+        sentence = refused("train", config, *out, "--set", "logging.tensorboard=true")
+        assert sentence.endswith("pip install tensorboard")
+        assert not (tmp_path / "mended").exists()
+        patch.setattr(genenv.commands, "_players", cold)
+        assert "set agent.warmup.check_tasks lower" in refused("train", config, *out, "--set", "run.seed=3")
+    succeeds("train", config, *out)
+    assert digest(tmp_path / "mended") == digest(finished)
+    assert contents(tmp_path / "mended")["config.toml"] == contents(finished)["config.toml"]
 
 
 def test_resuming_a_finished_run_changes_nothing_and_says_so(finished: Path, config: Path) -> None:

@@ -179,6 +179,8 @@ def test_a_model_must_be_a_causal_language_model_with_a_chat_template(
 def test_the_warm_up_needs_base_tasks_to_learn_from(config: Path, tmp_path: Path) -> None:
     words = ["train", config, "--out", tmp_path / "run", "--set", "agent.warmup.check_tasks=12"]
     assert "agent.warmup.check_tasks is 12, but the domain has 12 base tasks" in refused(*words)
+    words[-1] = "agent.warmup.check_tasks=11"
+    assert run(*words, "--set", "run.rounds=1").exit_code == 0
 
 
 def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:

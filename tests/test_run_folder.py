@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from genenv.errors import DataError, UsageError
 from genenv.pools.records import RoundRecord
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder, metrics_line
+from genenv.types import Seed
 
 CONFIG = 'seed = 7\nmodel = "Zoë"\n'
 
@@ -52,7 +54,6 @@ def test_a_new_run_has_its_settings_and_an_empty_store(folder: RunFolder) -> Non
 @pytest.mark.parametrize(
     ("rounds", "held"),
     [
-        ((), "0 rounds"),
         ((0,), "0 rounds"),
         ((0, 1), "1 round"),
         ((1,), "1 round"),
@@ -68,6 +69,41 @@ def test_a_run_is_never_started_over_another(folder: RunFolder, rounds: Sequence
         f"{folder.path} already holds a run of {held}; continue it with --resume or choose another --out"
     )
     assert folder.config.read_text(encoding="utf-8") == CONFIG
+
+
+def test_a_start_that_failed_before_its_first_round_is_started_anew(folder: RunFolder) -> None:
+    seed = Seed(id="s", domain="d", spec={}, skills=())
+    with PoolStore.open(folder.pool, create=False) as store:
+        store.put_base([seed])
+    write_checkpoint(folder.checkpoints, 0, save)  # a kill before the store had the round
+    assert RunFolder.create(folder.path, "seed = 8\n") == folder
+    assert folder.config.read_text(encoding="utf-8") == "seed = 8\n"
+    with PoolStore.open(folder.pool, create=False) as store:
+        store.put_base([replace(seed, skills=("add",))])
+        assert folder.restore(store) is None
+    assert checkpoints(folder.checkpoints) == {}
+
+
+def test_a_start_that_is_under_way_is_left_alone(folder: RunFolder) -> None:
+    with folder.lock(), pytest.raises(UsageError, match="demo is being written by another process"):
+        RunFolder.create(folder.path, "")
+    assert folder.config.read_text(encoding="utf-8") == CONFIG
+
+
+@pytest.mark.parametrize("lost", [b"", None])
+def test_a_run_that_lost_its_store_is_not_taken_for_a_start_that_failed(
+    folder: RunFolder, lost: bytes | None
+) -> None:
+    commit(folder, 1)
+    folder.pool.unlink()
+    if lost is not None:
+        folder.pool.write_bytes(lost)
+        folder.metrics.write_text("{}")
+    else:
+        folder.metrics.unlink()
+    with pytest.raises(UsageError, match="already holds a run"):
+        RunFolder.create(folder.path, "")
+    assert list(checkpoints(folder.checkpoints)) == [1]
 
 
 def test_a_creation_that_was_killed_can_be_repeated(folder: RunFolder) -> None:

@@ -57,14 +57,15 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
     _check_seeds(domain, config)
     config = _settled(config, saved.policy if saved else None)
     players = _players(config, domain)
-    if saved is None:
-        folder = RunFolder.create(path, dump_toml(config))
-    elif saved != config:
-        with folder.lock():
-            write_whole(folder.config, dump_toml(config))
     sinks = open_sinks(config.logging, path, name=config.run.name, settings=as_tables(config))
     try:
-        CoEvolution(config, domain, players, folder, sinks=sinks, reporter=ConsoleReporter()).run()
+        loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=ConsoleReporter())
+        if saved is None:
+            RunFolder.create(path, dump_toml(config))
+        elif saved != config:
+            with folder.lock():
+                write_whole(folder.config, dump_toml(config))
+        loop.run()
     finally:
         for sink in sinks:
             sink.close()

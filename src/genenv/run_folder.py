@@ -55,37 +55,46 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config_toml: str) -> RunFolder:
-        """Start a new run: an empty store and the settings.
+        """Start a new run: an empty store and the settings. A start that failed is started anew.
 
         Args:
             path: the folder; made when it is missing.
             config_toml: the resolved settings.
 
         Raises:
-            UsageError: the folder already holds a run, or a file has its name.
+            UsageError: the folder already holds a run, or another process starts one; or a file has its name.
         """
         folder = cls.vacant(path)
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
-        PoolStore.open(folder.pool, create=True).close()
-        write_whole(folder.config, config_toml)
+        with folder.lock():
+            folder.config.unlink(missing_ok=True)
+            for file in ("pool.db", "pool.db-wal", "pool.db-shm"):
+                (path / file).unlink(missing_ok=True)
+            PoolStore.open(folder.pool, create=True).close()
+            write_whole(folder.config, config_toml)
         return folder
 
     @classmethod
     def vacant(cls, path: Path) -> RunFolder:
-        """Where a new run may start; nothing is written yet.
+        """Where a new run may start: no round is committed there. Nothing is written yet.
 
         Raises:
-            UsageError: the folder already holds a run, or a file has its name.
+            UsageError: the folder already holds a run, or another process starts one; or a file has its name.
         """
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file; choose another --out")
         count = folder._rounds()
-        if folder.config.exists() or count is not None:
+        # A run that lost its store is none that never began.
+        lost = folder._has_metrics() or (folder.config.exists() and not folder.pool.exists())
+        if count is not None or lost:
             raise UsageError(
                 f"{path} already holds a run of {count or 0} {'round' if count == 1 else 'rounds'}; "
                 "continue it with --resume or choose another --out"
             )
+        if folder.config.exists():
+            with folder.lock():  # its start failed, or is under way
+                pass
         return folder
 
     @classmethod
@@ -160,7 +169,7 @@ class RunFolder:
             DataError: the store is empty and the metrics are not; nothing is discarded.
         """
         last = store.last_round()
-        if last is None and self.metrics.exists() and self.metrics.stat().st_size:
+        if last is None and self._has_metrics():
             raise DataError(
                 f"{self.pool} is damaged (it holds no round, but {self.metrics} does); "
                 "restore a copy of it, or start a new run"
@@ -170,6 +179,9 @@ class RunFolder:
         if not self.metrics.exists() or self.metrics.read_bytes() != lines.encode():
             write_whole(self.metrics, lines)
         return last
+
+    def _has_metrics(self) -> bool:
+        return self.metrics.exists() and self.metrics.stat().st_size > 0
 
     def _rounds(self) -> int | None:
         """How far the run is; round 0 is its start. None without a store, or with an empty one."""
