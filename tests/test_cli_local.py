@@ -183,6 +183,11 @@ def test_the_warm_up_needs_base_tasks_to_learn_from(config: Path, tmp_path: Path
     assert run(*words, "--set", "run.rounds=1").exit_code == 0
 
 
+def test_the_warm_up_needs_a_context_that_its_demonstrations_fit_into(config: Path, tmp_path: Path) -> None:
+    words = ["train", config, "--out", tmp_path / "run", "--set", "policy.context_tokens=32"]
+    assert "fits into its context of 32 tokens; raise policy.context_tokens" in refused(*words)
+
+
 def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:
     assert run("train", config, "--out", tmp_path / "run", "--set", "run.rounds=1").exit_code == 0
     adapter = tmp_path / "run/checkpoints/round-0001/simulator/adapter_model.safetensors"

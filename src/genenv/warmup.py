@@ -56,9 +56,12 @@ class SupervisedWarmup:
             player were skipped because they were not finite.
 
         Raises:
-            UsageError: there are too few base tasks to check the agent and to teach it.
+            UsageError: there are too few base tasks to check the agent and to teach it, or nothing of what a
+                player is to imitate fits into its context.
         """
-        metrics = {**self._warm_agent(tasks, reporter), **self._warm_simulator(seeds, reporter)}
+        checked, solved = self._solved(tasks)
+        written = self._written(seeds)
+        metrics = {**self._warm_agent(checked, solved, reporter), **self._warm_simulator(written, reporter)}
         for player, steps in (
             (self.agent, self.agent.config.warmup.steps),
             (self.simulator, self.simulator.config.warmup.steps),
@@ -67,10 +70,11 @@ class SupervisedWarmup:
                 _local(player.policy).anchor()
         return metrics
 
-    def _warm_agent(self, tasks: Sequence[Task], reporter: Reporter) -> Mapping[str, float]:
+    def _solved(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Demonstration]]:
+        """The tasks that the agent is checked on, and solutions of others for it to imitate."""
         config = self.agent.config.warmup
         if not config.steps:
-            return {}
+            return [], []
         shuffled = generator(self.seed, "agent-warmup").sample(list(tasks), len(tasks))
         checked, taught = shuffled[: config.check_tasks], shuffled[config.check_tasks :]
         if not taught:
@@ -78,14 +82,27 @@ class SupervisedWarmup:
                 f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base "
                 "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
             )
+        taught = taught[: (config.steps + 1) * config.batch]  # no step comes to those behind
+        policy = self.agent.policy
+        solved = [d for task in taught if (d := demonstrate(self.domain, policy, task)) is not None]
+        _tell_left_out("agent", len(taught) - len(solved), len(taught), policy.context_tokens)
+        return checked, solved
+
+    def _warm_agent(
+        self, checked: Sequence[Task], solved: Sequence[Demonstration], reporter: Reporter
+    ) -> Mapping[str, float]:
+        config = self.agent.config.warmup
+        if not config.steps:
+            return {}
         policy, learner = _local(self.agent.policy), self.agent.learner
         assert isinstance(learner, GrpoLearner)  # noqa: S101 - local policies have local learners
         imitator = Imitator(policy, learner.optimizer)
         success, step, skipped = 0.0, 0, 0
         with reporter.stage("warm-up of the agent", items=config.steps, unit="steps") as stage:
             for step in range(1, config.steps + 1):
-                chosen = [taught[(step * config.batch + i) % len(taught)] for i in range(config.batch)]
-                demonstrations = [demonstrate(self.domain, self.agent.policy, task) for task in chosen]
+                demonstrations = [
+                    solved[(step * config.batch + i) % len(solved)] for i in range(config.batch)
+                ]
                 skipped += _teach(imitator, demonstrations, _lr(config, step)) is None
                 stage(sum(d.tokens for d in demonstrations), 1)
                 if step % config.check_every == 0 or step == config.steps:
@@ -103,29 +120,43 @@ class SupervisedWarmup:
     async def _check(self, tasks: Sequence[Task]) -> list[Group]:
         return await self.agent.solve(self.domain, tasks, stage=silent)
 
-    def _warm_simulator(self, seeds: Sequence[Seed], reporter: Reporter) -> Mapping[str, float]:
+    def _written(self, seeds: Sequence[Seed]) -> Sequence[Sequence[Demonstration]]:
+        """What the simulator imitates, step by step: specs of the domain's own that vary seeds."""
+        config = self.simulator.config.warmup
+        if not config.steps:
+            return []
+        rng = generator(self.seed, "simulator-warmup")
+        policy = _local(self.simulator.policy)
+        variations = self.simulator.config.variations  # of one prompt, which then goes through the model once
+        steps: list[list[Demonstration]] = []
+        for _ in range(config.steps):
+            chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
+            written = [self._variation(policy, seed, rng) for seed in chosen for _ in range(variations)]
+            steps.append(written[: config.batch])
+        limit, total = policy.context_tokens, sum(map(len, steps))
+        fitting = [[d for d in step if len(d.prompt_ids) + len(d.completion_ids) <= limit] for step in steps]
+        _tell_left_out("simulator", total - sum(map(len, fitting)), total, limit)
+        return [step for step in fitting if step]
+
+    def _warm_simulator(
+        self, written: Sequence[Sequence[Demonstration]], reporter: Reporter
+    ) -> Mapping[str, float]:
         config = self.simulator.config.warmup
         if not config.steps:
             return {}
-        rng = generator(self.seed, "simulator-warmup")
         policy, learner = _local(self.simulator.policy), self.simulator.learner
         assert isinstance(learner, RwrLearner)  # noqa: S101 - local policies have local learners
         imitator = Imitator(policy, learner.optimizer)
         loss, skipped = 0.0, 0
-        variations = self.simulator.config.variations  # of one prompt, which then goes through the model once
-        with reporter.stage("warm-up of the simulator", items=config.steps, unit="steps") as stage:
-            for step in range(1, config.steps + 1):
-                chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
-                demonstrations = [
-                    self._written(policy, seed, rng) for seed in chosen for _ in range(variations)
-                ][: config.batch]
+        with reporter.stage("warm-up of the simulator", items=len(written), unit="steps") as stage:
+            for step, demonstrations in enumerate(written, start=1):
                 taught = _teach(imitator, demonstrations, _lr(config, step))
                 skipped += taught is None
                 loss = loss if taught is None else taught
                 stage(sum(d.tokens for d in demonstrations), 1)
         return {"simulator/warmup_loss": loss, "simulator/skipped_updates": float(skipped)}
 
-    def _written(self, policy: LocalPolicy, seed: Seed, rng: random.Random) -> Demonstration:
+    def _variation(self, policy: LocalPolicy, seed: Seed, rng: random.Random) -> Demonstration:
         """A spec of the domain's own that varies a seed, as an answer to the simulator's prompt."""
         messages = self.domain.simulator_messages(seed, Profile(), self.target)
         spec = json.dumps(self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
@@ -139,15 +170,39 @@ def _lr(config: AgentWarmupConfig | SimulatorWarmupConfig, step: int) -> float:
     return config.lr * warmup_lr_scale(config.lr_decay, step, config.steps)
 
 
-def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration:
-    """A task solved by its oracle, as tokens: the replies count, what the environment says does not."""
+def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration | None:
+    """A task solved by its oracle, as tokens: the replies count, what the environment says does not.
+
+    None where the solution does not fit into the policy's context.
+    """
     trace = asyncio.run(guide(domain, policy, task))
+    if not trace.success:
+        return None
     start = trace.prompt_tokens
     return Demonstration(
         prompt_ids=trace.token_ids[:start],
         completion_ids=trace.token_ids[start:],
         counted=trace.sampled[start:],
     )
+
+
+def _tell_left_out(player: str, left_out: int, total: int, context_tokens: int) -> None:
+    """Log how many demonstrations do not fit into a player's context.
+
+    Raises:
+        UsageError: none of them does.
+    """
+    if left_out == total:
+        raise UsageError(
+            f"no demonstration for the warm-up of the {player} fits into its context of {context_tokens} "
+            "tokens; raise policy.context_tokens, or choose a model with a longer context"
+        )
+    if left_out:
+        log.warning(
+            "%d of %d demonstrations for the warm-up of the %s do not fit into its context of %d tokens "
+            "(policy.context_tokens) and are left out",
+            *(left_out, total, player, context_tokens),
+        )
 
 
 def _teach(imitator: Imitator, demonstrations: Sequence[Demonstration], lr: float) -> float | None:

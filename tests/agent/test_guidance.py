@@ -105,6 +105,14 @@ def test_a_solution_that_does_not_fit_the_context_guides_nobody(toy):
     assert metrics["agent/guided_rate"] == 0.0
 
 
+def test_a_solution_fits_the_context_to_its_last_token(toy):
+    task = toy.task(1, 2, turns=2)
+    needed = len(asyncio.run(guide(toy.Domain(), ScriptedPolicy(lambda prompt, rng: ""), task)).token_ids)
+    for room, fits in ((needed, True), (needed - 1, False)):
+        policy = ScriptedPolicy(lambda prompt, rng: "", context_tokens=room)
+        assert asyncio.run(guide(toy.Domain(), policy, task)).success is fits
+
+
 def test_the_gradient_of_a_known_solution_is_the_supervised_one():
     generator = torch.Generator().manual_seed(0)
     logprobs_M = -torch.rand(6, generator=generator, dtype=torch.float64) * 5

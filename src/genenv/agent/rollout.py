@@ -177,6 +177,8 @@ class _Oracle:
     async def sample(self, request: SampleRequest) -> Completion:
         text = next(self._replies, "")
         ids = self.encode_reply(text)
+        if len(request.prompt_ids) + len(ids) > self.context_tokens:
+            raise RolloutError("The known solution does not fit into the context window.")
         return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True)
 
 
