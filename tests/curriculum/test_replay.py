@@ -173,5 +173,5 @@ def test_reminders_are_of_tasks_not_seen_for_longest(make) -> None:
 
 
 def test_a_damaged_state_is_a_data_error() -> None:
-    with pytest.raises(DataError, match="replay state"):
+    with pytest.raises(DataError, match="the replay state in this run's store is damaged"):
         Replay(CurriculumConfig()).load_state_dict({"deck": "s1"})

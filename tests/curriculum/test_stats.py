@@ -72,5 +72,5 @@ def test_a_restored_profile_is_equal_and_goes_on_equally(make, rounds, decay: fl
 
 @pytest.mark.parametrize("state", [{}, {"skills": {"a": {"successes": 3, "attempts": 2}}, "overall": {}}])
 def test_a_damaged_state_is_a_data_error(state) -> None:
-    with pytest.raises(DataError, match="skill statistics"):
+    with pytest.raises(DataError, match="the skill statistics in this run's store are damaged"):
         SkillStats(CurriculumConfig()).load_state_dict(state)

@@ -343,20 +343,6 @@ def test_a_reader_may_look_while_a_round_is_written(path: Path) -> None:
             assert reader.groups(1) == make_record(1).groups
 
 
-def test_dropped_rounds_are_gone_and_can_be_committed_again(path: Path) -> None:
-    with filled(path, rounds=1) as store:
-        one = store.digest()
-        store.commit_round(make_record(2, replayed=store.tasks(origin=Origin.GENERATED)[0]))
-        two = store.digest()
-        assert store.drop_after(1) == 1
-        assert store.digest() == one
-        assert store.drop_after(1) == 0
-        store.commit_round(make_record(2, replayed=store.tasks(origin=Origin.GENERATED)[0]))
-        assert store.digest() == two
-        assert store.drop_after(None) == 2
-        assert store.tasks() == (BASE_TASK, HELD_OUT)
-
-
 def test_equal_runs_have_equal_digests_whatever_the_clock_said(tmp_path: Path) -> None:
     with filled(tmp_path / "a.db", rounds=2) as one, filled(tmp_path / "b.db", rounds=1, started="x") as two:
         assert one.digest() != two.digest()

@@ -94,7 +94,7 @@ class _Mastered(BaseModel, extra="forbid"):
 
 
 class _State(BaseModel, extra="forbid"):
-    """What a checkpoint holds."""
+    """What the store holds of it."""
 
     deck: list[str]
     mastered: dict[str, _Mastered]
@@ -203,7 +203,7 @@ class Replay:
             loaded = _State.model_validate(state)
         except ValidationError as err:
             raise DataError(
-                f"the replay state of this checkpoint is damaged: {err.errors()[0]['msg']}"
+                f"the replay state in this run's store is damaged: {err.errors()[0]['msg']}"
             ) from err
         self._deck, self._mastered, self._seen = loaded.deck, loaded.mastered, loaded.seen
 

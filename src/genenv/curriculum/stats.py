@@ -36,7 +36,7 @@ class _Count(BaseModel, extra="forbid", allow_inf_nan=False):
 
 
 class _State(BaseModel, extra="forbid"):
-    """What a checkpoint holds."""
+    """What the store holds of it."""
 
     skills: dict[str, _Count]
     overall: _Count
@@ -111,6 +111,6 @@ class SkillStats:
             loaded = _State.model_validate(state)
         except ValidationError as err:
             raise DataError(
-                f"the skill statistics of this checkpoint are damaged: {err.errors()[0]['msg']}"
+                f"the skill statistics in this run's store are damaged: {err.errors()[0]['msg']}"
             ) from err
         self._skills, self._overall = loaded.skills, loaded.overall

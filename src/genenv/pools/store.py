@@ -82,7 +82,7 @@ class PoolStore:
     # writing
 
     def put_base(self, seeds: Sequence[Seed], tasks: Sequence[Task] = ()) -> None:
-        """Store base data, before the first round: seeds, their tasks and held-out tasks.
+        """Store seeds and held-out tasks, before the first round; base tasks come with the rounds.
 
         Calling it again with the same data changes nothing, so a resumed run may.
 
@@ -112,14 +112,6 @@ class PoolStore:
                     f"the next round is {' or '.join(map(str, due))}"
                 )
             write.write_round(self._db, record, self._clock())
-
-    def drop_after(self, round_: int | None) -> int:
-        """Forget all rounds after one (all of them for None); returns how many there were.
-
-        Base data stays. Resuming needs it only where a checkpoint is older than the store.
-        """
-        with self._db.transaction():
-            return self._db.run("DELETE FROM rounds WHERE ? IS NULL OR number > ?", (round_, round_))
 
     # rounds
 
@@ -194,7 +186,7 @@ class PoolStore:
 
         Args:
             origin: only tasks from there.
-            rounds: only tasks that first came in one of these consecutive rounds; base data came in none.
+            rounds: only tasks that first came in one of these consecutive rounds; held-out ones came in none.
         """
         with self._db.decoding():
             return read.tasks(self._db, origin=origin, rounds=rounds)

@@ -55,7 +55,7 @@ def write_seed(db: Database, seed: Seed) -> None:
 
 
 def write_task(db: Database, task: Task, *, round_: int | None, surface: str | None) -> None:
-    """Store a task unless it is there; `round_` is None for base data that no round brought in.
+    """Store a task unless it is there; `round_` is None for held-out tasks, which no round brought in.
 
     Raises:
         ValueError: its id stands for something else, or its lineage is not stored.
