@@ -15,9 +15,11 @@ from genenv.agent.player import Agent
 from genenv.cli import main
 from genenv.coevolve import Players
 from genenv.domains.base import Domain
+from genenv.domains.tool_calling.prompting import offered
+from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
 from genenv.simulator.player import Simulator
-from genenv.types import Profile
+from genenv.types import Profile, Seed
 
 SETTINGS = """
 [run]
@@ -39,12 +41,23 @@ dtype = "float32"
 SEEDS, HELD_OUT = 40, 4
 
 
-def few_base_data(monkeypatch: Any = None, *, seeds: int = SEEDS, held_out: int = HELD_OUT) -> None:
-    """Cut the base data of the tool-calling domain: making all of it takes longer than such a run."""
+def few_base_data(
+    monkeypatch: Any = None, *, seeds: int = SEEDS, held_out: int = HELD_OUT, small: bool = False
+) -> None:
+    """Cut the base data of the tool-calling domain: making all of it takes longer than such a run.
+
+    With `small`, the seeds are those whose tools have the fewest parameters: their grammars compile fast.
+    """
     put = setattr if monkeypatch is None else monkeypatch.setattr
-    some, measured = base_data.training_specs()[:seeds], base_data.held_out_specs()[:held_out]
+    training, measured = base_data.training_specs(), base_data.held_out_specs()[:held_out]
+    some = (sorted(training, key=_parameters) if small else training)[:seeds]
     put(base_data, "training_specs", lambda: some)
     put(base_data, "held_out_specs", lambda: measured)
+
+
+def _parameters(item: tuple[str, ToolSpec]) -> int:
+    seed = Seed(id=item[0], domain="tool_calling", spec=item[1].model_dump(mode="json"), skills=())
+    return sum(len(tool.parameters) for tool in offered(seed))
 
 
 def scripted_players(config: Any, domain: Domain) -> Players:

@@ -60,7 +60,7 @@ def few_base_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spec.loader is not None
     fakes = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fakes)
-    fakes.few_base_data(monkeypatch, seeds=12, held_out=2)
+    fakes.few_base_data(monkeypatch, seeds=12, held_out=2, small=True)
 
 
 @pytest.fixture
