@@ -5,7 +5,8 @@
 
 pi in the first term is the policy at the temperature at which it wrote. Imitating at 1 what was sampled below
 1 makes the policy narrower with every update, whatever the rewards; at the temperature of the sampling, equal
-rewards for all samples move it nowhere on average: E[grad log pi(y)] = 0.
+rewards for all samples move it nowhere on average: E[grad log pi(y)] = 0. That holds for free samples; here
+they come from under a grammar and through the gate, while pi is taken without the grammar.
 
 With equal weights, and at temperature 1, the first term is the plain supervised loss, which is what the
 warm-up of both players uses. An update of several steps gives each its part of the sum: a step of light
