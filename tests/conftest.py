@@ -280,3 +280,35 @@ class Toy:
 @pytest.fixture(scope="session")
 def toy() -> type[Toy]:
     return Toy
+
+
+@pytest.fixture(scope="session")
+def design_metrics() -> frozenset[str]:
+    """The metrics that the design names."""
+    return frozenset(
+        (
+            "agent/success_rate",
+            "agent/reward",
+            "agent/eval_success",
+            "agent/kl",
+            "agent/grad_norm",
+            "agent/response_tokens",
+            "agent/zero_advantage_rate",
+            "simulator/valid_rate",
+            "simulator/in_band_rate",
+            "simulator/env_reward",
+            "simulator/kl",
+            "simulator/weight_contrast",
+            "simulator/effective_samples",
+            "simulator/novelty",
+            "curriculum/p_hat_mean",
+            "curriculum/p_hat_batches",
+            "curriculum/skill_share_max",
+            "time/propose_s",
+            "time/rollout_s",
+            "time/agent_update_s",
+            "time/simulator_update_s",
+            "tokens/sampled",
+            "tokens/trained",
+        )
+    )

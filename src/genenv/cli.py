@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from genenv import __version__
-from genenv.errors import GenenvError, out_of_memory
+from genenv.errors import GenenvError, disk_is_full, out_of_memory
 
 _KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
 
@@ -49,7 +48,7 @@ def _ended(text: str, status: int) -> typer.Exit:
 
 
 def _system_sentence(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if disk_is_full(error):
         return f"the disk is full; free some space ({_KEPT})"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}; check that the file or folder is there and that you may use it"

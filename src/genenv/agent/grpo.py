@@ -193,10 +193,10 @@ class GrpoLearner:
     def _members(self, group: Group, advantages: Sequence[float]) -> list[_Attempt]:
         """What a group has to teach: its attempts, unless their rewards all agree, and the known solution."""
         compared = advantages and (any(advantages) or not self.config.skip_zero_advantage)
-        members = [
-            _Attempt(trace=trace, advantage=advantage)
-            for trace, advantage in zip(group.valid if compared else (), advantages, strict=False)
-        ]
+        members: list[_Attempt] = []
+        if compared:
+            pairs = zip(group.valid, advantages, strict=True)
+            members = [_Attempt(trace=trace, advantage=advantage) for trace, advantage in pairs]
         if group.guide is not None:
             members.append(_Attempt(trace=group.guide, advantage=0.0, guide=True))
         return members

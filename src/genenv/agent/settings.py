@@ -80,7 +80,7 @@ class AgentConfig(Settings, frozen=True):
     lr: float = Field(default=3e-4, gt=0, le=1)
     """Learning rate of AdamW."""
     lr_schedule: Schedule = "constant"
-    """Whether the learning rate stays, or falls evenly over the rounds of the run, at most to a tenth."""
+    """Whether the learning rate stays, or falls evenly over the rounds of the run to a tenth."""
     betas: tuple[Momentum, Momentum] = Field(default=(0.9, 0.999), strict=False)
     """Momenta of AdamW."""
     weight_decay: float = Field(default=0.0, ge=0, le=1)
