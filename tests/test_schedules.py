@@ -54,6 +54,6 @@ def test_both_players_follow_their_own_schedule(toy) -> None:
     simulator = Simulator(None, learner, SimulatorConfig(lr_schedule="linear"), seed=0)
     agent = Agent(None, learner, AgentConfig(lr_schedule="linear"), seed=0)
     for round_ in (1, 3):
-        simulator.update([], round_=round_, rounds=5, stage=silent)
+        simulator.update(toy.Domain(), [], [], round_=round_, rounds=5, stage=silent)
         asyncio.run(agent.update(toy.Domain(), [], round_=round_, rounds=3, stage=silent))
     assert learner.scales == pytest.approx([1.0, 1.0, 0.55, 0.1])

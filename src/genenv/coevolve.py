@@ -165,7 +165,8 @@ class CoEvolution:
             groups = await players.agent.attempt(self.domain, tasks, round_=number, stage=stage)
         batches = self._score(contexts, proposals, groups)
         selection = select(batches, config.curriculum)
-        learned = await self._learn(number, groups, self._replayed(number, groups, store), selection, times)
+        replayed = self._replayed(number, groups, store)
+        learned = await self._learn(number, contexts, groups, replayed, selection, times)
         self.stats.observe(groups)
         self.replay.observe(number, groups)
         metrics = {
@@ -233,6 +234,7 @@ class CoEvolution:
     async def _learn(
         self,
         number: int,
+        contexts: Sequence[Context],
         groups: Sequence[Group],
         replayed: Sequence[Task],
         selection: Selection,
@@ -262,7 +264,12 @@ class CoEvolution:
             self._stage(number, "simulator learns", specs, "specs") as stage,
         ):
             metrics |= players.simulator.update(
-                selection.samples, round_=number, rounds=self.config.run.rounds, stage=stage
+                self.domain,
+                contexts,
+                selection.samples,
+                round_=number,
+                rounds=self.config.run.rounds,
+                stage=stage,
             )
         trained += metrics.pop("tokens/trained", 0.0)
         return metrics | {"tokens/trained": trained}

@@ -252,6 +252,8 @@ class SimulatorSample:
     generation: Generation
     weight: float
     """RWR weight in [0, 1]; the weights of an update sum to 1."""
+    schema: JsonObject | None = None
+    """The JSON schema under whose grammar it was written; None: freely, or unknown. Pools do not keep it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

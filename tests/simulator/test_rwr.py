@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from genenv.errors import UpdateSkipped
+from genenv.policies.grammar import is_forbidden
 from genenv.policies.optimizer import Optimizer
 from genenv.policies.packing import Bundle, Packed
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, kl_full, weighted_tokens
@@ -298,3 +299,76 @@ def test_the_cap_holds_for_all_steps_of_an_update_together(tiny):
     held = far(cap, 4)
     assert held["simulator/kl_retries"] > 0
     assert held["simulator/kl_step"] <= cap
+
+
+BOOLEAN = {"type": "boolean"}
+SEVERAL = {"enum": ["yes", "no", "maybe"]}
+
+
+def completions_of(policy, schema) -> list[tuple[int, ...]]:
+    """All that can be written under a grammar."""
+    found, open_ = [], [()]
+    while open_:
+        ids = open_.pop()
+        matcher = policy.model.grammars.matcher(schema)
+        assert all(matcher.accept_token(token) for token in ids)
+        if ids[-1:] == (policy.model.chat.end_id,):
+            found.append(ids)
+            continue
+        next_ = is_forbidden(policy.model.grammars.allowed([matcher]), policy.model.vocabulary)[0]
+        open_ += [(*ids, token) for token in (~next_).nonzero()[:, 0].tolist()]
+    return found
+
+
+def under(schema, prompt, ids, weight=1.0) -> Demonstration:
+    return Demonstration(prompt_ids=prompt, completion_ids=ids, weight=weight, schema=schema)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_likelihood_under_a_grammar_is_one_among_what_it_allows(tiny, temperature):
+    policy = tiny.player(noise=0.05)
+    own = imitator(policy)
+    total = 0.0
+    for ids in completions_of(policy, SEVERAL):
+        sums = own.gradients(
+            [under(SEVERAL, (5, 6, 7), ids)], kl_coefficient=0.0, temperature=temperature, total=1.0
+        )
+        total += math.exp(-sums["loss"])
+    assert total == pytest.approx(1.0, abs=1e-5)
+
+
+def test_samples_of_equal_worth_move_nothing_on_average_under_their_grammars(tiny):
+    policy = tiny.player(noise=0.05)
+    written = [(s, p, ids) for s, p in ((BOOLEAN, (5, 6, 7)), (SEVERAL, (8, 9)))
+               for ids in completions_of(policy, s)]  # fmt: skip
+    chances = [
+        math.exp(-imitator(policy).gradients([under(*row)], kl_coefficient=0.0, total=1.0)["loss"])
+        for row in written
+    ]
+    weighed = [under(*row, weight=chance) for row, chance in zip(written, chances, strict=True)]
+    moved = gradients(policy, weighed, total=1.0)[1]
+    one = gradients(policy, weighed[:1], total=1.0)[1]
+    free = [
+        Demonstration(prompt_ids=d.prompt_ids, completion_ids=d.completion_ids, weight=d.weight)
+        for d in weighed
+    ]
+    without = gradients(policy, free, total=1.0)[1]
+    assert _longest(moved) < 1e-4 * _longest(one)
+    assert _longest(without) > _longest(one)
+
+
+def _longest(grads: dict[str, torch.Tensor]) -> float:
+    return max(grad.abs().max().item() for grad in grads.values())
+
+
+def test_demonstrations_with_and_without_a_grammar_share_a_micro_batch(tiny):
+    policy = tiny.player(noise=0.05)
+    bound = under(BOOLEAN, (5, 6, 7), completions_of(policy, BOOLEAN)[0])
+    losses = [gradients(policy, [d], total=1.0)[0]["loss"] for d in (bound, DEMONSTRATIONS[0])]
+    assert gradients(policy, [bound, DEMONSTRATIONS[0]], total=1.0)[0]["loss"] == pytest.approx(sum(losses))
+
+
+def test_a_sample_that_does_not_follow_its_grammar_is_refused(tiny):
+    policy = tiny.player()
+    with pytest.raises(ValueError, match="token 0 of a completion does not follow its grammar"):
+        gradients(policy, [under(BOOLEAN, (5, 6), (8, 9, 1))])

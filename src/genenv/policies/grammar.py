@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,9 +33,27 @@ class Grammars:
 
     def allowed(self, matchers: list[xgrammar.GrammarMatcher]) -> Tensor:
         """[R, ceil(V / 32)] bit mask of the tokens each row may take next."""
-        mask = xgrammar.allocate_token_bitmask(len(matchers), self._vocabulary)
+        mask = self.anything(len(matchers))
         for row, matcher in enumerate(matchers):
             matcher.fill_next_token_bitmask(mask, row)
+        return mask
+
+    def anything(self, tokens: int) -> Tensor:
+        """[T, ceil(V / 32)] bit masks that allow all tokens."""
+        return xgrammar.allocate_token_bitmask(tokens, self._vocabulary)
+
+    def along(self, schema: JsonObject, token_ids: Sequence[int]) -> Tensor:
+        """[T, ceil(V / 32)] bit masks of the tokens that a completion could take in the place of each of its.
+
+        Raises:
+            ValueError: the completion does not follow the grammar.
+        """
+        matcher = self.matcher(schema)
+        mask = self.anything(len(token_ids))
+        for t, token in enumerate(token_ids):
+            matcher.fill_next_token_bitmask(mask, t)
+            if not matcher.accept_token(token):
+                raise ValueError(f"token {t} of a completion does not follow its grammar")
         return mask
 
     def forbid(self, scores_RV: Tensor, mask: Tensor) -> None:
@@ -46,6 +65,12 @@ class Grammars:
             return self._compiler.compile_json_schema(schema, any_whitespace=False, separators=(",", ":"))
         except RuntimeError as error:
             raise UsageError(f"the domain's spec schema cannot be made into a grammar: {error}") from error
+
+
+def is_forbidden(mask: Tensor, vocabulary: int) -> Tensor:
+    """[R, V] True at the tokens that a bit mask [R, ceil(V / 32)] does not allow."""
+    bits = torch.arange(32, dtype=torch.int32, device=mask.device)
+    return ((mask[:, :, None] >> bits) & 1).flatten(1)[:, :vocabulary] == 0
 
 
 def sample_inverse_cdf(scores_RV: Tensor, uniform_R: Tensor, chunk: int = 256) -> Tensor:

@@ -31,7 +31,7 @@ from genenv.policies import models
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.chat import ChatFormat
 from genenv.policies.engine import Engine
-from genenv.policies.grammar import Grammars
+from genenv.policies.grammar import Grammars, is_forbidden
 from genenv.policies.packing import DecodeLayout, Layout, Packed
 from genenv.policies.selfcheck import check_window, use_packed_attention
 from genenv.policies.settings import PolicyConfig
@@ -313,15 +313,31 @@ class LocalPolicy:
         """[M] log-probabilities of the completions' tokens, row after row. Nats."""
         return self.token_logprobs(*self.completion_hidden(packed), temperature=temperature)
 
-    def token_logprobs(self, hidden_MW: Tensor, tokens_M: Tensor, *, temperature: float = 1.0) -> Tensor:
-        """[M] log-probabilities of tokens, from the states that `completion_hidden` gave for them. Nats."""
+    def token_logprobs(
+        self,
+        hidden_MW: Tensor,
+        tokens_M: Tensor,
+        *,
+        temperature: float = 1.0,
+        allowed: Tensor | None = None,
+    ) -> Tensor:
+        """[M] log-probabilities of tokens, from the states that `completion_hidden` gave for them. Nats.
 
-        def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
+        Args:
+            hidden_MW: the states.
+            tokens_M: the tokens.
+            temperature: divides the scores.
+            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
+        """
+
+        def piece(hidden: Tensor, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
             scores = self.model.head(hidden)
             scores = scores / temperature if temperature not in (0.0, 1.0) else scores
+            if mask is not None:
+                scores = scores.masked_fill(is_forbidden(mask, scores.shape[1]), float("-inf"))
             return scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)
 
-        return in_pieces(piece, hidden_MW, tokens_M)
+        return in_pieces(piece, hidden_MW, tokens_M, *(() if allowed is None else (allowed,)))
 
     def save(self, folder: Path) -> None:
         """Write the player's weights, and its reference: PEFT adapters, or whole models."""
@@ -395,14 +411,18 @@ def _sort_targets(path: Path) -> None:
     path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")
 
 
-def in_pieces(
-    function: Callable[[Tensor, Tensor], Tensor], hidden_MW: Tensor, other_M: Tensor, rows: int = HEAD_ROWS
-) -> Tensor:
-    """Apply a function that scores the vocabulary in bounded pieces; gradients recompute the scores."""
-    if len(hidden_MW) <= rows:
-        return function(hidden_MW, other_M)
-    pieces = zip(hidden_MW.split(rows), other_M.split(rows), strict=True)
+def in_pieces(function: Callable[..., Tensor], *tensors: Tensor, rows: int = HEAD_ROWS) -> Tensor:
+    """Apply a function that scores the vocabulary in pieces of rows; gradients recompute the scores.
+
+    Args:
+        function: takes a piece of each tensor, gives a value for each of its rows.
+        tensors: of one length, states [M, width] first.
+        rows: at most so many in a piece.
+    """
+    if len(tensors[0]) <= rows:
+        return function(*tensors)
+    pieces = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
     if not torch.is_grad_enabled():
-        return torch.cat([function(hidden, other) for hidden, other in pieces])
+        return torch.cat([function(*piece) for piece in pieces])
     recompute = checkpoint
-    return torch.cat([recompute(function, hidden, other, use_reentrant=False) for hidden, other in pieces])
+    return torch.cat([recompute(function, *piece, use_reentrant=False) for piece in pieces])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from genenv.domains.base import Domain
 from genenv.errors import RolloutError
@@ -13,7 +14,7 @@ from genenv.progress import Stage
 from genenv.schedules import lr_scale
 from genenv.simulator.settings import SimulatorConfig
 from genenv.streams import stream
-from genenv.types import Context, Generation, Profile, Seed, SimulatorSample
+from genenv.types import Context, Generation, JsonObject, Profile, Seed, SimulatorSample
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Simulator:
     async def propose(self, domain: Domain, contexts: Sequence[Context], *, stage: Stage) -> list[Generation]:
         """Write `variations` specs for each context, under the grammar of the domain's spec."""
         self.policy.progress = stage
-        schemas = {context.id: domain.spec_schema(context.seed) for context in contexts}
+        schemas = _schemas(domain, contexts)
         wanted = [
             (context, self.policy.render(context.messages, first=True), f"{context.id}-g{i}")
             for context in contexts
@@ -71,17 +72,42 @@ class Simulator:
             return Completion(token_ids=(), logprobs=(), text="", finished=False)
 
     def update(
-        self, samples: Sequence[SimulatorSample], *, round_: int, rounds: int, stage: Stage
+        self,
+        domain: Domain,
+        contexts: Sequence[Context],
+        samples: Sequence[SimulatorSample],
+        *,
+        round_: int,
+        rounds: int,
+        stage: Stage,
     ) -> Mapping[str, float]:
-        """Learn from a round's weighted generations; returns metrics."""
+        """Learn from a round's weighted generations, each under the grammar it was written under.
+
+        Args:
+            domain: whose specs they are.
+            contexts: what they were written for.
+            samples: the generations and their weights.
+            round_: this round, from 1.
+            rounds: of the whole run.
+            stage: told of progress.
+
+        Returns:
+            The learner's metrics.
+        """
         if not self.config.train:
             return {}
         self.learner.progress = stage
+        schemas = _schemas(domain, contexts)
         return self.learner.update(
-            samples,
+            [replace(sample, schema=schemas.get(sample.generation.context_id)) for sample in samples],
             seed=stream(self.seed, "simulator-update", round_),
             lr_scale=lr_scale(self.config.lr_schedule, round_, rounds),
         )
+
+
+def _schemas(domain: Domain, contexts: Sequence[Context]) -> dict[str, JsonObject]:
+    """By the context's id: the schema of the specs that are written for it."""
+    return {context.id: domain.spec_schema(context.seed) for context in contexts}
 
 
 def make_contexts(

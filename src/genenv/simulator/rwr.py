@@ -3,10 +3,12 @@
 
     L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i  +  beta * mean_it KL(pi(. | it) || pi_0(. | it))
 
-pi in the first term is the policy at the temperature at which it wrote. Imitating at 1 what was sampled below
-1 makes the policy narrower with every update, whatever the rewards; at the temperature of the sampling, equal
-rewards for all samples move it nowhere on average: E[grad log pi(y)] = 0. That holds for free samples; here
-they come from under a grammar and through the gate, while pi is taken without the grammar.
+pi in the first term is what the samples were drawn from: the policy at the temperature at which it wrote,
+among the tokens that its grammar allowed. Equal rewards for all samples then move it nowhere on average:
+E[grad log pi(y)] = 0. Imitating at 1 what was sampled below 1 would make the policy narrower with every
+update, whatever the rewards; imitating without the grammar would make likelier what was written only because
+nothing else was allowed, such as words that go on because the spec may not end yet. (The gate still selects:
+only tasks that pass it have a weight.)
 
 With equal weights, and at temperature 1, the first term is the plain supervised loss, which is what the
 warm-up of both players uses. An update of several steps gives each its part of the sum: a step of light
@@ -36,7 +38,7 @@ from genenv.policies.local import LocalPolicy, in_pieces
 from genenv.policies.optimizer import Optimizer, accumulate, evenly, micro_batches
 from genenv.policies.packing import Bundle, Packed
 from genenv.simulator.settings import SimulatorConfig
-from genenv.types import SimulatorSample
+from genenv.types import JsonObject, SimulatorSample
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,8 @@ class Demonstration:
     weight: float = 1.0
     counted: tuple[bool, ...] | None = None
     """[T] False for tokens the player did not write; None when all count."""
+    schema: JsonObject | None = None
+    """Of the grammar under which its likelihood is taken; None: among all tokens."""
 
     @property
     def tokens(self) -> int:
@@ -147,7 +151,9 @@ class Imitator:
                 reference_head = frozen_head(self.policy)
         with self.policy.active():
             hidden_MW, tokens_M = self.policy.completion_hidden(packed)
-            logprobs_M = self.policy.token_logprobs(hidden_MW, tokens_M, temperature=temperature)
+            logprobs_M = self.policy.token_logprobs(
+                hidden_MW, tokens_M, temperature=temperature, allowed=self._allowed([d for d, _ in rows])
+            )
             nll = weighted_nll(logprobs_M, share_M)
             loss, kl = nll, torch.zeros(())
             if reference_MW is not None:
@@ -158,6 +164,19 @@ class Imitator:
         if self.progress is not None:
             self.progress(packed.ids_1N.shape[1], len(rows))
         return {"loss": float(loss.detach()), "kl": float(kl.detach())}
+
+    def _allowed(self, demonstrations: Sequence[Demonstration]) -> Tensor | None:
+        """[M, ceil(V / 32)] bit masks of what could stand in the place of each token; None: anything."""
+        if all(d.schema is None for d in demonstrations):
+            return None
+        grammars = self.policy.model.grammars
+        masks = [
+            grammars.anything(len(d.completion_ids))
+            if d.schema is None
+            else grammars.along(d.schema, d.completion_ids)
+            for d in demonstrations
+        ]
+        return torch.cat(masks).to(self.policy.model.device)
 
 
 class RwrLearner:
@@ -202,7 +221,10 @@ class RwrLearner:
         order = random.Random(seed)
         demonstrations = [
             Demonstration(
-                prompt_ids=s.generation.prompt_ids, completion_ids=s.generation.token_ids, weight=s.weight
+                prompt_ids=s.generation.prompt_ids,
+                completion_ids=s.generation.token_ids,
+                weight=s.weight,
+                schema=s.schema,
             )
             for s in samples
             if s.weight > 0 and s.generation.token_ids
