@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.curriculum.replay import Replay, choose_seeds
+from genenv.curriculum.reward import expected_env_reward
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.stats import SkillStats
 from genenv.errors import DataError, UsageError
@@ -53,8 +55,11 @@ def test_seeds_near_the_target_are_preferred_by_expected_reward_alone(make) -> N
         return Counter(choose_seeds(seeds, stats, 1, rng, config)[0].id for _ in range(3000))
 
     assert shares(seed_choice="uniform")["half"] == pytest.approx(1000, abs=100)
-    # standardised, the middle reward lies sqrt(2) above the mean, the others 1 / sqrt(2) below: e^2.12 = 8.34
-    assert shares(seed_choice="expected_reward")["half"] == pytest.approx(3000 * 8.34 / 10.34, abs=100)
+    rewards = [expected_env_reward(k, 32, alpha=0.5, beta=2.0) for k in (32, 16, 0)]
+    for strength in (0.0, 4.0, 8.0):
+        weights = [math.exp(strength * reward) for reward in rewards]
+        found = shares(seed_choice="expected_reward", seed_temperature=strength)["half"]
+        assert found == pytest.approx(3000 * weights[1] / sum(weights), abs=100)
 
 
 def test_no_seeds_and_too_few_seeds_end_in_a_sentence_that_says_what_to_do(seeds) -> None:

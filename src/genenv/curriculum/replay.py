@@ -26,15 +26,16 @@ def choose_seeds(
     """Choose the seeds that the simulator varies in a round, without replacement.
 
     `uniform`: all alike. `expected_reward`: a seed's reward is E[R_env] under the posterior of its hardest
-    skill, and its weight comes from `rwr_weights` with the same settings as the simulator's update. What
-    nobody has tried has a wide posterior, hence a middling reward: it is neither preferred nor left out.
+    skill, and its weight is exp(seed_temperature * E[R_env]). What nobody has tried has a wide posterior,
+    hence a middling reward: it is neither preferred nor left out. The rewards are not standardised, because
+    a simulator stays with the difficulty of its seed: what is never drawn here is never practised.
 
     Args:
         seeds: the base data.
         stats: how the agent has been doing.
         n: how many to choose, >= 0.
         rng: the same state gives the same choice.
-        config: `seed_choice` and the reward's settings are read.
+        config: `seed_choice`, `seed_temperature` and the reward's settings are read.
 
     Returns:
         n different seeds, in the order drawn.
@@ -52,7 +53,7 @@ def choose_seeds(
     if config.seed_choice == "uniform":
         return rng.sample(list(seeds), n)
     rewards = [_expected_reward(stats.hardest(seed.skills), config) for seed in seeds]
-    weights = rwr_weights(rewards, temperature=config.temperature, standardise=config.standardise_rewards)
+    weights = rwr_weights(rewards, temperature=config.seed_temperature)
     return _draw(seeds, weights, n, rng)
 
 
