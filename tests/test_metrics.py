@@ -13,6 +13,7 @@ from genenv.metrics import (
     TensorBoardSink,
     WandbSink,
     check_names,
+    close_all,
     describe,
     late_p_hats,
     open_sinks,
@@ -130,3 +131,22 @@ def test_a_resumed_run_continues_the_same_wandb_chart(
 
 def test_nothing_asked_for_opens_nothing(tmp_path: Path) -> None:
     assert open_sinks(LoggingConfig(), tmp_path, name="run", settings={}) == []
+
+
+def test_a_sink_that_does_not_close_costs_a_warning_and_the_others_are_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closed: list[str] = []
+
+    class Chart:
+        def __init__(self, problem: str = "") -> None:
+            self.problem = problem
+
+        def close(self) -> None:
+            if self.problem:
+                raise OSError(self.problem)
+            closed.append("one")
+
+    close_all([Chart("the network is down"), Chart()])  # type: ignore[list-item]
+    assert closed == ["one"]
+    assert caplog.messages == ["Chart: it was not closed: the network is down"]

@@ -23,7 +23,7 @@ from genenv.curriculum.stats import SkillStats
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
-from genenv.metrics import late_p_hats, open_sinks, target_band
+from genenv.metrics import close_all, late_p_hats, open_sinks, target_band
 from genenv.policies.settings import PolicyConfig
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder, write_whole
@@ -67,8 +67,7 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
                 write_whole(folder.config, dump_toml(config))
         loop.run()
     finally:
-        for sink in sinks:
-            sink.close()
+        close_all(sinks)
     _say_how_it_went(path)
 
 

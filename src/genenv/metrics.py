@@ -262,6 +262,15 @@ def write_all(sinks: Iterable[Sink], round_: int, metrics: Mapping[str, float]) 
             log.warning("%s: round %d was not written: %s", type(sink).__name__, round_, error)
 
 
+def close_all(sinks: Iterable[Sink]) -> None:
+    """Close every sink. One that fails costs a warning: the run is in its folder, whatever a chart does."""
+    for sink in sinks:
+        try:
+            sink.close()
+        except Exception as error:  # noqa: BLE001 - as above
+            log.warning("%s: it was not closed: %s", type(sink).__name__, error)
+
+
 def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: JsonObject) -> Sequence[Sink]:
     """The sinks that the settings ask for besides `metrics.jsonl`.
 
