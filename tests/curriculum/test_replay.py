@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.replay import Replay, choose_seeds
+from genenv.curriculum.replay import Replay, choose_seeds, systematic
 from genenv.curriculum.reward import expected_env_reward
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.stats import SkillStats
@@ -60,6 +60,51 @@ def test_seeds_near_the_target_are_preferred_by_expected_reward_alone(make) -> N
         weights = [math.exp(strength * reward) for reward in rewards]
         found = shares(seed_choice="expected_reward", seed_temperature=strength)["half"]
         assert found == pytest.approx(3000 * weights[1] / sum(weights), abs=100)
+
+
+@given(
+    weights=st.lists(st.floats(0, 1e6), min_size=1, max_size=30).filter(any),
+    share=st.floats(0, 1),
+    state=st.integers(0, 99),
+)
+def test_a_systematic_draw_is_of_different_items(weights, share, state) -> None:
+    n = round(share * len(weights))
+    drawn = systematic(weights, n, random.Random(state))
+    assert drawn == sorted(set(drawn))
+    assert len(drawn) == n
+
+
+@given(
+    weights=st.lists(st.floats(0.1, 10), min_size=12, max_size=30),
+    n=st.integers(1, 3),
+    state=st.integers(0, 99),
+)
+def test_any_stretch_of_a_systematic_draw_gets_its_share(weights, n, state) -> None:
+    total = sum(weights)
+    chances = [min(1.0, w * n / total) for w in weights]
+    if max(chances) == 1.0:
+        return
+    drawn = systematic(weights, n, random.Random(state))
+    for start, end in ((0, 5), (3, 9), (4, len(weights))):
+        share = sum(chances[start:end])
+        assert abs(sum(start <= i < end for i in drawn) - share) < 1 + 1e-9
+
+
+def test_chances_of_a_systematic_draw_follow_the_weights_up_to_certainty() -> None:
+    rng = random.Random(0)
+    counts = Counter(i for _ in range(4000) for i in systematic([1.0, 2.0, 1.0, 100.0], 2, rng))
+    assert [counts[i] / 4000 for i in range(4)] == pytest.approx([0.25, 0.5, 0.25, 1.0], abs=0.03)
+
+
+def test_each_round_has_the_same_mix_of_difficulty(make) -> None:
+    easy = [make.seed(f"e{i}", "easy") for i in range(60)]
+    hard = [make.seed(f"h{i}", "hard") for i in range(40)]
+    config = CurriculumConfig(seed_choice="expected_reward", seed_temperature=0.0)
+    stats = SkillStats(config)
+    stats.observe([make.group(make.task(s, [s]), k, 32) for s, k in (("easy", 20), ("hard", 4))])
+    for state in range(20):
+        chosen = choose_seeds([*easy, *hard], stats, 10, random.Random(state), config)
+        assert sum(seed.id.startswith("h") for seed in chosen) == 4
 
 
 def test_no_seeds_and_too_few_seeds_end_in_a_sentence_that_says_what_to_do(seeds) -> None:

@@ -5,6 +5,8 @@ Without them the agent forgets what the curriculum has moved away from.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -28,7 +30,9 @@ def choose_seeds(
     `uniform`: all alike. `expected_reward`: a seed's reward is E[R_env] under the posterior of its hardest
     skill, and its weight is exp(seed_temperature * E[R_env]). What nobody has tried has a wide posterior,
     hence a middling reward: it is neither preferred nor left out. The rewards are not standardised, because
-    a simulator stays with the difficulty of its seed: what is never drawn here is never practised.
+    a simulator stays with the difficulty of its seed: what is never drawn here is never practised. For the
+    same reason the draw is systematic in the order of difficulty: independent draws would make one round much
+    harder than the next.
 
     Args:
         seeds: the base data.
@@ -52,27 +56,51 @@ def choose_seeds(
         )
     if config.seed_choice == "uniform":
         return rng.sample(list(seeds), n)
-    rewards = [_expected_reward(stats.hardest(seed.skills), config) for seed in seeds]
+    posteriors = {seed.id: stats.hardest(seed.skills) for seed in seeds}
+    by_difficulty = sorted(rng.sample(list(seeds), len(seeds)), key=lambda seed: posteriors[seed.id].mean)
+    rewards = [_expected_reward(posteriors[seed.id], config) for seed in by_difficulty]
     weights = rwr_weights(rewards, temperature=config.seed_temperature)
-    return _draw(seeds, weights, n, rng)
+    chosen = [by_difficulty[i] for i in systematic(weights, n, rng)]
+    return rng.sample(chosen, n)
 
 
 def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> float:
     return expected_env_reward(0, 0, alpha=config.alpha, beta=config.beta, prior=(posterior.a, posterior.b))
 
 
-def _draw(seeds: Sequence[Seed], weights: Sequence[float], n: int, rng: random.Random) -> list[Seed]:
-    """Weighted draws without replacement: the n largest of log w + Gumbel noise.
+def systematic(weights: Sequence[float], n: int, rng: random.Random) -> list[int]:
+    """Draw n different items with chances in proportion to their weights, spread evenly over their order.
 
-    Equal to drawing one after the other (Efraimidis and Spirakis, 2006).
+    Systematic sampling (Madow, 1949): the chances stand in a row of length n, and every item is drawn in
+    which a comb of distance 1 with a random offset has a tooth. Any stretch of the row gets its share,
+    rounded up or down. An item whose chance would pass 1 is drawn for certain, and the others share what is
+    left.
+
+    Args:
+        weights: [N] >= 0, not all 0, in the order to spread over.
+        n: how many, at most N.
+        rng: the only source of chance.
+
+    Returns:
+        [n] indices, ascending.
     """
-
-    def key(weight: float) -> float:
-        noise = -math.log(rng.expovariate(1.0) or 1e-300)
-        return math.log(max(weight, 1e-300)) + noise
-
-    ranked = sorted(((key(weight), index) for index, weight in enumerate(weights)), reverse=True)
-    return [seeds[index] for _, index in ranked[:n]]
+    chances = [0.0] * len(weights)
+    certain: set[int] = set()
+    while len(certain) < n:
+        rest = math.fsum(w for i, w in enumerate(weights) if i not in certain)
+        if rest <= 0:  # the weights left are too small for a float: all alike
+            chances = [(n - len(certain)) / (len(weights) - len(certain))] * len(weights)
+            break
+        chances = [w * (n - len(certain)) / rest for w in weights]
+        over = {i for i, chance in enumerate(chances) if chance >= 1 and i not in certain}
+        if not over:
+            break
+        certain |= over
+    others = [i for i in range(len(weights)) if i not in certain]
+    reached = list(itertools.accumulate(chances[i] for i in others))
+    offset = rng.random()
+    teeth = (bisect.bisect_right(reached, offset + k) for k in range(n - len(certain)))
+    return sorted([*certain, *(others[min(at, len(others) - 1)] for at in teeth)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
