@@ -207,6 +207,17 @@ def test_a_blank_without_a_value_is_refused_in_one_sentence(spec: ToolSpec, sent
     assert isinstance(build(spec, "seed-000"), Rejection)
 
 
+@pytest.mark.parametrize(("text", "instruction"), [("x" * 60, "Text Ann <text> " * 20), ("no", "Say <text>")])
+def test_an_instruction_that_its_values_make_too_long_or_too_short_is_refused(
+    text: str, instruction: str
+) -> None:
+    spec = spec_of(instruction, ("send_message", {"to": "Ann", "text": text}))
+    outcome = build(spec, "seed-000")
+    assert isinstance(outcome, Rejection)
+    assert outcome.reason is RejectReason.SCHEMA
+    assert re.search(r"its \d+ characters, blanks filled in: String should have at", outcome.explanation)
+
+
 def test_no_example_says_a_name_or_a_number_of_its_seed() -> None:
     for seed_id, spec in SEEDS[::7]:
         words = str(as_example(spec, today_of(seed_id))["instruction"])

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date as Day
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from genenv.domains.tool_calling.expressions import Manner
 from genenv.domains.tool_calling.literals import choice_spans, mentions_of, spans
 from genenv.domains.tool_calling.mentions import unit_of
@@ -47,7 +49,8 @@ def filled(spec: ToolSpec, today: Day, rng: random.Random) -> ToolSpec:
         rng: chooses words where the phrasing is relative.
 
     Raises:
-        Refused: an argument is a blank itself, or a blank of the instruction has no value that can be said.
+        Refused: an argument is a blank itself, a blank of the instruction has no value that can be said, or
+            with its values the instruction is too long or too short.
     """
     for call in spec.calls:
         for name, value in call.args.items():
@@ -58,7 +61,14 @@ def filled(spec: ToolSpec, today: Day, rng: random.Random) -> ToolSpec:
     words = _BLANK_ON.sub(
         lambda match: _said(match, spec, today, rng), _QUOTED.sub(r'"\1"', spec.instruction)
     )
-    return spec if words == spec.instruction else spec.model_copy(update={"instruction": words})
+    if words == spec.instruction:
+        return spec
+    try:
+        return ToolSpec.model_validate({**spec.model_dump(), "instruction": words})
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        explanation = f"the instruction with its {len(words)} characters, blanks filled in: {problem}"
+        raise Refused(RejectReason.SCHEMA, explanation) from None
 
 
 def with_blanks(spec: ToolSpec, today: Day) -> ToolSpec:
