@@ -42,7 +42,7 @@ def choose_seeds(
         config: `seed_choice`, `seed_temperature` and the reward's settings are read.
 
     Returns:
-        n different seeds, in the order drawn.
+        n different seeds, in random order.
 
     Raises:
         UsageError: there are no seeds, or fewer than n.
