@@ -34,7 +34,7 @@ class CurriculumConfig(Settings, frozen=True):
     """Divide rewards by their standard deviation before weighing; else the weights hardly differ."""
     seed_choice: Literal["uniform", "expected_reward"] = "uniform"
     """Which seeds are varied: all alike, or rather those whose hardest skill is near alpha."""
-    seed_temperature: float = Field(default=8.0, ge=0, le=1000)
+    seed_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
     gate: Literal["full", "executes"] = "full"
     """Which generations become tasks: those that pass every check, or all that parse and execute."""

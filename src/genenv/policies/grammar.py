@@ -17,7 +17,7 @@ from genenv.types import JsonObject
 
 
 class Grammars:
-    """Compiles schemas for one tokenizer, and keeps the latest."""
+    """Compiles schemas for one tokenizer, and keeps the latest: a round's are needed again for its update."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:  # noqa: ANN401
         info = xgrammar.TokenizerInfo.from_huggingface(
@@ -25,7 +25,7 @@ class Grammars:
         )
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=2, cache_enabled=False)
         self._vocabulary = vocabulary
-        self._compile = functools.lru_cache(maxsize=16)(self._compile_text)
+        self._compile = functools.lru_cache(maxsize=64)(self._compile_text)
 
     def matcher(self, schema: JsonObject) -> xgrammar.GrammarMatcher:
         """A fresh matcher for one completion."""
