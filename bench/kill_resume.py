@@ -101,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     timeline = run_unbroken(command, unbroken, out / "unbroken.log")
     seconds = f"{timeline.total_s:.1f} s, of which start {timeline.start_s:.1f} s"
     print(f"unbroken: {seconds}; a commit takes {timeline.commit_s:.3f} s")
+    # with the device, number format and threads that the unbroken run measured and chose
+    command = Command(command.words, str(unbroken / "config.toml"), ())
     kills, runs = run_broken(command, out, timeline, options.kills, random.Random(options.seed))
     comparisons = [compare_ends(unbroken, run) for run in runs]
     result = {

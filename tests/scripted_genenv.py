@@ -37,6 +37,7 @@ max_new_tokens = 2000
 
 [policy]
 dtype = "float32"
+threads = 1
 """
 SEEDS, HELD_OUT = 40, 4
 
