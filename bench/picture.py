@@ -41,7 +41,8 @@ def main() -> None:
             metrics = {number: store.metrics(number) for number in store.rounds()}
         for axis, (name, _) in zip(axes, PANELS, strict=True):
             points = [(number, values[name]) for number, values in metrics.items() if name in values]
-            axis.plot(*zip(*points, strict=True), marker="o", markersize=4, color=color, label=run.name)
+            style = {"marker": "o", "markersize": 4, "color": color, "clip_on": False}
+            axis.plot(*zip(*points, strict=True), label=run.name, **style)
     for axis, (_, title) in zip(axes, PANELS, strict=True):
         axis.set(title=title, xlabel="round", ylim=(0, 1))
     axes[1].axhspan(*target_band(0.5), color="#0072b2", alpha=0.08, linewidth=0)
