@@ -31,9 +31,10 @@ from genenv.policies import models
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.chat import ChatFormat
 from genenv.policies.engine import Engine
+from genenv.policies.fused import FusedDecoder
 from genenv.policies.grammar import Grammars, is_forbidden
 from genenv.policies.packing import DecodeLayout, Layout, Packed
-from genenv.policies.selfcheck import check_window, use_packed_attention
+from genenv.policies.selfcheck import check_window, fused_decoder, use_packed_attention
 from genenv.policies.settings import PolicyConfig
 from genenv.types import Message
 
@@ -55,7 +56,7 @@ class LocalModel:
         Raises:
             UsageError: the model cannot be used here; the sentence says why.
         """
-        self.config = config
+        self.source, self.config = source, config
         if config.threads:
             torch.set_num_threads(config.threads)
         transformers.utils.logging.disable_progress_bar()
@@ -82,6 +83,9 @@ class LocalModel:
         self._grammars: Grammars | None = None
         window = use_packed_attention(causal, source)
         check_window(source, window, self.context_tokens)
+        self.adapter: str | None = None
+        """The adapter in use; None for the bare base."""
+        self.fused: FusedDecoder | None = None
 
     def add_adapter(self, name: str, *, seed: int) -> None:
         """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.
@@ -89,6 +93,8 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
+        if self.peft is None and self.config.decoder == "auto":
+            self.fused = fused_decoder(self.causal, self.source)
         targets = self.config.lora_targets
         settings = peft.LoraConfig(
             r=self.config.lora_rank,
@@ -123,6 +129,8 @@ class LocalModel:
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: Layout | DecodeLayout) -> Tensor:
         """[N, width] last hidden states of a flat row."""
+        if self.fused is not None:
+            return self.fused.hidden(ids_1N, positions_1N, layout, self.adapter)
         decoder = self.causal.get_decoder()
         output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
         return output.last_hidden_state[0]
@@ -270,7 +278,11 @@ class LocalPolicy:
                 self._switch(self.adapter)
         else:
             with self.model.peft.disable_adapter():
-                yield
+                self.model.adapter = None
+                try:
+                    yield
+                finally:
+                    self.model.adapter = self.adapter
 
     def anchor(self) -> None:
         """Make the present weights the reference: the player as it is when co-evolution starts."""
@@ -292,6 +304,7 @@ class LocalPolicy:
         return f"{self.adapter}_initial"
 
     def _switch(self, adapter: str | None) -> None:
+        self.model.adapter = adapter
         if adapter is not None and self.model.peft.active_adapter != adapter:
             self.model.peft.set_adapter(adapter)
 

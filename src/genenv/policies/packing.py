@@ -275,11 +275,25 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     layer = int(module.layer_idx)  # type: ignore[arg-type]
+    return attend(layout, layer, q_NHD, k_NKD, v_NKD, scale)[None], None
+
+
+def attend(
+    layout: Layout | DecodeLayout, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float
+) -> Tensor:
+    """[N, H, D]: attention of one layer over a flat row.
+
+    Args:
+        layout: what the flat row holds.
+        layer: whose keys and values they are, from 0.
+        q_NHD: queries.
+        k_NKD: keys.
+        v_NKD: values.
+        scale: factor of the scores.
+    """
     if isinstance(layout, DecodeLayout):
-        out_NHD = _decode(layout, layer, q_NHD * scale, k_NKD, v_NKD)
-    else:
-        out_NHD = _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
-    return out_NHD[None], None
+        return _decode(layout, layer, q_NHD * scale, k_NKD, v_NKD)
+    return _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
 
 
 def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

@@ -28,6 +28,8 @@ class PolicyConfig(Settings, frozen=True):
     """Number format of the base weights; auto takes bfloat16 where the hardware is fast with it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the models run; auto takes a GPU when there is one."""
+    decoder: Literal["auto", "transformers"] = "auto"
+    """Who runs the layers: auto is genenv's own code for frozen models that it knows, else transformers."""
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 measures and chooses."""
     tokens_per_microbatch: int = Field(default=4096, ge=1)

@@ -1,0 +1,126 @@
+"""The fused layers say what the layers of transformers and PEFT say, forwards and backwards."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from genenv.policies.fused import FAMILIES, FusedDecoder, why_not
+from genenv.policies.packing import Bundle, Layout, Packed
+
+FAMILY_NAMES = ("llama", "mistral", "qwen2", "qwen3")
+BUNDLES = [
+    Bundle(prompt_ids=[1, 2, 3, 4, 5], completions=[[6, 7, 8], [9, 10]]),
+    Bundle(prompt_ids=[1, 2, 30, 4], completions=[[60, 7, 8]]),
+]
+
+
+def hidden_and_gradients(policy, *, fused: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    model = policy.model
+    packed = Packed(BUNDLES, model.device)
+    own = model.fused
+    assert own is not None
+    model.fused = own if fused else None
+    for _, parameter in policy.parameters():
+        parameter.grad = None
+    with policy.active():
+        states = model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
+        (states * torch.linspace(-1, 1, states.numel()).view_as(states)).sum().backward()
+    model.fused = own
+    return states.detach(), {name: p.grad.clone() for name, p in policy.parameters()}
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj,up_proj", "k_proj,v_proj,down_proj"])
+@pytest.mark.parametrize("kind", FAMILY_NAMES)
+def test_states_and_gradients_equal_those_of_transformers(tiny, kind, targets):
+    policy = tiny.player(kind, noise=0.05, lora_targets=targets)
+    states, gradients = hidden_and_gradients(policy, fused=True)
+    expected_states, expected = hidden_and_gradients(policy, fused=False)
+    assert relative(states, expected_states) < 2e-6
+    assert gradients.keys() == expected.keys()
+    assert max(relative(gradients[name], expected[name]) for name in expected) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_rounding_is_no_worse_than_that_of_transformers(tiny, kind):
+    policy = tiny.player(kind, noise=0.05)
+    found, expected = (hidden_and_gradients(policy, fused=flag) for flag in (True, False))
+    policy.model.causal.double()
+    exact = hidden_and_gradients(policy, fused=False)  # the fused layers hold on to their float32 tensors
+    worst = [max(relative(run[1][name], exact[1][name]) for name in exact[1]) for run in (found, expected)]
+    assert worst[0] < 2 * worst[1]
+
+
+def test_bfloat16_is_as_close_as_its_digits_allow(tiny):
+    half = tiny.player("llama", noise=0.05, dtype="bfloat16")
+    states, gradients = hidden_and_gradients(half, fused=True)
+    full = tiny.player("llama", noise=0.05)
+    expected_states, expected = hidden_and_gradients(full, fused=True)
+    assert states.dtype == torch.bfloat16
+    assert relative(states, expected_states) < 0.03
+    assert all(gradients[name].dtype == parameter.dtype for name, parameter in half.parameters())
+    assert max(relative(gradients[name], expected[name]) for name in expected) < 0.1
+
+
+def test_another_adapter_or_none_is_another_model(tiny):
+    policy = tiny.player(noise=0.05)
+    policy.model.add_adapter("simulator", seed=9)
+    packed = Packed(BUNDLES, policy.model.device)
+
+    def states(adapter: str | None) -> torch.Tensor:
+        with torch.no_grad():
+            layout = Layout(packed=packed)
+            return policy.model.fused.hidden(packed.ids_1N, packed.positions_1N, layout, adapter)
+
+    assert torch.equal(states("simulator"), states(None))  # it has not learned anything yet
+    assert not torch.allclose(states("agent"), states(None), atol=1e-3)
+
+
+def test_no_weight_is_in_memory_twice(tiny):
+    model = tiny.player().model
+    attention = model.causal.get_decoder().layers[0].self_attn
+    weights = [getattr(attention, f"{x}_proj").base_layer.weight for x in "qkv"]
+    joint = model.fused._layers[0]._qkv._weight
+    assert {weight.untyped_storage().data_ptr() for weight in weights} == {joint.untyped_storage().data_ptr()}
+    assert torch.equal(joint, torch.cat([weight.detach() for weight in weights]))
+
+
+def test_what_is_not_known_runs_in_the_layers_of_transformers(tiny, caplog):
+    with caplog.at_level(logging.INFO, "genenv.policies.selfcheck"):
+        policy = _player_of(tiny, hidden_act="gelu")
+    assert policy.model.fused is None
+    assert "its activation is gelu, not silu" in caplog.text
+    packed = Packed(BUNDLES, policy.model.device)
+    with torch.no_grad():
+        assert torch.isfinite(policy.logprobs(packed)).all()
+
+
+def _player_of(tiny, **changes):
+    from genenv.policies.local import LocalPolicy
+
+    model = tiny.model(folder=tiny.folder("llama", **changes))
+    model.add_adapter("agent", seed=3)
+    return LocalPolicy(model, "agent")
+
+
+def test_results_that_differ_are_not_used(tiny, caplog, monkeypatch):
+    wrong = FusedDecoder.hidden
+    monkeypatch.setattr(FusedDecoder, "hidden", lambda *arguments: wrong(*arguments).flip(0))
+    with caplog.at_level(logging.INFO, "genenv.policies.selfcheck"):
+        assert tiny.player().model.fused is None
+    assert "differ by" in caplog.text
+
+
+def test_a_setting_leaves_them_out(tiny):
+    assert tiny.player(decoder="transformers").model.fused is None
+
+
+def test_the_families_are_those_that_are_tested(tiny):
+    assert {type(tiny.plain(kind)).__name__ for kind in FAMILY_NAMES} == set(FAMILIES)
+    assert why_not(tiny.plain("gemma")) is not None
