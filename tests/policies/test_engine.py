@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from genenv.policies.base import SampleRequest
-from genenv.policies.packing import Bundle, Packed
+from genenv.policies.packing import Bundle, DecodeLayout, Packed
 
 PROMPTS = [(5, 9, 2), (7, 7, 7, 7, 8, 1, 30), (5, 9, 2, 44), (5, 9, 2)]
 
@@ -142,3 +142,66 @@ def test_progress_counts_every_token_and_every_completion(llama):
     assert sum(tokens for tokens, _ in told) == sum(len(c.token_ids) for c in completions)
     assert sum(items for _, items in told) == len(completions)
     assert llama.sample_all([]) == []
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_requests_that_wait_enter_when_others_are_done(llama, rows, monkeypatch):
+    asked = [replace(request, max_tokens=3 + 5 * (i % 4)) for i, request in enumerate(requests(14))]
+    together = llama.sample_all(asked)
+    steps: list[int] = []
+    hidden = type(llama.model).hidden
+
+    def counted(model, ids, positions, layout):
+        if isinstance(layout, DecodeLayout):
+            steps.append(ids.shape[1])
+        return hidden(model, ids, positions, layout)
+
+    monkeypatch.setattr(type(llama.model), "hidden", counted)
+    found = llama._engine(rows, 64).run(asked)
+    assert [one.token_ids for one in found] == [one.token_ids for one in together]
+    for one, other in zip(found, together, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    assert max(steps) <= rows
+    # nobody waits for a row that is done: every step but the last few has (nearly) all places taken
+    assert sum(steps) == sum(len(one.token_ids) - 1 for one in found)
+    assert len(steps) < 1.6 * sum(steps) / rows + max(len(one.token_ids) for one in found)
+
+
+def test_a_prompt_goes_through_the_model_once_though_its_rows_enter_one_after_the_other(llama, monkeypatch):
+    seen: list[int] = []
+    hidden = type(llama.model).hidden
+
+    def counted(model, ids, positions, layout):
+        if not isinstance(layout, DecodeLayout):
+            seen.append(ids.shape[1])
+        return hidden(model, ids, positions, layout)
+
+    monkeypatch.setattr(type(llama.model), "hidden", counted)
+    asked = [SampleRequest(prompt_ids=PROMPTS[1], max_tokens=4 + i, stream=i) for i in range(6)]
+    llama._engine(4, 64).run(asked)
+    assert seen == [len(PROMPTS[1])]
+
+
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9])
+def test_top_p_draws_among_the_most_probable_tokens_alone(llama, top_p):
+    prompt = PROMPTS[1]
+    asked = [SampleRequest(prompt_ids=prompt, max_tokens=1, stream=i, top_p=top_p) for i in range(300)]
+    drawn = {one.token_ids[0] for one in llama._engine(300, 64).run(asked)}
+    packed = Packed(
+        [Bundle(prompt_ids=prompt, completions=[[t] for t in range(llama.model.vocabulary)])], "cpu"
+    )
+    with torch.no_grad(), llama.active():
+        probabilities = llama.logprobs(packed).exp()
+    order = probabilities.argsort(descending=True)
+    count = int((probabilities[order].cumsum(0) < top_p).sum()) + 1
+    assert drawn <= set(order[:count].tolist())
+    assert int(order[0]) in drawn
+    if count < 8:
+        assert len(drawn) == count
+
+
+def test_the_log_probability_is_that_before_top_p(llama):
+    asked = [replace(request, top_p=0.3) for request in requests(temperature=0.7)]
+    for request, completion in zip(asked, llama.sample_all(asked), strict=True):
+        expected = fresh_logprobs(llama, request, completion.token_ids)
+        assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)

@@ -24,6 +24,8 @@ class SampleRequest:
     max_tokens: int
     temperature: float = 1.0
     """0 is greedy."""
+    top_p: float = 1.0
+    """Draw among the most probable tokens alone that together have at least this probability."""
     stream: int = 0
     """Seed of this request's own random stream."""
     schema: JsonObject | None = None

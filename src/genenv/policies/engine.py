@@ -6,6 +6,7 @@ Shapes: R = live rows, V = vocabulary.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,11 +15,12 @@ import torch
 from torch import Tensor
 
 from genenv.policies.base import Advance, Completion, SampleRequest
-from genenv.policies.grammar import Grammars, sample_inverse_cdf
+from genenv.policies.grammar import Grammars, nucleus, sample_inverse_cdf
 from genenv.policies.packing import (
     Bundle,
     DecodeLayout,
     Layout,
+    OwnTokens,
     Packed,
     PromptCache,
     Slots,
@@ -62,90 +64,55 @@ class Engine:
     def run(self, requests: Sequence[SampleRequest], progress: Advance | None = None) -> list[Completion]:
         """Answer requests, in the order given. What a request draws depends on its own stream alone."""
         done: list[Completion | None] = [None] * len(requests)
-        for batch in self._batches(requests):
-            for row in self._sample(batch, progress):
+        waiting = self._sorted(requests)
+        batch = _Batch(self)
+        while waiting or batch.rows:
+            room = self.max_rows - len(batch.rows)
+            if waiting and room >= max(1, self.max_rows // 4):
+                batch.admit([waiting.popleft() for _ in range(min(room, len(waiting)))])
+            finished = batch.step()
+            for row in finished:
                 done[row.index] = Completion(
                     token_ids=tuple(row.ids),
                     logprobs=tuple(row.logprobs),
                     text=self.decode(row.ids),
                     finished=row.finished,
                 )
+            if progress is not None:
+                progress(len(batch.rows) + len(finished), len(finished))
         return [completion for completion in done if completion is not None]
 
-    def _batches(self, requests: Sequence[SampleRequest]) -> list[list[_Row]]:
-        """Rows sorted so that equal prompts stand together and lengths are alike, cut at `max_rows`."""
+    def _sorted(self, requests: Sequence[SampleRequest]) -> deque[_Row]:
+        """Rows sorted so that equal prompts stand together and lengths are alike."""
         order = sorted(
             range(len(requests)), key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids, i)
         )
-        rows = [
+        return deque(
             _Row(
                 requests[i],
                 i,
                 np.random.Generator(np.random.Philox(requests[i].stream)).random(requests[i].max_tokens),
             )
             for i in order
-        ]
-        count = -(-len(rows) // self.max_rows)
-        size = -(-len(rows) // count) if rows else 1
-        return [rows[start : start + size] for start in range(0, len(rows), size)]
+        )
 
-    def _sample(self, rows: list[_Row], progress: Advance | None) -> list[_Row]:
-        bundle_of_R: list[int] = []
-        prompts: list[tuple[int, ...]] = []
-        for row in rows:
-            if not prompts or prompts[-1] != row.request.prompt_ids:
-                prompts.append(row.request.prompt_ids)
-            bundle_of_R.append(len(prompts) - 1)
-            if row.request.schema is not None:
-                row.matcher = self.grammars().matcher(row.request.schema)
-        cache = PromptCache(max(row.request.max_tokens for row in rows))
-        state_BW, real_BP = self._prefill(prompts, cache)
-        bundles = torch.tensor(bundle_of_R, device=self.device)
-        lengths_R = real_BP.sum(1)[bundles]
-        state_RW, live = state_BW[bundles], list(rows)
-        mask_R = prompt_mask(real_BP, bundles, state_BW.dtype)
-        slots = Slots(bundle_of_R, len(prompts), self.device)
-        while True:
-            tokens_R = self._choose(live, self.head(state_RW))
-            going = [
-                i for i, row in enumerate(live) if not row.finished and len(row.ids) < row.request.max_tokens
-            ]
-            if progress is not None:
-                progress(len(live), len(live) - len(going))
-            if not going:
-                return rows
-            if len(going) < len(live):
-                keep = torch.tensor(going, device=self.device)
-                live = [live[i] for i in going]
-                cache.keep(keep)
-                bundles, lengths_R, mask_R, tokens_R = (
-                    x[keep] for x in (bundles, lengths_R, mask_R, tokens_R)
-                )
-                slots = Slots(bundles.tolist(), len(prompts), self.device)
-            layout = DecodeLayout(cache=cache, slots=slots, prompt_mask_R1P=mask_R)
-            state_RW = self.hidden(tokens_R[None], (lengths_R + cache.length)[None], layout)
-            cache.length += 1
+    def prefill(self, prompts: Sequence[tuple[int, ...]], cache: PromptCache) -> Tensor:
+        """All prompts through the model in pieces of bounded size; their keys and values into the cache.
 
-    def _prefill(self, prompts: list[tuple[int, ...]], cache: PromptCache) -> tuple[Tensor, Tensor]:
-        """All prompts through the model in pieces of bounded size; their keys and values into the cache."""
+        Returns:
+            [B, width] states that predict the first token after each prompt.
+        """
         pieces = within_budget(prompts, self.prefill_tokens, lambda prompt: (prompt, len(prompt)))
-        width = max(map(len, prompts))
-        states, reals, keys, values = [], [], [], []
+        states = []
         for piece in pieces:
             packed = Packed([Bundle(prompt_ids=prompt) for prompt in piece], self.device)
             part = PromptCache()
             hidden = self.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed, cache=part))
             states.append(hidden[packed.last_of_prompt_B])
-            short = width - packed.prompt_real_BP.shape[1]
-            reals.append(torch.nn.functional.pad(packed.prompt_real_BP, (0, short)))
-            keys.append({i: torch.nn.functional.pad(k, (0, 0, 0, short)) for i, k in part.keys.items()})
-            values.append({i: torch.nn.functional.pad(v, (0, 0, 0, short)) for i, v in part.values.items()})
-        for layer in list(keys[0]):
-            cache.keys[layer] = torch.cat([part.pop(layer) for part in keys])
-            cache.values[layer] = torch.cat([part.pop(layer) for part in values])
-        return torch.cat(states), torch.cat(reals)
+            cache.extend(part, rows=0)
+        return torch.cat(states)
 
-    def _choose(self, live: list[_Row], scores_RV: Tensor) -> Tensor:
+    def choose(self, live: list[_Row], scores_RV: Tensor) -> Tensor:
         """Draw the next token of each row and note its log-probability."""
         temperature_R = torch.tensor(
             [row.request.temperature or 1.0 for row in live], device=scores_RV.device
@@ -160,6 +127,9 @@ class Engine:
             part = allowed_RV[bound]
             self.grammars().forbid(part, mask)
             allowed_RV[bound] = part
+        if any(row.request.top_p < 1.0 for row in live):
+            top_p_R = torch.tensor([row.request.top_p for row in live], device=scores_RV.device)
+            allowed_RV = nucleus(allowed_RV, top_p_R)
         greedy = [row.request.temperature == 0.0 for row in live]
         if all(greedy):
             tokens_R = allowed_RV.argmax(-1)
@@ -178,3 +148,88 @@ class Engine:
                 row.matcher.accept_token(token)  # type: ignore[attr-defined]
             row.finished = token == self.stop_id
         return tokens_R
+
+
+class _Batch:
+    """Rows on their way, and what the model remembers of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._clear()
+
+    def _clear(self) -> None:
+        self.rows: list[_Row] = []
+        self._cache = PromptCache()
+        self._prompts: list[tuple[int, ...]] = []
+        self._ends: Tensor | None = None
+        """[B, width] what predicts the first token after each prompt."""
+        self._of_row: list[int] = []
+        """[R] which prompt each row continues."""
+        self._states: Tensor | None = None
+        """[R, width] what predicts each row's next token."""
+
+    def admit(self, rows: Sequence[_Row]) -> None:
+        """Take in requests: their prompts go through the model, unless they are here already."""
+        for row in rows:
+            if row.request.schema is not None:
+                row.matcher = self._engine.grammars().matcher(row.request.schema)
+        wanted = dict.fromkeys(row.request.prompt_ids for row in rows)
+        new = [prompt for prompt in wanted if prompt not in self._prompts]
+        arrived = PromptCache()
+        if new:
+            self._ends = _after(self._ends, self._engine.prefill(new, arrived))
+            self._prompts += new
+        self._cache.extend(arrived, rows=len(rows))
+        place = {prompt: b for b, prompt in enumerate(self._prompts)}
+        of_row = [place[row.request.prompt_ids] for row in rows]
+        assert self._ends is not None
+        self._states = _after(self._states, self._ends[self._tensor(of_row)])
+        self.rows += rows
+        self._of_row += of_row
+        self._arrange()
+
+    def step(self) -> list[_Row]:
+        """One token for each row; those that are done leave and are returned."""
+        assert self._states is not None
+        tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
+        done = [row.finished or len(row.ids) == row.request.max_tokens for row in self.rows]
+        left = [row for row, over in zip(self.rows, done, strict=True) if over]
+        if len(left) == len(self.rows):
+            self._clear()
+            return left
+        if left:
+            going = [i for i, over in enumerate(done) if not over]
+            tokens_R = tokens_R[self._tensor(going)]
+            self._keep(going)
+        own = OwnTokens([len(row.ids) - 1 for row in self.rows], self._states.dtype, self._engine.device)
+        layout = DecodeLayout(cache=self._cache, slots=self._slots, own=own, prompt_mask_R1P=self._mask)
+        places = [len(row.request.prompt_ids) + len(row.ids) - 1 for row in self.rows]
+        self._states = self._engine.hidden(tokens_R[None], self._tensor([places]), layout)
+        return left
+
+    def _keep(self, going: Sequence[int]) -> None:
+        """Keep rows, and the prompts they continue."""
+        used = sorted({self._of_row[i] for i in going})
+        self.rows = [self.rows[i] for i in going]
+        self._of_row = [used.index(self._of_row[i]) for i in going]
+        self._prompts = [self._prompts[b] for b in used]
+        assert self._ends is not None
+        self._ends = self._ends[self._tensor(used)]
+        self._cache.keep(self._tensor(going), self._tensor(used))
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """What attention must know, as long as the rows stay the same."""
+        assert self._ends is not None
+        width = next(iter(self._cache.keys.values())).shape[2]
+        lengths_B = self._tensor([len(prompt) for prompt in self._prompts])
+        real_BP = torch.arange(width, device=self._engine.device) < lengths_B[:, None]
+        self._mask = prompt_mask(real_BP, self._tensor(self._of_row), self._ends.dtype)
+        self._slots = Slots(self._of_row, len(self._prompts), self._engine.device)
+
+    def _tensor(self, numbers: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.long, device=self._engine.device)
+
+
+def _after(before: Tensor | None, more: Tensor) -> Tensor:
+    return more if before is None else torch.cat([before, more])

@@ -73,6 +73,22 @@ def is_forbidden(mask: Tensor, vocabulary: int) -> Tensor:
     return ((mask[:, :, None] >> bits) & 1).flatten(1)[:, :vocabulary] == 0
 
 
+def nucleus(scores_RV: Tensor, top_p_R: Tensor) -> Tensor:
+    """Scores in which all but the most probable tokens are -inf (nucleus sampling, arXiv:1904.09751).
+
+    Args:
+        scores_RV: log-probabilities up to a constant per row.
+        top_p_R: the fewest tokens are kept whose probabilities sum up to at least this much; tokens that are
+            as probable as the last of them are kept too.
+    """
+    sorted_RV = scores_RV.sort(-1, descending=True).values
+    before_RV = sorted_RV.softmax(-1).cumsum(-1).roll(1, -1)
+    before_RV[:, 0] = 0.0  # the most probable one is always kept
+    kept_R = (before_RV < top_p_R[:, None]).sum(-1)
+    least_R1 = sorted_RV.gather(1, (kept_R - 1).clamp_(min=0)[:, None])
+    return scores_RV.masked_fill(scores_RV < least_R1, float("-inf"))
+
+
 def sample_inverse_cdf(scores_RV: Tensor, uniform_R: Tensor, chunk: int = 256) -> Tensor:
     """Draw one token per row from softmax(scores) by inverting its distribution function.
 

@@ -177,39 +177,92 @@ def _grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Ten
     return at_RC.to(device), real_RC.to(device)
 
 
+_FIRST_TOKENS = 32
+"""Room for new tokens in the beginning; it doubles when it is used up."""
+
+
 class PromptCache:
     """Keys and values of prompts, layer by layer, as attention left them; and of what follows them.
 
-    Holds the prompts padded on the right, and a pre-allocated buffer for the tokens sampled after them.
+    Holds the prompts padded on the right, and buffers for the tokens sampled after them. Rows may be at
+    different lengths: some have just come.
     """
 
-    def __init__(self, max_tokens: int = 0) -> None:
+    def __init__(self) -> None:
         self.keys: dict[int, Tensor] = {}  # layer -> [B, K, P, D]
         self.values: dict[int, Tensor] = {}
-        self.new_keys: dict[int, Tensor] = {}  # layer -> [R, K, max_tokens, D]
-        self.new_values: dict[int, Tensor] = {}
-        self.max_tokens, self.length = max_tokens, 0
+        self._new_keys: dict[int, Tensor] = {}  # layer -> [R, K, room, D]
+        self._new_values: dict[int, Tensor] = {}
 
-    def append(self, layer: int, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
-        """Write this step's key and value; returns views of all so far, [R, K, length + 1, D]."""
-        if layer not in self.new_keys:
-            shape = (key_RKD.shape[0], key_RKD.shape[1], self.max_tokens, key_RKD.shape[2])
-            self.new_keys[layer], self.new_values[layer] = (
-                key_RKD.new_empty(shape),
-                value_RKD.new_empty(shape),
-            )
-        self.new_keys[layer][:, :, self.length] = key_RKD
-        self.new_values[layer][:, :, self.length] = value_RKD
-        end = self.length + 1
-        return self.new_keys[layer][:, :, :end], self.new_values[layer][:, :, :end]
+    def append(self, layer: int, own: OwnTokens, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
+        """Write this step's key and value; returns views of all so far, [R, K, longest + 1, D]."""
+        end = own.longest + 1
+        for store, new in ((self._new_keys, key_RKD), (self._new_values, value_RKD)):
+            buffer = store.get(layer)
+            if buffer is None or buffer.shape[2] < end:
+                store[layer] = buffer = self._larger(buffer, new)
+            if own.lengths_R is None:
+                buffer[:, :, own.longest] = new
+            else:
+                buffer[own.rows_R, :, own.lengths_R] = new
+        return self._new_keys[layer][:, :, :end], self._new_values[layer][:, :, :end]
 
-    def keep(self, rows: Tensor) -> None:
-        """Drop all rows but these: finished ones cost nothing from now on."""
-        for store in (self.new_keys, self.new_values):
+    @staticmethod
+    def _larger(buffer: Tensor | None, new_RKD: Tensor) -> Tensor:
+        """[R, K, room, D]. Zeros: what a short row has not written yet is masked, but must be a number."""
+        rows, heads, size = new_RKD.shape
+        if buffer is None:
+            return new_RKD.new_zeros(rows, heads, _FIRST_TOKENS, size)
+        return torch.cat([buffer, torch.zeros_like(buffer)], 2)
+
+    def keep(self, rows: Tensor, prompts: Tensor) -> None:
+        """Drop all rows and prompts but those with these indices: finished ones cost nothing from now on."""
+        for store in (self._new_keys, self._new_values):
             for layer, buffer in store.items():
-                kept = buffer.new_empty(len(rows), *buffer.shape[1:])
-                kept[:, :, : self.length] = buffer[:, :, : self.length].index_select(0, rows)
-                store[layer] = kept
+                store[layer] = buffer.index_select(0, rows)
+        for store in (self.keys, self.values):
+            for layer, own in store.items():
+                if len(prompts) < len(own):
+                    store[layer] = own.index_select(0, prompts)
+
+    def extend(self, other: PromptCache, rows: int = 0) -> None:
+        """Take in more prompts, and room for rows that will continue them."""
+        for store, more in ((self.keys, other.keys), (self.values, other.values)):
+            for layer, prompts in more.items():
+                before = store.get(layer)
+                store[layer] = prompts if before is None else torch.cat(_equally_long(before, prompts))
+        for store in (self._new_keys, self._new_values):
+            for layer, buffer in store.items():
+                store[layer] = torch.cat([buffer, buffer.new_zeros(rows, *buffer.shape[1:])])
+
+
+def _equally_long(*prompts: Tensor) -> list[Tensor]:
+    """[B, K, P, D] tensors padded to one P."""
+    width = max(tensor.shape[2] for tensor in prompts)
+    return [nn.functional.pad(tensor, (0, 0, 0, width - tensor.shape[2])) for tensor in prompts]
+
+
+class OwnTokens:
+    """How far each row is past its prompt.
+
+    Args:
+        lengths: [R] tokens that the model has seen after the prompt.
+        dtype: of the scores.
+        device: of everything.
+    """
+
+    def __init__(self, lengths: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
+        self.longest = max(lengths)
+        self.lengths_R: Tensor | None = None
+        """None when all are equally far."""
+        self.mask_R111T: Tensor | None = None
+        """0 where the row has a token, -inf elsewhere; the step's own token is there."""
+        if min(lengths) < self.longest:
+            self.lengths_R = torch.tensor(lengths, device=device)
+            self.rows_R = torch.arange(len(lengths), device=device)
+            unseen_RT = torch.arange(self.longest + 1, device=device) > self.lengths_R[:, None]
+            mask_RT = torch.zeros(unseen_RT.shape, dtype=dtype, device=device)
+            self.mask_R111T = mask_RT.masked_fill_(unseen_RT, float("-inf"))[:, None, None, None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,6 +282,7 @@ class DecodeLayout:
 
     cache: PromptCache
     slots: Slots
+    own: OwnTokens
     prompt_mask_R1P: Tensor
     """[R, 1, 1, P] 0 where the row's prompt has a token, -inf where it is padded."""
 
@@ -333,13 +387,13 @@ def _take(flat: Tensor, at: Tensor) -> Tensor:
 
 def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     cache = layout.cache
-    new = cache.append(layer, k, v)
+    new = cache.append(layer, layout.own, k, v)
     out_RH1D = _attend(
         q[:, :, None],
         (cache.keys[layer], cache.values[layer]),
         new,
         layout.slots,
-        (layout.prompt_mask_R1P, None),
+        (layout.prompt_mask_R1P, layout.own.mask_R111T),
     )
     return out_RH1D[:, :, 0]
 
@@ -364,7 +418,7 @@ def _attend(
         prompt: keys and values of the prompts, [B, K, P, D].
         own: keys and values of the rows, [R, K, T, D].
         slots: which rows belong to which bundle.
-        masks: [R, 1, 1, P] for prompts, and [C, T] for own tokens (None: all are seen).
+        masks: [R, 1, 1, P] for prompts, and [C, T] or [R, 1, 1, 1, T] for own tokens (None: all are seen).
 
     Returns:
         [R, H, C, D].
