@@ -161,11 +161,11 @@ class _Batch:
         self.rows: list[_Row] = []
         self._cache = PromptCache()
         self._prompts: list[tuple[int, ...]] = []
-        self._ends: Tensor | None = None
+        self._ends = torch.empty(0)
         """[B, width] what predicts the first token after each prompt."""
         self._of_row: list[int] = []
         """[R] which prompt each row continues."""
-        self._states: Tensor | None = None
+        self._states = torch.empty(0)
         """[R, width] what predicts each row's next token."""
 
     def admit(self, rows: Sequence[_Row]) -> None:
@@ -182,7 +182,6 @@ class _Batch:
         self._cache.extend(arrived, rows=len(rows))
         place = {prompt: b for b, prompt in enumerate(self._prompts)}
         of_row = [place[row.request.prompt_ids] for row in rows]
-        assert self._ends is not None
         self._states = _after(self._states, self._ends[self._tensor(of_row)])
         self.rows += rows
         self._of_row += of_row
@@ -190,7 +189,6 @@ class _Batch:
 
     def step(self) -> list[_Row]:
         """One token for each row; those that are done leave and are returned."""
-        assert self._states is not None
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
         done = [row.finished or len(row.ids) == row.request.max_tokens for row in self.rows]
         left = [row for row, over in zip(self.rows, done, strict=True) if over]
@@ -213,14 +211,12 @@ class _Batch:
         self.rows = [self.rows[i] for i in going]
         self._of_row = [used.index(self._of_row[i]) for i in going]
         self._prompts = [self._prompts[b] for b in used]
-        assert self._ends is not None
         self._ends = self._ends[self._tensor(used)]
         self._cache.keep(self._tensor(going), self._tensor(used))
         self._arrange()
 
     def _arrange(self) -> None:
         """What attention must know, as long as the rows stay the same."""
-        assert self._ends is not None
         width = next(iter(self._cache.keys.values())).shape[2]
         lengths_B = self._tensor([len(prompt) for prompt in self._prompts])
         real_BP = torch.arange(width, device=self._engine.device) < lengths_B[:, None]
@@ -231,5 +227,5 @@ class _Batch:
         return torch.tensor(numbers, dtype=torch.long, device=self._engine.device)
 
 
-def _after(before: Tensor | None, more: Tensor) -> Tensor:
-    return more if before is None else torch.cat([before, more])
+def _after(before: Tensor, more: Tensor) -> Tensor:
+    return torch.cat([before, more]) if len(before) else more

@@ -1,0 +1,203 @@
+"""A whole step of the agent, sampled, scored and learned from: genenv against TRL's `GRPOTrainer.train`.
+
+    python bench/round.py --prompts 8 --group 8 --length 230 --new 64
+
+The same prompts, numbers of completions and tokens, LoRA rank, KL coefficient and one update a step. Every
+completion has exactly `--new` tokens. TRL learns from `--peer-batch` sequences at a time. Prints medians and
+peak memories as one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turns import Contender, alternate, machine, say, serve
+from update import groups_of, reward
+
+KL = 0.001
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--group", type=int, default=8, help="completions of each prompt")
+    parser.add_argument("--length", type=int, default=230, help="tokens of a prompt")
+    parser.add_argument("--new", type=int, default=64, help="tokens of a completion")
+    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    parser.add_argument("--microbatch", type=int, default=1024, help="tokens at a time, genenv")
+    parser.add_argument("--peer-batch", type=int, default=8, help="sequences at a time, TRL")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.side:
+        SIDES[options.side](options)
+        return
+    from genenv.policies import models
+
+    options.model = models.resolve(options.model)
+    if options.dtype == "auto":
+        dtype = models.choose_dtype("auto", models.choose_device("auto"))
+        options.dtype = str(dtype).removeprefix("torch.")
+    options.folder = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
+    words = [sys.executable, __file__]
+    for key in ("model", "prompts", "group", "length", "new", "dtype", "microbatch", "folder"):
+        words += [f"--{key}", str(getattr(options, key))]
+    words += ["--peer-batch", str(options.peer_batch)]
+    ours, peer = (Contender(name, [*words, "--side", name], options.folder / f"{name}.log") for name in SIDES)
+    alternate([ours, peer], options.repeats)
+    names = ("prompts", "group", "length", "new", "dtype", "microbatch", "peer_batch", "repeats")
+    share = ours.peak_gib / peer.peak_gib if ours.peak_gib and peer.peak_gib else None
+    say(
+        bench="round",
+        **{key: getattr(options, key) for key in names},
+        ours_s=ours.seconds,
+        ours_sampling_s=ours.answers[-1]["sampling_s"],
+        trl_s=peer.seconds,
+        times=peer.seconds / ours.seconds,
+        ours_peak_gib=ours.peak_gib,
+        trl_peak_gib=peer.peak_gib,
+        share_of_memory=share,
+        **ours.about,
+        **machine(),
+    )
+    for side in (ours, peer):
+        side.end()
+
+
+def texts(options: argparse.Namespace, tokenizer: Any) -> list[str]:  # noqa: ANN401
+    """Prompts of exactly `--length` tokens: words of one token each."""
+    words = [
+        word
+        for index in range(1000, 20000)
+        if (word := tokenizer.decode([index])).startswith(" ")
+        and word[1:].isalpha()
+        and word.isascii()
+        and tokenizer.encode(word, add_special_tokens=False) == [index]
+    ]
+    rng = random.Random(0)
+    return ["".join(rng.choices(words, k=options.length)) for _ in range(options.prompts)]
+
+
+def ours(options: argparse.Namespace) -> None:
+    from genenv.agent.grpo import GrpoLearner
+    from genenv.agent.settings import AgentConfig
+    from genenv.policies.base import SampleRequest
+    from genenv.policies.local import LocalModel, LocalPolicy
+    from genenv.policies.models import choose_threads
+    from genenv.policies.settings import PolicyConfig
+
+    threads = choose_threads()
+    config = PolicyConfig(
+        dtype=options.dtype,
+        threads=threads,
+        context_tokens=options.length + options.new,
+        tokens_per_microbatch=options.microbatch,
+        max_batch_rows=options.prompts * options.group,
+    )
+    model = LocalModel(options.model, config)
+    model.chat.end_id = -1  # no completion ends early
+    model.add_adapter("agent", seed=0)
+    policy = LocalPolicy(model, "agent")
+    learner = GrpoLearner(policy, AgentConfig(kl_coefficient=KL, lr=1e-6))
+    prompts = [
+        tuple(model.tokenizer.encode(text, add_special_tokens=False))
+        for text in texts(options, model.tokenizer)
+    ]
+    streams = iter(range(2**62))
+
+    def work() -> Mapping[str, Any]:
+        begin = time.perf_counter()
+        requests = [
+            SampleRequest(prompt_ids=prompt, max_tokens=options.new, stream=next(streams))
+            for prompt in prompts
+            for _ in range(options.group)
+        ]
+        completions = policy.sample_all(requests)
+        sampling_s = time.perf_counter() - begin
+        by_prompt = [completions[i : i + options.group] for i in range(0, len(completions), options.group)]
+        batch = {
+            "prompts": prompts,
+            "completions": [[one.token_ids for one in group] for group in by_prompt],
+            "old": [[one.logprobs for one in group] for group in by_prompt],
+        }
+        metrics = learner.update(groups_of(batch), seed=0)
+        return {"sampling_s": sampling_s, "tokens": metrics["tokens/trained"]}
+
+    serve(work, {"threads": threads})
+
+
+def trl(options: argparse.Namespace) -> None:
+    import datasets
+    import peft
+    import torch
+    import transformers
+    import trl
+
+    from genenv.policies.models import choose_threads
+
+    torch.set_num_threads(choose_threads())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        options.model, dtype=getattr(torch, options.dtype)
+    )
+    rows = options.prompts * options.group
+    seconds: list[float] = []
+
+    class Clock(transformers.TrainerCallback):
+        """Times the step alone, without what `train` sets up."""
+
+        def on_step_begin(self, *_: object, **__: object) -> None:
+            self.begin = time.perf_counter()
+
+        def on_step_end(self, *_: object, **__: object) -> None:
+            seconds.append(time.perf_counter() - self.begin)
+
+    config = trl.GRPOConfig(
+        output_dir=str(options.folder / "trl"),
+        beta=KL,
+        learning_rate=1e-6,
+        num_generations=options.group,
+        max_completion_length=options.new,
+        generation_kwargs={"min_new_tokens": options.new},
+        temperature=1.0,
+        per_device_train_batch_size=options.peer_batch,
+        gradient_accumulation_steps=rows // options.peer_batch,
+        max_steps=1,
+        bf16=options.dtype == "bfloat16",
+        use_cpu=not torch.cuda.is_available(),
+        logging_strategy="no",
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    trainer = trl.GRPOTrainer(
+        model=model,
+        reward_funcs=lambda completion_ids, **_: [reward(ids) for ids in completion_ids],
+        args=config,
+        train_dataset=datasets.Dataset.from_list([{"prompt": text} for text in texts(options, tokenizer)]),
+        processing_class=tokenizer,
+        peft_config=peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
+        callbacks=[Clock()],
+    )
+
+    def work() -> Mapping[str, Any]:
+        seconds.clear()
+        trainer.train()
+        return {"seconds": sum(seconds)}
+
+    serve(work)
+
+
+SIDES: dict[str, Callable[[argparse.Namespace], None]] = {"ours": ours, "trl": trl}
+
+if __name__ == "__main__":
+    main()

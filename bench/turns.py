@@ -1,0 +1,111 @@
+"""Contenders that take turns, each in a process of its own: what the scripts for speed share.
+
+A contender sets itself up, says so, and then does its work once for every line it is sent. The others wait
+meanwhile, without using a core, so all of them see the machine in the same state, and each has a peak memory
+of its own. The interpreter may differ: vLLM needs an environment to itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+READY = "ready"
+
+
+def serve(work: Callable[[], Mapping[str, Any] | None], about: Mapping[str, Any] | None = None) -> None:
+    """The contender's side: does the work once per line of the standard input, and tells how long it took."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed must not stand between the answers
+    print(json.dumps({READY: True, **(about or {})}), file=channel, flush=True)
+    for _ in sys.stdin:
+        begin = time.perf_counter()
+        found = dict(work() or {})
+        seconds = time.perf_counter() - begin
+        print(json.dumps({"seconds": seconds, **found}), file=channel, flush=True)
+
+
+class Contender:
+    """One process, and what it has answered."""
+
+    def __init__(self, name: str, words: Sequence[str], log: Path) -> None:
+        self.name, self.log = name, log
+        self.answers: list[dict[str, Any]] = []
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(  # noqa: S603 - our own programs
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self.about = self._hear()
+
+    def turn(self, *, counts: bool = True) -> dict[str, Any]:
+        """Let it do its work once."""
+        print(file=self.process.stdin, flush=True)
+        answer = self._hear()
+        if counts:
+            self.answers.append(answer)
+        return answer
+
+    def _hear(self) -> dict[str, Any]:
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if not line:
+            tail = self.log.read_text(errors="replace").strip().splitlines()[-1:]
+            sys.exit(f"{self.name} ended early: {' '.join(tail)} (all of it in {self.log})")
+        return json.loads(line)
+
+    @property
+    def seconds(self) -> float:
+        """Median."""
+        return statistics.median(answer["seconds"] for answer in self.answers)
+
+    @property
+    def peak_gib(self) -> float | None:
+        """Largest resident memory so far; None where the system does not tell."""
+        try:
+            status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        except OSError:
+            return None
+        kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(kib) / 2**20
+
+    def end(self) -> None:
+        """Let it go."""
+        self.process.communicate()
+
+
+def alternate(contenders: Sequence[Contender], repeats: int, seed: int = 0) -> None:
+    """One turn each to warm up, then `repeats` rounds of one turn each, in an order drawn for every round."""
+    rng = random.Random(seed)
+    for contender in contenders:
+        contender.turn(counts=False)
+    for _ in range(repeats):
+        for contender in rng.sample(list(contenders), len(contenders)):
+            contender.turn()
+
+
+def say(**facts: Any) -> None:  # noqa: ANN401
+    """One JSON line."""
+    rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in facts.items() if v is not None}
+    print(json.dumps(rounded), flush=True)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        )
+        if Path("/proc/cpuinfo").exists()
+        else iter(()),
+        "unknown",
+    )
+    return {"cpu": model, "cores": os.cpu_count()}

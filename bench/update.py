@@ -1,0 +1,278 @@
+"""How fast the agent learns from a batch: genenv against the loss and backward pass of TRL's `GRPOTrainer`.
+
+    python bench/update.py --groups 8 --rollouts 8 --prompt 230 --completion 64
+
+Both start from the same LoRA adapter and see the same tokens, advantages, old log-probabilities and KL
+coefficient. A turn is what a trainer does between sampling and its next step: log-probabilities of the
+reference, loss, gradients, clipping, one step of AdamW (at a learning rate of 0, so that turns are alike).
+TRL takes as many sequences at a time as `--peer-batch` says. Prints medians, and how far losses and gradient
+norms are apart, as one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turns import Contender, alternate, machine, say, serve
+
+CLIP = 0.2
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--groups", type=int, default=8)
+    parser.add_argument("--rollouts", type=int, default=8, help="attempts in a group")
+    parser.add_argument("--prompt", type=int, default=230, help="tokens")
+    parser.add_argument("--completion", type=int, default=64, help="tokens")
+    parser.add_argument("--kl", type=float, default=0.04, help="the KL coefficient")
+    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    parser.add_argument("--microbatch", type=int, default=1024, help="tokens at a time, genenv")
+    parser.add_argument("--peer-batch", type=int, default=8, help="sequences at a time, TRL")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.side:
+        SIDES[options.side](options)
+        return
+    from genenv.policies import models
+
+    options.model = models.resolve(options.model)
+    if options.dtype == "auto":
+        dtype = models.choose_dtype("auto", models.choose_device("auto"))
+        options.dtype = str(dtype).removeprefix("torch.")
+    options.folder = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
+    words = [sys.executable, __file__]
+    for key in ("model", "groups", "rollouts", "prompt", "completion", "kl", "dtype", "microbatch", "folder"):
+        words += [f"--{key}", str(getattr(options, key))]
+    words += ["--peer-batch", str(options.peer_batch)]
+    # ours writes the batch and the adapter that TRL reads
+    ours, peer = (Contender(name, [*words, "--side", name], options.folder / f"{name}.log") for name in SIDES)
+    alternate([ours, peer], options.repeats)
+    loss, norm = ([side.answers[-1][key] for side in (ours, peer)] for key in ("loss", "grad_norm"))
+    names = (
+        "groups",
+        "rollouts",
+        "prompt",
+        "completion",
+        "kl",
+        "dtype",
+        "microbatch",
+        "peer_batch",
+        "repeats",
+    )
+    say(
+        bench="update",
+        **{key: getattr(options, key) for key in names},
+        ours_s=ours.seconds,
+        trl_s=peer.seconds,
+        times=peer.seconds / ours.seconds,
+        ours_peak_gib=ours.peak_gib,
+        trl_peak_gib=peer.peak_gib,
+        ours_loss=loss[0],
+        loss_apart=f"{abs(loss[1] / loss[0] - 1):.1e}",
+        grad_norm_apart=f"{abs(norm[1] / norm[0] - 1):.1e}",
+        **ours.about,
+        **machine(),
+    )
+    for side in (ours, peer):
+        side.end()
+
+
+def ours(options: argparse.Namespace) -> None:
+    import torch
+
+    from genenv.agent.grpo import GrpoLearner
+    from genenv.agent.settings import AgentConfig
+    from genenv.policies.local import LocalModel, LocalPolicy
+    from genenv.policies.models import choose_threads
+    from genenv.policies.packing import Bundle, Packed
+    from genenv.policies.settings import PolicyConfig
+
+    threads = choose_threads()
+    config = PolicyConfig(
+        dtype=options.dtype,
+        threads=threads,
+        context_tokens=options.prompt + options.completion,
+        tokens_per_microbatch=options.microbatch,
+    )
+    model = LocalModel(options.model, config)
+    model.add_adapter("agent", seed=0)
+    policy = LocalPolicy(model, "agent")
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():  # away from the reference, so that the KL term has something to say
+        for _, parameter in policy.parameters():
+            parameter += 0.01 * torch.randn(parameter.shape, generator=generator).to(parameter)
+    policy.save(options.folder / "adapter")
+    batch = a_batch(options, model.vocabulary)
+    bundles = [Bundle(prompt_ids=p, completions=c) for p, c in zip(*batch.values(), strict=True)]
+    with torch.no_grad(), policy.active():
+        now = torch.cat([policy.logprobs(Packed([bundle], model.device)) for bundle in bundles]).cpu()
+    old = (now + 0.1 * torch.randn(now.shape, generator=generator)).view(
+        options.groups, options.rollouts, options.completion
+    )
+    batch |= {"old": old.tolist()}
+    (options.folder / "batch.json").write_text(json.dumps(batch), encoding="utf-8")
+    learner = GrpoLearner(
+        policy, AgentConfig(kl_coefficient=options.kl, clip_low=CLIP, clip_high=CLIP, temperature=1.0)
+    )
+    groups = groups_of(batch)
+
+    def work() -> Mapping[str, Any]:
+        metrics = learner.update(groups, seed=0, lr_scale=0.0)
+        return {"loss": metrics["agent/loss"], "grad_norm": metrics["agent/grad_norm"]}
+
+    serve(work, {"threads": threads})
+
+
+def a_batch(options: argparse.Namespace, vocabulary: int) -> dict[str, Any]:
+    """Random tokens: speed does not depend on what they say."""
+    rng = random.Random(0)
+
+    def tokens(n: int) -> list[int]:
+        return [rng.randrange(100, vocabulary) for _ in range(n)]
+
+    return {
+        "prompts": [tokens(options.prompt) for _ in range(options.groups)],
+        "completions": [
+            [tokens(options.completion) for _ in range(options.rollouts)] for _ in range(options.groups)
+        ],
+    }
+
+
+def reward(tokens: Sequence[int]) -> float:
+    """Of no meaning, but hardly ever the same for a whole group."""
+    return float(sum(tokens) % 2)
+
+
+def groups_of(batch: Mapping[str, Any]) -> list[Any]:
+    """A group for each prompt of the batch."""
+    from genenv.types import Group, Lineage, Origin, StopReason, Task, Trace
+
+    groups = []
+    for g, (prompt, completions, old) in enumerate(zip(*batch.values(), strict=True)):
+        task = Task(
+            id=f"task-{g}",
+            domain="bench",
+            skills=(),
+            messages=(),
+            spec={},
+            payload={},
+            oracle=(),
+            lineage=Lineage(origin=Origin.SEED),
+        )
+        traces = tuple(
+            Trace(
+                id=f"task-{g}-{i}",
+                task_id=task.id,
+                token_ids=(*prompt, *ids),
+                sampled=(False,) * len(prompt) + (True,) * len(ids),
+                logprobs=(0.0,) * len(prompt) + tuple(values),
+                prompt_tokens=len(prompt),
+                replies=("",),
+                reward=reward(ids),
+                success=reward(ids) == 1.0,
+                explanation="",
+                stop_reason=StopReason.DONE,
+            )
+            for i, (ids, values) in enumerate(zip(completions, old, strict=True))
+        )
+        groups.append(Group(task=task, traces=traces))
+    return groups
+
+
+def trl(options: argparse.Namespace) -> None:
+    import datasets
+    import peft
+    import torch
+    import transformers
+    import trl
+
+    from genenv.agent.grpo import group_advantages
+    from genenv.policies.models import choose_threads
+
+    torch.set_num_threads(choose_threads())
+    batch = json.loads((options.folder / "batch.json").read_text(encoding="utf-8"))
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        options.model, dtype=getattr(torch, options.dtype)
+    )
+    model = peft.PeftModel.from_pretrained(model, options.folder / "adapter", is_trainable=True)
+    on_cpu = not torch.cuda.is_available()
+    config = trl.GRPOConfig(
+        output_dir=str(options.folder / "trl"),
+        loss_type="dapo",
+        beta=options.kl,
+        epsilon=CLIP,
+        epsilon_high=CLIP,
+        num_generations=options.rollouts,
+        per_device_train_batch_size=options.peer_batch,
+        use_bias_correction_kl=False,
+        bf16=options.dtype == "bfloat16",
+        use_cpu=on_cpu,
+        report_to=[],
+    )
+    trainer: Any = trl.GRPOTrainer(
+        model=model,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=config,
+        train_dataset=datasets.Dataset.from_list([{"prompt": "x"}] * options.peer_batch),
+        processing_class=transformers.AutoTokenizer.from_pretrained(options.model),
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    device = trainer.accelerator.device
+    model = trainer.model.train()
+    prompts = torch.tensor(batch["prompts"], device=device).repeat_interleave(options.rollouts, 0)
+    completions = torch.tensor(batch["completions"], device=device).flatten(0, 1)
+    advantages = [
+        value
+        for group in batch["completions"]
+        for value in group_advantages([reward(ids) for ids in group], normalise=True)
+    ]
+    inputs = {
+        "prompt_ids": prompts,
+        "prompt_mask": torch.ones_like(prompts),
+        "completion_ids": completions,
+        "completion_mask": torch.ones_like(completions),
+        "advantages": torch.tensor(advantages, device=device),
+        "old_per_token_logps": torch.tensor(batch["old"], device=device).flatten(0, 1),
+    }
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=0.0, weight_decay=0.0)
+
+    def work() -> Mapping[str, Any]:
+        ids = torch.cat([prompts, completions], 1)
+        with torch.no_grad(), trainer.accelerator.unwrap_model(model).disable_adapter():
+            reference = trainer._get_per_token_logps_and_entropies(
+                model, ids, torch.ones_like(ids), options.completion, batch_size=options.peer_batch
+            )[0]
+        loss = 0.0
+        for start in range(0, len(ids), options.peer_batch):
+            rows = slice(start, start + options.peer_batch)
+            part = {name: tensor[rows] for name, tensor in inputs.items()}
+            part |= {
+                "ref_per_token_logps": reference[rows],
+                "num_items_in_batch": torch.tensor(completions.numel()),
+            }
+            piece = trainer._compute_loss(model, part)
+            piece.backward()
+            loss += float(piece.detach())
+        norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return {"loss": loss, "grad_norm": float(norm)}
+
+    serve(work)
+
+
+SIDES: dict[str, Callable[[argparse.Namespace], None]] = {"ours": ours, "trl": trl}
+
+if __name__ == "__main__":
+    main()
