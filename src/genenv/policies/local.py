@@ -36,6 +36,7 @@ from genenv.policies.grammar import Grammars, is_forbidden
 from genenv.policies.packing import DecodeLayout, Layout, Packed
 from genenv.policies.selfcheck import check_window, fused_decoder, use_packed_attention
 from genenv.policies.settings import PolicyConfig
+from genenv.policies.vocabulary import frozen_logprobs
 from genenv.types import Message
 
 log = logging.getLogger(__name__)
@@ -135,9 +136,14 @@ class LocalModel:
         output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
         return output.last_hidden_state[0]
 
+    @property
+    def output(self) -> Any:  # noqa: ANN401
+        """The output layer."""
+        return self.causal.get_output_embeddings()
+
     def head(self, hidden: Tensor) -> Tensor:
         """[M, V] scores in float32."""
-        return self.causal.get_output_embeddings()(hidden).float()
+        return self.output(hidden).float()
 
 
 class LocalPolicy:
@@ -316,6 +322,11 @@ class LocalPolicy:
     def _owns(self, name: str) -> bool:
         return self.adapter is None or f".{self.adapter}." in name
 
+    @property
+    def head_is_frozen(self) -> bool:
+        """Whether the output layer stays as it is: adapters never touch it."""
+        return self.adapter is not None
+
     def completion_hidden(self, packed: Packed) -> tuple[Tensor, Tensor]:
         """[M, width] states that predict the completions' tokens, and [M] those tokens."""
         hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
@@ -342,6 +353,10 @@ class LocalPolicy:
             temperature: divides the scores.
             allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
         """
+        if self.head_is_frozen:
+            return frozen_logprobs(
+                self.model.output, hidden_MW, tokens_M, temperature=temperature, allowed=allowed
+            )
 
         def piece(hidden: Tensor, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
             scores = self.model.head(hidden)

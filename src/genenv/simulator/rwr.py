@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ from genenv.policies.base import Advance
 from genenv.policies.local import LocalPolicy, in_pieces
 from genenv.policies.optimizer import Optimizer, accumulate, evenly, micro_batches
 from genenv.policies.packing import Bundle, Packed
+from genenv.policies.vocabulary import frozen_logprobs_and_kl
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import JsonObject, SimulatorSample
 
@@ -151,13 +153,22 @@ class Imitator:
                 reference_head = frozen_head(self.policy)
         with self.policy.active():
             hidden_MW, tokens_M = self.policy.completion_hidden(packed)
-            logprobs_M = self.policy.token_logprobs(
-                hidden_MW, tokens_M, temperature=temperature, allowed=self._allowed([d for d, _ in rows])
-            )
+            masked: dict[str, Any] = {
+                "temperature": temperature,
+                "allowed": self._allowed([d for d, _ in rows]),
+            }
+            kl_M = None
+            if reference_MW is not None and self.policy.head_is_frozen:
+                logprobs_M, kl_M = frozen_logprobs_and_kl(
+                    model.output, hidden_MW, tokens_M, reference_MW, **masked
+                )
+            else:
+                logprobs_M = self.policy.token_logprobs(hidden_MW, tokens_M, **masked)
+                if reference_MW is not None:
+                    kl_M = _kl_between(model.head, hidden_MW, reference_head, reference_MW)
             nll = weighted_nll(logprobs_M, share_M)
             loss, kl = nll, torch.zeros(())
-            if reference_MW is not None:
-                kl_M = _kl_between(model.head, hidden_MW, reference_head, reference_MW)
+            if kl_M is not None:
                 kl = (kl_M * counted_M).sum()
                 loss = nll + kl_coefficient * kl
             loss.backward()
