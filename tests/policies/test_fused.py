@@ -68,6 +68,49 @@ def test_bfloat16_is_as_close_as_its_digits_allow(tiny):
     assert max(relative(gradients[name], expected[name]) for name in expected) < 0.1
 
 
+def kept_bytes(policy, budget: float) -> tuple[int, int, dict[str, torch.Tensor]]:
+    """Bytes kept for the backward pass of the layers, tokens, and gradients."""
+    model = policy.model
+    model.fused._activation_bytes = budget
+    weights = {p.untyped_storage().data_ptr() for p in model.causal.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    rows = [list(range(5, 25))] * 4
+    packed = Packed(
+        [Bundle(prompt_ids=[i + 1, *range(1, 40)], completions=rows) for i in range(3)], model.device
+    )
+    for _, parameter in policy.parameters():
+        parameter.grad = None
+    with policy.active(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        states = model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
+        total = sum(kept.values())
+        states.square().sum().backward()
+    return total, packed.ids_1N.shape[1], {name: p.grad.clone() for name, p in policy.parameters()}
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_layers_are_computed_twice_when_memory_is_short(tiny, kind):
+    policy = tiny.player(kind, noise=0.05)
+    plenty, tokens, expected = kept_bytes(policy, float("inf"))
+    estimate = 4 * tokens * sum(layer.kept_values for layer in policy.model.fused._layers)
+    assert 0.75 < plenty / estimate < 1.25
+    assert kept_bytes(policy, 1.01 * estimate)[0] == plenty
+    short, _, gradients = kept_bytes(policy, 0.99 * estimate)
+    assert short < plenty / 8
+    assert all(torch.equal(gradients[name], expected[name]) for name in expected)
+
+
+def test_the_budget_is_a_setting_and_otherwise_a_share_of_the_memory(tiny):
+    assert tiny.player(activation_gib=0.5).model.fused._activation_bytes == 2**29
+    assert 2**26 < tiny.player().model.fused._activation_bytes < 2**42
+
+
 def test_another_adapter_or_none_is_another_model(tiny):
     policy = tiny.player(noise=0.05)
     policy.model.add_adapter("simulator", seed=9)

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from genenv.policies.packing import DecodeLayout, Layout, attend
 
@@ -46,11 +47,14 @@ class FusedDecoder:
     Args:
         causal: one of `FAMILIES`; its projections become views of joint tensors. Adapters may be attached
             before or after.
+        activation_bytes: a backward pass that would need more than this is given the inputs of the layers
+            alone, and computes the rest again (gradient checkpointing, arXiv:1604.06174).
     """
 
-    def __init__(self, causal: Any) -> None:  # noqa: ANN401
+    def __init__(self, causal: Any, activation_bytes: float = float("inf")) -> None:  # noqa: ANN401
         self._model = causal.get_decoder()
         self._layers = [_Layer(layer) for layer in self._model.layers]
+        self._activation_bytes = activation_bytes
 
     def hidden(
         self, ids_1N: Tensor, positions_1N: Tensor, layout: Layout | DecodeLayout, adapter: str | None
@@ -60,8 +64,15 @@ class FusedDecoder:
         cos, sin = self._model.rotary_emb(x_NW, positions_1N)
         half = cos.shape[-1] // 2
         angles = _Angles(cos[0, :, None, :half], sin[0, :, None, :half])
+        values = sum(layer.kept_values for layer in self._layers)
+        recompute = (
+            adapter is not None
+            and torch.is_grad_enabled()
+            and len(x_NW) * values * x_NW.element_size() > self._activation_bytes
+        )
         for index, layer in enumerate(self._layers):
-            x_NW = layer(x_NW, angles, layout, index, adapter)
+            arguments = (x_NW, angles, layout, index, adapter)
+            x_NW = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
         return _norm(x_NW, self._model.norm)
 
 
@@ -82,6 +93,9 @@ class _Layer:
         self._out = _Projection(attention, ("o_proj",))
         self._up = _Projection(mlp, ("gate_proj", "up_proj"))
         self._down = _Projection(mlp, ("down_proj",))
+        width, inner = self._down.outputs, self._up.outputs // 2
+        self.kept_values = 4 * width + 5 * self._qkv.outputs + self._qkv.widths[0] + 3 * inner
+        """About how many numbers a token leaves here for the backward pass: attention keeps copies."""
 
     def __call__(
         self, x_NW: Tensor, angles: _Angles, layout: Layout | DecodeLayout, index: int, adapter: str | None
@@ -124,6 +138,7 @@ class _Projection:
         self._owner, self._names = owner, names
         bases = [_base(getattr(owner, name)) for name in names]
         self.widths = [base.out_features for base in bases]
+        self.outputs = sum(self.widths)
         self._weight, self._bias = bases[0].weight, bases[0].bias
         if len(bases) > 1:
             self._weight = _joined([base.weight for base in bases])

@@ -95,7 +95,8 @@ class LocalModel:
             UsageError: the adapter settings do not fit this model.
         """
         if self.peft is None and self.config.decoder == "auto":
-            self.fused = fused_decoder(self.causal, self.source)
+            limit = self.config.activation_gib * 2**30 or models.memory_bytes(self.device) / 4
+            self.fused = fused_decoder(self.causal, self.source, limit)
         targets = self.config.lora_targets
         settings = peft.LoraConfig(
             r=self.config.lora_rank,

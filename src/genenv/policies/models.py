@@ -145,6 +145,16 @@ def keep_freed_memory() -> None:
     libc.mallopt(top_pad, 64 * 2**20)
 
 
+def memory_bytes(device: torch.device) -> float:
+    """All memory of a device; infinite where the system does not tell."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return float("inf")
+
+
 def release_memory(device: torch.device) -> None:
     """Give cached GPU memory back."""
     if device.type == "cuda":

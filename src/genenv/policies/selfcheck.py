@@ -79,7 +79,11 @@ def _tolerance(causal: Any) -> float:  # noqa: ANN401
 
 
 @torch.no_grad()
-def fused_decoder(causal: Any, source: str) -> FusedDecoder | None:  # noqa: ANN401
+def fused_decoder(
+    causal: Any,  # noqa: ANN401
+    source: str,
+    activation_bytes: float = float("inf"),
+) -> FusedDecoder | None:
     """A fused decoder that says what the model says, on a small input; None, with a logged sentence, else."""
     reason = why_not(causal)
     if reason is None:
@@ -91,7 +95,7 @@ def fused_decoder(causal: Any, source: str) -> FusedDecoder | None:  # noqa: ANN
             use_cache=False,
             layout=Layout(packed=packed),
         ).last_hidden_state[0]
-        fused = FusedDecoder(causal)
+        fused = FusedDecoder(causal, activation_bytes)
         found = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
         scores = [causal.get_output_embeddings()(states).float() for states in (found, own)]
         off = _apart(*scores)

@@ -34,6 +34,8 @@ class PolicyConfig(Settings, frozen=True):
     """CPU threads; 0 measures and chooses."""
     tokens_per_microbatch: int = Field(default=4096, ge=1)
     """Tokens of one forward and backward pass: lower it when memory runs out."""
+    activation_gib: float = Field(default=0.0, ge=0)
+    """What a backward pass may keep in memory before layers are computed twice; 0 is a quarter of it."""
     max_batch_rows: int = Field(default=64, ge=1)
     """Sequences sampled at once."""
     context_tokens: int = Field(default=2048, ge=16)
