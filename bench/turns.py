@@ -43,7 +43,7 @@ class Contender:
             self.process = subprocess.Popen(  # noqa: S603 - our own programs
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
             )
-        self.about = self._hear()
+        self.about = {key: value for key, value in self._hear().items() if key != READY}
 
     def turn(self, *, counts: bool = True) -> dict[str, Any]:
         """Let it do its work once."""
