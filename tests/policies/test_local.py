@@ -45,12 +45,13 @@ def asked(count: int = 8, **changes) -> list[SampleRequest]:
 
 
 def test_a_fresh_adapter_changes_nothing(tiny):
-    model = tiny.model()
+    model = tiny.model(decoder="transformers")
     bare = logprobs(LocalPolicy(model, None, keep_reference=False))
     model.add_adapter("agent", seed=1)
-    policy = LocalPolicy(model, "agent")
-    assert torch.equal(logprobs(policy), reference(policy))
-    torch.testing.assert_close(logprobs(policy), bare, atol=1e-5, rtol=0)
+    assert torch.equal(logprobs(LocalPolicy(model, "agent")), bare)
+    fused = tiny.player()
+    assert torch.equal(logprobs(fused), reference(fused))
+    torch.testing.assert_close(logprobs(fused), bare, atol=1e-5, rtol=0)
 
 
 def test_adapters_begin_alike_with_the_same_seed_and_differently_with_another(tiny):
