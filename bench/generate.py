@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import Contender, alternate, machine, say, serve
+from turns import Contender, alternate, machine, say, serve, settle, sides_of
 
 Work = Callable[[], Mapping[str, Any] | None]
 
@@ -41,12 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.side:
         SIDES[options.side](options)
         return
-    from genenv.policies import models
-
-    options.model = models.resolve(options.model)
-    if options.dtype == "auto":
-        dtype = models.choose_dtype("auto", models.choose_device("auto"))
-        options.dtype = str(dtype).removeprefix("torch.")
+    settle(options)
     contenders = run(options)
     ours, *peers = contenders
     tokens = options.prompts * options.group * options.new
@@ -66,17 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(options: argparse.Namespace) -> list[Contender]:
     """All turns."""
-    words = [__file__]
-    for key in ("model", "prompts", "length", "group", "new", "dtype"):
-        words += [f"--{key}", str(getattr(options, key))]
     programs = {"ours": sys.executable, "transformers": sys.executable}
     if options.vllm:
         programs["vllm"] = options.vllm
     folder = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
-    contenders = [
-        Contender(name, [program, *words, "--side", name], folder / f"{name}.log")
-        for name, program in programs.items()
-    ]
+    keys = ("model", "prompts", "length", "group", "new", "dtype")
+    contenders = sides_of(__file__, options, keys, programs, folder)
     alternate(contenders, options.repeats)
     return contenders
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import Contender, alternate, machine, say, serve
+from turns import alternate, machine, say, serve, settle, sides_of
 from update import groups_of, reward
 
 KL = 0.001
@@ -41,24 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.side:
         SIDES[options.side](options)
         return
-    from genenv.policies import models
-
-    options.model = models.resolve(options.model)
-    if options.dtype == "auto":
-        dtype = models.choose_dtype("auto", models.choose_device("auto"))
-        options.dtype = str(dtype).removeprefix("torch.")
+    settle(options)
     options.folder = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
-    words = [sys.executable, __file__]
-    for key in ("model", "prompts", "group", "length", "new", "dtype", "microbatch", "folder"):
-        words += [f"--{key}", str(getattr(options, key))]
-    words += ["--peer-batch", str(options.peer_batch)]
-    ours, peer = (Contender(name, [*words, "--side", name], options.folder / f"{name}.log") for name in SIDES)
+    keys = ("prompts", "group", "length", "new", "dtype", "microbatch", "peer_batch")
+    programs = dict.fromkeys(SIDES, sys.executable)
+    ours, peer = sides_of(__file__, options, ("model", "folder", *keys), programs, options.folder)
     alternate([ours, peer], options.repeats)
-    names = ("prompts", "group", "length", "new", "dtype", "microbatch", "peer_batch", "repeats")
     share = ours.peak_gib / peer.peak_gib if ours.peak_gib and peer.peak_gib else None
     say(
         bench="round",
-        **{key: getattr(options, key) for key in names},
+        **{key: getattr(options, key) for key in (*keys, "repeats")},
         ours_s=ours.seconds,
         ours_sampling_s=ours.answers[-1]["sampling_s"],
         trl_s=peer.seconds,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from turns import Contender, machine, say
+from turns import Contender, machine, say, settle
 
 ROUND = Path(__file__).with_name("round.py")
 SMALLEST = {"prompts": 4, "group": 4, "length": 128, "new": 32}
@@ -60,12 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.what == "rounds":
         many_rounds(options.rounds, folder)
         return
-    from genenv.policies import models
-
-    options.model = models.resolve(options.model)
-    if options.dtype == "auto":
-        dtype = models.choose_dtype("auto", models.choose_device("auto"))
-        options.dtype = str(dtype).removeprefix("torch.")
+    settle(options)
     for quantity in ("prompts", "group", "length"):
         grow(quantity, options, folder)
 

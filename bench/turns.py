@@ -7,6 +7,7 @@ of its own. The interpreter may differ: vLLM needs an environment to itself.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -78,6 +79,37 @@ class Contender:
     def end(self) -> None:
         """Let it go."""
         self.process.communicate()
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Put a model's folder or hub name in place of its short name, and a number format in place of `auto`."""
+    from genenv.policies import models
+
+    options.model = models.resolve(options.model)
+    if options.dtype == "auto":
+        dtype = models.choose_dtype("auto", models.choose_device("auto"))
+        options.dtype = str(dtype).removeprefix("torch.")
+
+
+def sides_of(
+    script: str, options: argparse.Namespace, keys: Sequence[str], programs: Mapping[str, str], folder: Path
+) -> list[Contender]:
+    """A contender for each side of a script.
+
+    Args:
+        script: takes `--side NAME`, and the options.
+        options: of the whole comparison, settled.
+        keys: those that the sides must know.
+        programs: side -> interpreter.
+        folder: for their logs.
+    """
+    words = [script]
+    for key in keys:
+        words += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
+    return [
+        Contender(name, [program, *words, "--side", name], folder / f"{name}.log")
+        for name, program in programs.items()
+    ]
 
 
 def alternate(contenders: Sequence[Contender], repeats: int, seed: int = 0) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import Contender, alternate, machine, say, serve
+from turns import alternate, machine, say, serve, settle, sides_of
 
 CLIP = 0.2
 
@@ -43,35 +43,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.side:
         SIDES[options.side](options)
         return
-    from genenv.policies import models
-
-    options.model = models.resolve(options.model)
-    if options.dtype == "auto":
-        dtype = models.choose_dtype("auto", models.choose_device("auto"))
-        options.dtype = str(dtype).removeprefix("torch.")
+    settle(options)
     options.folder = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
-    words = [sys.executable, __file__]
-    for key in ("model", "groups", "rollouts", "prompt", "completion", "kl", "dtype", "microbatch", "folder"):
-        words += [f"--{key}", str(getattr(options, key))]
-    words += ["--peer-batch", str(options.peer_batch)]
+    keys = ("groups", "rollouts", "prompt", "completion", "kl", "dtype", "microbatch", "peer_batch")
     # ours writes the batch and the adapter that TRL reads
-    ours, peer = (Contender(name, [*words, "--side", name], options.folder / f"{name}.log") for name in SIDES)
+    programs = dict.fromkeys(SIDES, sys.executable)
+    ours, peer = sides_of(__file__, options, ("model", "folder", *keys), programs, options.folder)
     alternate([ours, peer], options.repeats)
     loss, norm = ([side.answers[-1][key] for side in (ours, peer)] for key in ("loss", "grad_norm"))
-    names = (
-        "groups",
-        "rollouts",
-        "prompt",
-        "completion",
-        "kl",
-        "dtype",
-        "microbatch",
-        "peer_batch",
-        "repeats",
-    )
     say(
         bench="update",
-        **{key: getattr(options, key) for key in names},
+        **{key: getattr(options, key) for key in (*keys, "repeats")},
         ours_s=ours.seconds,
         trl_s=peer.seconds,
         times=peer.seconds / ours.seconds,

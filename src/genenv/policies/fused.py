@@ -63,7 +63,7 @@ class FusedDecoder:
         x_NW = self._model.embed_tokens(ids_1N[0])
         cos, sin = self._model.rotary_emb(x_NW, positions_1N)
         half = cos.shape[-1] // 2
-        angles = _Angles(cos[0, :, None, :half], sin[0, :, None, :half])
+        angles = cos[0, :, None, :half], sin[0, :, None, :half]
         values = sum(layer.kept_values for layer in self._layers)
         recompute = (
             adapter is not None
@@ -76,11 +76,8 @@ class FusedDecoder:
         return _norm(x_NW, self._model.norm)
 
 
-@dataclass(frozen=True, slots=True)
-class _Angles:
-    cos_N1D: Tensor
-    """Of the first half of a head's places; the second half has the same angles."""
-    sin_N1D: Tensor
+_Angles = tuple[Tensor, Tensor]
+"""Cosine and sine, [N, 1, D / 2], of the first half of a head's places; the second has the same angles."""
 
 
 class _Layer:
@@ -112,18 +109,13 @@ class _Layer:
         q, k, v = (width // size for width in self._qkv.widths)
         if self._norms[0] is None:
             turned, values = joint.view(len(joint), -1, size).split([q + k, v], 1)
-            queries, keys = _Rotate.apply(turned, *_both(angles)).split([q, k], 1)
+            queries, keys = _Rotate.apply(turned, *angles).split([q, k], 1)
             return queries, keys, values
         parts = joint.view(len(joint), -1, size).split([q, k, v], 1)
         queries, keys = (
-            _Rotate.apply(_norm(part, norm), *_both(angles))
-            for part, norm in zip(parts, self._norms, strict=False)
+            _Rotate.apply(_norm(part, norm), *angles) for part, norm in zip(parts, self._norms, strict=False)
         )
         return queries, keys, parts[2]
-
-
-def _both(angles: _Angles) -> tuple[Tensor, Tensor]:
-    return angles.cos_N1D, angles.sin_N1D
 
 
 class _Projection:
