@@ -217,6 +217,7 @@ class ToyDomain:
 class ToyEpisode:
     def __init__(self, task: Any) -> None:
         self.task = task
+        self.max_turns = task.payload["turns"]
 
     async def run(self, ask: Any) -> None:
         await ask(self.task.messages)

@@ -26,6 +26,8 @@ def solver(prompt: str, rng: random.Random) -> str:
 class Acting:
     """A toy domain whose episodes are one given coroutine."""
 
+    max_turns = 3
+
     def __init__(self, toy, run) -> None:
         self.inner, self._run = toy.Domain(), run
 
@@ -174,6 +176,30 @@ def test_the_time_that_the_policy_takes_does_not_count(toy):
     trace = only(play(toy.Domain(), Slow(solver), [toy.task(turns=2)], timeout_s=0.08))
     assert trace.stop_reason is StopReason.DONE
     assert trace.success
+
+
+def test_every_turn_hands_on_the_memory_of_its_own_conversation(toy):
+    asked = []
+
+    class Remembering(ScriptedPolicy):
+        async def sample(self, request):
+            asked.append(request)
+            completion = await super().sample(request)
+            return replace(completion, memory=(*request.prompt_ids, *completion.token_ids))
+
+    play(
+        toy.Domain(),
+        Remembering(solver),
+        [toy.task(i, 2, turns=3, name=f"task-{i}") for i in range(2)],
+        rollouts=2,
+    )
+    assert len(asked) == 12
+    assert sorted(request.keep for request in asked) == [False] * 4 + [True] * 8
+    firsts = [request for request in asked if request.memory is None]
+    assert len(firsts) == 4
+    for request in asked:
+        if request.memory is not None:
+            assert request.prompt_ids[: len(request.memory)] == request.memory
 
 
 def one_waits_while_another_is_answered(toy):

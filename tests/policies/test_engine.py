@@ -205,3 +205,107 @@ def test_the_log_probability_is_that_before_top_p(llama):
     for request, completion in zip(asked, llama.sample_all(asked), strict=True):
         expected = fresh_logprobs(llama, request, completion.token_ids)
         assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+# --- conversations of several turns ---
+
+
+def talk(policy, starts, *, turns=3, forget=False):
+    """Conversations of several turns; gives all ids and log-probabilities of each, turn after turn."""
+    ids = [tuple(start) for start in starts]
+    said, memories = [[] for _ in starts], [None] * len(starts)
+    going = list(range(len(starts)))
+    for turn in range(turns):
+        asked = [
+            SampleRequest(
+                prompt_ids=ids[i], max_tokens=40, stream=97 * i + turn, memory=memories[i], keep=True
+            )
+            for i in going
+        ]
+        for i, completion in zip(going, policy.sample_all(asked), strict=True):
+            said[i].append((completion.token_ids, completion.logprobs))
+            ids[i] += (*completion.token_ids, *(3 + (7 * i + t) % 20 for t in range(1 + (i + turn) % 4)))
+            memories[i] = None if forget else completion.memory
+            assert completion.memory is None or completion.finished
+        going = [i for i in going if len(said[i][-1][0]) < 40]
+    return said
+
+
+def quick_to_end(policy, monkeypatch, more=4.0):
+    """The end of a turn gets likelier, so that conversations go on."""
+    plain = policy.model.head
+
+    def head(hidden):
+        scores = plain(hidden)
+        scores[:, policy.model.chat.end_id] += more
+        return scores
+
+    monkeypatch.setattr(policy.model, "head", head)
+
+
+STARTS = [PROMPTS[i % len(PROMPTS)] for i in range(12)]
+
+
+def same(found, expected):
+    assert [[ids for ids, _ in turns] for turns in found] == [[ids for ids, _ in turns] for turns in expected]
+    for turns, others in zip(found, expected, strict=True):
+        for (_, logprobs), (_, other) in zip(turns, others, strict=True):
+            assert logprobs == pytest.approx(other, abs=1e-4)
+
+
+@pytest.mark.parametrize("rows", [64, 5])
+def test_a_remembered_conversation_goes_on_as_one_that_is_read_again(policy, rows, monkeypatch):
+    quick_to_end(policy, monkeypatch)
+    plain = policy._engine
+    monkeypatch.setattr(policy, "_engine", lambda _, prefill: plain(rows, prefill))
+    said = talk(policy, STARTS)
+    assert sum(len(turns) for turns in said) > 2 * len(STARTS)
+    same(said, talk(policy, STARTS, forget=True))
+
+
+def test_a_remembered_conversation_goes_on_in_the_layers_of_transformers(tiny, monkeypatch):
+    policy = tiny.player(noise=0.05, decoder="transformers")
+    quick_to_end(policy, monkeypatch)
+    assert policy.model.fused is None
+    same(talk(policy, STARTS), talk(policy, STARTS, forget=True))
+
+
+def test_of_a_remembered_conversation_only_what_is_new_goes_through_the_model(llama, monkeypatch):
+    quick_to_end(llama, monkeypatch, more=100.0)  # every turn is the end alone
+    watch = Stopping(llama, monkeypatch)
+    first = SampleRequest(prompt_ids=(9,) * 20, max_tokens=5, keep=True)
+    memory = llama.sample_all([first])[0].memory
+    again = (*first.prompt_ids, llama.model.chat.end_id, 4, 5)
+    llama.sample_all([SampleRequest(prompt_ids=again, max_tokens=5, memory=memory)])
+    assert watch.fed == [20, 3]  # the end was drawn in the first turn, and not read
+
+
+def test_nothing_is_remembered_unasked_or_beyond_the_budget(tiny, monkeypatch):
+    policy = tiny.player(noise=0.05, cache_gib=1e-5)
+    quick_to_end(policy, monkeypatch, more=100.0)
+    keep = SampleRequest(prompt_ids=(9,) * 4, max_tokens=5, keep=True)
+    per_token = policy.sample_all([keep])[0].memory.kept.nbytes // 4
+    room = int(1e-5 * 2**30 / per_token)
+    assert policy.sample_all([replace(keep, keep=False)])[0].memory is None
+    assert policy.sample_all([replace(keep, prompt_ids=(9,) * (room + 1))])[0].memory is None
+    both = [replace(keep, prompt_ids=(9 + i,) * (room // 2 + 1)) for i in range(2)]
+    assert sorted(one.memory is None for one in policy.sample_all(both)) == [False, True]
+    same(talk(policy, STARTS), talk(policy, STARTS, forget=True))
+
+
+@pytest.mark.parametrize("change", ["weights", "text", "nonsense"])
+def test_a_memory_that_does_not_belong_here_is_not_used(tiny, change, monkeypatch):
+    policy = tiny.player(noise=0.05)
+    quick_to_end(policy, monkeypatch)
+    memory = policy.sample_all([SampleRequest(prompt_ids=(5, 6, 7, 8), max_tokens=60, keep=True)])[0].memory
+    assert memory is not None
+    after = (*memory.token_ids, 11, 12)
+    if change == "weights":
+        tiny.disturb(policy, 0.05, seed=1)
+    elif change == "text":
+        after = (6, *after[1:])
+    else:
+        memory = "the beginning"
+    asked = SampleRequest(prompt_ids=after, max_tokens=8)
+    with_it, without = policy.sample_all([replace(asked, memory=memory)]) + policy.sample_all([asked])
+    assert with_it == without

@@ -78,6 +78,8 @@ class _Conversation:
     sampling: Sampling
     name: str
     clock: _Clock
+    max_turns: int = 1
+    memory: object | None = None
     token_ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -97,11 +99,14 @@ class _Conversation:
             max_tokens=self.sampling.max_new_tokens,
             temperature=self.sampling.temperature,
             stream=stream(self.sampling.seed, self.name, len(self.replies)),
+            memory=self.memory,
+            keep=len(self.replies) + 1 < self.max_turns,
         )
         if self.clock.stop() <= 0:  # an environment that never awaits gives the clock no chance to ring
             raise TimeoutError
         completion = await self.policy.sample(request)
         self.clock.start()
+        self.memory = completion.memory
         self._append(completion.token_ids, completion.logprobs, sampled=True)
         self.replies.append(completion.text)
         if not completion.finished:
@@ -190,7 +195,9 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
         async with clock.timeout:
             clock.start()
             try:
-                await domain.episode(task).run(conversation.ask)
+                episode = domain.episode(task)
+                conversation.max_turns = episode.max_turns
+                await episode.run(conversation.ask)
             except _EpisodeOver as over:
                 reason = over.reason
                 if reason is StopReason.CONTEXT and not conversation.replies:

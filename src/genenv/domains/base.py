@@ -24,6 +24,9 @@ class OutOfTurns(Exception):
 class Episode(Protocol):
     """One attempt at one task. Fresh for every attempt, so it may hold state."""
 
+    max_turns: int
+    """It asks for no more replies than this; between turns a policy may remember the conversation."""
+
     async def run(self, ask: Ask) -> None:
         """Converse until the episode ends. The first `ask` gets `task.messages`.
 

@@ -6,7 +6,7 @@ Shapes: T = tokens of one sequence.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,10 @@ class SampleRequest:
     """Seed of this request's own random stream."""
     schema: JsonObject | None = None
     """A JSON schema: only tokens that keep the text a prefix of such a value are allowed."""
+    memory: object | None = field(default=None, compare=False, repr=False)
+    """The memory that came with the conversation's last completion: what is known need not be read again."""
+    keep: bool = False
+    """Whether the conversation may go on, so that a memory of it is worth having."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,8 @@ class Completion:
     text: str
     finished: bool
     """False when `max_tokens` came first."""
+    memory: object | None = field(default=None, compare=False, repr=False)
+    """What the policy remembers of the conversation, for the next request; None when it remembers nothing."""
 
 
 class Policy(Protocol):

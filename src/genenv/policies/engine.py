@@ -7,7 +7,7 @@ Shapes: R = live rows, V = vocabulary.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,20 +15,21 @@ import torch
 from torch import Tensor
 
 from genenv.policies.base import Advance, Completion, SampleRequest
+from genenv.policies.cache import OwnTokens, PromptCache, Remembered
 from genenv.policies.grammar import Grammars, nucleus, sample_inverse_cdf
 from genenv.policies.packing import (
+    AnyLayout,
     Bundle,
     DecodeLayout,
     Layout,
-    OwnTokens,
     Packed,
-    PromptCache,
     Slots,
+    TurnLayout,
     prompt_mask,
     within_budget,
 )
 
-Hidden = Callable[[Tensor, Tensor, "Layout | DecodeLayout"], Tensor]
+Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
 """(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]."""
 Head = Callable[[Tensor], Tensor]
 """Hidden states [M, width] -> scores [M, V] in float32."""
@@ -45,6 +46,8 @@ class _Row:
     logprobs: list[float] = field(default_factory=list)
     finished: bool = False
     matcher: object | None = None
+    memory: Remembered | None = None
+    """Of the whole conversation, once it is over here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,10 @@ class Engine:
     device: torch.device
     max_rows: int
     prefill_tokens: int
+    weights: Hashable = None
+    """Names the present weights: what other weights remember of a conversation is not used."""
+    memory_bytes: float = float("inf")
+    """At most so much is remembered of the conversations of one call."""
 
     @torch.no_grad()
     def run(self, requests: Sequence[SampleRequest], progress: Advance | None = None) -> list[Completion]:
@@ -77,6 +84,7 @@ class Engine:
                     logprobs=tuple(row.logprobs),
                     text=self.decode(row.ids),
                     finished=row.finished,
+                    memory=row.memory,
                 )
             if progress is not None:
                 progress(len(batch.rows) + len(finished), len(finished))
@@ -96,21 +104,21 @@ class Engine:
             for i in order
         )
 
-    def prefill(self, prompts: Sequence[tuple[int, ...]], cache: PromptCache) -> Tensor:
-        """All prompts through the model in pieces of bounded size; their keys and values into the cache.
-
-        Returns:
-            [B, width] states that predict the first token after each prompt.
-        """
-        pieces = within_budget(prompts, self.prefill_tokens, lambda prompt: (prompt, len(prompt)))
-        states = []
-        for piece in pieces:
+    def prefill(self, prompts: Mapping[tuple[int, ...], Remembered | None]) -> _Prefilled:
+        """Prompts through the model in pieces of bounded size; of those that are remembered what is new."""
+        fresh = [prompt for prompt, known in prompts.items() if known is None]
+        later = [(prompt, known) for prompt, known in prompts.items() if known is not None]
+        done = _Prefilled(prompts=[*fresh, *(prompt for prompt, _ in later)])
+        for piece in within_budget(fresh, self.prefill_tokens, lambda prompt: (prompt, len(prompt))):
             packed = Packed([Bundle(prompt_ids=prompt) for prompt in piece], self.device)
-            part = PromptCache()
-            hidden = self.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed, cache=part))
-            states.append(hidden[packed.last_of_prompt_B])
-            cache.extend(part, rows=0)
-        return torch.cat(states)
+            cache = PromptCache()
+            hidden = self.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed, cache=cache))
+            done.add(cache, hidden[packed.last_of_prompt_B])
+        for turns in within_budget(later, self.prefill_tokens, lambda turn: ((), _new_tokens(*turn))):
+            layout = TurnLayout(turns, PromptCache())
+            hidden = self.hidden(layout.ids_1N, layout.positions_1N, layout)
+            done.add(layout.cache, hidden[layout.last_of_prompt_B])
+        return done
 
     def choose(self, live: list[_Row], scores_RV: Tensor) -> Tensor:
         """Draw the next token of each row and note its log-probability."""
@@ -150,11 +158,30 @@ class Engine:
         return tokens_R
 
 
+def _new_tokens(prompt: tuple[int, ...], known: Remembered) -> int:
+    return len(prompt) - len(known.token_ids)
+
+
+@dataclass(slots=True)
+class _Prefilled:
+    """Prompts that went through the model."""
+
+    prompts: list[tuple[int, ...]]
+    caches: list[PromptCache] = field(default_factory=list)
+    ends: list[Tensor] = field(default_factory=list)
+    """[B, width] in pieces: what predicts the first token after each prompt."""
+
+    def add(self, cache: PromptCache, ends: Tensor) -> None:
+        self.caches.append(cache)
+        self.ends.append(ends)
+
+
 class _Batch:
     """Rows on their way, and what the model remembers of them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._remembered_bytes = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -173,13 +200,14 @@ class _Batch:
         for row in rows:
             if row.request.schema is not None:
                 row.matcher = self._engine.grammars().matcher(row.request.schema)
-        wanted = dict.fromkeys(row.request.prompt_ids for row in rows)
-        new = [prompt for prompt in wanted if prompt not in self._prompts]
-        arrived = PromptCache()
-        if new:
-            self._ends = _after(self._ends, self._engine.prefill(new, arrived))
-            self._prompts += new
-        self._cache.extend(arrived, rows=len(rows))
+        new: dict[tuple[int, ...], Remembered | None] = {}
+        for row in rows:
+            if row.request.prompt_ids not in self._prompts:
+                new[row.request.prompt_ids] = new.get(row.request.prompt_ids) or self._known(row.request)
+        arrived = self._engine.prefill(new)
+        self._ends = _after(self._ends, *arrived.ends)
+        self._prompts += arrived.prompts
+        self._cache.extend(arrived.caches, rows=len(rows))
         place = {prompt: b for b, prompt in enumerate(self._prompts)}
         of_row = [place[row.request.prompt_ids] for row in rows]
         self._states = _after(self._states, self._ends[self._tensor(of_row)])
@@ -187,11 +215,31 @@ class _Batch:
         self._of_row += of_row
         self._arrange()
 
+    def _known(self, request: SampleRequest) -> Remembered | None:
+        memory = request.memory
+        if isinstance(memory, Remembered) and memory.begins(request.prompt_ids, self._engine.weights):
+            return memory
+        return None
+
+    def _remember(self, index: int) -> Remembered | None:
+        """What the next turn of a row's conversation need not read again, where there is room for it."""
+        row, prompt = self.rows[index], self._of_row[index]
+        ids = (*row.request.prompt_ids, *row.ids[:-1])  # the last one was drawn and not read
+        kept_bytes = len(ids) * self._cache.bytes_per_token
+        if self._remembered_bytes + kept_bytes > self._engine.memory_bytes:
+            return None
+        self._remembered_bytes += kept_bytes
+        kept = self._cache.conversation(prompt, len(row.request.prompt_ids), index, len(row.ids) - 1)
+        return Remembered(weights=self._engine.weights, token_ids=ids, kept=kept)
+
     def step(self) -> list[_Row]:
         """One token for each row; those that are done leave and are returned."""
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
         done = [row.finished or len(row.ids) == row.request.max_tokens for row in self.rows]
         left = [row for row, over in zip(self.rows, done, strict=True) if over]
+        for index, row in enumerate(self.rows):
+            if row.finished and row.request.keep:
+                row.memory = self._remember(index)
         if len(left) == len(self.rows):
             self._clear()
             return left
@@ -227,5 +275,5 @@ class _Batch:
         return torch.tensor(numbers, dtype=torch.long, device=self._engine.device)
 
 
-def _after(before: Tensor, more: Tensor) -> Tensor:
-    return torch.cat([before, more]) if len(before) else more
+def _after(before: Tensor, *more: Tensor) -> Tensor:
+    return torch.cat([before, *more] if len(before) else more)

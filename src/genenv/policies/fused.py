@@ -27,7 +27,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from genenv.policies.packing import DecodeLayout, Layout, attend
+from genenv.policies.packing import AnyLayout, attend
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -56,9 +56,7 @@ class FusedDecoder:
         self._layers = [_Layer(layer) for layer in self._model.layers]
         self._activation_bytes = activation_bytes
 
-    def hidden(
-        self, ids_1N: Tensor, positions_1N: Tensor, layout: Layout | DecodeLayout, adapter: str | None
-    ) -> Tensor:
+    def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout, adapter: str | None) -> Tensor:
         """[N, W] last hidden states of a flat row, with the named adapter or with none."""
         x_NW = self._model.embed_tokens(ids_1N[0])
         cos, sin = self._model.rotary_emb(x_NW, positions_1N)
@@ -95,7 +93,7 @@ class _Layer:
         """About how many numbers a token leaves here for the backward pass: attention keeps copies."""
 
     def __call__(
-        self, x_NW: Tensor, angles: _Angles, layout: Layout | DecodeLayout, index: int, adapter: str | None
+        self, x_NW: Tensor, angles: _Angles, layout: AnyLayout, index: int, adapter: str | None
     ) -> Tensor:
         q, k, v = self._heads(self._qkv(_norm(x_NW, self._before), adapter), angles)
         mixed_NHD = attend(layout, index, q, k, v, self._scaling)

@@ -33,7 +33,7 @@ from genenv.policies.chat import ChatFormat
 from genenv.policies.engine import Engine
 from genenv.policies.fused import FusedDecoder
 from genenv.policies.grammar import Grammars, is_forbidden
-from genenv.policies.packing import DecodeLayout, Layout, Packed
+from genenv.policies.packing import AnyLayout, Layout, Packed
 from genenv.policies.selfcheck import check_window, fused_decoder, use_packed_attention
 from genenv.policies.settings import PolicyConfig
 from genenv.policies.vocabulary import frozen_logprobs
@@ -129,7 +129,7 @@ class LocalModel:
             self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.end_id)
         return self._grammars
 
-    def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: Layout | DecodeLayout) -> Tensor:
+    def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout) -> Tensor:
         """[N, width] last hidden states of a flat row."""
         if self.fused is not None:
             return self.fused.hidden(ids_1N, positions_1N, layout, self.adapter)
@@ -238,7 +238,7 @@ class LocalPolicy:
                 future.set_result(completion)
 
     def _engine(self, rows: int, prefill_tokens: int) -> Engine:
-        def hidden(ids: Tensor, positions: Tensor, layout: Layout | DecodeLayout) -> Tensor:
+        def hidden(ids: Tensor, positions: Tensor, layout: AnyLayout) -> Tensor:
             with self.active():
                 return self.model.hidden(ids, positions, layout)
 
@@ -251,6 +251,8 @@ class LocalPolicy:
             device=self.model.device,
             max_rows=rows,
             prefill_tokens=prefill_tokens,
+            weights=(self.adapter, *(parameter._version for _, parameter in self.parameters())),
+            memory_bytes=self.model.config.cache_gib * 2**30,
         )
 
     # --- weights ------------------------------------------------------------------------------------------

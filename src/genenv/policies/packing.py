@@ -22,6 +22,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from genenv.policies.cache import OwnTokens, PromptCache, Remembered
+
 _Item = TypeVar("_Item")
 
 ATTENTION = "genenv_packed"
@@ -177,94 +179,6 @@ def _grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Ten
     return at_RC.to(device), real_RC.to(device)
 
 
-_FIRST_TOKENS = 32
-"""Room for new tokens in the beginning; it doubles when it is used up."""
-
-
-class PromptCache:
-    """Keys and values of prompts, layer by layer, as attention left them; and of what follows them.
-
-    Holds the prompts padded on the right, and buffers for the tokens sampled after them. Rows may be at
-    different lengths: some have just come.
-    """
-
-    def __init__(self) -> None:
-        self.keys: dict[int, Tensor] = {}  # layer -> [B, K, P, D]
-        self.values: dict[int, Tensor] = {}
-        self._new_keys: dict[int, Tensor] = {}  # layer -> [R, K, room, D]
-        self._new_values: dict[int, Tensor] = {}
-
-    def append(self, layer: int, own: OwnTokens, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
-        """Write this step's key and value; returns views of all so far, [R, K, longest + 1, D]."""
-        end = own.longest + 1
-        for store, new in ((self._new_keys, key_RKD), (self._new_values, value_RKD)):
-            buffer = store.get(layer)
-            if buffer is None or buffer.shape[2] < end:
-                store[layer] = buffer = self._larger(buffer, new)
-            if own.lengths_R is None:
-                buffer[:, :, own.longest] = new
-            else:
-                buffer[own.rows_R, :, own.lengths_R] = new
-        return self._new_keys[layer][:, :, :end], self._new_values[layer][:, :, :end]
-
-    @staticmethod
-    def _larger(buffer: Tensor | None, new_RKD: Tensor) -> Tensor:
-        """[R, K, room, D]. Zeros: what a short row has not written yet is masked, but must be a number."""
-        rows, heads, size = new_RKD.shape
-        if buffer is None:
-            return new_RKD.new_zeros(rows, heads, _FIRST_TOKENS, size)
-        return torch.cat([buffer, torch.zeros_like(buffer)], 2)
-
-    def keep(self, rows: Tensor, prompts: Tensor) -> None:
-        """Drop all rows and prompts but those with these indices: finished ones cost nothing from now on."""
-        for store in (self._new_keys, self._new_values):
-            for layer, buffer in store.items():
-                store[layer] = buffer.index_select(0, rows)
-        for store in (self.keys, self.values):
-            for layer, own in store.items():
-                if len(prompts) < len(own):
-                    store[layer] = own.index_select(0, prompts)
-
-    def extend(self, other: PromptCache, rows: int = 0) -> None:
-        """Take in more prompts, and room for rows that will continue them."""
-        for store, more in ((self.keys, other.keys), (self.values, other.values)):
-            for layer, prompts in more.items():
-                before = store.get(layer)
-                store[layer] = prompts if before is None else torch.cat(_equally_long(before, prompts))
-        for store in (self._new_keys, self._new_values):
-            for layer, buffer in store.items():
-                store[layer] = torch.cat([buffer, buffer.new_zeros(rows, *buffer.shape[1:])])
-
-
-def _equally_long(*prompts: Tensor) -> list[Tensor]:
-    """[B, K, P, D] tensors padded to one P."""
-    width = max(tensor.shape[2] for tensor in prompts)
-    return [nn.functional.pad(tensor, (0, 0, 0, width - tensor.shape[2])) for tensor in prompts]
-
-
-class OwnTokens:
-    """How far each row is past its prompt.
-
-    Args:
-        lengths: [R] tokens that the model has seen after the prompt.
-        dtype: of the scores.
-        device: of everything.
-    """
-
-    def __init__(self, lengths: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        self.longest = max(lengths)
-        self.lengths_R: Tensor | None = None
-        """None when all are equally far."""
-        self.mask_R111T: Tensor | None = None
-        """0 where the row has a token, -inf elsewhere; the step's own token is there."""
-        if min(lengths) < self.longest:
-            self.lengths_R = torch.tensor(lengths, device=device)
-            self.rows_R = torch.arange(len(lengths), device=device)
-            unseen_RT = torch.arange(self.longest + 1, device=device) > self.lengths_R[:, None]
-            mask_RT = torch.zeros(unseen_RT.shape, dtype=dtype, device=device)
-            self.mask_R111T = mask_RT.masked_fill_(unseen_RT, float("-inf"))[:, None, None, None]
-
-
 @dataclass(slots=True, kw_only=True)
 class Layout:
     """What attention must know of the flat row it is looking at."""
@@ -287,6 +201,45 @@ class DecodeLayout:
     """[R, 1, 1, P] 0 where the row's prompt has a token, -inf where it is padded."""
 
 
+class TurnLayout:
+    """What is new in conversations whose beginnings are remembered.
+
+    Args:
+        prompts: all token ids of each conversation, and the beginning that is remembered.
+        cache: filled with the keys and values of the whole prompts.
+
+    All of it on the device of what is remembered.
+    """
+
+    def __init__(self, prompts: Sequence[tuple[Sequence[int], Remembered]], cache: PromptCache) -> None:
+        first = prompts[0][1].kept
+        layers, two, heads, _, size = first.shape
+        device = first.device
+        starts = [len(known.token_ids) for _, known in prompts]
+        new = [len(ids) - start for (ids, _), start in zip(prompts, starts, strict=True)]
+        length = max(len(ids) for ids, _ in prompts)
+        self.cache = cache
+        self.kept = first.new_zeros(layers, two, len(prompts), heads, length, size)
+        for b, (_, known) in enumerate(prompts):
+            self.kept[:, :, b, :, : starts[b]] = known.kept
+        self.ids_1N = torch.tensor(
+            [[token for (ids, _), start in zip(prompts, starts, strict=True) for token in ids[start:]]],
+            device=device,
+        )
+        self.prompt_N = torch.tensor([b for b, n in enumerate(new) for _ in range(n)], device=device)
+        places = [start + t for start, n in zip(starts, new, strict=True) for t in range(n)]
+        self.positions_1N = torch.tensor([places], device=device)
+        self.last_of_prompt_B = torch.tensor(new, device=device).cumsum(0) - 1
+        self.at_BS, self.real_BS = _grid(new, 0, device)
+        places_BS = self.positions_1N[0][self.at_BS]
+        unseen_BSP = torch.arange(length, device=device) > places_BS[..., None]
+        mask_BSP = torch.zeros(unseen_BSP.shape, dtype=first.dtype, device=device)
+        self.mask_B1SP = mask_BSP.masked_fill_(unseen_BSP, float("-inf"))[:, None]
+
+
+AnyLayout = Layout | TurnLayout | DecodeLayout
+
+
 def packed_attention(  # noqa: PLR0913 - the signature is transformers'
     module: nn.Module,
     query: Tensor,
@@ -294,7 +247,7 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    layout: Layout | DecodeLayout | None = None,
+    layout: AnyLayout | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
@@ -333,7 +286,7 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
 
 
 def attend(
-    layout: Layout | DecodeLayout, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float
+    layout: AnyLayout, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float
 ) -> Tensor:
     """[N, H, D]: attention of one layer over a flat row.
 
@@ -347,6 +300,8 @@ def attend(
     """
     if isinstance(layout, DecodeLayout):
         return _decode(layout, layer, q_NHD * scale, k_NKD, v_NKD)
+    if isinstance(layout, TurnLayout):
+        return _next_turn(layout, layer, q_NHD, k_NKD, v_NKD, scale)
     return _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
 
 
@@ -378,6 +333,22 @@ def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale:
         (mask_B11P[packed.bundle_of_R], causal_CC),
     )
     return torch.cat([prompts_NHD, out_RHCD.transpose(1, 2)[packed.row_real_RC]])
+
+
+def _next_turn(layout: TurnLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    keys_BKPD, values_BKPD = layout.kept[layer]
+    keys_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = k
+    values_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = v
+    repeats = q.shape[1] // k.shape[1]
+    out_BHSD = nn.functional.scaled_dot_product_attention(
+        _take(q, layout.at_BS).transpose(1, 2),
+        keys_BKPD.repeat_interleave(repeats, 1),
+        values_BKPD.repeat_interleave(repeats, 1),
+        attn_mask=layout.mask_B1SP,
+        scale=scale,
+    )
+    layout.cache.keys[layer], layout.cache.values[layer] = keys_BKPD, values_BKPD
+    return out_BHSD.transpose(1, 2)[layout.real_BS]
 
 
 def _take(flat: Tensor, at: Tensor) -> Tensor:

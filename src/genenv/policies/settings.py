@@ -38,5 +38,7 @@ class PolicyConfig(Settings, frozen=True):
     """What a backward pass may keep in memory before layers are computed twice; 0 is a quarter of it."""
     max_batch_rows: int = Field(default=64, ge=1)
     """Sequences sampled at once."""
+    cache_gib: float = Field(default=1.0, ge=0)
+    """What may be remembered of conversations between their turns; what does not fit is read again."""
     context_tokens: int = Field(default=2048, ge=16)
     """Longest episode; never more than the model allows."""

@@ -130,15 +130,16 @@ class ToolEpisode:
     def __init__(self, task: Task, settings: ToolCallingConfig) -> None:
         self._task = task
         self._settings = settings
+        self.max_turns = 1 if task.payload["mode"] == "single" else settings.max_turns
 
     async def run(self, ask: Ask) -> None:
         """Converse until the episode ends: after one reply, or at one without calls, or after `max_turns`."""
         messages: Sequence[Message] = self._task.messages
-        if self._task.payload["mode"] == "single":
+        if self.max_turns == 1:
             await ask(messages)
             return
         world, shown = start_world(self._task.payload), shown_tools(self._task.payload)
-        for _ in range(self._settings.max_turns):
+        for _ in range(self.max_turns):
             reply = read_reply(await ask(messages), self._settings.style)
             if reply.malformed or not reply.calls:
                 return

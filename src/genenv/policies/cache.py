@@ -1,0 +1,151 @@
+# pyright: standard
+"""What a model remembers of sequences while it samples: keys and values, layer by layer.
+
+Shapes: B = prompts, R = rows (each continues a prompt), L = layers, K = key/value heads, D = head size,
+P = longest prompt, T = tokens of one conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+_FIRST_TOKENS = 32
+"""Room for new tokens in the beginning; it doubles when it is used up."""
+
+
+class PromptCache:
+    """Keys and values of prompts, layer by layer, as attention left them; and of what follows them.
+
+    Holds the prompts padded on the right, and buffers for the tokens sampled after them. Rows may be at
+    different lengths: some have just come.
+    """
+
+    def __init__(self) -> None:
+        self.keys: dict[int, Tensor] = {}  # layer -> [B, K, P, D]
+        self.values: dict[int, Tensor] = {}
+        self._new_keys: dict[int, Tensor] = {}  # layer -> [R, K, room, D]
+        self._new_values: dict[int, Tensor] = {}
+
+    def append(self, layer: int, own: OwnTokens, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
+        """Write this step's key and value; returns views of all so far, [R, K, longest + 1, D]."""
+        end = own.longest + 1
+        for store, new in ((self._new_keys, key_RKD), (self._new_values, value_RKD)):
+            buffer = store.get(layer)
+            if buffer is None or buffer.shape[2] < end:
+                store[layer] = buffer = self._larger(buffer, new)
+            if own.lengths_R is None:
+                buffer[:, :, own.longest] = new
+            else:
+                buffer[own.rows_R, :, own.lengths_R] = new
+        return self._new_keys[layer][:, :, :end], self._new_values[layer][:, :, :end]
+
+    @staticmethod
+    def _larger(buffer: Tensor | None, new_RKD: Tensor) -> Tensor:
+        """[R, K, room, D]. Zeros: what a short row has not written yet is masked, but must be a number."""
+        rows, heads, size = new_RKD.shape
+        if buffer is None:
+            return new_RKD.new_zeros(rows, heads, _FIRST_TOKENS, size)
+        return torch.cat([buffer, torch.zeros_like(buffer)], 2)
+
+    def keep(self, rows: Tensor, prompts: Tensor) -> None:
+        """Drop all rows and prompts but those with these indices: finished ones cost nothing from now on."""
+        for store in (self._new_keys, self._new_values):
+            for layer, buffer in store.items():
+                store[layer] = buffer.index_select(0, rows)
+        for store in (self.keys, self.values):
+            for layer, own in store.items():
+                if len(prompts) < len(own):
+                    store[layer] = own.index_select(0, prompts)
+
+    def extend(self, others: Sequence[PromptCache], rows: int = 0) -> None:
+        """Take in more prompts, and room for rows that will continue them."""
+        present = [cache for cache in (self, *others) if cache.keys]
+        for layer in present[0].keys:
+            self.keys[layer] = _stacked([cache.keys[layer] for cache in present])
+            self.values[layer] = _stacked([cache.values[layer] for cache in present])
+        for store in (self._new_keys, self._new_values):
+            for layer, buffer in store.items():
+                store[layer] = torch.cat([buffer, buffer.new_zeros(rows, *buffer.shape[1:])])
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What one token of one sequence takes."""
+        return sum(
+            store[layer].shape[1] * store[layer].shape[3] * store[layer].element_size()
+            for store in (self.keys, self.values)
+            for layer in store
+        )
+
+    def conversation(self, prompt: int, prompt_tokens: int, row: int, own_tokens: int) -> Tensor:
+        """[L, 2, K, T, D] copies of the keys and values of a prompt and of what a row added to it.
+
+        Args:
+            prompt: its index.
+            prompt_tokens: its length.
+            row: its index.
+            own_tokens: how many tokens of the row went through the model.
+        """
+        layers = []
+        for layer in self.keys:
+            for first, new in ((self.keys, self._new_keys), (self.values, self._new_values)):
+                pieces = [first[layer][prompt, :, :prompt_tokens]]
+                if own_tokens:
+                    pieces.append(new[layer][row, :, :own_tokens])
+                layers.append(torch.cat(pieces, 1))
+        whole = torch.stack(layers)
+        return whole.view(-1, 2, *whole.shape[1:])
+
+
+def _stacked(prompts: Sequence[Tensor]) -> Tensor:
+    """[B, K, P, D] tensors one after the other, padded to one P."""
+    if len(prompts) == 1:
+        return prompts[0]
+    width = max(tensor.shape[2] for tensor in prompts)
+    return torch.cat([nn.functional.pad(tensor, (0, 0, 0, width - tensor.shape[2])) for tensor in prompts])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Remembered:
+    """A conversation so far, for its next turn. Lives as long as somebody holds it."""
+
+    weights: Hashable
+    """Of the model that read it: other weights would remember something else."""
+    token_ids: tuple[int, ...]
+    kept: Tensor
+    """[L, 2, K, T, D] keys and values of these tokens."""
+
+    def begins(self, prompt_ids: Sequence[int], weights: Hashable) -> bool:
+        """Whether a prompt goes on from here, with the same weights."""
+        length = len(self.token_ids)
+        return (
+            weights == self.weights
+            and length < len(prompt_ids)
+            and tuple(prompt_ids[:length]) == self.token_ids
+        )
+
+
+class OwnTokens:
+    """How far each row is past its prompt.
+
+    Args:
+        lengths: [R] tokens that the model has seen after the prompt.
+        dtype: of the scores.
+        device: of everything.
+    """
+
+    def __init__(self, lengths: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
+        self.longest = max(lengths)
+        self.lengths_R: Tensor | None = None
+        """None when all are equally far."""
+        self.mask_R111T: Tensor | None = None
+        """0 where the row has a token, -inf elsewhere; the step's own token is there."""
+        if min(lengths) < self.longest:
+            self.lengths_R = torch.tensor(lengths, device=device)
+            self.rows_R = torch.arange(len(lengths), device=device)
+            unseen_RT = torch.arange(self.longest + 1, device=device) > self.lengths_R[:, None]
+            mask_RT = torch.zeros(unseen_RT.shape, dtype=dtype, device=device)
+            self.mask_R111T = mask_RT.masked_fill_(unseen_RT, float("-inf"))[:, None, None, None]
