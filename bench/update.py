@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import alternate, machine, say, serve, settle, sides_of
+from turns import alternate, machine, matrix_peak, matrix_work, say, serve, settle, sides_of
 
 CLIP = 0.2
 
@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         loss_apart=f"{abs(loss[1] / loss[0] - 1):.1e}",
         grad_norm_apart=f"{abs(norm[1] / norm[0] - 1):.1e}",
         **ours.about,
+        share_of_peak=ours.share_of_peak,
         **machine(),
     )
     for side in (ours, peer):
@@ -112,7 +113,7 @@ def ours(options: argparse.Namespace) -> None:
         metrics = learner.update(groups, seed=0, lr_scale=0.0)
         return {"loss": metrics["agent/loss"], "grad_norm": metrics["agent/grad_norm"]}
 
-    serve(work, {"threads": threads})
+    serve(work, {"threads": threads, "tflop": matrix_work(work)}, lambda: matrix_peak(options.dtype))
 
 
 def a_batch(options: argparse.Namespace, vocabulary: int) -> dict[str, Any]:
