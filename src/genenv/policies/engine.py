@@ -16,7 +16,8 @@ from torch import Tensor
 
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.cache import OwnTokens, PromptCache, Remembered
-from genenv.policies.grammar import Grammars, nucleus, sample_inverse_cdf
+from genenv.policies.draw import Odds, nucleus
+from genenv.policies.grammar import Grammars
 from genenv.policies.packing import (
     AnyLayout,
     Bundle,
@@ -125,8 +126,9 @@ class Engine:
         temperature_R = torch.tensor(
             [row.request.temperature or 1.0 for row in live], device=scores_RV.device
         )
-        scores_RV = scores_RV / temperature_R[:, None] if (temperature_R != 1.0).any() else scores_RV
-        norm_R = scores_RV.logsumexp(-1)
+        if (temperature_R != 1.0).any():
+            scores_RV = scores_RV / temperature_R[:, None]
+        odds = Odds(scores_RV)
         bound = [i for i, row in enumerate(live) if row.matcher is not None]
         allowed_RV = scores_RV
         if bound:
@@ -143,12 +145,13 @@ class Engine:
             tokens_R = allowed_RV.argmax(-1)
         else:
             uniform = torch.tensor([float(row.uniform[len(row.ids)]) for row in live], dtype=torch.float64)
-            tokens_R = sample_inverse_cdf(allowed_RV, uniform.to(scores_RV.device))
+            allowed = odds if allowed_RV is scores_RV else Odds(allowed_RV)
+            tokens_R = allowed.draw(uniform.to(scores_RV.device))
             if any(greedy):
                 tokens_R = torch.where(
                     torch.tensor(greedy, device=tokens_R.device), allowed_RV.argmax(-1), tokens_R
                 )
-        logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0] - norm_R
+        logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0] - odds.norm_R
         for row, token, logprob in zip(live, tokens_R.tolist(), logprobs_R.tolist(), strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)

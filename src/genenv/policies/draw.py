@@ -1,0 +1,75 @@
+# pyright: standard
+"""From scores to a drawn token, in as few passes over the vocabulary as there can be.
+
+`torch.multinomial` over a large vocabulary costs more than the forward pass of a small model on a CPU. Here a
+distribution function is inverted: probabilities are summed in chunks, the chunk is found first, then the
+token in it. The same sums give the normaliser of the log-probabilities.
+
+Shapes: R = rows, V = vocabulary, C = tokens of a chunk, K = chunks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CHUNK = 256
+
+
+class Odds:
+    """The distributions softmax(scores), one a row, as weights of which the largest is 1.
+
+    Args:
+        scores_RV: log-probabilities up to a constant per row, in float32; -inf is never drawn.
+        chunk: tokens per chunk.
+    """
+
+    def __init__(self, scores_RV: Tensor, chunk: int = CHUNK) -> None:
+        rows, vocabulary = scores_RV.shape
+        chunks = -(-vocabulary // chunk)
+        top_R1 = scores_RV.amax(-1, keepdim=True)
+        weights = scores_RV.new_empty(rows, chunks * chunk)
+        weights[:, vocabulary:] = 0.0
+        torch.sub(scores_RV, top_R1, out=weights[:, :vocabulary]).exp_()
+        self._weights_RKC = weights.view(rows, chunks, chunk)
+        self._below_RK = self._weights_RKC.sum(-1).double().cumsum(-1)
+        self.norm_R = (top_R1.double() + self._below_RK[:, -1:].log())[:, 0].to(scores_RV)
+        """log sum exp of the scores."""
+
+    def draw(self, uniform_R: Tensor) -> Tensor:
+        """[R] one token per row; equal numbers draw equal tokens.
+
+        Args:
+            uniform_R: uniform numbers in [0, 1), one a row.
+        """
+        below_RK, weights_RKC = self._below_RK, self._weights_RKC
+        chunk = weights_RKC.shape[2]
+        total_R1 = below_RK[:, -1:]
+        # Rounding must not lift the target to the total: the chunk there may hold only forbidden tokens.
+        target_R1 = torch.minimum(
+            uniform_R.to(below_RK)[:, None] * total_R1, total_R1.nextafter(torch.zeros_like(total_R1))
+        )
+        piece_R1 = torch.searchsorted(below_RK, target_R1, right=True).clamp_(max=below_RK.shape[1] - 1)
+        before_R1 = torch.where(piece_R1 > 0, below_RK.gather(1, (piece_R1 - 1).clamp_(min=0)), 0.0)
+        inside_RC = weights_RKC.gather(1, piece_R1[:, :, None].expand(-1, -1, chunk))[:, 0]
+        cdf_RC = inside_RC.double().cumsum(-1)
+        steps_C = torch.arange(chunk, device=inside_RC.device)
+        last_R1 = torch.where(inside_RC > 0, steps_C, 0).amax(-1, keepdim=True)
+        token_R1 = torch.minimum(torch.searchsorted(cdf_RC, target_R1 - before_R1, right=True), last_R1)
+        return (piece_R1 * chunk + token_R1)[:, 0]
+
+
+def nucleus(scores_RV: Tensor, top_p_R: Tensor) -> Tensor:
+    """Scores in which all but the most probable tokens are -inf (nucleus sampling, arXiv:1904.09751).
+
+    Args:
+        scores_RV: log-probabilities up to a constant per row.
+        top_p_R: the fewest tokens are kept whose probabilities sum up to at least this much; tokens that are
+            as probable as the last of them are kept too.
+    """
+    sorted_RV = scores_RV.sort(-1, descending=True).values
+    before_RV = sorted_RV.softmax(-1).cumsum(-1).roll(1, -1)
+    before_RV[:, 0] = 0.0  # the most probable one is always kept
+    kept_R = (before_RV < top_p_R[:, None]).sum(-1)
+    least_R1 = sorted_RV.gather(1, (kept_R - 1).clamp_(min=0)[:, None])
+    return scores_RV.masked_fill(scores_RV < least_R1, float("-inf"))
