@@ -62,11 +62,11 @@ class PromptCache:
                     store[layer] = own.index_select(0, prompts)
 
     def extend(self, others: Sequence[PromptCache], rows: int = 0) -> None:
-        """Take in more prompts, and room for rows that will continue them."""
+        """Take in more prompts, which leaves the others empty, and room for rows that will continue them."""
         present = [cache for cache in (self, *others) if cache.keys]
-        for layer in present[0].keys:
-            self.keys[layer] = _stacked([cache.keys[layer] for cache in present])
-            self.values[layer] = _stacked([cache.values[layer] for cache in present])
+        for layer in list(present[0].keys):  # let go of one at a time: there is no second copy of all
+            self.keys[layer] = _stacked([cache.keys.pop(layer) for cache in present])
+            self.values[layer] = _stacked([cache.values.pop(layer) for cache in present])
         for store in (self._new_keys, self._new_values):
             for layer, buffer in store.items():
                 store[layer] = torch.cat([buffer, buffer.new_zeros(rows, *buffer.shape[1:])])
