@@ -162,7 +162,8 @@ def alternate(contenders: Sequence[Contender], repeats: int, seed: int = 0) -> N
         contender.turn(counts=False)
     for _ in range(repeats):
         for contender in rng.sample(list(contenders), len(contenders)):
-            contender.turn()
+            answer = contender.turn()
+            print(f"{contender.name}: {answer['seconds']:.2f} s", file=sys.stderr, flush=True)
 
 
 def say(**facts: Any) -> None:  # noqa: ANN401
