@@ -22,22 +22,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import Contender, alternate, machine, matrix_peak, matrix_work, say, serve, settle, sides_of
-
-Work = Callable[[], Mapping[str, Any] | None]
+from turns import (
+    Contender,
+    alternate,
+    machine,
+    matrix_peak,
+    matrix_work,
+    parser_of,
+    say,
+    serve,
+    settle,
+    sides_of,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="smollm2-135m")
+    parser = parser_of(__doc__, list(SIDES))
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--length", type=int, default=96, help="tokens of a prompt")
     parser.add_argument("--group", type=int, default=1, help="completions of each prompt")
     parser.add_argument("--new", type=int, default=64, help="tokens of a completion")
-    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--vllm", default="", help="an interpreter that has vLLM")
-    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.side:
         SIDES[options.side](options)

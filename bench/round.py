@@ -18,25 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import alternate, machine, say, serve, settle, sides_of
+from turns import alternate, learning_parser_of, machine, say, serve, settle, sides_of
 from update import groups_of, reward
 
 KL = 0.001
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="smollm2-135m")
+    parser = learning_parser_of(__doc__, list(SIDES))
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--group", type=int, default=8, help="completions of each prompt")
     parser.add_argument("--length", type=int, default=230, help="tokens of a prompt")
     parser.add_argument("--new", type=int, default=64, help="tokens of a completion")
-    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
-    parser.add_argument("--microbatch", type=int, default=1024, help="tokens at a time, genenv")
-    parser.add_argument("--peer-batch", type=int, default=8, help="sequences at a time, TRL")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.side:
         SIDES[options.side](options)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from turns import Contender, machine, say, settle
+from turns import alternate, machine, resident_kib, say, settle, sides_of
 
 ROUND = Path(__file__).with_name("round.py")
 SMALLEST = {"prompts": 4, "group": 4, "length": 128, "new": 32}
@@ -70,13 +70,12 @@ def grow(quantity: str, options: argparse.Namespace, folder: Path) -> None:
     smallest = None
     for times in SIZES:
         size = {**SMALLEST, quantity: SMALLEST[quantity] * times}
-        words = [sys.executable, str(ROUND), "--side", "ours", "--folder", str(folder)]
-        for key, value in {**size, "model": options.model, "dtype": options.dtype}.items():
-            words += [f"--{key}", str(value)]
-        side = Contender("ours", words, folder / f"{quantity}-{times}.log")
-        side.turn(counts=False)
-        for _ in range(options.repeats):
-            side.turn()
+        own = folder / f"{quantity}-{times}"
+        own.mkdir()
+        asked = argparse.Namespace(**{**vars(options), **size, "folder": own})
+        keys = ("model", "folder", "dtype", *size)
+        (side,) = sides_of(str(ROUND), asked, keys, {"ours": sys.executable}, own)
+        alternate([side], options.repeats)
         # what goes through the model: each prompt once, each completion
         tokens = size["prompts"] * (size["length"] + size["group"] * size["new"])
         smallest = smallest or (side.seconds, tokens)
@@ -128,9 +127,7 @@ def watch(process: subprocess.Popen[bytes], metrics: Path) -> Iterator[tuple[int
         written = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
         if written > seen:
             seen = written
-            status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
-            kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
-            yield written - 1, int(kib) / 2**10
+            yield written - 1, resident_kib(process.pid, "VmRSS") / 2**10
         time.sleep(0.02)
 
 

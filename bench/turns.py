@@ -69,6 +69,16 @@ def matrix_peak(dtype: str) -> Mapping[str, float]:
     return {"peak_tflops": 2 * size**3 / best / 1e12}
 
 
+def resident_kib(pid: int, which: str) -> int:
+    """Resident memory of a process: `VmRSS` is that of now, `VmHWM` the largest so far.
+
+    Raises:
+        OSError: the process is gone, or the system does not tell.
+    """
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(which)))
+
+
 class Contender:
     """One process, and what it has answered."""
 
@@ -113,15 +123,32 @@ class Contender:
     def peak_gib(self) -> float | None:
         """Largest resident memory so far; None where the system does not tell."""
         try:
-            status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+            return resident_kib(self.process.pid, "VmHWM") / 2**20
         except OSError:
             return None
-        kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-        return int(kib) / 2**20
 
     def end(self) -> None:
         """Let it go."""
         self.process.communicate()
+
+
+def parser_of(about: str | None, sides: Sequence[str]) -> argparse.ArgumentParser:
+    """The options that every script with sides has."""
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--side", choices=list(sides), help=argparse.SUPPRESS)
+    return parser
+
+
+def learning_parser_of(about: str | None, sides: Sequence[str]) -> argparse.ArgumentParser:
+    """And those of every script in which genenv and TRL learn."""
+    parser = parser_of(about, sides)
+    parser.add_argument("--microbatch", type=int, default=1024, help="tokens at a time, genenv")
+    parser.add_argument("--peer-batch", type=int, default=8, help="sequences at a time, TRL")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    return parser
 
 
 def settle(options: argparse.Namespace) -> None:

@@ -20,25 +20,28 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import alternate, machine, matrix_peak, matrix_work, say, serve, settle, sides_of
+from turns import (
+    alternate,
+    learning_parser_of,
+    machine,
+    matrix_peak,
+    matrix_work,
+    say,
+    serve,
+    settle,
+    sides_of,
+)
 
 CLIP = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", default="smollm2-135m")
+    parser = learning_parser_of(__doc__, list(SIDES))
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--rollouts", type=int, default=8, help="attempts in a group")
     parser.add_argument("--prompt", type=int, default=230, help="tokens")
     parser.add_argument("--completion", type=int, default=64, help="tokens")
     parser.add_argument("--kl", type=float, default=0.04, help="the KL coefficient")
-    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
-    parser.add_argument("--microbatch", type=int, default=1024, help="tokens at a time, genenv")
-    parser.add_argument("--peer-batch", type=int, default=8, help="sequences at a time, TRL")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.side:
         SIDES[options.side](options)

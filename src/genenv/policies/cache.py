@@ -13,6 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+
+def additive_mask(unseen: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to scores: -inf where `unseen`, 0 elsewhere."""
+    return torch.zeros(unseen.shape, dtype=dtype, device=unseen.device).masked_fill_(unseen, float("-inf"))
+
+
 _FIRST_TOKENS = 32
 """Room for new tokens in the beginning; it doubles when it is used up."""
 
@@ -147,5 +153,4 @@ class OwnTokens:
             self.lengths_R = torch.tensor(lengths, device=device)
             self.rows_R = torch.arange(len(lengths), device=device)
             unseen_RT = torch.arange(self.longest + 1, device=device) > self.lengths_R[:, None]
-            mask_RT = torch.zeros(unseen_RT.shape, dtype=dtype, device=device)
-            self.mask_R111T = mask_RT.masked_fill_(unseen_RT, float("-inf"))[:, None, None, None]
+            self.mask_R111T = additive_mask(unseen_RT, dtype)[:, None, None, None]

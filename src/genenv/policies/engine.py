@@ -115,7 +115,9 @@ class Engine:
             cache = PromptCache()
             hidden = self.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed, cache=cache))
             done.add(cache, hidden[packed.last_of_prompt_B])
-        for turns in within_budget(later, self.prefill_tokens, lambda turn: ((), _new_tokens(*turn))):
+        for turns in within_budget(
+            later, self.prefill_tokens, lambda turn: ((), len(turn[0]) - len(turn[1].token_ids))
+        ):
             layout = TurnLayout(turns, PromptCache())
             hidden = self.hidden(layout.ids_1N, layout.positions_1N, layout)
             done.add(layout.cache, hidden[layout.last_of_prompt_B])
@@ -159,10 +161,6 @@ class Engine:
                 row.matcher.accept_token(token)  # type: ignore[attr-defined]
             row.finished = token == self.stop_id
         return tokens_R
-
-
-def _new_tokens(prompt: tuple[int, ...], known: Remembered) -> int:
-    return len(prompt) - len(known.token_ids)
 
 
 @dataclass(slots=True)

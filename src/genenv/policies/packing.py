@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from genenv.policies.cache import OwnTokens, PromptCache, Remembered
+from genenv.policies.cache import OwnTokens, PromptCache, Remembered, additive_mask
 
 _Item = TypeVar("_Item")
 
@@ -233,8 +233,7 @@ class TurnLayout:
         self.at_BS, self.real_BS = _grid(new, 0, device)
         places_BS = self.positions_1N[0][self.at_BS]
         unseen_BSP = torch.arange(length, device=device) > places_BS[..., None]
-        mask_BSP = torch.zeros(unseen_BSP.shape, dtype=first.dtype, device=device)
-        self.mask_B1SP = mask_BSP.masked_fill_(unseen_BSP, float("-inf"))[:, None]
+        self.mask_B1SP = additive_mask(unseen_BSP, first.dtype)[:, None]
 
 
 AnyLayout = Layout | TurnLayout | DecodeLayout
@@ -308,14 +307,7 @@ def attend(
 def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     packed = layout.packed
     q_BHPD, k_BKPD, v_BKPD = (_take(tensor, packed.prompt_at_BP).transpose(1, 2) for tensor in (q, k, v))
-    repeats = q.shape[1] // k.shape[1]
-    out_BHPD = nn.functional.scaled_dot_product_attention(
-        q_BHPD,
-        k_BKPD.repeat_interleave(repeats, 1),
-        v_BKPD.repeat_interleave(repeats, 1),
-        is_causal=True,
-        scale=scale,
-    )
+    out_BHPD = _grouped(q_BHPD, k_BKPD, v_BKPD, scale)
     if layout.cache is not None:
         layout.cache.keys[layer], layout.cache.values[layer] = k_BKPD.contiguous(), v_BKPD.contiguous()
     prompts_NHD = out_BHPD.transpose(1, 2).flatten(0, 1).index_select(0, packed.prompt_owner_N)
@@ -339,16 +331,25 @@ def _next_turn(layout: TurnLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, 
     keys_BKPD, values_BKPD = layout.kept[layer]
     keys_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = k
     values_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = v
-    repeats = q.shape[1] // k.shape[1]
-    out_BHSD = nn.functional.scaled_dot_product_attention(
-        _take(q, layout.at_BS).transpose(1, 2),
-        keys_BKPD.repeat_interleave(repeats, 1),
-        values_BKPD.repeat_interleave(repeats, 1),
-        attn_mask=layout.mask_B1SP,
-        scale=scale,
-    )
+    q_BHSD = _take(q, layout.at_BS).transpose(1, 2)
+    out_BHSD = _grouped(q_BHSD, keys_BKPD, values_BKPD, scale, layout.mask_B1SP)
     layout.cache.keys[layer], layout.cache.values[layer] = keys_BKPD, values_BKPD
     return out_BHSD.transpose(1, 2)[layout.real_BS]
+
+
+def _grouped(
+    q_BHSD: Tensor, k_BKPD: Tensor, v_BKPD: Tensor, scale: float, mask_B1SP: Tensor | None = None
+) -> Tensor:
+    """[B, H, S, D]: attention in which several query heads share a key head; causal without a mask."""
+    repeats = q_BHSD.shape[1] // k_BKPD.shape[1]
+    return nn.functional.scaled_dot_product_attention(
+        q_BHSD,
+        k_BKPD.repeat_interleave(repeats, 1),
+        v_BKPD.repeat_interleave(repeats, 1),
+        attn_mask=mask_B1SP,
+        is_causal=mask_B1SP is None,
+        scale=scale,
+    )
 
 
 def _take(flat: Tensor, at: Tensor) -> Tensor:
@@ -371,8 +372,7 @@ def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor) -
 
 def _padding_mask(real_BP: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, 1, 1, P]: 0 at real tokens, -inf at padding."""
-    mask_BP = torch.zeros(real_BP.shape, dtype=dtype, device=real_BP.device)
-    return mask_BP.masked_fill_(~real_BP, float("-inf"))[:, None, None]
+    return additive_mask(~real_BP, dtype)[:, None, None]
 
 
 def _attend(
