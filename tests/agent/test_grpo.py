@@ -120,7 +120,8 @@ def test_the_micro_batch_size_does_not_change_the_gradient(tiny, toy, monkeypatc
         found.append(gradients(player, make_groups(toy), monkeypatch)[0])
     assert found[0].keys() == found[1].keys() != set()
     small, large = (torch.cat([grad.flatten() for grad in grads.values()]).double() for grads in found)
-    assert (small - large).norm() < 1e-6 * large.norm()
+    # Float32 sums in another order: 0.4e-6 to 1.7e-6 apart over fourteen sets of weights, in either code.
+    assert (small - large).norm() < 3e-6 * large.norm()
 
 
 def test_what_the_environment_said_carries_no_loss(policy, toy, monkeypatch):

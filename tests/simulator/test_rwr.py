@@ -106,7 +106,8 @@ def test_weights_act_linearly(tiny):
     parts = [0.6 * 4, 0.3 * 2, 0.1 * 6]
     for name, found in together.items():
         expected = sum(part * grad[name] for part, grad in zip(parts, alone, strict=True)) / sum(parts)
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5, msg=name)
+        # Sums of float32 in another order: with compiled code one value of 128 is 1.8e-6 off.
+        torch.testing.assert_close(found, expected, atol=4e-6, rtol=1e-5, msg=name)
 
 
 def test_a_factor_on_all_weights_changes_nothing(tiny):

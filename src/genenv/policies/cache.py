@@ -39,15 +39,21 @@ class PromptCache:
     def append(self, layer: int, own: OwnTokens, key_RKD: Tensor, value_RKD: Tensor) -> tuple[Tensor, Tensor]:
         """Write this step's key and value; returns views of all so far, [R, K, longest + 1, D]."""
         end = own.longest + 1
-        for store, new in ((self._new_keys, key_RKD), (self._new_values, value_RKD)):
-            buffer = store.get(layer)
-            if buffer is None or buffer.shape[2] < end:
-                store[layer] = buffer = self._larger(buffer, new)
+        stores = self.room(layer, own, key_RKD)
+        for buffer, new in zip(stores, (key_RKD, value_RKD), strict=True):
             if own.lengths_R is None:
                 buffer[:, :, own.longest] = new
             else:
                 buffer[own.rows_R, :, own.lengths_R] = new
-        return self._new_keys[layer][:, :, :end], self._new_values[layer][:, :, :end]
+        return stores[0][:, :, :end], stores[1][:, :, :end]
+
+    def room(self, layer: int, own: OwnTokens, like_RKD: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, K, room, D] keys and values of what follows the prompts, with room for this step's."""
+        for store in (self._new_keys, self._new_values):
+            buffer = store.get(layer)
+            if buffer is None or buffer.shape[2] <= own.longest:
+                store[layer] = self._larger(buffer, like_RKD)
+        return self._new_keys[layer], self._new_values[layer]
 
     @staticmethod
     def _larger(buffer: Tensor | None, new_RKD: Tensor) -> Tensor:
@@ -145,12 +151,13 @@ class OwnTokens:
 
     def __init__(self, lengths: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
         self.longest = max(lengths)
+        self.seen_R = torch.tensor(lengths, device=device)
         self.lengths_R: Tensor | None = None
         """None when all are equally far."""
         self.mask_R111T: Tensor | None = None
         """0 where the row has a token, -inf elsewhere; the step's own token is there."""
         if min(lengths) < self.longest:
-            self.lengths_R = torch.tensor(lengths, device=device)
+            self.lengths_R = self.seen_R
             self.rows_R = torch.arange(len(lengths), device=device)
             unseen_RT = torch.arange(self.longest + 1, device=device) > self.lengths_R[:, None]
             self.mask_R111T = additive_mask(unseen_RT, dtype)[:, None, None, None]

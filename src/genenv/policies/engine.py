@@ -18,9 +18,11 @@ from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.cache import OwnTokens, PromptCache, Remembered
 from genenv.policies.draw import Odds, nucleus
 from genenv.policies.grammar import Grammars
+from genenv.policies.native import Kernels, Tasks
 from genenv.policies.packing import (
     AnyLayout,
     Bundle,
+    CompiledDecode,
     DecodeLayout,
     Layout,
     Packed,
@@ -63,6 +65,8 @@ class Engine:
     device: torch.device
     max_rows: int
     prefill_tokens: int
+    kernels: Kernels | None = None
+    """Compiled code for attention."""
     weights: Hashable = None
     """Names the present weights: what other weights remember of a conversation is not used."""
     memory_bytes: float = float("inf")
@@ -249,7 +253,9 @@ class _Batch:
             tokens_R = tokens_R[self._tensor(going)]
             self._keep(going)
         own = OwnTokens([len(row.ids) - 1 for row in self.rows], self._states.dtype, self._engine.device)
-        layout = DecodeLayout(cache=self._cache, slots=self._slots, own=own, prompt_mask_R1P=self._mask)
+        layout = DecodeLayout(
+            cache=self._cache, slots=self._slots, own=own, prompt_mask_R1P=self._mask, compiled=self._compiled
+        )
         places = [len(row.request.prompt_ids) + len(row.ids) - 1 for row in self.rows]
         self._states = self._engine.hidden(tokens_R[None], self._tensor([places]), layout)
         return left
@@ -271,6 +277,10 @@ class _Batch:
         real_BP = torch.arange(width, device=self._engine.device) < lengths_B[:, None]
         self._mask = prompt_mask(real_BP, self._tensor(self._of_row), self._ends.dtype)
         self._slots = Slots(self._of_row, len(self._prompts), self._engine.device)
+        kernels, self._compiled = self._engine.kernels, None
+        if kernels is not None:
+            tasks = Tasks(self._of_row)
+            self._compiled = CompiledDecode(kernels=kernels, tasks=tasks, prompt_lengths_B=lengths_B)
 
     def _tensor(self, numbers: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self._engine.device)

@@ -4,7 +4,8 @@
 The same mathematics as the modules of transformers and PEFT, which do it in some eighty small steps a layer;
 each of these reads and writes all activations, and keeps some of them for the backward pass. Here the
 projections that read the same input are one product, an adapter is added into its result in place, norms,
-rotation and activation know their own derivatives, and no more is kept than these need.
+rotation and activation know their own derivatives, and no more is kept than these need. On a CPU they are
+compiled code where that can be had (`native`), in torch otherwise.
 
     y = x W^T + s (x A^T) B^T        W: several projections, one after the other; A, B: their adapters
     dx = dy W + s (dy B) A,  dA = s (dy B)^T x,  dB = s dy^T (x A^T)
@@ -27,7 +28,15 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from genenv.policies.native import Kernels, LowRank
 from genenv.policies.packing import AnyLayout, attend
+from genenv.policies.products import Product, worth_packing
+
+_FEW_ROWS = 128
+"""Up to so many rows compiled code adds an adapter's share faster than torch does."""
+
+_LARGEST, _TRIED_LAYERS = 2, 8
+"""Packing is tried on the joint up-projections of so many layers: together more than a cache holds."""
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -49,12 +58,33 @@ class FusedDecoder:
             before or after.
         activation_bytes: a backward pass that would need more than this is given the inputs of the layers
             alone, and computes the rest again (gradient checkpointing, arXiv:1604.06174).
+        kernels: compiled code for what is not a matrix product.
+        packed_bytes: weights that take no more than this are packed for sampling, where that is faster; it
+            doubles them.
     """
 
-    def __init__(self, causal: Any, activation_bytes: float = float("inf")) -> None:  # noqa: ANN401
-        self._model = causal.get_decoder()
-        self._layers = [_Layer(layer) for layer in self._model.layers]
+    def __init__(
+        self,
+        causal: Any,  # noqa: ANN401
+        activation_bytes: float = float("inf"),
+        kernels: Kernels | None = None,
+        packed_bytes: float = 0.0,
+    ) -> None:
+        self._model, self._kernels = causal.get_decoder(), kernels
+        self._layers = [_Layer(layer, kernels) for layer in self._model.layers]
         self._activation_bytes = activation_bytes
+        head = causal.get_output_embeddings()
+        self._head = Product(head.weight, head.bias)
+        products = [product for layer in self._layers for product in layer.products]
+        weights = [layer.products[_LARGEST].weight for layer in self._layers[:_TRIED_LAYERS]]
+        size = sum(product.weight.nbytes for product in (*products, self._head))
+        if size <= packed_bytes and worth_packing(weights):
+            for product in (*products, self._head):
+                product.pack()
+
+    def scores(self, hidden_MW: Tensor) -> Tensor:
+        """[M, V] scores of all tokens."""
+        return self._head(hidden_MW)
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout, adapter: str | None) -> Tensor:
         """[N, W] last hidden states of a flat row, with the named adapter or with none."""
@@ -71,7 +101,7 @@ class FusedDecoder:
         for index, layer in enumerate(self._layers):
             arguments = (x_NW, angles, layout, index, adapter)
             x_NW = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
-        return _norm(x_NW, self._model.norm)
+        return _norm(x_NW, self._model.norm, self._kernels)
 
 
 _Angles = tuple[Tensor, Tensor]
@@ -79,15 +109,17 @@ _Angles = tuple[Tensor, Tensor]
 
 
 class _Layer:
-    def __init__(self, layer: Any) -> None:  # noqa: ANN401
+    def __init__(self, layer: Any, kernels: Kernels | None) -> None:  # noqa: ANN401
+        self._kernels = kernels
         attention, mlp = layer.self_attn, layer.mlp
         self._before, self._between = layer.input_layernorm, layer.post_attention_layernorm
         self._head_size, self._scaling = attention.head_dim, attention.scaling
         self._norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
-        self._qkv = _Projection(attention, ("q_proj", "k_proj", "v_proj"))
-        self._out = _Projection(attention, ("o_proj",))
-        self._up = _Projection(mlp, ("gate_proj", "up_proj"))
-        self._down = _Projection(mlp, ("down_proj",))
+        self._qkv = _Projection(attention, ("q_proj", "k_proj", "v_proj"), kernels)
+        self._out = _Projection(attention, ("o_proj",), kernels)
+        self._up = _Projection(mlp, ("gate_proj", "up_proj"), kernels)
+        self._down = _Projection(mlp, ("down_proj",), kernels)
+        self.products = [part.product for part in (self._qkv, self._out, self._up, self._down)]
         width, inner = self._down.outputs, self._up.outputs // 2
         self.kept_values = 4 * width + 5 * self._qkv.outputs + self._qkv.widths[0] + 3 * inner
         """About how many numbers a token leaves here for the backward pass: attention keeps copies."""
@@ -95,10 +127,10 @@ class _Layer:
     def __call__(
         self, x_NW: Tensor, angles: _Angles, layout: AnyLayout, index: int, adapter: str | None
     ) -> Tensor:
-        q, k, v = self._heads(self._qkv(_norm(x_NW, self._before), adapter), angles)
+        q, k, v = self._heads(self._qkv(_norm(x_NW, self._before, self._kernels), adapter), angles)
         mixed_NHD = attend(layout, index, q, k, v, self._scaling)
         x_NW = x_NW + self._out(mixed_NHD.flatten(1), adapter)
-        gated = _SwiGlu.apply(self._up(_norm(x_NW, self._between), adapter))
+        gated = _swiglu(self._up(_norm(x_NW, self._between, self._kernels), adapter), self._kernels)
         return x_NW + self._down(gated, adapter)
 
     def _heads(self, joint: Tensor, angles: _Angles) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,11 +139,12 @@ class _Layer:
         q, k, v = (width // size for width in self._qkv.widths)
         if self._norms[0] is None:
             turned, values = joint.view(len(joint), -1, size).split([q + k, v], 1)
-            queries, keys = _Rotate.apply(turned, *angles).split([q, k], 1)
+            queries, keys = _rotate(turned, angles, self._kernels).split([q, k], 1)
             return queries, keys, values
         parts = joint.view(len(joint), -1, size).split([q, k, v], 1)
         queries, keys = (
-            _Rotate.apply(_norm(part, norm), *angles) for part, norm in zip(parts, self._norms, strict=False)
+            _rotate(_norm(part, norm, self._kernels), angles, self._kernels)
+            for part, norm in zip(parts, self._norms, strict=False)
         )
         return queries, keys, parts[2]
 
@@ -122,26 +155,32 @@ class _Projection:
     Args:
         owner: the module that has them.
         names: of the layers in it.
+        kernels: compiled code.
     """
 
-    def __init__(self, owner: nn.Module, names: Sequence[str]) -> None:
-        self._owner, self._names = owner, names
+    def __init__(self, owner: nn.Module, names: Sequence[str], kernels: Kernels | None) -> None:
+        self._owner, self._names, self._kernels = owner, names, kernels
         bases = [_base(getattr(owner, name)) for name in names]
         self.widths = [base.out_features for base in bases]
         self.outputs = sum(self.widths)
-        self._weight, self._bias = bases[0].weight, bases[0].bias
+        weight, bias = bases[0].weight, bases[0].bias
         if len(bases) > 1:
-            self._weight = _joined([base.weight for base in bases])
-            self._bias = None if bases[0].bias is None else _joined([base.bias for base in bases])
+            weight = _joined([base.weight for base in bases])
+            bias = None if bias is None else _joined([base.bias for base in bases])
+        self.product = Product(weight, bias)
         self._adapters: dict[str, _Adapter] = {}
 
     def __call__(self, x_NI: Tensor, adapter: str | None) -> Tensor:
         """[N, sum of widths]."""
         found = None if adapter is None else self._adapter(adapter)
         if found is None or not found.pairs:
-            return nn.functional.linear(x_NI, self._weight, self._bias)
+            return self.product(x_NI)
+        if self._kernels is not None and len(x_NI) <= _FEW_ROWS and not torch.is_grad_enabled():
+            y_NO = self.product(x_NI)
+            self._kernels.add_low_rank(y_NO, x_NI, found.for_few_rows())
+            return y_NO
         matrices = [matrix for pair in found.pairs for matrix in pair]
-        return _LowRank.apply(x_NI, self._weight, self._bias, found, *matrices)
+        return _LowRank.apply(x_NI, self.product.weight, self.product.bias, found, *matrices)
 
     def _adapter(self, name: str) -> _Adapter:
         if name not in self._adapters:
@@ -181,6 +220,16 @@ class _Adapter:
         for part in parts:
             ends.append(ends[-1] + len(part.down_rI))
         self.ranks = [slice(a, b) for a, b in itertools.pairwise(ends)]
+        self._laid_out: tuple[tuple[int, ...], LowRank] | None = None
+
+    def for_few_rows(self) -> LowRank:
+        """The present matrices as compiled code wants them; laid out again when they have learned."""
+        versions = tuple(matrix._version for pair in self.pairs for matrix in pair)
+        if self._laid_out is None or self._laid_out[0] != versions:
+            downs, ups = zip(*self.pairs, strict=True)
+            starts = [columns.start for columns in self.columns]
+            self._laid_out = versions, LowRank(downs, ups, self.scales, starts)
+        return self._laid_out[1]
 
 
 class _LowRank(torch.autograd.Function):
@@ -230,11 +279,28 @@ class _LowRank(torch.autograd.Function):
         return dx_NI, None, None, None, *typed
 
 
+def _norm(x: Tensor, module: Any, kernels: Kernels | None) -> Tensor:  # noqa: ANN401
+    if kernels is not None and not torch.is_grad_enabled():
+        return kernels.norm(x, module.weight, module.variance_epsilon)[0]
+    return _Norm.apply(x, module.weight, module.variance_epsilon, kernels)
+
+
 class _Norm(torch.autograd.Function):
     """x / sqrt(mean(x^2) + eps) * weight, in float32 inside."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:  # type: ignore[override]  # noqa: ANN401
+    def forward(  # type: ignore[override]
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        eps: float,
+        kernels: Kernels | None,
+    ) -> Tensor:
+        ctx.kernels = kernels
+        if kernels is not None:
+            out, inverse = kernels.norm(x, weight, eps)
+            ctx.save_for_backward(x, weight, inverse)
+            return out
         wide = x.float()
         inverse = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, inverse)
@@ -244,30 +310,43 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, weight, inverse = ctx.saved_tensors
+        if ctx.kernels is not None:
+            return ctx.kernels.norm_back(x, weight, inverse, gradients[0]), None, None, None
         wide, dy = x.float(), (gradients[0] * weight).float()
         share = (dy * wide).mean(-1, keepdim=True).mul_(inverse.pow(3))
-        return dy.mul_(inverse).addcmul_(wide, share, value=-1).to(x.dtype), None, None
+        return dy.mul_(inverse).addcmul_(wide, share, value=-1).to(x.dtype), None, None, None
 
 
-def _norm(x: Tensor, module: Any) -> Tensor:  # noqa: ANN401
-    return _Norm.apply(x, module.weight, module.variance_epsilon)
+def _rotate(x_NXD: Tensor, angles: _Angles, kernels: Kernels | None) -> Tensor:
+    if torch.is_grad_enabled():
+        return _Rotate.apply(x_NXD, *angles, kernels)
+    return _turned(x_NXD, *angles, 1, kernels)
 
 
 class _Rotate(torch.autograd.Function):
     """Rotary positions: the two halves of a head are the coordinates that turn."""
 
     @staticmethod
-    def forward(ctx: Any, x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor) -> Tensor:  # type: ignore[override]  # noqa: ANN401
+    def forward(  # type: ignore[override]
+        ctx: Any,  # noqa: ANN401
+        x_NXD: Tensor,
+        cos_N1D: Tensor,
+        sin_N1D: Tensor,
+        kernels: Kernels | None,
+    ) -> Tensor:
+        ctx.kernels = kernels
         ctx.save_for_backward(cos_N1D, sin_N1D)
-        return _turned(x_NXD, cos_N1D, sin_N1D, 1)
+        return _turned(x_NXD, cos_N1D, sin_N1D, 1, kernels)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         cos_N1D, sin_N1D = ctx.saved_tensors
-        return _turned(gradients[0], cos_N1D, sin_N1D, -1), None, None
+        return _turned(gradients[0], cos_N1D, sin_N1D, -1, ctx.kernels), None, None, None
 
 
-def _turned(x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int) -> Tensor:
+def _turned(x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int, kernels: Kernels | None) -> Tensor:
+    if kernels is not None:
+        return kernels.rotate(x_NXD, cos_N1D, sin_N1D, sign)
     left, right = x_NXD.chunk(2, -1)
     out = torch.empty_like(x_NXD, memory_format=torch.contiguous_format)
     out_left, out_right = out.chunk(2, -1)
@@ -276,24 +355,35 @@ def _turned(x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int) -> Tenso
     return out
 
 
+def _swiglu(joint: Tensor, kernels: Kernels | None) -> Tensor:
+    if kernels is not None and not torch.is_grad_enabled():
+        return kernels.swiglu(joint)
+    return _SwiGlu.apply(joint, kernels)
+
+
 class _SwiGlu(torch.autograd.Function):
     """silu(gate) * up, of gate and up side by side."""
 
     @staticmethod
-    def forward(ctx: Any, joint: Tensor) -> Tensor:  # type: ignore[override]  # noqa: ANN401
+    def forward(ctx: Any, joint: Tensor, kernels: Kernels | None) -> Tensor:  # type: ignore[override]  # noqa: ANN401
+        ctx.kernels = kernels
         ctx.save_for_backward(joint)
+        if kernels is not None:
+            return kernels.swiglu(joint)
         gate, up = joint.chunk(2, -1)
         return nn.functional.silu(gate).mul_(up)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         (joint,) = ctx.saved_tensors
+        if ctx.kernels is not None:
+            return ctx.kernels.swiglu_back(joint, gradients[0]), None
         gate, up = joint.chunk(2, -1)
         out = torch.empty_like(joint)
         d_gate, d_up = out.chunk(2, -1)
         torch.mul(nn.functional.silu(gate), gradients[0], out=d_up)
         torch.ops.aten.silu_backward.grad_input(gradients[0] * up, gate, grad_input=d_gate)
-        return (out,)
+        return out, None
 
 
 def _base(module: Any) -> Any:  # noqa: ANN401

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from genenv.errors import DataError, RolloutError, UsageError, out_of_memory
-from genenv.policies import models
+from genenv.policies import models, native
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.chat import ChatFormat
 from genenv.policies.engine import Engine
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 ADAPTER = "adapter_model.safetensors"
 REFERENCE = "reference"
 """Folder, inside a player's checkpoint, of the weights that its KL term holds on to."""
+PREFILL_ON_CPU = 2048
+"""Beyond so many tokens activations are slower to read again than the products are to start."""
 HEAD_ROWS = 512
 """Positions scored at a time: bounds the [positions, vocabulary] tensor."""
 
@@ -84,6 +86,7 @@ class LocalModel:
         self._grammars: Grammars | None = None
         window = use_packed_attention(causal, source)
         check_window(source, window, self.context_tokens)
+        self.kernels = native.load() if self.device.type == "cpu" and config.compiled else None
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
         self.fused: FusedDecoder | None = None
@@ -96,7 +99,8 @@ class LocalModel:
         """
         if self.peft is None and self.config.decoder == "auto":
             limit = self.config.activation_gib * 2**30 or models.memory_bytes(self.device) / 4
-            self.fused = fused_decoder(self.causal, self.source, limit)
+            packed = models.memory_bytes(self.device) / 16 if self.kernels is not None else 0.0
+            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed)
         targets = self.config.lora_targets
         settings = peft.LoraConfig(
             r=self.config.lora_rank,
@@ -138,13 +142,20 @@ class LocalModel:
         return output.last_hidden_state[0]
 
     @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens that go through the model at a time: what a CPU's caches hold, what a GPU likes."""
+        most = self.config.tokens_per_microbatch
+        return min(most, PREFILL_ON_CPU) if self.device.type == "cpu" else 4 * most
+
+    @property
     def output(self) -> Any:  # noqa: ANN401
         """The output layer."""
         return self.causal.get_output_embeddings()
 
     def head(self, hidden: Tensor) -> Tensor:
         """[M, V] scores in float32."""
-        return self.output(hidden).float()
+        scores = self.output(hidden) if self.fused is None else self.fused.scores(hidden)
+        return scores.float()
 
 
 class LocalPolicy:
@@ -203,7 +214,7 @@ class LocalPolicy:
 
     def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Sample completions; a batch that does not fit into memory is halved and tried once more."""
-        rows, prefill = self.model.config.max_batch_rows, self.model.config.tokens_per_microbatch * 4
+        rows, prefill = self.model.config.max_batch_rows, self.model.prefill_tokens
         try:
             return self._engine(rows, prefill).run(requests, self.progress)
         except RuntimeError as error:
@@ -250,6 +261,7 @@ class LocalPolicy:
             stop_id=self.model.chat.end_id,
             device=self.model.device,
             max_rows=rows,
+            kernels=self.model.kernels,
             prefill_tokens=prefill_tokens,
             weights=(self.adapter, *(parameter._version for _, parameter in self.parameters())),
             memory_bytes=self.model.config.cache_gib * 2**30,

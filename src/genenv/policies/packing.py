@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from genenv.policies.cache import OwnTokens, PromptCache, Remembered, additive_mask
+from genenv.policies.native import HEAD_SIZES, Kernels, Tasks
 
 _Item = TypeVar("_Item")
 
@@ -199,6 +200,17 @@ class DecodeLayout:
     own: OwnTokens
     prompt_mask_R1P: Tensor
     """[R, 1, 1, P] 0 where the row's prompt has a token, -inf where it is padded."""
+    compiled: CompiledDecode | None = None
+    """What compiled code must know; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledDecode:
+    """Compiled code, and which rows continue which prompt."""
+
+    kernels: Kernels
+    tasks: Tasks
+    prompt_lengths_B: Tensor
 
 
 class TurnLayout:
@@ -298,7 +310,7 @@ def attend(
         scale: factor of the scores.
     """
     if isinstance(layout, DecodeLayout):
-        return _decode(layout, layer, q_NHD * scale, k_NKD, v_NKD)
+        return _decode(layout, layer, q_NHD, k_NKD, v_NKD, scale)
     if isinstance(layout, TurnLayout):
         return _next_turn(layout, layer, q_NHD, k_NKD, v_NKD, scale)
     return _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
@@ -357,11 +369,22 @@ def _take(flat: Tensor, at: Tensor) -> Tensor:
     return flat.index_select(0, at.flatten()).view(*at.shape, *flat.shape[1:])
 
 
-def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    cache = layout.cache
+def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    cache, compiled = layout.cache, layout.compiled
+    if compiled is not None and q.shape[2] in HEAD_SIZES:
+        return compiled.kernels.decode(
+            q,
+            k,
+            v,
+            (cache.keys[layer], cache.values[layer]),
+            cache.room(layer, layout.own, k),
+            (compiled.prompt_lengths_B, layout.own.seen_R),
+            compiled.tasks,
+            scale,
+        )
     new = cache.append(layer, layout.own, k, v)
     out_RH1D = _attend(
-        q[:, :, None],
+        (q * scale)[:, :, None],
         (cache.keys[layer], cache.values[layer]),
         new,
         layout.slots,

@@ -12,6 +12,7 @@ from torch import Tensor
 from genenv.errors import UsageError
 from genenv.policies import packing
 from genenv.policies.fused import FusedDecoder, why_not
+from genenv.policies.native import Kernels
 from genenv.policies.packing import Bundle, Layout, Packed
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ def fused_decoder(
     causal: Any,  # noqa: ANN401
     source: str,
     activation_bytes: float = float("inf"),
+    kernels: Kernels | None = None,
+    packed_bytes: float = 0.0,
 ) -> FusedDecoder | None:
     """A fused decoder that says what the model says, on a small input; None, with a logged sentence, else."""
     reason = why_not(causal)
@@ -95,10 +98,9 @@ def fused_decoder(
             use_cache=False,
             layout=Layout(packed=packed),
         ).last_hidden_state[0]
-        fused = FusedDecoder(causal, activation_bytes)
+        fused = FusedDecoder(causal, activation_bytes, kernels, packed_bytes)
         found = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
-        scores = [causal.get_output_embeddings()(states).float() for states in (found, own)]
-        off = _apart(*scores)
+        off = _apart(fused.scores(found).float(), causal.get_output_embeddings()(own).float())
         if off < _tolerance(causal):
             return fused
         reason = f"its results and those of the fused layers differ by {off:.3g}"

@@ -30,6 +30,8 @@ class PolicyConfig(Settings, frozen=True):
     """Where the models run; auto takes a GPU when there is one."""
     decoder: Literal["auto", "transformers"] = "auto"
     """Who runs the layers: auto is genenv's own code for frozen models that it knows, else transformers."""
+    compiled: bool = True
+    """Whether a C++ compiler, where there is one, makes the small operations on a CPU faster."""
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 measures and chooses."""
     tokens_per_microbatch: int = Field(default=4096, ge=1)

@@ -1,0 +1,445 @@
+// The small operations of a decoder, each in one pass over memory. native.py compiles, checks and calls this file.
+//
+// Every function exists for float and for bfloat16, and calculates in float. Tensors are rows one after the
+// other, with the distance between rows ("step", in elements) where that may be more than a row is wide.
+// Letters as in packing.py and cache.py: N = tokens, W = width, R = rows, H = query heads, K = key/value heads,
+// D = head size, P = room for prompt tokens, T = room for new tokens.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr int kLanes = 16;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+
+struct bfloat16 {
+    uint16_t bits;
+};
+
+inline Floats load(const float* from) {
+    Floats wide;
+    std::memcpy(&wide, from, sizeof wide);
+    return wide;
+}
+
+inline Floats load(const bfloat16* from) {
+    Halves narrow;
+    std::memcpy(&narrow, from, sizeof narrow);
+    return (Floats)(__builtin_convertvector(narrow, Words) << 16);
+}
+
+inline void store(float* to, Floats wide) { std::memcpy(to, &wide, sizeof wide); }
+
+inline void store(bfloat16* to, Floats wide) {  // rounds to nearest, ties to even
+    Words bits = (Words)wide;
+    bits += 0x7fff + ((bits >> 16) & 1);
+    Halves narrow = __builtin_convertvector(bits >> 16, Halves);
+    std::memcpy(to, &narrow, sizeof narrow);
+}
+
+// The same for the end of a row, where fewer than kLanes elements are left; the other lanes are 0.
+template <class T>
+inline Floats load(const T* from, int64_t left) {
+    if (left >= kLanes) return load(from);
+    T padded[kLanes] = {};
+    std::copy(from, from + left, padded);
+    return load(padded);
+}
+
+template <class T>
+inline void store(T* to, Floats wide, int64_t left) {
+    if (left >= kLanes) return store(to, wide);
+    T padded[kLanes];
+    store(padded, wide);
+    std::copy(padded, padded + left, to);
+}
+
+template <class T>
+inline Floats rounded(Floats wide) {
+    T narrow[kLanes];
+    store(narrow, wide);
+    return load(narrow);
+}
+
+typedef float Eight __attribute__((vector_size(32)));
+typedef float Four __attribute__((vector_size(16)));
+
+inline float sum(Floats x) {
+    Eight eights[2];
+    std::memcpy(eights, &x, sizeof x);
+    Eight eight = eights[0] + eights[1];
+    Four fours[2];
+    std::memcpy(fours, &eight, sizeof eight);
+    Four four = fours[0] + fours[1];
+    return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+inline float largest(Floats x) {
+    float found = x[0];
+    for (int i = 1; i < kLanes; i++) found = std::max(found, x[i]);
+    return found;
+}
+
+// exp(x) to 1e-7 of itself (Cephes); x below -87 counts as -87, above 88 as 88.
+inline Floats exponential(Floats x) {
+    x = x < -87.0f ? Floats{} - 87.0f : x;
+    x = x > 88.0f ? Floats{} + 88.0f : x;
+    Floats whole = (x * 1.44269504088896341f + 12582912.0f) - 12582912.0f;  // 1.5 * 2^23: rounds
+    Floats rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    Floats series = Floats{} + 1.9875691500e-4f;
+    series = series * rest + 1.3981999507e-3f;
+    series = series * rest + 8.3334519073e-3f;
+    series = series * rest + 4.1665795894e-2f;
+    series = series * rest + 1.6666665459e-1f;
+    series = series * rest + 5.0000001201e-1f;
+    series = series * rest * rest + rest + 1.0f;
+    return series * (Floats)((__builtin_convertvector(whole, Ints) + 127) << 23);
+}
+
+inline Floats sigmoid(Floats x) { return 1.0f / (1.0f + exponential(-x)); }
+
+// Fewer threads where starting them would cost more than they save.
+inline int helpers(int64_t elements, int threads) {
+    return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(threads, elements / 8192)));
+}
+
+// --- norms ------------------------------------------------------------------------------------------------
+
+// out = x / sqrt(mean(x^2) + eps) * weight; inverse_N gets 1 / sqrt(...), unless it is null.
+template <class T>
+void norm(const T* x, int64_t step, const T* weight_W, float eps, int64_t rows, int64_t width, T* out,
+          float* inverse_N, int threads) {
+#pragma omp parallel for num_threads(helpers(rows * width, threads)) schedule(static)
+    for (int64_t n = 0; n < rows; n++) {
+        const T* from = x + n * step;
+        Floats squares = {};
+        for (int64_t i = 0; i < width; i += kLanes) {
+            Floats value = load(from + i, width - i);
+            squares += value * value;
+        }
+        float inverse = 1.0f / __builtin_sqrtf(sum(squares) / width + eps);
+        for (int64_t i = 0; i < width; i += kLanes) {
+            Floats scaled = rounded<T>(load(from + i, width - i) * inverse);
+            store(out + n * width + i, scaled * load(weight_W + i, width - i), width - i);
+        }
+        if (inverse_N) inverse_N[n] = inverse;
+    }
+}
+
+// dx = inverse (dy w - x inverse^2 mean(dy w x))
+template <class T>
+void norm_back(const T* x, int64_t step, const T* weight_W, const float* inverse_N, const T* dy, int64_t dy_step,
+               int64_t rows, int64_t width, T* dx, int threads) {
+#pragma omp parallel for num_threads(helpers(rows * width, threads)) schedule(static)
+    for (int64_t n = 0; n < rows; n++) {
+        const T *from = x + n * step, *slope = dy + n * dy_step;
+        Floats along = {};
+        for (int64_t i = 0; i < width; i += kLanes)
+            along += load(slope + i, width - i) * load(weight_W + i, width - i) * load(from + i, width - i);
+        float inverse = inverse_N[n], share = sum(along) / width * inverse * inverse;
+        for (int64_t i = 0; i < width; i += kLanes) {
+            Floats weighted = load(slope + i, width - i) * load(weight_W + i, width - i);
+            store(dx + n * width + i, (weighted - load(from + i, width - i) * share) * inverse, width - i);
+        }
+    }
+}
+
+// --- the activation ---------------------------------------------------------------------------------------
+
+// out = silu(gate) * up, of gate and up side by side.
+template <class T>
+void swiglu(const T* joint, int64_t rows, int64_t width, T* out, int threads) {
+#pragma omp parallel for num_threads(helpers(rows * width, threads)) schedule(static)
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t i = 0; i < width; i += kLanes) {
+            const T* from = joint + 2 * n * width + i;
+            Floats gate = load(from, width - i);
+            store(out + n * width + i, gate * sigmoid(gate) * load(from + width, width - i), width - i);
+        }
+}
+
+template <class T>
+void swiglu_back(const T* joint, const T* dy, int64_t dy_step, int64_t rows, int64_t width, T* out, int threads) {
+#pragma omp parallel for num_threads(helpers(rows * width, threads)) schedule(static)
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t i = 0; i < width; i += kLanes) {
+            int64_t left = width - i, at = 2 * n * width + i;
+            Floats gate = load(joint + at, left), up = load(joint + at + width, left);
+            Floats slope = load(dy + n * dy_step + i, left), share = sigmoid(gate);
+            store(out + at, slope * up * share * (1.0f + gate * (1.0f - share)), left);
+            store(out + at + width, slope * gate * share, left);
+        }
+}
+
+// --- rotary positions -------------------------------------------------------------------------------------
+
+// Each head's halves are the coordinates that turn: by the angles, or back where sign is -1.
+template <class T>
+void rotate(const T* x, int64_t step, const T* cos, const T* sin, int64_t angle_step, float sign, int64_t rows,
+            int64_t heads, int64_t half, T* out, int threads) {
+#pragma omp parallel for num_threads(helpers(rows * heads * half, threads)) schedule(static)
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t h = 0; h < heads; h++) {
+            const T* from = x + n * step + 2 * h * half;
+            T* to = out + 2 * (n * heads + h) * half;
+            for (int64_t i = 0; i < half; i += kLanes) {
+                int64_t left = half - i;
+                Floats a = load(from + i, left), b = load(from + half + i, left);
+                Floats c = load(cos + n * angle_step + i, left);
+                Floats s = load(sin + n * angle_step + i, left) * sign;
+                store(to + i, a * c - b * s, left);
+                store(to + half + i, b * c + a * s, left);
+            }
+        }
+}
+
+// --- low-rank adapters ------------------------------------------------------------------------------------
+
+// One of several joint projections: its columns, its ranks, and where its matrix begins.
+struct Part {
+    int64_t column, columns, rank, ranks, begin;
+};
+
+// y += (x A^T) B^T for R rows. down holds A transposed, padded to whole vectors; up the transposed B, scaled.
+template <class T, int R>
+void low_rank_rows(const T* x, int64_t inputs, const float* down, int64_t padded, const float* up,
+                   const Part* parts, int64_t count, T* y, int64_t outputs, float* wide, float* low) {
+    for (int r = 0; r < R; r++)
+        for (int64_t i = 0; i < inputs; i += kLanes)
+            store(wide + r * inputs + i, load(x + r * inputs + i, inputs - i), inputs - i);
+    for (int64_t k = 0; k < padded; k += kLanes) {
+        Floats found[R] = {};
+        for (int64_t i = 0; i < inputs; i++) {
+            Floats column = load(down + i * padded + k);
+            for (int r = 0; r < R; r++) found[r] += column * wide[r * inputs + i];
+        }
+        for (int r = 0; r < R; r++) store(low + r * padded + k, found[r]);
+    }
+    for (const Part* part = parts; part < parts + count; part++)
+        for (int64_t o = 0; o < part->columns; o += kLanes) {
+            int64_t left = part->columns - o;
+            T* to = y + part->column + o;
+            Floats found[R];
+            for (int r = 0; r < R; r++) found[r] = load(to + r * outputs, left);
+            for (int64_t k = 0; k < part->ranks; k++) {
+                Floats row = load(up + part->begin + k * part->columns + o, left);
+                for (int r = 0; r < R; r++) found[r] += row * low[r * padded + part->rank + k];
+            }
+            for (int r = 0; r < R; r++) store(to + r * outputs, found[r], left);
+        }
+}
+
+template <class T>
+void low_rank(const T* x, int64_t rows, int64_t inputs, const float* down, int64_t padded, const float* up,
+              const Part* parts, int64_t count, T* y, int64_t outputs, int threads) {
+    constexpr int kRows = 8;
+#pragma omp parallel num_threads(helpers(rows * outputs, threads))
+    {
+        std::vector<float> wide(kRows * inputs), low(kRows * padded);
+#pragma omp for schedule(static)
+        for (int64_t n = 0; n < rows; n += kRows) {
+            if (rows - n >= kRows)
+                low_rank_rows<T, kRows>(x + n * inputs, inputs, down, padded, up, parts, count, y + n * outputs,
+                                        outputs, wide.data(), low.data());
+            else
+                for (int64_t m = n; m < rows; m++)
+                    low_rank_rows<T, 1>(x + m * inputs, inputs, down, padded, up, parts, count, y + m * outputs,
+                                        outputs, wide.data(), low.data());
+        }
+    }
+}
+
+// --- attention of one new token per row -------------------------------------------------------------------
+
+// Rows that continue the same prompt.
+struct Task {
+    int64_t prompt, first, end;
+};
+
+// scores[q][j] = query q . key j
+template <class T, int V>
+void score(const T* keys, int64_t count, const float* queries, int64_t many, float* scores, int64_t step) {
+    for (int64_t j = 0; j < count; j++) {
+        Floats key[V];
+        for (int v = 0; v < V; v++) key[v] = load(keys + (j * V + v) * kLanes);
+        for (int64_t q = 0; q < many; q++) {
+            Floats products = key[0] * load(queries + q * V * kLanes);
+            for (int v = 1; v < V; v++) products += key[v] * load(queries + (q * V + v) * kLanes);
+            scores[q * step + j] = sum(products);
+        }
+    }
+}
+
+// out[q] += sum over j of weights[q][j] * value j
+template <class T, int V, int Q>
+void mix_some(const T* values, int64_t count, const float* weights, int64_t step, float* out) {
+    Floats found[Q][V];
+    for (int q = 0; q < Q; q++)
+        for (int v = 0; v < V; v++) found[q][v] = load(out + (q * V + v) * kLanes);
+    for (int64_t j = 0; j < count; j++)
+        for (int v = 0; v < V; v++) {
+            Floats value = load(values + (j * V + v) * kLanes);
+            for (int q = 0; q < Q; q++) found[q][v] += value * weights[q * step + j];
+        }
+    for (int q = 0; q < Q; q++)
+        for (int v = 0; v < V; v++) store(out + (q * V + v) * kLanes, found[q][v]);
+}
+
+template <class T, int V>
+void mix(const T* values, int64_t count, const float* weights, int64_t step, int64_t many, float* out) {
+    for (int64_t q = 0; q < many;) {  // as many at once as registers hold
+        int64_t some = std::min<int64_t>(many - q, V <= 4 ? 4 : 2);
+        const float* from = weights + q * step;
+        float* to = out + q * V * kLanes;
+        if (some == 4) mix_some<T, V, 4>(values, count, from, step, to);
+        if (some == 3) mix_some<T, V, 3>(values, count, from, step, to);
+        if (some == 2) mix_some<T, V, 2>(values, count, from, step, to);
+        if (some == 1) mix_some<T, V, 1>(values, count, from, step, to);
+        q += some;
+    }
+}
+
+// Scores become weights that sum to 1; room for scores beyond count, up to a whole vector, is set to 0.
+inline void softmax(float* scores, int64_t count) {
+    int64_t end = (count + kLanes - 1) / kLanes * kLanes;
+    std::fill(scores + count, scores + end, -1e30f);
+    Floats most = load(scores);
+    for (int64_t j = kLanes; j < end; j += kLanes) {
+        Floats next = load(scores + j);
+        most = next > most ? next : most;
+    }
+    float top = largest(most);
+    Floats totals = {};
+    for (int64_t j = 0; j < end; j += kLanes) {
+        Floats weight = exponential(load(scores + j) - top);
+        store(scores + j, weight);
+        totals += weight;
+    }
+    float share = 1.0f / sum(totals);
+    for (int64_t j = 0; j < end; j += kLanes) store(scores + j, load(scores + j) * share);
+}
+
+template <class T>
+struct Decode {
+    const T *q, *k, *v;  // [R, H, D], [R, K, D], [R, K, D]
+    int64_t q_step, k_step, v_step;
+    const T *prompt_keys, *prompt_values;  // [B, K, P, D]
+    int64_t prompt_room;
+    T *own_keys, *own_values;  // [R, K, T, D]
+    int64_t own_room;
+    const int64_t *prompt_length, *own_length;  // [B], [R] before this token
+    const Task* tasks;
+    const int64_t* row_of;  // the rows of task 0, of task 1, ...
+    int64_t count, heads, key_heads;
+    float scale;
+    T* out;  // [R, H, D]
+};
+
+// Attention of some rows of one prompt in one key head. The prompt is read once for all of them.
+template <class T, int V>
+void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>& room) {
+    constexpr int64_t D = V * kLanes;
+    int64_t per = d.heads / d.key_heads, rows = task.end - task.first, many = rows * per, longest = 0;
+    for (int64_t i = task.first; i < task.end; i++) longest = std::max(longest, d.own_length[d.row_of[i]] + 1);
+    int64_t length = d.prompt_length[task.prompt];
+    int64_t step = (length + longest + kLanes - 1) / kLanes * kLanes;
+    room.resize(std::max<size_t>(room.size(), many * (2 * D + step)));
+    float *queries = room.data(), *mixed = queries + many * D, *weights = mixed + many * D;
+    std::fill(mixed, weights, 0.0f);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t row = d.row_of[task.first + i], at = ((row * d.key_heads + h) * d.own_room + d.own_length[row]) * D;
+        for (int64_t x = 0; x < per * D; x += kLanes)
+            store(queries + i * per * D + x, load(d.q + row * d.q_step + h * per * D + x) * d.scale);
+        std::copy_n(d.k + row * d.k_step + h * D, D, d.own_keys + at);
+        std::copy_n(d.v + row * d.v_step + h * D, D, d.own_values + at);
+    }
+    int64_t prompt_at = (task.prompt * d.key_heads + h) * d.prompt_room * D;
+    score<T, V>(d.prompt_keys + prompt_at, length, queries, many, weights, step);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t row = d.row_of[task.first + i], own = d.own_length[row] + 1;
+        const T* keys = d.own_keys + (row * d.key_heads + h) * d.own_room * D;
+        score<T, V>(keys, own, queries + i * per * D, per, weights + i * per * step + length, step);
+        for (int64_t x = 0; x < per; x++) softmax(weights + (i * per + x) * step, length + own);
+    }
+    mix<T, V>(d.prompt_values + prompt_at, length, weights, step, many, mixed);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t row = d.row_of[task.first + i];
+        const T* values = d.own_values + (row * d.key_heads + h) * d.own_room * D;
+        mix<T, V>(values, d.own_length[row] + 1, weights + i * per * step + length, step, per, mixed + i * per * D);
+        for (int64_t x = 0; x < per * D; x += kLanes)
+            store(d.out + (row * d.heads + h * per) * D + x, load(mixed + i * per * D + x));
+    }
+}
+
+template <class T, int V>
+void decode_all(const Decode<T>& d, int threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        std::vector<float> room;
+#pragma omp for schedule(dynamic, 1) collapse(2)
+        for (int64_t t = 0; t < d.count; t++)
+            for (int64_t h = 0; h < d.key_heads; h++) attend<T, V>(d, d.tasks[t], h, room);
+    }
+}
+
+// Returns 0 where there is no code for the head size.
+template <class T>
+int decode(const Decode<T>& d, int64_t size, int threads) {
+    switch (size) {
+        case 16: decode_all<T, 1>(d, threads); return 1;
+        case 32: decode_all<T, 2>(d, threads); return 1;
+        case 64: decode_all<T, 4>(d, threads); return 1;
+        case 80: decode_all<T, 5>(d, threads); return 1;
+        case 96: decode_all<T, 6>(d, threads); return 1;
+        case 128: decode_all<T, 8>(d, threads); return 1;
+        default: return 0;
+    }
+}
+
+}  // namespace
+
+#define FOR_TYPE(T, NAME)                                                                                          \
+    void norm_##NAME(const T* x, int64_t step, const T* weight, float eps, int64_t rows, int64_t width, T* out,    \
+                     float* inverse, int threads) {                                                                \
+        norm(x, step, weight, eps, rows, width, out, inverse, threads);                                            \
+    }                                                                                                              \
+    void norm_back_##NAME(const T* x, int64_t step, const T* weight, const float* inverse, const T* dy,            \
+                          int64_t dy_step, int64_t rows, int64_t width, T* dx, int threads) {                      \
+        norm_back(x, step, weight, inverse, dy, dy_step, rows, width, dx, threads);                                \
+    }                                                                                                              \
+    void swiglu_##NAME(const T* joint, int64_t rows, int64_t width, T* out, int threads) {                         \
+        swiglu(joint, rows, width, out, threads);                                                                  \
+    }                                                                                                              \
+    void swiglu_back_##NAME(const T* joint, const T* dy, int64_t dy_step, int64_t rows, int64_t width, T* out,     \
+                            int threads) {                                                                         \
+        swiglu_back(joint, dy, dy_step, rows, width, out, threads);                                                \
+    }                                                                                                              \
+    void rotate_##NAME(const T* x, int64_t step, const T* cos, const T* sin, int64_t angle_step, float sign,       \
+                       int64_t rows, int64_t heads, int64_t half, T* out, int threads) {                           \
+        rotate(x, step, cos, sin, angle_step, sign, rows, heads, half, out, threads);                              \
+    }                                                                                                              \
+    void low_rank_##NAME(const T* x, int64_t rows, int64_t inputs, const float* down, int64_t padded,              \
+                         const float* up, const Part* parts, int64_t count, T* y, int64_t outputs, int threads) {  \
+        low_rank(x, rows, inputs, down, padded, up, parts, count, y, outputs, threads);                            \
+    }                                                                                                              \
+    int decode_##NAME(const T* q, const T* k, const T* v, int64_t q_step, int64_t k_step, int64_t v_step,          \
+                      const T* prompt_keys, const T* prompt_values, int64_t prompt_room, T* own_keys,              \
+                      T* own_values, int64_t own_room, const int64_t* prompt_length, const int64_t* own_length,    \
+                      const Task* tasks, const int64_t* row_of, int64_t count, int64_t heads, int64_t key_heads,   \
+                      int64_t size, float scale, T* out, int threads) {                                            \
+        return decode<T>({q, k, v, q_step, k_step, v_step, prompt_keys, prompt_values, prompt_room, own_keys,      \
+                          own_values, own_room, prompt_length, own_length, tasks, row_of, count, heads, key_heads, \
+                          scale, out},                                                                             \
+                         size, threads);                                                                           \
+    }
+
+extern "C" {
+FOR_TYPE(float, float32)
+FOR_TYPE(bfloat16, bfloat16)
+}
