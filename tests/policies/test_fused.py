@@ -125,11 +125,11 @@ def test_another_adapter_or_none_is_another_model(tiny):
     assert not torch.allclose(states("agent"), states(None), atol=1e-3)
 
 
-def test_no_weight_is_in_memory_twice(tiny):
+def test_projections_are_views_of_their_joint_tensor(tiny):
     model = tiny.player().model
     attention = model.causal.get_decoder().layers[0].self_attn
     weights = [getattr(attention, f"{x}_proj").base_layer.weight for x in "qkv"]
-    joint = model.fused._layers[0]._qkv._weight
+    joint = model.fused._layers[0]._qkv.product.weight
     assert {weight.untyped_storage().data_ptr() for weight in weights} == {joint.untyped_storage().data_ptr()}
     assert torch.equal(joint, torch.cat([weight.detach() for weight in weights]))
 
