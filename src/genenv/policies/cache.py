@@ -41,10 +41,10 @@ class PromptCache:
         end = own.longest + 1
         stores = self.room(layer, own, key_RKD)
         for buffer, new in zip(stores, (key_RKD, value_RKD), strict=True):
-            if own.lengths_R is None:
+            if own.mask_R111T is None:
                 buffer[:, :, own.longest] = new
             else:
-                buffer[own.rows_R, :, own.lengths_R] = new
+                buffer[own.rows_R, :, own.seen_R] = new
         return stores[0][:, :, :end], stores[1][:, :, :end]
 
     def room(self, layer: int, own: OwnTokens, like_RKD: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,12 +152,9 @@ class OwnTokens:
     def __init__(self, lengths: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
         self.longest = max(lengths)
         self.seen_R = torch.tensor(lengths, device=device)
-        self.lengths_R: Tensor | None = None
-        """None when all are equally far."""
         self.mask_R111T: Tensor | None = None
-        """0 where the row has a token, -inf elsewhere; the step's own token is there."""
+        """0 where the row has a token, this step's included, else -inf; None when all are equally far."""
         if min(lengths) < self.longest:
-            self.lengths_R = self.seen_R
             self.rows_R = torch.arange(len(lengths), device=device)
-            unseen_RT = torch.arange(self.longest + 1, device=device) > self.lengths_R[:, None]
+            unseen_RT = torch.arange(self.longest + 1, device=device) > self.seen_R[:, None]
             self.mask_R111T = additive_mask(unseen_RT, dtype)[:, None, None, None]

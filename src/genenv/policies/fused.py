@@ -91,7 +91,7 @@ class FusedDecoder:
         x_NW = self._model.embed_tokens(ids_1N[0])
         cos, sin = self._model.rotary_emb(x_NW, positions_1N)
         half = cos.shape[-1] // 2
-        angles = cos[0, :, None, :half], sin[0, :, None, :half]
+        angles = cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()
         values = sum(layer.kept_values for layer in self._layers)
         recompute = (
             adapter is not None

@@ -85,18 +85,22 @@ class Kernels:
                 function.argtypes, function.restype = signature, _INT if name == "decode" else None
                 self._functions[name, dtype] = function
 
+    def _call(self, name: str, dtype: torch.dtype, *arguments: float) -> int:
+        return self._functions[name, dtype](*arguments, torch.get_num_threads())
+
     def norm(self, x: Tensor, weight_W: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """RMS norm over the last dimension, x / sqrt(mean(x^2) + eps) * weight; and [rows, 1] 1 / sqrt."""
         x_NW = _rows(x)
         out, inverse_N1 = torch.empty(x.shape, dtype=x.dtype), torch.empty(len(x_NW), 1)
-        self._functions["norm", x.dtype](
+        self._call(
+            "norm",
+            x.dtype,
             *_at(x_NW),
             weight_W.data_ptr(),
             eps,
             *x_NW.shape,
             out.data_ptr(),
             inverse_N1.data_ptr(),
-            torch.get_num_threads(),
         )
         return out, inverse_N1
 
@@ -104,14 +108,15 @@ class Kernels:
         """The derivative of `norm` by x, times dy."""
         x_NW, dy_NW = _rows(x), _rows(dy)
         dx = torch.empty(x.shape, dtype=x.dtype)
-        self._functions["norm_back", x.dtype](
+        self._call(
+            "norm_back",
+            x.dtype,
             *_at(x_NW),
             weight_W.data_ptr(),
             inverse_N1.data_ptr(),
             *_at(dy_NW),
             *x_NW.shape,
             dx.data_ptr(),
-            torch.get_num_threads(),
         )
         return dx
 
@@ -120,27 +125,24 @@ class Kernels:
         rows, width = joint_N2W.shape[0], joint_N2W.shape[1] // 2
         out = joint_N2W.new_empty(rows, width)
         joint = joint_N2W.contiguous()
-        self._functions["swiglu", joint.dtype](
-            joint.data_ptr(), rows, width, out.data_ptr(), torch.get_num_threads()
-        )
+        self._call("swiglu", joint.dtype, joint.data_ptr(), rows, width, out.data_ptr())
         return out
 
     def swiglu_back(self, joint_N2W: Tensor, dy_NW: Tensor) -> Tensor:
         """The derivative of `swiglu`, times dy."""
         joint, dy = joint_N2W.contiguous(), _rows(dy_NW)
         out = torch.empty_like(joint)
-        self._functions["swiglu_back", joint.dtype](
-            joint.data_ptr(), *_at(dy), *dy.shape, out.data_ptr(), torch.get_num_threads()
-        )
+        self._call("swiglu_back", joint.dtype, joint.data_ptr(), *_at(dy), *dy.shape, out.data_ptr())
         return out
 
     def rotate(self, x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int) -> Tensor:
         """Heads turned by their positions' angles (half of a head's dimensions), or back where sign is -1."""
         count, heads, size = x_NXD.shape
-        x = x_NXD if x_NXD.stride(2) == 1 and x_NXD.stride(1) == size else x_NXD.contiguous()
-        cos, sin = (angles.contiguous() for angles in (cos_N1D, sin_N1D))
+        x, cos, sin = _heads(x_NXD), cos_N1D.contiguous(), sin_N1D.contiguous()
         out = torch.empty(x.shape, dtype=x.dtype)
-        self._functions["rotate", x.dtype](
+        self._call(
+            "rotate",
+            x.dtype,
             *_at(x),
             cos.data_ptr(),
             *_at(sin),
@@ -149,14 +151,15 @@ class Kernels:
             heads,
             size // 2,
             out.data_ptr(),
-            torch.get_num_threads(),
         )
         return out
 
     def add_low_rank(self, y_NO: Tensor, x_NI: Tensor, adapter: LowRank) -> None:
         """Add (x A^T) B^T to y, for all parts of an adapter at once. For few rows: large ones suit torch."""
         x = x_NI.contiguous()
-        self._functions["low_rank", x.dtype](
+        self._call(
+            "low_rank",
+            x.dtype,
             x.data_ptr(),
             *x.shape,
             adapter.down_IR.data_ptr(),
@@ -166,7 +169,6 @@ class Kernels:
             len(adapter.parts),
             y_NO.data_ptr(),
             y_NO.shape[1],
-            torch.get_num_threads(),
         )
 
     def decode(  # noqa: PLR0913 - what attention reads and writes
@@ -193,12 +195,11 @@ class Kernels:
             scale: factor of the scores.
         """
         rows, heads, size = q_RHD.shape
-        q, k, v = (
-            tensor if tensor.stride(2) == 1 and tensor.stride(1) == size else tensor.contiguous()
-            for tensor in (q_RHD, k_RKD, v_RKD)
-        )
+        q, k, v = (_heads(tensor) for tensor in (q_RHD, k_RKD, v_RKD))
         out = q.new_empty(rows, heads, size)
-        known = self._functions["decode", q.dtype](
+        known = self._call(
+            "decode",
+            q.dtype,
             *(tensor.data_ptr() for tensor in (q, k, v)),
             *(tensor.stride(0) for tensor in (q, k, v)),
             *(tensor.data_ptr() for tensor in prompt),
@@ -214,7 +215,6 @@ class Kernels:
             size,
             scale,
             out.data_ptr(),
-            torch.get_num_threads(),
         )
         if not known:
             raise ValueError(f"there is no code for heads of {size}")
@@ -271,6 +271,12 @@ def _rows(x: Tensor) -> Tensor:
     """[rows, width], as it is where its rows are dense."""
     flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     return flat if flat.stride(1) == 1 else flat.contiguous()
+
+
+def _heads(x_NXD: Tensor) -> Tensor:
+    """As it is where each token's heads are dense."""
+    dense = x_NXD.stride(2) == 1 and x_NXD.stride(1) == x_NXD.shape[2]
+    return x_NXD if dense else x_NXD.contiguous()
 
 
 def _at(x: Tensor) -> tuple[int, int]:
