@@ -6,7 +6,8 @@ Both start from the same LoRA adapter and see the same tokens, advantages, old l
 coefficient. A turn is what a trainer does between sampling and its next step: log-probabilities of the
 reference, loss, gradients, clipping, one step of AdamW (at a learning rate of 0, so that turns are alike).
 TRL takes as many sequences at a time as `--peer-batch` says. Prints medians, and how far losses and gradient
-norms are apart, as one JSON line.
+norms are apart, as one JSON line; in bfloat16 also how far each side is from float32, which genenv calculates
+once from the same batch.
 """
 
 from __future__ import annotations
@@ -50,10 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.folder = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
     keys = ("groups", "rollouts", "prompt", "completion", "kl", "dtype", "microbatch", "peer_batch")
     # ours writes the batch and the adapter that TRL reads
-    programs = dict.fromkeys(SIDES, sys.executable)
-    ours, peer = sides_of(__file__, options, ("model", "folder", *keys), programs, options.folder)
-    alternate([ours, peer], options.repeats)
-    loss, norm = ([side.answers[-1][key] for side in (ours, peer)] for key in ("loss", "grad_norm"))
+    told = ("model", "folder", *keys)
+    programs = dict.fromkeys(("ours", "trl"), sys.executable)
+    sides = sides_of(__file__, options, told, programs, options.folder)
+    ours, peer = sides
+    alternate(sides, options.repeats)
+    off = {}
+    if options.dtype != "float32":
+        sides += sides_of(__file__, options, told, {"exact": sys.executable}, options.folder)
+        exact = sides[-1].turn()
+        off = {
+            f"{side.name}_{key}_off": apart(side.answers[-1][key], exact[key])
+            for key in ("loss", "grad_norm")
+            for side in (ours, peer)
+        }
     say(
         bench="update",
         **{key: getattr(options, key) for key in (*keys, "repeats")},
@@ -62,41 +73,72 @@ def main(arguments: Sequence[str] | None = None) -> None:
         times=peer.seconds / ours.seconds,
         ours_peak_gib=ours.peak_gib,
         trl_peak_gib=peer.peak_gib,
-        ours_loss=loss[0],
-        loss_apart=f"{abs(loss[1] / loss[0] - 1):.1e}",
-        grad_norm_apart=f"{abs(norm[1] / norm[0] - 1):.1e}",
+        ours_loss=ours.answers[-1]["loss"],
+        **{
+            f"{key}_apart": apart(peer.answers[-1][key], ours.answers[-1][key])
+            for key in ("loss", "grad_norm")
+        },
+        **off,
         **ours.about,
         share_of_peak=ours.share_of_peak,
         **machine(),
     )
-    for side in (ours, peer):
+    for side in sides:
         side.end()
 
 
-def ours(options: argparse.Namespace) -> None:
-    import torch
+def apart(value: float, other: float) -> str:
+    """Relative to the other."""
+    return f"{abs(value / other - 1):.1e}"
 
-    from genenv.agent.grpo import GrpoLearner
-    from genenv.agent.settings import AgentConfig
+
+def policy_of(options: argparse.Namespace, dtype: str) -> Any:  # noqa: ANN401
+    """Our policy with a fresh adapter, on as many threads as are fastest."""
     from genenv.policies.local import LocalModel, LocalPolicy
     from genenv.policies.models import choose_threads
-    from genenv.policies.packing import Bundle, Packed
     from genenv.policies.settings import PolicyConfig
 
-    threads = choose_threads()
     config = PolicyConfig(
-        dtype=options.dtype,
-        threads=threads,
+        dtype=dtype,
+        threads=choose_threads(),
         context_tokens=options.prompt + options.completion,
         tokens_per_microbatch=options.microbatch,
     )
     model = LocalModel(options.model, config)
     model.add_adapter("agent", seed=0)
-    policy = LocalPolicy(model, "agent")
+    return LocalPolicy(model, "agent")
+
+
+def our_work(
+    options: argparse.Namespace,
+    policy: Any,  # noqa: ANN401
+    batch: Mapping[str, Any],
+) -> Callable[[], Mapping[str, Any]]:
+    """Our update from a batch."""
+    from genenv.agent.grpo import GrpoLearner
+    from genenv.agent.settings import AgentConfig
+
+    settings = AgentConfig(kl_coefficient=options.kl, clip_low=CLIP, clip_high=CLIP, temperature=1.0)
+    learner, groups = GrpoLearner(policy, settings), groups_of(batch)
+
+    def work() -> Mapping[str, Any]:
+        metrics = learner.update(groups, seed=0, lr_scale=0.0)
+        return {"loss": metrics["agent/loss"], "grad_norm": metrics["agent/grad_norm"]}
+
+    return work
+
+
+def ours(options: argparse.Namespace) -> None:
+    import torch
+
+    from genenv.policies.packing import Bundle, Packed
+
+    policy = policy_of(options, options.dtype)
+    model = policy.model
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # away from the reference, so that the KL term has something to say
         for _, parameter in policy.parameters():
-            parameter += 0.01 * torch.randn(parameter.shape, generator=generator).to(parameter)
+            parameter += 0.001 * torch.randn(parameter.shape, generator=generator).to(parameter)
     policy.save(options.folder / "adapter")
     batch = a_batch(options, model.vocabulary)
     bundles = [Bundle(prompt_ids=p, completions=c) for p, c in zip(*batch.values(), strict=True)]
@@ -107,16 +149,17 @@ def ours(options: argparse.Namespace) -> None:
     )
     batch |= {"old": old.tolist()}
     (options.folder / "batch.json").write_text(json.dumps(batch), encoding="utf-8")
-    learner = GrpoLearner(
-        policy, AgentConfig(kl_coefficient=options.kl, clip_low=CLIP, clip_high=CLIP, temperature=1.0)
-    )
-    groups = groups_of(batch)
+    work = our_work(options, policy, batch)
+    about = {"threads": torch.get_num_threads(), "tflop": matrix_work(work)}
+    serve(work, about, lambda: matrix_peak(options.dtype))
 
-    def work() -> Mapping[str, Any]:
-        metrics = learner.update(groups, seed=0, lr_scale=0.0)
-        return {"loss": metrics["agent/loss"], "grad_norm": metrics["agent/grad_norm"]}
 
-    serve(work, {"threads": threads, "tflop": matrix_work(work)}, lambda: matrix_peak(options.dtype))
+def exact(options: argparse.Namespace) -> None:
+    """What the others' rounding is measured by: the same update in float32."""
+    policy = policy_of(options, "float32")
+    policy.load(options.folder / "adapter")
+    batch = json.loads((options.folder / "batch.json").read_text(encoding="utf-8"))
+    serve(our_work(options, policy, batch))
 
 
 def a_batch(options: argparse.Namespace, vocabulary: int) -> dict[str, Any]:
@@ -258,7 +301,7 @@ def trl(options: argparse.Namespace) -> None:
     serve(work)
 
 
-SIDES: dict[str, Callable[[argparse.Namespace], None]] = {"ours": ours, "trl": trl}
+SIDES: dict[str, Callable[[argparse.Namespace], None]] = {"ours": ours, "trl": trl, "exact": exact}
 
 if __name__ == "__main__":
     main()

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from genenv.policies import native
 from genenv.policies.draw import Odds
 
 ALMOST_ONE = 1 - 2**-53
+CODE = [None] + ([native.load()] if any(shutil.which(name) for name in native.COMPILERS) else [])
+in_both = pytest.mark.parametrize("code", CODE, ids=["torch", "compiled"][: len(CODE)])
 
 
+@in_both
 @pytest.mark.parametrize("vocabulary", [1, 7, 255, 256, 257, 1000])
-def test_draws_are_distributed_as_softmax(vocabulary):
+def test_draws_are_distributed_as_softmax(code, vocabulary):
     generator = torch.Generator().manual_seed(vocabulary)
     scores = torch.randn(vocabulary, generator=generator) * 2
     draws = 20_000
     uniform = torch.rand(draws, dtype=torch.float64, generator=generator)
-    tokens = torch.cat([Odds(scores.expand(len(u), -1)).draw(u) for u in uniform.split(2000)])
+    tokens = torch.cat([Odds(scores.expand(len(u), -1), kernels=code).draw(u) for u in uniform.split(2000)])
     expected = scores.softmax(-1).double() * draws
     counts = tokens.bincount(minlength=vocabulary).double()
     common = expected >= 5  # the chi-square approximation needs a few draws per cell
@@ -32,6 +38,7 @@ def test_draws_are_distributed_as_softmax(vocabulary):
     assert statistic <= cells + 4 * (2 * cells) ** 0.5  # four standard deviations of chi-square
 
 
+@in_both
 @given(
     scores=st.lists(
         st.one_of(st.just(float("-inf")), st.floats(-60, 60, width=32)), min_size=1, max_size=40
@@ -39,29 +46,32 @@ def test_draws_are_distributed_as_softmax(vocabulary):
     uniform=st.one_of(st.sampled_from([0.0, ALMOST_ONE, 1.0]), st.floats(0, ALMOST_ONE)),
     chunk=st.integers(1, 9),
 )
-def test_a_forbidden_token_is_never_drawn(scores, uniform, chunk):
-    token = Odds(torch.tensor([scores]), chunk).draw(torch.tensor([uniform], dtype=torch.float64))
+def test_a_forbidden_token_is_never_drawn(code, scores, uniform, chunk):
+    token = Odds(torch.tensor([scores]), chunk, code).draw(torch.tensor([uniform], dtype=torch.float64))
     weight = (torch.tensor(scores) - max(scores)).exp()[token]
     assert weight > 0
 
 
-def test_numbers_near_the_ends_draw_the_first_and_the_last_allowed_token():
+@in_both
+def test_numbers_near_the_ends_draw_the_first_and_the_last_allowed_token(code):
     scores = torch.full((3, 600), float("-inf"))
     scores[:, [3, 4, 301]] = 0.0  # the last chunk holds nothing
     uniform = torch.tensor([0.0, 0.5, ALMOST_ONE], dtype=torch.float64)
-    assert Odds(scores).draw(uniform).tolist() == [3, 4, 301]
+    assert Odds(scores, kernels=code).draw(uniform).tolist() == [3, 4, 301]
 
 
+@in_both
 @pytest.mark.parametrize("token", [0, 255, 256, 510])
 @pytest.mark.parametrize("uniform", [0.0, 0.5, ALMOST_ONE, 1.0])
-def test_a_distribution_on_one_token_draws_it(token, uniform):
+def test_a_distribution_on_one_token_draws_it(code, token, uniform):
     scores = torch.full((1, 511), float("-inf"))
     scores[0, token] = -3.0
-    assert Odds(scores).draw(torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
+    assert Odds(scores, kernels=code).draw(torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
 
 
+@in_both
 @pytest.mark.parametrize("vocabulary", [1, 7, 256, 257, 49152])
-def test_the_normaliser_is_that_of_softmax(vocabulary):
+def test_the_normaliser_is_that_of_softmax(code, vocabulary):
     scores = torch.randn(5, vocabulary, generator=torch.Generator().manual_seed(vocabulary)) * 4
     scores[:, 1::3] = float("-inf")
-    assert torch.allclose(Odds(scores).norm_R, scores.logsumexp(-1), atol=2e-6, rtol=0)
+    assert torch.allclose(Odds(scores, kernels=code).norm_R, scores.logsumexp(-1), atol=2e-6, rtol=0)

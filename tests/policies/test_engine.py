@@ -233,14 +233,14 @@ def talk(policy, starts, *, turns=3, forget=False):
 
 def quick_to_end(policy, monkeypatch, more=4.0):
     """The end of a turn gets likelier, so that conversations go on."""
-    plain = policy.model.head
+    plain = policy.model.scores
 
-    def head(hidden):
+    def scores_of(hidden):
         scores = plain(hidden)
         scores[:, policy.model.chat.end_id] += more
         return scores
 
-    monkeypatch.setattr(policy.model, "head", head)
+    monkeypatch.setattr(policy.model, "scores", scores_of)
 
 
 STARTS = [PROMPTS[i % len(PROMPTS)] for i in range(12)]

@@ -13,6 +13,7 @@ from torch import nn
 
 from genenv.policies import native, products
 from genenv.policies.base import SampleRequest
+from genenv.policies.draw import _chunk_sums
 from genenv.policies.fused import _Norm, _Rotate, _SwiGlu
 
 compiled = pytest.mark.skipif(
@@ -134,6 +135,52 @@ def test_attention_of_a_new_token_equals_that_of_torch(kernels, prompts, rows, s
         close(found[r], (scores.softmax(-1) @ values).view(queries, size))
         assert torch.equal(own[0][r, :, count], k[r])
         assert torch.equal(own[1][r, :, count], v[r])
+
+
+@compiled
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 150), st.integers(0, 149)), min_size=1, max_size=3),
+    size=st.sampled_from(sorted(native.HEAD_SIZES)),
+    heads=st.sampled_from([(1, 1), (3, 3), (6, 2), (9, 3)]),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_attention_of_prompts_equals_that_of_torch(kernels, lengths, size, heads, dtype):
+    """The queries are those of each prompt's last tokens: others were seen before, or belong to another."""
+    queries, kv = heads
+    starts = [min(start, length - 1) for length, start in lengths]
+    counts = [length - start for (length, _), start in zip(lengths, starts, strict=True)]
+    begins = [sum(counts[:b]) for b in range(len(counts))]
+    q = random(sum(counts) + 2, queries, size, seed=1, dtype=dtype)
+    longest = max(length for length, _ in lengths)
+    before = tuple(random(len(lengths), kv, longest + 1, size, seed=seed, dtype=dtype) for seed in (2, 3))
+    found = kernels.prefill(q, before, torch.tensor([begins, counts, starts]), sum(counts), 0.2)
+    assert len(found) == sum(counts)
+    for b, (length, _) in enumerate(lengths):
+        own = slice(begins[b], begins[b] + counts[b])
+        keys, values = (part[b, :, :length].float().repeat_interleave(queries // kv, 0) for part in before)
+        scores = q[own].float().transpose(0, 1) @ keys.transpose(1, 2) * 0.2
+        unseen = torch.ones(counts[b], length, dtype=torch.bool).triu(starts[b] + 1)
+        weights = scores.masked_fill(unseen, float("-inf")).softmax(-1)
+        close(found[own], (weights @ values).transpose(0, 1))
+
+
+@compiled
+@given(
+    rows=st.integers(1, 4),
+    vocabulary=st.integers(1, 700),
+    chunk=st.integers(1, 300),
+    least=st.sampled_from([-3.0, -300.0, float("-inf")]),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_sums_over_chunks_of_the_vocabulary_equal_those_of_torch(
+    kernels, rows, vocabulary, chunk, least, dtype
+):
+    scores = random(rows, vocabulary, seed=vocabulary, dtype=dtype) * 4
+    scores[:, 1::3] = least
+    scores[:, : vocabulary // 2] = least
+    scores[:, -1] = 2.0
+    for found, expected in zip(kernels.chunk_sums(scores, chunk), _chunk_sums(scores, chunk), strict=True):
+        close(found, expected)
 
 
 @compiled

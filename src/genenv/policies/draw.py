@@ -13,6 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from genenv.policies.native import Kernels
+
 CHUNK = 256
 
 
@@ -20,20 +22,16 @@ class Odds:
     """The distributions softmax(scores), one a row, as weights of which the largest is 1.
 
     Args:
-        scores_RV: log-probabilities up to a constant per row, in float32; -inf is never drawn.
+        scores_RV: log-probabilities up to a constant per row; -inf is never drawn.
         chunk: tokens per chunk.
+        kernels: compiled code, where there is some.
     """
 
-    def __init__(self, scores_RV: Tensor, chunk: int = CHUNK) -> None:
-        rows, vocabulary = scores_RV.shape
-        chunks = -(-vocabulary // chunk)
-        top_R1 = scores_RV.amax(-1, keepdim=True)
-        weights = scores_RV.new_empty(rows, chunks * chunk)
-        weights[:, vocabulary:] = 0.0
-        torch.sub(scores_RV, top_R1, out=weights[:, :vocabulary]).exp_()
-        self._weights_RKC = weights.view(rows, chunks, chunk)
-        self._below_RK = self._weights_RKC.sum(-1).double().cumsum(-1)
-        self.norm_R = (top_R1.double() + self._below_RK[:, -1:].log())[:, 0].to(scores_RV)
+    def __init__(self, scores_RV: Tensor, chunk: int = CHUNK, kernels: Kernels | None = None) -> None:
+        self._scores_RV, self._chunk = scores_RV, chunk
+        self._top_R1, sums_RK = (kernels.chunk_sums if kernels else _chunk_sums)(scores_RV, chunk)
+        self._below_RK = sums_RK.double().cumsum(-1)
+        self.norm_R = (self._top_R1.double() + self._below_RK[:, -1:].log())[:, 0].float()
         """log sum exp of the scores."""
 
     def draw(self, uniform_R: Tensor) -> Tensor:
@@ -42,8 +40,7 @@ class Odds:
         Args:
             uniform_R: uniform numbers in [0, 1), one a row.
         """
-        below_RK, weights_RKC = self._below_RK, self._weights_RKC
-        chunk = weights_RKC.shape[2]
+        below_RK, chunk = self._below_RK, self._chunk
         total_R1 = below_RK[:, -1:]
         # Rounding must not lift the target to the total: the chunk there may hold only forbidden tokens.
         target_R1 = torch.minimum(
@@ -51,12 +48,25 @@ class Odds:
         )
         piece_R1 = torch.searchsorted(below_RK, target_R1, right=True).clamp_(max=below_RK.shape[1] - 1)
         before_R1 = torch.where(piece_R1 > 0, below_RK.gather(1, (piece_R1 - 1).clamp_(min=0)), 0.0)
-        inside_RC = weights_RKC.gather(1, piece_R1[:, :, None].expand(-1, -1, chunk))[:, 0]
+        steps_C = torch.arange(chunk, device=below_RK.device)
+        at_RC, end = piece_R1 * chunk + steps_C, self._scores_RV.shape[1]
+        inside_RC = (self._scores_RV.gather(1, at_RC.clamp(max=end - 1)).float() - self._top_R1).exp()
+        inside_RC[at_RC >= end] = 0.0
         cdf_RC = inside_RC.double().cumsum(-1)
-        steps_C = torch.arange(chunk, device=inside_RC.device)
         last_R1 = torch.where(inside_RC > 0, steps_C, 0).amax(-1, keepdim=True)
         token_R1 = torch.minimum(torch.searchsorted(cdf_RC, target_R1 - before_R1, right=True), last_R1)
         return (piece_R1 * chunk + token_R1)[:, 0]
+
+
+def _chunk_sums(scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """What `Kernels.chunk_sums` calculates."""
+    rows, vocabulary = scores_RV.shape
+    chunks = -(-vocabulary // chunk)
+    top_R1 = scores_RV.amax(-1, keepdim=True).float()
+    weights = top_R1.new_empty(rows, chunks * chunk)
+    weights[:, vocabulary:] = 0.0
+    torch.sub(scores_RV, top_R1, out=weights[:, :vocabulary]).exp_()
+    return top_R1, weights.view(rows, chunks, chunk).sum(-1)
 
 
 def nucleus(scores_RV: Tensor, top_p_R: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from genenv.policies.packing import (
 Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
 """(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]."""
 Head = Callable[[Tensor], Tensor]
-"""Hidden states [M, width] -> scores [M, V] in float32."""
+"""Hidden states [M, width] -> scores [M, V]."""
 
 
 @dataclass(slots=True)
@@ -117,12 +117,13 @@ class Engine:
         for piece in within_budget(fresh, self.prefill_tokens, lambda prompt: (prompt, len(prompt))):
             packed = Packed([Bundle(prompt_ids=prompt) for prompt in piece], self.device)
             cache = PromptCache()
-            hidden = self.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed, cache=cache))
+            layout = Layout(packed=packed, cache=cache, kernels=self.kernels)
+            hidden = self.hidden(packed.ids_1N, packed.positions_1N, layout)
             done.add(cache, hidden[packed.last_of_prompt_B])
         for turns in within_budget(
             later, self.prefill_tokens, lambda turn: ((), len(turn[0]) - len(turn[1].token_ids))
         ):
-            layout = TurnLayout(turns, PromptCache())
+            layout = TurnLayout(turns, PromptCache(), self.kernels)
             hidden = self.hidden(layout.ids_1N, layout.positions_1N, layout)
             done.add(layout.cache, hidden[layout.last_of_prompt_B])
         return done
@@ -133,31 +134,31 @@ class Engine:
             [row.request.temperature or 1.0 for row in live], device=scores_RV.device
         )
         if (temperature_R != 1.0).any():
-            scores_RV = scores_RV / temperature_R[:, None]
-        odds = Odds(scores_RV)
+            scores_RV = scores_RV.float() / temperature_R[:, None]
+        odds = Odds(scores_RV, kernels=self.kernels)
         bound = [i for i, row in enumerate(live) if row.matcher is not None]
         allowed_RV = scores_RV
         if bound:
-            allowed_RV = scores_RV.clone()
+            allowed_RV = scores_RV.to(torch.float32, copy=True)
             mask = self.grammars().allowed([live[i].matcher for i in bound])  # type: ignore[misc]
             part = allowed_RV[bound]
             self.grammars().forbid(part, mask)
             allowed_RV[bound] = part
         if any(row.request.top_p < 1.0 for row in live):
             top_p_R = torch.tensor([row.request.top_p for row in live], device=scores_RV.device)
-            allowed_RV = nucleus(allowed_RV, top_p_R)
+            allowed_RV = nucleus(allowed_RV.float(), top_p_R)
         greedy = [row.request.temperature == 0.0 for row in live]
         if all(greedy):
             tokens_R = allowed_RV.argmax(-1)
         else:
             uniform = torch.tensor([float(row.uniform[len(row.ids)]) for row in live], dtype=torch.float64)
-            allowed = odds if allowed_RV is scores_RV else Odds(allowed_RV)
+            allowed = odds if allowed_RV is scores_RV else Odds(allowed_RV, kernels=self.kernels)
             tokens_R = allowed.draw(uniform.to(scores_RV.device))
             if any(greedy):
                 tokens_R = torch.where(
                     torch.tensor(greedy, device=tokens_R.device), allowed_RV.argmax(-1), tokens_R
                 )
-        logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0] - odds.norm_R
+        logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0].float() - odds.norm_R
         for row, token, logprob in zip(live, tokens_R.tolist(), logprobs_R.tolist(), strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)

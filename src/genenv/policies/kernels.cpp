@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -81,9 +83,13 @@ inline float sum(Floats x) {
 }
 
 inline float largest(Floats x) {
-    float found = x[0];
-    for (int i = 1; i < kLanes; i++) found = std::max(found, x[i]);
-    return found;
+    Eight eights[2];
+    std::memcpy(eights, &x, sizeof x);
+    Eight eight = eights[0] > eights[1] ? eights[0] : eights[1];
+    Four fours[2];
+    std::memcpy(fours, &eight, sizeof eight);
+    Four four = fours[0] > fours[1] ? fours[0] : fours[1];
+    return std::max(std::max(four[0], four[2]), std::max(four[1], four[3]));
 }
 
 // exp(x) to 1e-7 of itself (Cephes); x below -87 counts as -87, above 88 as 88.
@@ -255,6 +261,22 @@ void low_rank(const T* x, int64_t rows, int64_t inputs, const float* down, int64
     }
 }
 
+// --- attention ---
+
+// Calls work with the vectors of a head of this size; returns 0 where there is no code for it.
+template <class Work>
+int for_head_size(int64_t size, Work work) {
+    switch (size) {
+        case 16: work(std::integral_constant<int, 1>()); return 1;
+        case 32: work(std::integral_constant<int, 2>()); return 1;
+        case 64: work(std::integral_constant<int, 4>()); return 1;
+        case 80: work(std::integral_constant<int, 5>()); return 1;
+        case 96: work(std::integral_constant<int, 6>()); return 1;
+        case 128: work(std::integral_constant<int, 8>()); return 1;
+        default: return 0;
+    }
+}
+
 // --- attention of one new token per row -------------------------------------------------------------------
 
 // Rows that continue the same prompt.
@@ -388,17 +410,170 @@ void decode_all(const Decode<T>& d, int threads) {
     }
 }
 
-// Returns 0 where there is no code for the head size.
 template <class T>
 int decode(const Decode<T>& d, int64_t size, int threads) {
-    switch (size) {
-        case 16: decode_all<T, 1>(d, threads); return 1;
-        case 32: decode_all<T, 2>(d, threads); return 1;
-        case 64: decode_all<T, 4>(d, threads); return 1;
-        case 80: decode_all<T, 5>(d, threads); return 1;
-        case 96: decode_all<T, 6>(d, threads); return 1;
-        case 128: decode_all<T, 8>(d, threads); return 1;
-        default: return 0;
+    return for_head_size(size, [&](auto v) { decode_all<T, decltype(v)::value>(d, threads); });
+}
+
+// --- attention of prompts ---------------------------------------------------------------------------------
+
+#ifdef __AVX512F__
+constexpr int kSums = 24;  // running sums that registers hold
+#else
+constexpr int kSums = 6;
+#endif
+constexpr int kRows = kSums / 2;       // query rows scored together, against two vectors of keys
+constexpr int64_t kPanel = 2 * kLanes;  // keys that stand side by side
+constexpr int64_t kStretch = 128;      // tokens of a prompt that one thread works on
+
+template <class T>
+struct Prompts {
+    const T* q;  // [N, H, D]
+    int64_t q_step;
+    const T *keys, *values;  // [B, K, P, D]
+    int64_t room;
+    const int64_t *begin, *count, *first;  // [B]: a prompt's queries in q, how many, and the position of the first
+    int64_t prompts, heads, key_heads;
+    float scale;
+    T* out;  // [N, H, D]
+};
+
+// scores[r][j] = query r . key j; keys stand in panels, [D, kPanel] each
+inline void score_panels(const float* queries, const float* panels, int64_t size, int64_t end, float* scores,
+                         int64_t step) {
+    for (int64_t j = 0; j < end; j += kPanel, panels += size * kPanel) {
+        Floats found[kRows][2] = {};
+        for (int64_t d = 0; d < size; d++) {
+            Floats left = load(panels + d * kPanel), right = load(panels + d * kPanel + kLanes);
+            for (int r = 0; r < kRows; r++) {
+                found[r][0] += left * queries[r * size + d];
+                found[r][1] += right * queries[r * size + d];
+            }
+        }
+        for (int r = 0; r < kRows; r++) {
+            store(scores + r * step + j, found[r][0]);
+            store(scores + r * step + j + kLanes, found[r][1]);
+        }
+    }
+}
+
+// Causal attention of some tokens of a prompt in one key head.
+template <class T, int V>
+void attend_stretch(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std::vector<float>& room) {
+    constexpr int64_t D = V * kLanes;
+    constexpr int kMixed = std::min(kRows, std::max(1, kSums / V));
+    int64_t per = p.heads / p.key_heads, to = std::min(from + kStretch, p.count[b]), rows = (to - from) * per;
+    int64_t seen = p.first[b] + to, step = (seen + kPanel - 1) / kPanel * kPanel;
+    room.resize(std::max<size_t>(room.size(), 2 * step * D + kRows * (2 * D + step)));
+    float *panels = room.data(), *values = panels + step * D, *queries = values + step * D;
+    float *mixed = queries + kRows * D, *weights = mixed + kRows * D;
+    int64_t at = (b * p.key_heads + h) * p.room * D;
+    for (int64_t j = 0; j < step; j++) {
+        float* column = panels + j / kPanel * kPanel * D + j % kPanel;
+        for (int64_t i = 0; i < D; i += kLanes) {
+            Floats key = j < seen ? load(p.keys + at + j * D + i) : Floats{};
+            for (int x = 0; x < kLanes; x++) column[(i + x) * kPanel] = key[x];
+            store(values + j * D + i, j < seen ? load(p.values + at + j * D + i) : Floats{});
+        }
+    }
+    for (int64_t begin = 0; begin < rows; begin += kRows) {
+        int64_t some = std::min<int64_t>(kRows, rows - begin);
+        int64_t end = p.first[b] + from + (begin + some - 1) / per + 1;
+        auto place = [&](int64_t r) {  // of a row's token and head
+            return std::pair(p.begin[b] + from + (begin + r) / per, (h * per + (begin + r) % per) * D);
+        };
+        for (int64_t r = 0; r < some; r++) {
+            auto [token, column] = place(r);
+            for (int64_t i = 0; i < D; i += kLanes)
+                store(queries + r * D + i, load(p.q + token * p.q_step + column + i) * p.scale);
+        }
+        score_panels(queries, panels, D, end, weights, step);
+        for (int64_t r = 0; r < some; r++) {
+            int64_t own = p.first[b] + from + (begin + r) / per + 1;
+            std::fill(weights + r * step + own, weights + r * step + end, -1e30f);
+            softmax(weights + r * step, end);
+        }
+        std::fill(mixed, mixed + kRows * D, 0.0f);
+        for (int64_t r = 0; r < some; r += kMixed)
+            mix_some<float, V, kMixed>(values, end, weights + r * step, step, mixed + r * D);
+        for (int64_t r = 0; r < some; r++) {
+            auto [token, column] = place(r);
+            for (int64_t i = 0; i < D; i += kLanes)
+                store(p.out + token * p.heads * D + column + i, load(mixed + r * D + i));
+        }
+    }
+}
+
+struct Stretch {
+    int64_t prompt, from;
+};
+
+template <class T, int V>
+void prefill_all(const Prompts<T>& p, int threads) {
+    std::vector<Stretch> stretches;
+    for (int64_t b = 0; b < p.prompts; b++)
+        for (int64_t from = 0; from < p.count[b]; from += kStretch) stretches.push_back({b, from});
+    int64_t count = static_cast<int64_t>(stretches.size());
+#pragma omp parallel num_threads(threads)
+    {
+        std::vector<float> room;
+#pragma omp for schedule(dynamic, 1) collapse(2)
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t h = 0; h < p.key_heads; h++)
+                attend_stretch<T, V>(p, stretches[i].prompt, h, stretches[i].from, room);
+    }
+}
+
+template <class T>
+int prefill(const Prompts<T>& p, int64_t size, int threads) {
+    return for_head_size(size, [&](auto v) { prefill_all<T, decltype(v)::value>(p, threads); });
+}
+
+// --- drawing tokens ---------------------------------------------------------------------------------------
+
+// top_R = the largest score of each row; sums_RK = sums of exp(score - top) over chunks of the vocabulary.
+template <class T>
+void chunk_sums(const T* scores, int64_t step, int64_t rows, int64_t width, int64_t chunk, float* top_R,
+                float* sums_RK, int threads) {
+    constexpr float kLeast = -87.0f;  // below: counts as nothing
+    int64_t chunks = (width + chunk - 1) / chunk;
+    std::vector<float> top_RK(rows * chunks);
+#pragma omp parallel num_threads(helpers(rows * width, threads))
+    {
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < rows; n++)
+            for (int64_t c = 0; c < chunks; c++) {
+                const T* from = scores + n * step + c * chunk;
+                int64_t end = std::min(chunk, width - c * chunk);
+                auto read = [&](int64_t i) {
+                    Floats found = load(from + i, end - i);
+                    for (int64_t x = end - i; x < kLanes; x++) found[x] = -__builtin_inff();
+                    return found;
+                };
+                Floats most = read(0);
+                for (int64_t i = kLanes; i < end; i += kLanes) {
+                    Floats next = read(i);
+                    most = next > most ? next : most;
+                }
+                float top = std::max(largest(most), -1e30f);
+                Floats total = {};
+                for (int64_t i = 0; i < end; i += kLanes) {
+                    Floats below = read(i) - top, weight = exponential(below);
+                    total += below < kLeast ? Floats{} : weight;
+                }
+                top_RK[n * chunks + c] = top;
+                sums_RK[n * chunks + c] = sum(total);
+            }
+#pragma omp for schedule(static)
+        for (int64_t n = 0; n < rows; n++) {
+            const float* tops = top_RK.data() + n * chunks;
+            float top = *std::max_element(tops, tops + chunks);
+            top_R[n] = top;
+            for (int64_t c = 0; c < chunks; c++) {
+                float below = tops[c] - top;
+                sums_RK[n * chunks + c] *= below < kLeast ? 0.0f : __builtin_expf(below);
+            }
+        }
     }
 }
 
@@ -437,6 +612,17 @@ int decode(const Decode<T>& d, int64_t size, int threads) {
                           own_values, own_room, prompt_length, own_length, tasks, row_of, count, heads, key_heads, \
                           scale, out},                                                                             \
                          size, threads);                                                                           \
+    }                                                                                                              \
+    int prefill_##NAME(const T* q, int64_t q_step, const T* keys, const T* values, int64_t room,                   \
+                       const int64_t* begin, const int64_t* count, const int64_t* first, int64_t prompts,          \
+                       int64_t heads, int64_t key_heads, int64_t size, float scale, T* out, int threads) {         \
+        return prefill<T>(                                                                                         \
+            {q, q_step, keys, values, room, begin, count, first, prompts, heads, key_heads, scale, out}, size,     \
+            threads);                                                                                              \
+    }                                                                                                              \
+    void chunk_sums_##NAME(const T* scores, int64_t step, int64_t rows, int64_t width, int64_t chunk, float* top,  \
+                           float* sums, int threads) {                                                             \
+        chunk_sums(scores, step, rows, width, chunk, top, sums, threads);                                          \
     }
 
 extern "C" {

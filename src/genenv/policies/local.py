@@ -152,10 +152,13 @@ class LocalModel:
         """The output layer."""
         return self.causal.get_output_embeddings()
 
+    def scores(self, hidden: Tensor) -> Tensor:
+        """[M, V] scores of all tokens, in the model's number format."""
+        return self.output(hidden) if self.fused is None else self.fused.scores(hidden)
+
     def head(self, hidden: Tensor) -> Tensor:
         """[M, V] scores in float32."""
-        scores = self.output(hidden) if self.fused is None else self.fused.scores(hidden)
-        return scores.float()
+        return self.scores(hidden).float()
 
 
 class LocalPolicy:
@@ -255,7 +258,7 @@ class LocalPolicy:
 
         return Engine(
             hidden=hidden,
-            head=self.model.head,
+            head=self.model.scores,
             decode=self.model.chat.decode,
             grammars=lambda: self.model.grammars,
             stop_id=self.model.chat.end_id,
@@ -344,7 +347,9 @@ class LocalPolicy:
 
     def completion_hidden(self, packed: Packed) -> tuple[Tensor, Tensor]:
         """[M, width] states that predict the completions' tokens, and [M] those tokens."""
-        hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
+        hidden_NW = self.model.hidden(
+            packed.ids_1N, packed.positions_1N, Layout(packed=packed, kernels=self.model.kernels)
+        )
         at_M, tokens_M = packed.targets()
         return hidden_NW.index_select(0, at_M), tokens_M
 

@@ -60,9 +60,14 @@ _SIGNATURES = {
         *[_POINTER, _POINTER, _POINTER, _POINTER, _LONG],
         *[_LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT],
     ],
+    "prefill": [
+        *[_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _POINTER],
+        *[_LONG, _LONG, _LONG, _LONG, _FLOAT, _POINTER, _INT],
+    ],
+    "chunk_sums": [_POINTER, _LONG, _LONG, _LONG, _LONG, _POINTER, _POINTER, _INT],
 }
 HEAD_SIZES = frozenset({16, 32, 64, 80, 96, 128})
-"""Sizes of attention heads that `decode` has code for."""
+"""Sizes of attention heads that `decode` and `prefill` have code for."""
 
 
 class Kernels:
@@ -82,7 +87,7 @@ class Kernels:
         for name, signature in _SIGNATURES.items():
             for dtype in (torch.float32, torch.bfloat16):
                 function = getattr(library, f"{name}_{str(dtype).removeprefix('torch.')}")
-                function.argtypes, function.restype = signature, _INT if name == "decode" else None
+                function.argtypes, function.restype = signature, _INT
                 self._functions[name, dtype] = function
 
     def _call(self, name: str, dtype: torch.dtype, *arguments: float) -> int:
@@ -219,6 +224,58 @@ class Kernels:
         if not known:
             raise ValueError(f"there is no code for heads of {size}")
         return out
+
+    def prefill(
+        self, q_NHD: Tensor, prompt: tuple[Tensor, Tensor], queries_3B: Tensor, count: int, scale: float
+    ) -> Tensor:
+        """[count, H, D]: causal attention of tokens to the prompts that they belong to.
+
+        Args:
+            q_NHD: queries in a flat row, with a head size of `HEAD_SIZES`.
+            prompt: keys and values of the prompts, [B, K, P, D]; those of the queries' own tokens too.
+            queries_3B: where each prompt's queries begin in the flat row, how many there are, and the
+                position of the first, int64.
+            count: of all queries; they stand before anything else.
+            scale: factor of the scores.
+        """
+        _, heads, size = q_NHD.shape
+        q, keys, values = _heads(q_NHD), prompt[0].contiguous(), prompt[1].contiguous()
+        out = q.new_empty(count, heads, size)
+        known = self._call(
+            "prefill",
+            q.dtype,
+            *_at(q),
+            keys.data_ptr(),
+            values.data_ptr(),
+            keys.shape[2],
+            *(numbers_B.data_ptr() for numbers_B in queries_3B),
+            len(keys),
+            heads,
+            keys.shape[1],
+            size,
+            scale,
+            out.data_ptr(),
+        )
+        if not known:
+            raise ValueError(f"there is no code for heads of {size}")
+        return out
+
+    def chunk_sums(self, scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """[R, 1] largest score of each row, and [R, V / chunk] sums of exp(score - largest); float32."""
+        scores = _rows(scores_RV)
+        rows, vocabulary = scores.shape
+        top_R1, sums_RK = torch.empty(rows, 1), torch.empty(rows, -(-vocabulary // chunk))
+        self._call(
+            "chunk_sums",
+            scores.dtype,
+            *_at(scores),
+            rows,
+            vocabulary,
+            chunk,
+            top_R1.data_ptr(),
+            sums_RK.data_ptr(),
+        )
+        return top_R1, sums_RK
 
 
 class Tasks:
@@ -380,7 +437,23 @@ def check(kernels: Kernels) -> None:
             q.float()[:, :, None], keys.repeat_interleave(2, 1), values.repeat_interleave(2, 1), scale=0.3
         )[:, :, 0]
         lengths = torch.tensor([5]), torch.tensor([1, 1])
+        many = draw(5, 4, 16)
+        causal = nn.functional.scaled_dot_product_attention(
+            many.float().transpose(0, 1),
+            prompts[0][0].float().repeat_interleave(2, 0),
+            prompts[1][0].float().repeat_interleave(2, 0),
+            is_causal=True,
+            scale=0.3,
+        ).transpose(0, 1)
+        tops, sums = kernels.chunk_sums(x, 7)
         pairs = {
+            "prefill": (
+                kernels.prefill(
+                    many, (prompts[0], prompts[1]), torch.tensor([[0], [5], [0]]), len(many), 0.3
+                ),
+                causal,
+            ),
+            "chunk_sums": (tops + sums.sum(-1, keepdim=True).log(), wide.logsumexp(-1, keepdim=True)),
             "norm": (scaled, wide * root * weight.float()),
             "norm_back": (
                 kernels.norm_back(x, weight, inverse, slope),

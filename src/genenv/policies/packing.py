@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,8 @@ class Packed:
         self.ids_1N = torch.tensor([ids], device=device)
         self.positions_1N = torch.tensor([positions], device=device)
         self.prompt_tokens = len(tree.ids)
+        self.queries_3B = torch.tensor(tree.own).T.contiguous()
+        """For `Kernels.prefill`: each prompt's tokens that no prompt before it has."""
         self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
         lengths = [len(prompt) for prompt in prompts]
         at_BP, self.prompt_real_BP = _grid(lengths, 0, device)
@@ -99,6 +101,8 @@ class _PrefixTree:
         self.positions: list[int] = []
         self.owners: list[tuple[int, int]] = []
         """For each token of the tree, (prompt, position) of its first use."""
+        self.own: list[tuple[int, int, int]] = [(0, 0, 0)] * len(prompts)
+        """For each prompt, where in the tree its own tokens begin, how many, and the first one's position."""
         at: list[list[int]] = [[] for _ in prompts]
         before: tuple[int, ...] = ()
         path: list[int] = []
@@ -106,6 +110,7 @@ class _PrefixTree:
             prompt = prompts[b]
             shared = common_prefix(before, prompt)
             path = path[:shared] + list(range(len(self.ids), len(self.ids) + len(prompt) - shared))
+            self.own[b] = len(self.ids), len(prompt) - shared, shared
             self.ids += prompt[shared:]
             self.positions += range(shared, len(prompt))
             self.owners += [(b, t) for t in range(shared, len(prompt))]
@@ -187,6 +192,8 @@ class Layout:
     packed: Packed
     cache: PromptCache | None = None
     """Filled with the prompts' keys and values when given."""
+    kernels: Kernels | None = None
+    """Compiled code, where it may be used."""
     window: int | None = None
     """Left here by attention: the narrowest sliding window that a layer asked for. Tokens."""
 
@@ -219,18 +226,24 @@ class TurnLayout:
     Args:
         prompts: all token ids of each conversation, and the beginning that is remembered.
         cache: filled with the keys and values of the whole prompts.
+        kernels: compiled code, where it may be used.
 
     All of it on the device of what is remembered.
     """
 
-    def __init__(self, prompts: Sequence[tuple[Sequence[int], Remembered]], cache: PromptCache) -> None:
+    def __init__(
+        self,
+        prompts: Sequence[tuple[Sequence[int], Remembered]],
+        cache: PromptCache,
+        kernels: Kernels | None = None,
+    ) -> None:
         first = prompts[0][1].kept
         layers, two, heads, _, size = first.shape
         device = first.device
         starts = [len(known.token_ids) for _, known in prompts]
         new = [len(ids) - start for (ids, _), start in zip(prompts, starts, strict=True)]
         length = max(len(ids) for ids, _ in prompts)
-        self.cache = cache
+        self.cache, self.kernels = cache, kernels
         self.kept = first.new_zeros(layers, two, len(prompts), heads, length, size)
         for b, (_, known) in enumerate(prompts):
             self.kept[:, :, b, :, : starts[b]] = known.kept
@@ -241,7 +254,9 @@ class TurnLayout:
         self.prompt_N = torch.tensor([b for b, n in enumerate(new) for _ in range(n)], device=device)
         places = [start + t for start, n in zip(starts, new, strict=True) for t in range(n)]
         self.positions_1N = torch.tensor([places], device=device)
-        self.last_of_prompt_B = torch.tensor(new, device=device).cumsum(0) - 1
+        new_B = torch.tensor(new)
+        self.queries_3B = torch.stack([new_B.cumsum(0) - new_B, new_B, torch.tensor(starts)])
+        self.last_of_prompt_B = (new_B.cumsum(0) - 1).to(device)
         self.at_BS, self.real_BS = _grid(new, 0, device)
         places_BS = self.positions_1N[0][self.at_BS]
         unseen_BSP = torch.arange(length, device=device) > places_BS[..., None]
@@ -316,13 +331,25 @@ def attend(
     return _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
 
 
+def _compiled(kernels: Kernels | None, q_NHD: Tensor) -> TypeGuard[Kernels]:
+    """Whether compiled code can take this attention: there is some for the head size, and nothing learns."""
+    return kernels is not None and q_NHD.shape[2] in HEAD_SIZES and not torch.is_grad_enabled()
+
+
 def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     packed = layout.packed
-    q_BHPD, k_BKPD, v_BKPD = (_take(tensor, packed.prompt_at_BP).transpose(1, 2) for tensor in (q, k, v))
-    out_BHPD = _grouped(q_BHPD, k_BKPD, v_BKPD, scale)
+    k_BKPD, v_BKPD = (_take(tensor, packed.prompt_at_BP).transpose(1, 2) for tensor in (k, v))
     if layout.cache is not None:
-        layout.cache.keys[layer], layout.cache.values[layer] = k_BKPD.contiguous(), v_BKPD.contiguous()
-    prompts_NHD = out_BHPD.transpose(1, 2).flatten(0, 1).index_select(0, packed.prompt_owner_N)
+        k_BKPD, v_BKPD = k_BKPD.contiguous(), v_BKPD.contiguous()
+        layout.cache.keys[layer], layout.cache.values[layer] = k_BKPD, v_BKPD
+    if _compiled(layout.kernels, q):
+        prompts_NHD = layout.kernels.prefill(
+            q, (k_BKPD, v_BKPD), packed.queries_3B, packed.prompt_tokens, scale
+        )
+    else:
+        q_BHPD = _take(q, packed.prompt_at_BP).transpose(1, 2)
+        out_BHPD = _grouped(q_BHPD, k_BKPD, v_BKPD, scale)
+        prompts_NHD = out_BHPD.transpose(1, 2).flatten(0, 1).index_select(0, packed.prompt_owner_N)
     if packed.slots is None:
         return prompts_NHD
     q_RHCD, k_RKCD, v_RKCD = (_take(tensor, packed.row_at_RC).transpose(1, 2) for tensor in (q * scale, k, v))
@@ -343,9 +370,11 @@ def _next_turn(layout: TurnLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, 
     keys_BKPD, values_BKPD = layout.kept[layer]
     keys_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = k
     values_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = v
+    layout.cache.keys[layer], layout.cache.values[layer] = keys_BKPD, values_BKPD
+    if _compiled(layout.kernels, q):
+        return layout.kernels.prefill(q, (keys_BKPD, values_BKPD), layout.queries_3B, len(q), scale)
     q_BHSD = _take(q, layout.at_BS).transpose(1, 2)
     out_BHSD = _grouped(q_BHSD, keys_BKPD, values_BKPD, scale, layout.mask_B1SP)
-    layout.cache.keys[layer], layout.cache.values[layer] = keys_BKPD, values_BKPD
     return out_BHSD.transpose(1, 2)[layout.real_BS]
 
 
