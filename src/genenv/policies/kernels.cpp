@@ -5,6 +5,10 @@
 // Letters as in packing.py and cache.py: N = tokens, W = width, R = rows, H = query heads, K = key/value heads,
 // D = head size, P = room for prompt tokens, T = room for new tokens.
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -80,6 +84,34 @@ inline float sum(Floats x) {
     std::memcpy(fours, &eight, sizeof eight);
     Four four = fours[0] + fours[1];
     return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+#ifdef __clang__
+#define CHOOSE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define CHOOSE(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
+#endif
+
+// The sum of each of kLanes vectors: halves of pairs are added until one number of each is left.
+inline Floats sums(const Floats* x) {
+    Floats eights[8], fours[4], twos[2];
+    for (int i = 0; i < 8; i++) {
+        Floats a = x[2 * i], b = x[2 * i + 1];
+        eights[i] = CHOOSE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                    CHOOSE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    }
+    for (int i = 0; i < 4; i++) {
+        Floats a = eights[2 * i], b = eights[2 * i + 1];
+        fours[i] = CHOOSE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+                   CHOOSE(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    }
+    for (int i = 0; i < 2; i++) {
+        Floats a = fours[2 * i], b = fours[2 * i + 1];
+        twos[i] = CHOOSE(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
+                  CHOOSE(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+    }
+    return CHOOSE(twos[0], twos[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+           CHOOSE(twos[0], twos[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
 inline float largest(Floats x) {
@@ -284,16 +316,49 @@ struct Task {
     int64_t prompt, first, end;
 };
 
-// scores[q][j] = query q . key j
+constexpr int64_t kAhead = 48;  // tokens whose keys or values are on their way from memory
+
+// Has memory sent that will be read soon; addresses that do not exist are ignored.
+template <class T>
+inline void ask(const T* from, int64_t count) {
+    for (int64_t x = 0; x < count; x += 64 / sizeof(T)) __builtin_prefetch(from + x);
+}
+
+// Products of two heads, added up in as many sums as a vector has.
 template <class T, int V>
-void score(const T* keys, int64_t count, const float* queries, int64_t many, float* scores, int64_t step) {
-    for (int64_t j = 0; j < count; j++) {
-        Floats key[V];
-        for (int v = 0; v < V; v++) key[v] = load(keys + (j * V + v) * kLanes);
+inline Floats products(const T* a, const T* b) {
+#ifdef __AVX512BF16__
+    if constexpr (std::is_same_v<T, bfloat16> && V % 2 == 0) {
+        __m512 found = {};
+        for (int v = 0; v < V * kLanes; v += 2 * kLanes) {
+            __m512bh left, right;
+            std::memcpy(&left, a + v, sizeof left);
+            std::memcpy(&right, b + v, sizeof right);
+            found = _mm512_dpbf16_ps(found, left, right);
+        }
+        return (Floats)found;
+    }
+#endif
+    Floats found = load(a) * load(b);
+    for (int v = kLanes; v < V * kLanes; v += kLanes) found += load(a + v) * load(b + v);
+    return found;
+}
+
+// scores[q][j] = scale * query q . key j
+template <class T, int V>
+void score(const T* keys, int64_t count, const T* queries, int64_t many, float scale, float* scores, int64_t step) {
+    constexpr int64_t D = V * kLanes;
+    for (int64_t j = 0; j < count; j += kLanes) {
+        const T* some = keys + j * D;
+        ask(some + kAhead * D, kLanes * D);
         for (int64_t q = 0; q < many; q++) {
-            Floats products = key[0] * load(queries + q * V * kLanes);
-            for (int v = 1; v < V; v++) products += key[v] * load(queries + (q * V + v) * kLanes);
-            scores[q * step + j] = sum(products);
+            Floats found[kLanes];
+            if (count - j >= kLanes)  // apart: indices that are known are cheaper
+                for (int64_t i = 0; i < kLanes; i++) found[i] = products<T, V>(some + i * D, queries + q * D);
+            else
+                for (int64_t i = 0; i < kLanes; i++)
+                    found[i] = i < count - j ? products<T, V>(some + i * D, queries + q * D) : Floats{};
+            store(scores + q * step + j, sums(found) * scale, count - j);
         }
     }
 }
@@ -304,11 +369,13 @@ void mix_some(const T* values, int64_t count, const float* weights, int64_t step
     Floats found[Q][V];
     for (int q = 0; q < Q; q++)
         for (int v = 0; v < V; v++) found[q][v] = load(out + (q * V + v) * kLanes);
-    for (int64_t j = 0; j < count; j++)
+    for (int64_t j = 0; j < count; j++) {
+        ask(values + (j + kAhead) * V * kLanes, V * kLanes);
         for (int v = 0; v < V; v++) {
             Floats value = load(values + (j * V + v) * kLanes);
             for (int q = 0; q < Q; q++) found[q][v] += value * weights[q * step + j];
         }
+    }
     for (int q = 0; q < Q; q++)
         for (int v = 0; v < V; v++) store(out + (q * V + v) * kLanes, found[q][v]);
 }
@@ -327,10 +394,11 @@ void mix(const T* values, int64_t count, const float* weights, int64_t step, int
     }
 }
 
-// Scores become weights that sum to 1; room for scores beyond count, up to a whole vector, is set to 0.
-inline void softmax(float* scores, int64_t count) {
+// Scores become weights, of which the largest is 1; returns 1 / their sum. Room for scores beyond count, up to a
+// whole vector, is overwritten.
+inline float weigh(float* scores, int64_t count) {
     int64_t end = (count + kLanes - 1) / kLanes * kLanes;
-    std::fill(scores + count, scores + end, -1e30f);
+    for (int64_t j = count; j < end; j++) scores[j] = -1e30f;
     Floats most = load(scores);
     for (int64_t j = kLanes; j < end; j += kLanes) {
         Floats next = load(scores + j);
@@ -343,8 +411,7 @@ inline void softmax(float* scores, int64_t count) {
         store(scores + j, weight);
         totals += weight;
     }
-    float share = 1.0f / sum(totals);
-    for (int64_t j = 0; j < end; j += kLanes) store(scores + j, load(scores + j) * share);
+    return 1.0f / sum(totals);
 }
 
 template <class T>
@@ -371,23 +438,23 @@ void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>&
     for (int64_t i = task.first; i < task.end; i++) longest = std::max(longest, d.own_length[d.row_of[i]] + 1);
     int64_t length = d.prompt_length[task.prompt];
     int64_t step = (length + longest + kLanes - 1) / kLanes * kLanes;
-    room.resize(std::max<size_t>(room.size(), many * (2 * D + step)));
-    float *queries = room.data(), *mixed = queries + many * D, *weights = mixed + many * D;
+    room.resize(std::max<size_t>(room.size(), many * (2 * D + step + 1)));
+    float *mixed = room.data(), *weights = mixed + many * D, *shares = weights + many * step;
+    T* queries = reinterpret_cast<T*>(shares + many);
     std::fill(mixed, weights, 0.0f);
     for (int64_t i = 0; i < rows; i++) {
         int64_t row = d.row_of[task.first + i], at = ((row * d.key_heads + h) * d.own_room + d.own_length[row]) * D;
-        for (int64_t x = 0; x < per * D; x += kLanes)
-            store(queries + i * per * D + x, load(d.q + row * d.q_step + h * per * D + x) * d.scale);
+        std::copy_n(d.q + row * d.q_step + h * per * D, per * D, queries + i * per * D);
         std::copy_n(d.k + row * d.k_step + h * D, D, d.own_keys + at);
         std::copy_n(d.v + row * d.v_step + h * D, D, d.own_values + at);
     }
     int64_t prompt_at = (task.prompt * d.key_heads + h) * d.prompt_room * D;
-    score<T, V>(d.prompt_keys + prompt_at, length, queries, many, weights, step);
+    score<T, V>(d.prompt_keys + prompt_at, length, queries, many, d.scale, weights, step);
     for (int64_t i = 0; i < rows; i++) {
         int64_t row = d.row_of[task.first + i], own = d.own_length[row] + 1;
         const T* keys = d.own_keys + (row * d.key_heads + h) * d.own_room * D;
-        score<T, V>(keys, own, queries + i * per * D, per, weights + i * per * step + length, step);
-        for (int64_t x = 0; x < per; x++) softmax(weights + (i * per + x) * step, length + own);
+        score<T, V>(keys, own, queries + i * per * D, per, d.scale, weights + i * per * step + length, step);
+        for (int64_t x = 0; x < per; x++) shares[i * per + x] = weigh(weights + (i * per + x) * step, length + own);
     }
     mix<T, V>(d.prompt_values + prompt_at, length, weights, step, many, mixed);
     for (int64_t i = 0; i < rows; i++) {
@@ -395,7 +462,7 @@ void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>&
         const T* values = d.own_values + (row * d.key_heads + h) * d.own_room * D;
         mix<T, V>(values, d.own_length[row] + 1, weights + i * per * step + length, step, per, mixed + i * per * D);
         for (int64_t x = 0; x < per * D; x += kLanes)
-            store(d.out + (row * d.heads + h * per) * D + x, load(mixed + i * per * D + x));
+            store(d.out + (row * d.heads + h * per) * D + x, load(mixed + i * per * D + x) * shares[i * per + x / D]);
     }
 }
 
@@ -404,7 +471,7 @@ void decode_all(const Decode<T>& d, int threads) {
 #pragma omp parallel num_threads(threads)
     {
         std::vector<float> room;
-#pragma omp for schedule(dynamic, 1) collapse(2)
+#pragma omp for schedule(static) collapse(2)
         for (int64_t t = 0; t < d.count; t++)
             for (int64_t h = 0; h < d.key_heads; h++) attend<T, V>(d, d.tasks[t], h, room);
     }
@@ -466,7 +533,7 @@ void attend_stretch(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std
     int64_t seen = p.first[b] + to, step = (seen + kPanel - 1) / kPanel * kPanel;
     room.resize(std::max<size_t>(room.size(), 2 * step * D + kRows * (2 * D + step)));
     float *panels = room.data(), *values = panels + step * D, *queries = values + step * D;
-    float *mixed = queries + kRows * D, *weights = mixed + kRows * D;
+    float *mixed = queries + kRows * D, *weights = mixed + kRows * D, shares[kRows];
     int64_t at = (b * p.key_heads + h) * p.room * D;
     for (int64_t j = 0; j < step; j++) {
         float* column = panels + j / kPanel * kPanel * D + j % kPanel;
@@ -491,7 +558,7 @@ void attend_stretch(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std
         for (int64_t r = 0; r < some; r++) {
             int64_t own = p.first[b] + from + (begin + r) / per + 1;
             std::fill(weights + r * step + own, weights + r * step + end, -1e30f);
-            softmax(weights + r * step, end);
+            shares[r] = weigh(weights + r * step, end);
         }
         std::fill(mixed, mixed + kRows * D, 0.0f);
         for (int64_t r = 0; r < some; r += kMixed)
@@ -499,7 +566,7 @@ void attend_stretch(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std
         for (int64_t r = 0; r < some; r++) {
             auto [token, column] = place(r);
             for (int64_t i = 0; i < D; i += kLanes)
-                store(p.out + token * p.heads * D + column + i, load(mixed + r * D + i));
+                store(p.out + token * p.heads * D + column + i, load(mixed + r * D + i) * shares[r]);
         }
     }
 }
