@@ -19,6 +19,7 @@ from genenv.policies.cache import OwnTokens, PromptCache, Remembered
 from genenv.policies.draw import Odds, nucleus
 from genenv.policies.grammar import Grammars
 from genenv.policies.native import Kernels, Tasks
+from genenv.policies.own_forward import OwnBatch
 from genenv.policies.packing import (
     AnyLayout,
     Bundle,
@@ -39,7 +40,7 @@ Head = Callable[[Tensor], Tensor]
 
 
 @dataclass(slots=True)
-class _Row:
+class Row:
     """A request on its way."""
 
     request: SampleRequest
@@ -51,6 +52,11 @@ class _Row:
     matcher: object | None = None
     memory: Remembered | None = None
     """Of the whole conversation, once it is over here."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has said all that it may say."""
+        return self.finished or len(self.ids) == self.request.max_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,8 @@ class Engine:
     prefill_tokens: int
     kernels: Kernels | None = None
     """Compiled code for attention."""
+    own_forward: bool = False
+    """Whether `hidden` is the model's own forward pass."""
     weights: Hashable = None
     """Names the present weights: what other weights remember of a conversation is not used."""
     memory_bytes: float = float("inf")
@@ -77,11 +85,15 @@ class Engine:
         """Answer requests, in the order given. What a request draws depends on its own stream alone."""
         done: list[Completion | None] = [None] * len(requests)
         waiting = self._sorted(requests)
-        batch = _Batch(self)
+        batch = OwnBatch(self) if self.own_forward else _Batch(self)
         while waiting or batch.rows:
             room = self.max_rows - len(batch.rows)
-            if waiting and room >= max(1, self.max_rows // 4):
-                batch.admit([waiting.popleft() for _ in range(min(room, len(waiting)))])
+            if waiting and batch.open and room >= max(1, self.max_rows // 4):
+                rows = [waiting.popleft() for _ in range(min(room, len(waiting)))]
+                for row in rows:
+                    if row.request.schema is not None:
+                        row.matcher = self.grammars().matcher(row.request.schema)
+                batch.admit(rows)
             finished = batch.step()
             for row in finished:
                 done[row.index] = Completion(
@@ -95,13 +107,13 @@ class Engine:
                 progress(len(batch.rows) + len(finished), len(finished))
         return [completion for completion in done if completion is not None]
 
-    def _sorted(self, requests: Sequence[SampleRequest]) -> deque[_Row]:
+    def _sorted(self, requests: Sequence[SampleRequest]) -> deque[Row]:
         """Rows sorted so that equal prompts stand together and lengths are alike."""
         order = sorted(
             range(len(requests)), key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids, i)
         )
         return deque(
-            _Row(
+            Row(
                 requests[i],
                 i,
                 np.random.Generator(np.random.Philox(requests[i].stream)).random(requests[i].max_tokens),
@@ -128,7 +140,7 @@ class Engine:
             done.add(layout.cache, hidden[layout.last_of_prompt_B])
         return done
 
-    def choose(self, live: list[_Row], scores_RV: Tensor) -> Tensor:
+    def choose(self, live: list[Row], scores_RV: Tensor) -> Tensor:
         """Draw the next token of each row and note its log-probability."""
         temperature_R = torch.tensor(
             [row.request.temperature or 1.0 for row in live], device=scores_RV.device
@@ -191,7 +203,7 @@ class _Batch:
         self._clear()
 
     def _clear(self) -> None:
-        self.rows: list[_Row] = []
+        self.rows: list[Row] = []
         self._cache = PromptCache()
         self._prompts: list[tuple[int, ...]] = []
         self._ends = torch.empty(0)
@@ -201,11 +213,13 @@ class _Batch:
         self._states = torch.empty(0)
         """[R, width] what predicts each row's next token."""
 
-    def admit(self, rows: Sequence[_Row]) -> None:
+    @property
+    def open(self) -> bool:
+        """Whether rows may come."""
+        return True
+
+    def admit(self, rows: Sequence[Row]) -> None:
         """Take in requests: their prompts go through the model, unless they are here already."""
-        for row in rows:
-            if row.request.schema is not None:
-                row.matcher = self._engine.grammars().matcher(row.request.schema)
         new: dict[tuple[int, ...], Remembered | None] = {}
         for row in rows:
             if row.request.prompt_ids not in self._prompts:
@@ -238,11 +252,10 @@ class _Batch:
         kept = self._cache.conversation(prompt, len(row.request.prompt_ids), index, len(row.ids) - 1)
         return Remembered(weights=self._engine.weights, token_ids=ids, kept=kept)
 
-    def step(self) -> list[_Row]:
+    def step(self) -> list[Row]:
         """One token for each row; those that are done leave and are returned."""
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
-        done = [row.finished or len(row.ids) == row.request.max_tokens for row in self.rows]
-        left = [row for row, over in zip(self.rows, done, strict=True) if over]
+        left = [row for row in self.rows if row.done]
         for index, row in enumerate(self.rows):
             if row.finished and row.request.keep:
                 row.memory = self._remember(index)
@@ -250,7 +263,7 @@ class _Batch:
             self._clear()
             return left
         if left:
-            going = [i for i, over in enumerate(done) if not over]
+            going = [i for i, row in enumerate(self.rows) if not row.done]
             tokens_R = tokens_R[self._tensor(going)]
             self._keep(going)
         own = OwnTokens([len(row.ids) - 1 for row in self.rows], self._states.dtype, self._engine.device)

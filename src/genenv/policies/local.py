@@ -33,8 +33,9 @@ from genenv.policies.chat import ChatFormat
 from genenv.policies.engine import Engine
 from genenv.policies.fused import FusedDecoder
 from genenv.policies.grammar import Grammars, is_forbidden
+from genenv.policies.own_forward import own_hidden
 from genenv.policies.packing import AnyLayout, Layout, Packed
-from genenv.policies.selfcheck import check_window, fused_decoder, use_packed_attention
+from genenv.policies.selfcheck import fused_decoder, use_packed_attention
 from genenv.policies.settings import PolicyConfig
 from genenv.policies.vocabulary import frozen_logprobs
 from genenv.types import Message
@@ -84,8 +85,8 @@ class LocalModel:
         self.causal = causal.requires_grad_(requires_grad=False)
         self.peft: Any = None
         self._grammars: Grammars | None = None
-        window = use_packed_attention(causal, source)
-        check_window(source, window, self.context_tokens)
+        self.own_forward = not use_packed_attention(causal, source, self.context_tokens)
+        """Whether the model runs in its own forward pass: packed attention is not for it."""
         self.kernels = native.load() if self.device.type == "cpu" and config.compiled else None
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
@@ -97,7 +98,7 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
-        if self.peft is None and self.config.decoder == "auto":
+        if self.peft is None and self.config.decoder == "auto" and not self.own_forward:
             limit = self.config.activation_gib * 2**30 or models.memory_bytes(self.device) / 4
             packed = models.memory_bytes(self.device) / 16 if self.kernels is not None else 0.0
             self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed)
@@ -138,6 +139,8 @@ class LocalModel:
         if self.fused is not None:
             return self.fused.hidden(ids_1N, positions_1N, layout, self.adapter)
         decoder = self.causal.get_decoder()
+        if self.own_forward:
+            return own_hidden(decoder, ids_1N, positions_1N, layout)
         output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
         return output.last_hidden_state[0]
 
@@ -265,6 +268,7 @@ class LocalPolicy:
             device=self.model.device,
             max_rows=rows,
             kernels=self.model.kernels,
+            own_forward=self.model.own_forward,
             prefill_tokens=prefill_tokens,
             weights=(self.adapter, *(parameter._version for _, parameter in self.parameters())),
             memory_bytes=self.model.config.cache_gib * 2**30,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -263,7 +263,17 @@ class TurnLayout:
         self.mask_B1SP = additive_mask(unseen_BSP, first.dtype)[:, None]
 
 
-AnyLayout = Layout | TurnLayout | DecodeLayout
+@dataclass(slots=True, kw_only=True)
+class OwnLayout:
+    """The next tokens of rows in the model's own forward pass, with the cache that comes with it."""
+
+    seen_RT: Tensor
+    """1 where a row has a token, the new ones included, and 0 where it is padded on the left (T tokens)."""
+    cache: Any = None
+    """What the model made of the tokens before."""
+
+
+AnyLayout = Layout | TurnLayout | DecodeLayout | OwnLayout
 
 
 def packed_attention(  # noqa: PLR0913 - the signature is transformers'
@@ -328,6 +338,8 @@ def attend(
         return _decode(layout, layer, q_NHD, k_NKD, v_NKD, scale)
     if isinstance(layout, TurnLayout):
         return _next_turn(layout, layer, q_NHD, k_NKD, v_NKD, scale)
+    if isinstance(layout, OwnLayout):
+        raise TypeError("packed attention needs a layout of its own")
     return _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
 
 

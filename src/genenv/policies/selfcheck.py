@@ -13,6 +13,7 @@ from genenv.errors import UsageError
 from genenv.policies import packing
 from genenv.policies.fused import FusedDecoder, why_not
 from genenv.policies.native import Kernels
+from genenv.policies.own_forward import left_padded, next_positions, own_hidden
 from genenv.policies.packing import Bundle, Layout, Packed
 
 log = logging.getLogger(__name__)
@@ -21,46 +22,88 @@ PROMPT_TOKENS, ROW_TOKENS = 9, (4, 6)
 
 
 @torch.no_grad()
-def use_packed_attention(causal: Any, source: str) -> int | None:  # noqa: ANN401
-    """Switch a model to packed attention, and hold it to the model's own attention on a small input.
+def use_packed_attention(causal: Any, source: str, context_tokens: int) -> bool:  # noqa: ANN401
+    """Switch a model to packed attention, where that says what the model says on a small input.
+
+    Args:
+        causal: the model.
+        source: its name.
+        context_tokens: the longest that a sequence may be.
 
     Returns:
-        The narrowest sliding window of its layers, in tokens; None when all see everything.
+        False, with a logged sentence, where the model must stay in its own forward pass.
 
     Raises:
-        UsageError: the results differ: the model does something in attention that packing does not know.
+        UsageError: that is not possible either.
     """
     packing.register()
+    bundle = _small_input(causal.config.get_text_config().vocab_size)
     device = next(causal.parameters()).device
-    size = causal.config.get_text_config().vocab_size
-    bundle = _small_input(size)
-    prompt, rows = list(bundle.prompt_ids), [list(row) for row in bundle.completions]
+    sequences = [[*bundle.prompt_ids, *row] for row in bundle.completions]
     expected = torch.cat(
         [
-            causal(torch.tensor([prompt + row], device=device)).logits[0, len(prompt) - 1 : -1].float()
-            for row in rows
+            causal(torch.tensor([ids], device=device)).logits[0, PROMPT_TOKENS - 1 : -1].float()
+            for ids in sequences
         ]
     )
+    before = causal.config._attn_implementation
+    reason = _why_not_packed(causal, bundle, expected, context_tokens)
+    if reason is None:
+        return True
+    causal.set_attn_implementation(before)
+    try:
+        off = _own_forward_is_off(causal, bundle, expected)
+    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+        raise UsageError(f"{source} cannot be sampled here: {reason}, and {error}") from error
+    if not off < _tolerance(causal):
+        raise UsageError(
+            f"{source} cannot be sampled here: it does something to its scores, or to its cache, that is not "
+            f"supported yet (off by {off:.3g})"
+        )
+    log.warning(
+        "%s runs in the forward pass of transformers, which is several times slower: %s", source, reason
+    )
+    return False
+
+
+def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_tokens: int) -> str | None:  # noqa: ANN401
+    packed = Packed([bundle], expected.device)
+    layout = Layout(packed=packed)
     try:
         causal.set_attn_implementation(packing.ATTENTION)
-        packed = Packed([bundle], device)
-        layout = Layout(packed=packed)
         output = causal.get_decoder()(
             input_ids=packed.ids_1N, position_ids=packed.positions_1N, use_cache=False, layout=layout
         )
-        found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]]).float()
     except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-        raise UsageError(
-            f"{source} cannot be sampled here: its attention is not replaceable ({error})"
-        ) from error
-    off = _apart(found, expected)
+        return str(error)
+    found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]])
+    off = _apart(found.float(), expected)
     if not off < _tolerance(causal):
-        raise UsageError(
-            f"{source} cannot be sampled here: its own forward pass and the packed one differ by {off:.3g} "
-            "(it does something in attention, or to its scores, that is not supported yet)"
-        )
+        return f"its attention is not the usual one (off by {off:.3g})"
+    # The comparison cannot notice a window that is wider than its small input.
     chunk = getattr(causal.config.get_text_config(), "attention_chunk_size", None)
-    return min((width for width in (layout.window, chunk) if width is not None), default=None)
+    window = min((width for width in (layout.window, chunk) if width is not None), default=context_tokens)
+    if window < context_tokens:
+        return (
+            f"some of its layers see only the last {window} tokens, and sequences may have {context_tokens} "
+            f"(policy.context_tokens of {window} or less avoids this)"
+        )
+    return None
+
+
+def _own_forward_is_off(causal: Any, bundle: Bundle, expected: Tensor) -> float:  # noqa: ANN401
+    """How far learning and sampling in the model's own forward pass are from it."""
+    decoder, head = causal.get_decoder(), causal.get_output_embeddings()
+    packed = Packed([bundle], expected.device)
+    states = own_hidden(decoder, packed.ids_1N, packed.positions_1N, Layout(packed=packed))
+    off = _apart(head(states[packed.targets()[0]]).float(), expected)
+    prompts = [[*bundle.prompt_ids, *row] for row in bundle.completions]
+    ids, positions, layout = left_padded([prompt[:-2] for prompt in prompts], expected.device)
+    own_hidden(decoder, ids, positions, layout)
+    new = torch.tensor([prompt[-2:-1] for prompt in prompts], device=expected.device)
+    states = own_hidden(decoder, new, next_positions(layout), layout)
+    ends = torch.tensor(ROW_TOKENS).cumsum(0) - 1
+    return max(off, _apart(head(states).float(), expected[ends]))
 
 
 def _small_input(vocabulary: int) -> Bundle:
@@ -106,18 +149,3 @@ def fused_decoder(
         reason = f"its results and those of the fused layers differ by {off:.3g}"
     log.info("%s runs in the layers of transformers, which are slower: %s", source, reason)
     return None
-
-
-def check_window(source: str, window: int | None, context_tokens: int) -> None:
-    """Packed attention sees everything, so no sequence may be longer than the narrowest sliding window.
-
-    The comparison at loading cannot notice a window that is wider than its small input.
-
-    Raises:
-        UsageError: sequences may be longer.
-    """
-    if window is not None and window < context_tokens:
-        raise UsageError(
-            f"{source} sees only the last {window} tokens in some layers, and sequences may have "
-            f"{context_tokens}: set policy.context_tokens to {window} or less"
-        )
