@@ -32,7 +32,7 @@ from genenv.policies.native import Kernels, LowRank
 from genenv.policies.packing import AnyLayout, attend
 from genenv.policies.products import Product, worth_packing
 
-_FEW_ROWS = 128
+_FEW_ROWS = 256
 """Up to so many rows compiled code adds an adapter's share faster than torch does."""
 
 _LARGEST, _TRIED_LAYERS = 2, 8

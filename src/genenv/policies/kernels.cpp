@@ -244,33 +244,60 @@ struct Part {
     int64_t column, columns, rank, ranks, begin;
 };
 
-// y += (x A^T) B^T for R rows. down holds A transposed, padded to whole vectors; up the transposed B, scaled.
+// found[r][c] += sum over k of matrix[k][c] * factors[r][k], in R rows and C vectors of columns
+template <int R, int C>
+inline void multiply(const float* matrix, int64_t step, const float* factors, int64_t factor_step, int64_t count,
+                     Floats (&found)[R][C]) {
+    for (int64_t k = 0; k < count; k++) {
+        Floats row[C];
+        for (int c = 0; c < C; c++) row[c] = load(matrix + k * step + c * kLanes);
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < C; c++) found[r][c] += row[c] * factors[r * factor_step + k];
+    }
+}
+
+constexpr int kRanks = 3;  // vectors of columns at a time
+
+// low = x A^T, C vectors of ranks from k on
+template <int R, int C>
+void lower(const float* wide, int64_t inputs, const float* down, int64_t padded, int64_t k, float* low) {
+    Floats found[R][C] = {};
+    multiply(down + k, padded, wide, inputs, inputs, found);
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < C; c++) store(low + r * padded + k + c * kLanes, found[r][c]);
+}
+
+// y += low B^T, C vectors of columns from o on
+template <class T, int R, int C>
+void raise(const float* low, int64_t padded, const float* up, const Part& part, int64_t o, T* y, int64_t outputs) {
+    T* to = y + part.column + o;
+    int64_t left = part.columns - o;
+    Floats found[R][C];
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < C; c++) found[r][c] = load(to + r * outputs + c * kLanes, left - c * kLanes);
+    multiply(up + part.begin + o, part.columns, low + part.rank, padded, part.ranks, found);
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < C; c++) store(to + r * outputs + c * kLanes, found[r][c], left - c * kLanes);
+}
+
+// y += (x A^T) B^T for R rows. down holds A transposed, padded to whole vectors; up the transposed B, scaled,
+// with room for a vector after it.
 template <class T, int R>
 void low_rank_rows(const T* x, int64_t inputs, const float* down, int64_t padded, const float* up,
                    const Part* parts, int64_t count, T* y, int64_t outputs, float* wide, float* low) {
     for (int r = 0; r < R; r++)
         for (int64_t i = 0; i < inputs; i += kLanes)
             store(wide + r * inputs + i, load(x + r * inputs + i, inputs - i), inputs - i);
-    for (int64_t k = 0; k < padded; k += kLanes) {
-        Floats found[R] = {};
-        for (int64_t i = 0; i < inputs; i++) {
-            Floats column = load(down + i * padded + k);
-            for (int r = 0; r < R; r++) found[r] += column * wide[r * inputs + i];
-        }
-        for (int r = 0; r < R; r++) store(low + r * padded + k, found[r]);
+    int64_t k = 0;
+    for (; k + kRanks * kLanes <= padded; k += kRanks * kLanes) lower<R, kRanks>(wide, inputs, down, padded, k, low);
+    if (padded - k == 2 * kLanes) lower<R, 2>(wide, inputs, down, padded, k, low);
+    if (padded - k == kLanes) lower<R, 1>(wide, inputs, down, padded, k, low);
+    for (const Part* part = parts; part < parts + count; part++) {
+        int64_t o = 0;
+        for (; o + kRanks * kLanes <= part->columns; o += kRanks * kLanes)
+            raise<T, R, kRanks>(low, padded, up, *part, o, y, outputs);
+        for (; o < part->columns; o += kLanes) raise<T, R, 1>(low, padded, up, *part, o, y, outputs);
     }
-    for (const Part* part = parts; part < parts + count; part++)
-        for (int64_t o = 0; o < part->columns; o += kLanes) {
-            int64_t left = part->columns - o;
-            T* to = y + part->column + o;
-            Floats found[R];
-            for (int r = 0; r < R; r++) found[r] = load(to + r * outputs, left);
-            for (int64_t k = 0; k < part->ranks; k++) {
-                Floats row = load(up + part->begin + k * part->columns + o, left);
-                for (int r = 0; r < R; r++) found[r] += row * low[r * padded + part->rank + k];
-            }
-            for (int r = 0; r < R; r++) store(to + r * outputs, found[r], left);
-        }
 }
 
 template <class T>

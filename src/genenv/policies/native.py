@@ -37,6 +37,9 @@ _LONGEST_COMPILATION_S = 120
 _ROWS_OF_A_TASK = 8
 """Rows that read their prompt together: their queries fit into the innermost cache."""
 
+_LANES = 16
+"""Numbers of a vector in `kernels.cpp`, which reads whole vectors."""
+
 _POINTER, _LONG, _FLOAT, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 _SIGNATURES = {
     "norm": [_POINTER, _LONG, _POINTER, _FLOAT, _LONG, _LONG, _POINTER, _POINTER, _INT],
@@ -313,10 +316,9 @@ class LowRank:
         self, downs: Sequence[Tensor], ups: Sequence[Tensor], scales: Sequence[float], starts: Sequence[int]
     ) -> None:
         down_rI = torch.cat([down.detach().float() for down in downs])
-        self.down_IR = nn.functional.pad(down_rI.T, (0, -len(down_rI) % 16)).contiguous()
-        self.up = torch.cat(
-            [(up.detach().float() * scale).T.flatten() for up, scale in zip(ups, scales, strict=True)]
-        )
+        self.down_IR = nn.functional.pad(down_rI.T, (0, -len(down_rI) % _LANES)).contiguous()
+        turned = [(up.detach().float() * scale).T.flatten() for up, scale in zip(ups, scales, strict=True)]
+        self.up = nn.functional.pad(torch.cat(turned), (0, _LANES))
         parts, rank, begin = [], 0, 0
         for up, start in zip(ups, starts, strict=True):
             parts.append([start, up.shape[0], rank, up.shape[1], begin])
