@@ -138,13 +138,13 @@ def ours(options: argparse.Namespace) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # away from the reference, so that the KL term has something to say
         for _, parameter in policy.parameters():
-            parameter += 0.001 * torch.randn(parameter.shape, generator=generator).to(parameter)
+            parameter += 0.002 * torch.randn(parameter.shape, generator=generator).to(parameter)
     policy.save(options.folder / "adapter")
     batch = a_batch(options, model.vocabulary)
     bundles = [Bundle(prompt_ids=p, completions=c) for p, c in zip(*batch.values(), strict=True)]
     with torch.no_grad(), policy.active():
         now = torch.cat([policy.logprobs(Packed([bundle], model.device)) for bundle in bundles]).cpu()
-    old = (now + 0.1 * torch.randn(now.shape, generator=generator)).view(
+    old = (now + 0.3 * torch.randn(now.shape, generator=generator)).view(
         options.groups, options.rollouts, options.completion
     )
     batch |= {"old": old.tolist()}
