@@ -18,6 +18,32 @@ from genenv.errors import UsageError
 from genenv.policies import models
 
 
+@pytest.mark.parametrize(
+    ("asked", "full", "half", "chosen", "says"),
+    [
+        ("auto", 2.0, 1.0, torch.bfloat16, False),
+        ("auto", 1.2, 1.0, torch.float32, False),
+        ("auto", 1.0, 5.0, torch.float32, False),  # a processor that only emulates bfloat16
+        ("bfloat16", 1.0, 5.0, torch.bfloat16, True),
+        ("bfloat16", 2.0, 1.0, torch.bfloat16, False),
+    ],
+)
+def test_a_processor_that_is_slow_in_bfloat16_uses_float32_unless_told(
+    monkeypatch, caplog, asked, full, half, chosen, says
+):
+    seconds = {torch.float32: full, torch.bfloat16: half}
+    monkeypatch.setattr(models, "_product_seconds", seconds.__getitem__)
+    assert models.choose_dtype.__wrapped__(asked, torch.device("cpu")) == chosen
+    sentences = [record.getMessage() for record in caplog.records]
+    assert len(sentences) == says
+    assert all("products take 5.0 times as long as in float32" in sentence for sentence in sentences)
+
+
+def test_on_one_core_there_is_one_thread(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert models.choose_threads() == 1
+
+
 @pytest.fixture
 def cache(tiny, tmp_path, monkeypatch) -> Path:
     """The cache of an embedded model that is a tiny one, not yet unpacked."""

@@ -199,6 +199,24 @@ def test_sampling_and_learning_are_the_same_with_and_without_compiled_code(tiny,
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
+@compiled
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_the_number_of_threads_changes_no_sample(tiny, kind):
+    before = torch.get_num_threads()
+    asked = [SampleRequest(prompt_ids=tuple(range(3, 9 + i)), max_tokens=20, stream=i) for i in range(9)]
+    found = []
+    try:
+        for threads in (1, 2):
+            player = tiny.player(kind, noise=0.05, threads=threads)
+            assert torch.get_num_threads() == threads
+            found.append([(one.token_ids, one.logprobs) for one in player.sample_all(asked)])
+    finally:
+        torch.set_num_threads(before)
+    for (ids, logprobs), (other_ids, other_logprobs) in zip(*found, strict=True):
+        assert ids == other_ids
+        assert logprobs == pytest.approx(other_logprobs, abs=1e-4)
+
+
 def load_anew(monkeypatch, caplog, tmp_path, compiler: str) -> native.Kernels | None:
     monkeypatch.setenv("GENENV_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", compiler)
