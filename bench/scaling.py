@@ -114,6 +114,7 @@ def many_rounds(rounds: int, folder: Path) -> None:
         rounds=rounds,
         seconds=time.perf_counter() - begin,
         resident_mib_after_10=early,
+        resident_mib_every_20={n: round(resident[n]) for n in numbers if n % 20 == 0},
         resident_mib_at_end=late,
         growth=late / early - 1,
         **machine(),

@@ -119,6 +119,8 @@ class CoEvolution:
                 record = asyncio.run(self._round(number, store)) if number else self._start()
                 self.folder.commit(store, record, self.players.save, keep=self.config.run.keep_checkpoints)
                 write_all(self.sinks, number, record.metrics)
+                for player in (self.players.agent, self.players.simulator):
+                    player.policy.end_round()
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             return self.config.run.rounds
 

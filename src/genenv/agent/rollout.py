@@ -174,6 +174,7 @@ class _Oracle:
 
     def __init__(self, policy: Policy, replies: Sequence[str]) -> None:
         self.render, self.encode_reply = policy.render, policy.encode_reply
+        self.end_round = policy.end_round
         self.context_tokens = policy.context_tokens
         self.progress: Advance | None = None
         self.sampling_s = 0.0

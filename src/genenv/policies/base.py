@@ -80,6 +80,10 @@ class Policy(Protocol):
         """
         ...
 
+    def end_round(self) -> None:
+        """Let go of what only the round that is over needed."""
+        ...
+
 
 class Learner(Protocol):
     """Something that updates a policy. An update applies whole, or is skipped and counted in the metrics."""

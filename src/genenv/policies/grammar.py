@@ -17,7 +17,10 @@ from genenv.types import JsonObject
 
 
 class Grammars:
-    """Compiles schemas for one tokenizer, and keeps the latest: a round's are needed again for its update."""
+    """Compiles schemas for one tokenizer, and keeps the latest: a round's are needed again for its update.
+
+    One takes 1 to 60 MiB, so they are forgotten when a round is over.
+    """
 
     def __init__(self, tokenizer: Any, vocabulary: int, stop_id: int) -> None:  # noqa: ANN401
         info = xgrammar.TokenizerInfo.from_huggingface(
@@ -59,6 +62,10 @@ class Grammars:
     def forbid(self, scores_RV: Tensor, mask: Tensor) -> None:
         """Set the scores of all other tokens to -inf, in place."""
         xgrammar.apply_token_bitmask_inplace(scores_RV, mask.to(scores_RV.device, non_blocking=True))
+
+    def forget(self) -> None:
+        """Keep none."""
+        self._compile.cache_clear()
 
     def _compile_text(self, schema: str) -> xgrammar.CompiledGrammar:
         try:

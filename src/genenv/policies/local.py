@@ -274,6 +274,12 @@ class LocalPolicy:
             memory_bytes=self.model.config.cache_gib * 2**30,
         )
 
+    def end_round(self) -> None:
+        """Let go of grammars, and of memory that was freed."""
+        if self.model._grammars is not None:
+            self.model._grammars.forget()
+        models.release_memory(self.model.device)
+
     # --- weights ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

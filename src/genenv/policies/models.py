@@ -146,13 +146,18 @@ def keep_freed_memory() -> None:
     Activations are allocated and freed at every step; fresh pages cost a fault each, which on small virtual
     machines is a fifth of a training step.
     """
-    if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
+    libc = _glibc()
+    if libc is None:
         return
-    libc = ctypes.CDLL("libc.so.6")
     trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # the parameters' numbers in malloc.h
     libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest value it takes
     libc.mallopt(trim_threshold, 2**31 - 1)
     libc.mallopt(top_pad, 64 * 2**20)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    known = platform.system() == "Linux" and platform.libc_ver()[0] == "glibc"
+    return ctypes.CDLL("libc.so.6") if known else None
 
 
 def memory_bytes(device: torch.device) -> float:
@@ -166,9 +171,11 @@ def memory_bytes(device: torch.device) -> float:
 
 
 def release_memory(device: torch.device) -> None:
-    """Give cached GPU memory back."""
+    """Give memory back that was freed and kept for what comes next."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    elif (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
 
 
 def _product_seconds(dtype: torch.dtype) -> float:

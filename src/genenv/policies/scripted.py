@@ -58,6 +58,9 @@ class ScriptedPolicy:
             finished=finished,
         )
 
+    def end_round(self) -> None:
+        """Nothing is kept."""
+
 
 class ScriptedLearner:
     """Counts updates, and calls a function with that count: a script can get better with it."""
