@@ -149,10 +149,11 @@ def keep_freed_memory() -> None:
     libc = _glibc()
     if libc is None:
         return
-    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # the parameters' numbers in malloc.h
+    trim_threshold, top_pad, mmap_threshold, most_arenas = -1, -2, -3, -8  # as in malloc.h
     libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest value it takes
     libc.mallopt(trim_threshold, 2**31 - 1)
     libc.mallopt(top_pad, 64 * 2**20)
+    libc.mallopt(most_arenas, 1)  # what other threads free in arenas of their own is not found again
 
 
 def _glibc() -> ctypes.CDLL | None:
