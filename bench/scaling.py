@@ -12,6 +12,7 @@ the process; it prints how much it has grown after round 10.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def many_rounds(rounds: int, folder: Path) -> None:
         resident = dict(watch(process, out / "metrics.jsonl"))
     if process.returncode or len(resident) <= 20:
         sys.exit(f"the run ended early, see {folder / 'run.log'}")
-    # a collection may come between two readings, so medians of ten rounds are compared
+    # while it writes and learns a round needs more, and how much more depends on its tasks; what stays counts,
+    # and as a collection may come late, medians of ten rounds are compared
     numbers = sorted(resident)
     early = statistics.median(resident[n] for n in numbers if 10 < n <= 20)
     late = statistics.median(resident[n] for n in numbers[-10:])
@@ -122,14 +124,19 @@ def many_rounds(rounds: int, folder: Path) -> None:
 
 
 def watch(process: subprocess.Popen[bytes], metrics: Path) -> Iterator[tuple[int, float]]:
-    """(round, resident MiB) whenever a round is committed."""
-    seen = 0
+    """(round, resident MiB) of every committed round: the least that is seen until the next one is."""
+    seen, least = 0, float("inf")
     while process.poll() is None:
         written = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
         if written > seen:
-            seen = written
-            yield written - 1, resident_kib(process.pid, "VmRSS") / 2**10
+            if seen:
+                yield seen - 1, least
+            seen, least = written, float("inf")
+        with contextlib.suppress(OSError):  # it has just ended
+            least = min(least, resident_kib(process.pid, "VmRSS") / 2**10)
         time.sleep(0.02)
+    if least < float("inf"):
+        yield seen - 1, least
 
 
 def tiny_model(folder: Path) -> Path:
