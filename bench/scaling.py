@@ -106,8 +106,8 @@ def many_rounds(rounds: int, folder: Path) -> None:
         resident = dict(watch(process, out / "metrics.jsonl"))
     if process.returncode or len(resident) <= 20:
         sys.exit(f"the run ended early, see {folder / 'run.log'}")
-    # a round in the making needs more, how much more depends on its tasks: what stays counts; and as a collection
-    # may come late, medians of ten rounds are compared
+    # A round in the making needs more, how much more depends on its tasks: what stays counts. A collection
+    # may come late, so medians of ten rounds are compared.
     numbers = sorted(resident)
     early = statistics.median(resident[n] for n in numbers if 10 < n <= 20)
     late = statistics.median(resident[n] for n in numbers[-10:])
