@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def apart(value: float, other: float) -> str:
     """Relative to the other."""
-    return f"{abs(value / other - 1):.1e}"
+    return f"{abs(value - other) / abs(other or 1.0):.1e}"
 
 
 def policy_of(options: argparse.Namespace, dtype: str) -> Any:  # noqa: ANN401
@@ -118,7 +118,9 @@ def our_work(
     from genenv.agent.grpo import GrpoLearner
     from genenv.agent.settings import AgentConfig
 
-    settings = AgentConfig(kl_coefficient=options.kl, clip_low=CLIP, clip_high=CLIP, temperature=1.0)
+    settings = AgentConfig(
+        kl_coefficient=options.kl, clip_low=CLIP, clip_high=CLIP, temperature=1.0, skip_zero_advantage=False
+    )
     learner, groups = GrpoLearner(policy, settings), groups_of(batch)
 
     def work() -> Mapping[str, Any]:

@@ -139,6 +139,15 @@ def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(
         )
 
 
+def test_both_players_are_told_when_a_round_is_committed(tmp_path: Path) -> None:
+    loop, ended = build(resolve(SETTINGS), tmp_path / "a"), []
+    for name in ("agent", "simulator"):
+        policy = getattr(loop.players, name).policy
+        policy.end_round = lambda name=name: ended.append((name, loop.folder.metrics.read_text().count("\n")))
+    loop.run()
+    assert ended == [(name, rounds) for rounds in (1, 2, 3, 4) for name in ("agent", "simulator")]
+
+
 def test_an_equal_run_is_equal_to_the_last_bit(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
     config, path = finished
     build(config, tmp_path / "b").run()

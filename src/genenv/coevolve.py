@@ -118,9 +118,9 @@ class CoEvolution:
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = asyncio.run(self._round(number, store)) if number else self._start()
                 self.folder.commit(store, record, self.players.save, keep=self.config.run.keep_checkpoints)
+                write_all(self.sinks, number, record.metrics)
                 for player in (self.players.agent, self.players.simulator):
                     player.policy.end_round()
-                write_all(self.sinks, number, record.metrics)
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             return self.config.run.rounds
 

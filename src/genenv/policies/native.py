@@ -3,10 +3,12 @@
 
 Between its matrix products a decoder reads and writes its activations some thirty times a layer, and calls
 torch as often; for a batch of sampled tokens that takes longer than the products. `kernels.cpp` does the same
-in six passes. It is compiled once in about two seconds, held to torch on small inputs, and kept in the cache
-folder; where any of that fails, `load` says so in one logged sentence, and callers use torch.
+in six passes, attention included, and the sums over the vocabulary that a token is drawn by. It is compiled
+once in about two seconds, held to torch on small inputs, and kept in the cache folder.
+Where any of that fails `load` says so in one logged sentence, and callers use torch.
 
-Shapes: N = tokens, W = width, R = rows, B = prompts, H = query heads, K = key/value heads, D = head size.
+Shapes: N = tokens, W = width, R = rows, B = prompts, H = query heads, K = key/value heads, D = head size,
+V = vocabulary, C = chunks of it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,16 @@ from genenv.policies import models
 log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
+FLAGS = (
+    "-std=gnu++17",
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-Wno-psabi",
+    "-fPIC",
+    "-shared",
+)
 COMPILERS = ("c++", "g++", "clang++")
 _LONGEST_COMPILATION_S = 120
 _ROWS_OF_A_TASK = 8
@@ -90,10 +101,12 @@ class Kernels:
         for name, signature in _SIGNATURES.items():
             for dtype in (torch.float32, torch.bfloat16):
                 function = getattr(library, f"{name}_{str(dtype).removeprefix('torch.')}")
-                function.argtypes, function.restype = signature, _INT
+                function.argtypes = signature
+                function.restype = _INT if name in ("decode", "prefill") else None
                 self._functions[name, dtype] = function
 
     def _call(self, name: str, dtype: torch.dtype, *arguments: float) -> int:
+        """What `decode` and `prefill` return: 0 where there is no code for the head size."""
         return self._functions[name, dtype](*arguments, torch.get_num_threads())
 
     def norm(self, x: Tensor, weight_W: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -201,7 +214,12 @@ class Kernels:
             lengths: [B] prompt tokens and [R] own tokens before this one, int64.
             tasks: which row continues which prompt.
             scale: factor of the scores.
+
+        Raises:
+            ValueError: a tensor is not as described.
         """
+        _must_fit(q_RHD, *prompt, *own)
+        _must_fit(q_RHD, k_RKD, v_RKD, dense=False)
         rows, heads, size = q_RHD.shape
         q, k, v = (_heads(tensor) for tensor in (q_RHD, k_RKD, v_RKD))
         out = q.new_empty(rows, heads, size)
@@ -237,12 +255,16 @@ class Kernels:
             q_NHD: queries in a flat row, with a head size of `HEAD_SIZES`.
             prompt: keys and values of the prompts, [B, K, P, D]; those of the queries' own tokens too.
             queries_3B: where each prompt's queries begin in the flat row, how many there are, and the
-                position of the first, int64.
-            count: of all queries; they stand before anything else.
+                position of the first; contiguous int64.
+            count: of all queries, which are the first of the flat row.
             scale: factor of the scores.
+
+        Raises:
+            ValueError: a tensor is not as described.
         """
         _, heads, size = q_NHD.shape
         q, keys, values = _heads(q_NHD), prompt[0].contiguous(), prompt[1].contiguous()
+        _must_fit(q, keys, values)
         out = q.new_empty(count, heads, size)
         known = self._call(
             "prefill",
@@ -264,10 +286,10 @@ class Kernels:
         return out
 
     def chunk_sums(self, scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """[R, 1] largest score of each row, and [R, V / chunk] sums of exp(score - largest); float32."""
+        """[R, 1] largest score of each row, and [R, C] sums of exp(score - largest) over chunks; float32."""
         scores = _rows(scores_RV)
         rows, vocabulary = scores.shape
-        top_R1, sums_RK = torch.empty(rows, 1), torch.empty(rows, -(-vocabulary // chunk))
+        top_R1, sums_RC = torch.empty(rows, 1), torch.empty(rows, -(-vocabulary // chunk))
         self._call(
             "chunk_sums",
             scores.dtype,
@@ -276,9 +298,9 @@ class Kernels:
             vocabulary,
             chunk,
             top_R1.data_ptr(),
-            sums_RK.data_ptr(),
+            sums_RC.data_ptr(),
         )
-        return top_R1, sums_RK
+        return top_R1, sums_RC
 
 
 class Tasks:
@@ -324,6 +346,19 @@ class LowRank:
             parts.append([start, up.shape[0], rank, up.shape[1], begin])
             rank, begin = rank + up.shape[1], begin + up.numel()
         self.parts = torch.tensor(parts)
+
+
+def _must_fit(q_NHD: Tensor, *others: Tensor, dense: bool = True) -> None:
+    """Other tensors of attention must have the queries' number format and head size.
+
+    Raises:
+        ValueError: one has not, or is not contiguous and must be.
+    """
+    for tensor in others:
+        if tensor.dtype != q_NHD.dtype or tensor.shape[-1] != q_NHD.shape[-1]:
+            raise ValueError(f"keys or values are {tensor.dtype} {tuple(tensor.shape)}, the queries differ")
+        if dense and not tensor.is_contiguous():
+            raise ValueError("keys or values are not contiguous")
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -439,21 +474,52 @@ def check(kernels: Kernels) -> None:
             q.float()[:, :, None], keys.repeat_interleave(2, 1), values.repeat_interleave(2, 1), scale=0.3
         )[:, :, 0]
         lengths = torch.tensor([5]), torch.tensor([1, 1])
-        many = draw(5, 4, 16)
-        causal = nn.functional.scaled_dot_product_attention(
-            many.float().transpose(0, 1),
-            prompts[0][0].float().repeat_interleave(2, 0),
-            prompts[1][0].float().repeat_interleave(2, 0),
-            is_causal=True,
-            scale=0.3,
-        ).transpose(0, 1)
-        tops, sums = kernels.chunk_sums(x, 7)
+        size, lengths_B, starts_B = 64, (150, 9), (3, 0)
+        many = draw(156, 6, size)
+        long = draw(2, 2, 2, 150, size)
+        causal = []
+        for b, (length, start) in enumerate(zip(lengths_B, starts_B, strict=True)):
+            begin = 0 if b == 0 else 147
+            queries = many[begin : begin + length - start].float().transpose(0, 1)
+            keys_b, values_b = (part[b, :, :length].float().repeat_interleave(3, 0) for part in long)
+            scores = queries @ keys_b.transpose(1, 2) * 0.1
+            unseen = torch.ones(scores.shape[1:], dtype=torch.bool).triu(start + 1)
+            weights = scores.masked_fill(unseen, float("-inf")).softmax(-1)
+            causal.append((weights @ values_b).transpose(0, 1))
+        row = draw(2, 6, size), draw(2, 2, size), draw(2, 2, size)
+        room = draw(2, 2, 2, 20, size)
+        late = [
+            torch.cat([long[i][1, :, :9].expand(2, -1, -1, -1), room[i][:, :, :17], new[:, :, None]], 2)
+            for i, new in enumerate(row[1:])
+        ]
+        latest = nn.functional.scaled_dot_product_attention(
+            row[0].float()[:, :, None],
+            late[0].float().repeat_interleave(3, 1),
+            late[1].float().repeat_interleave(3, 1),
+            scale=0.1,
+        )[:, :, 0]
+        tops, sums = kernels.chunk_sums(x, 39)
         pairs = {
             "prefill": (
                 kernels.prefill(
-                    many, (prompts[0], prompts[1]), torch.tensor([[0], [5], [0]]), len(many), 0.3
+                    many,
+                    (long[0], long[1]),
+                    torch.tensor([[0, 147], [147, 9], [3, 0]]),
+                    len(many),
+                    0.1,
                 ),
-                causal,
+                torch.cat(causal),
+            ),
+            "decode of 64": (
+                kernels.decode(
+                    *row,
+                    (long[0], long[1]),
+                    (room[0], room[1]),
+                    (torch.tensor(lengths_B), torch.tensor([17, 17])),
+                    Tasks([1, 1]),
+                    0.1,
+                ),
+                latest,
             ),
             "chunk_sums": (tops + sums.sum(-1, keepdim=True).log(), wide.logsumexp(-1, keepdim=True)),
             "norm": (scaled, wide * root * weight.float()),

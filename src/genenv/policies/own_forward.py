@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from genenv.policies.packing import AnyLayout, Layout, OwnLayout, Packed
+
+_PREFILLS = 16
+"""Rows begin together with so many times the prompt tokens that packed sampling reads at a time."""
 
 if TYPE_CHECKING:
     from genenv.policies.engine import Engine, Row
@@ -26,14 +30,18 @@ def own_hidden(
     ids: Tensor,
     positions: Tensor,
     layout: AnyLayout,
+    *,
+    tokens: int = 1024,
 ) -> Tensor:
     """Last hidden states, [N, width] of a flat row or [R, width] of the last tokens of rows.
 
     Args:
         decoder: the model without its output layer.
-        ids: [1, N] of a flat row, or [R, tokens] of what is new.
+        ids: [1, N] of a flat row, or [R, T] of what is new.
         positions: likewise.
-        layout: a `Layout` or an `OwnLayout`.
+        layout: a `Layout` without a cache, or an `OwnLayout`.
+        tokens: so many tokens of a flat row's sequences at a time, padding included (one may be longer). With
+            gradients, pieces are calculated again in the backward pass.
 
     Raises:
         TypeError: the layout is made for replaced attention.
@@ -48,15 +56,24 @@ def own_hidden(
         )
         layout.cache = output.past_key_values
         return output.last_hidden_state[:, -1]
-    if not isinstance(layout, Layout):
-        raise TypeError("a model's own forward pass needs a layout without a cache")
+    if not isinstance(layout, Layout) or layout.cache is not None:
+        raise TypeError("a model's own forward pass takes a Layout without a cache, or an OwnLayout")
+
+    def states_of(ids_SL: Tensor, real_SL: Tensor) -> Tensor:
+        return decoder(input_ids=ids_SL, attention_mask=real_SL, use_cache=False).last_hidden_state
+
     at_SL, real_SL, first_N = _unpacked(layout.packed)
-    states = decoder(input_ids=ids[0][at_SL], attention_mask=real_SL, use_cache=False).last_hidden_state
-    return states.flatten(0, 1).index_select(0, first_N)
+    rows = max(1, tokens // at_SL.shape[1])
+    pieces = list(zip(ids[0][at_SL].split(rows), real_SL.split(rows), strict=True))
+    if len(pieces) > 1 and torch.is_grad_enabled():
+        states = [checkpoint(states_of, *piece, use_reentrant=False) for piece in pieces]
+    else:
+        states = [states_of(*piece) for piece in pieces]
+    return torch.cat(states).flatten(0, 1).index_select(0, first_N)
 
 
 def _unpacked(packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
-    """[S, L] where each token of each sequence is in the flat row, which are real, and [N] the way back."""
+    """[S, L] where a sequence's tokens are in the flat row, [S, L] 1 for real ones, and [N] the way back."""
     prompts = [at[real].tolist() for at, real in zip(packed.prompt_at_BP, packed.prompt_real_BP, strict=True)]
     rows = [at[real].tolist() for at, real in zip(packed.row_at_RC, packed.row_real_RC, strict=True)]
     of_row = packed.bundle_of_R.tolist()
@@ -70,7 +87,7 @@ def _unpacked(packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
     device = packed.device
     padded = torch.tensor([sequence + [0] * (width - len(sequence)) for sequence in sequences], device=device)
     lengths = torch.tensor([len(sequence) for sequence in sequences], device=device)
-    real = torch.arange(width, device=device) < lengths[:, None]
+    real = (torch.arange(width, device=device) < lengths[:, None]).long()
     return padded, real, torch.tensor([first[n] for n in range(len(first))], device=device)
 
 
@@ -89,6 +106,12 @@ def next_positions(layout: OwnLayout) -> Tensor:
     return layout.seen_RT.sum(1, keepdim=True) - 1
 
 
+def keep_rows(layout: OwnLayout, rows: Tensor) -> None:
+    """Drop all rows but those with these indices."""
+    layout.seen_RT = layout.seen_RT[rows]
+    layout.cache.reorder_cache(rows)  # the one way to choose rows that every kind of layer has
+
+
 class OwnBatch:
     """Rows that begin together. Those that are done leave; others come when all are done."""
 
@@ -96,10 +119,17 @@ class OwnBatch:
         self._engine = engine
         self.rows: list[Row] = []
 
-    @property
-    def open(self) -> bool:
-        """Whether rows may come."""
-        return not self.rows
+    def room(self, waiting: Sequence[Row]) -> int:
+        """How many of the waiting rows may come now: their prompts are read at once."""
+        if self.rows:
+            return 0
+        count = width = 0
+        for row in waiting:
+            width = max(width, len(row.request.prompt_ids))
+            if count and (count + 1) * width > _PREFILLS * self._engine.prefill_tokens:
+                break
+            count += 1
+        return min(count, self._engine.max_rows)
 
     def admit(self, rows: Sequence[Row]) -> None:
         """Take in requests, and read their prompts."""
@@ -120,7 +150,7 @@ class OwnBatch:
         layout = self._layout
         if left:
             kept = torch.tensor(going, device=tokens_R.device)
-            tokens_R, layout.seen_RT = tokens_R[kept], layout.seen_RT[kept]
-            layout.cache.batch_select_indices(kept)
+            tokens_R = tokens_R[kept]
+            keep_rows(layout, kept)
         self._states = self._engine.hidden(tokens_R[:, None], next_positions(layout), layout)
         return left

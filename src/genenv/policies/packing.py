@@ -65,7 +65,7 @@ class Packed:
         self.positions_1N = torch.tensor([positions], device=device)
         self.prompt_tokens = len(tree.ids)
         self.queries_3B = torch.tensor(tree.own).T.contiguous()
-        """For `Kernels.prefill`: each prompt's tokens that no prompt before it has."""
+        """For `Kernels.prefill`, on the CPU: each prompt's tokens that no prompt before it has."""
         self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
         lengths = [len(prompt) for prompt in prompts]
         at_BP, self.prompt_real_BP = _grid(lengths, 0, device)
@@ -339,13 +339,16 @@ def attend(
     if isinstance(layout, TurnLayout):
         return _next_turn(layout, layer, q_NHD, k_NKD, v_NKD, scale)
     if isinstance(layout, OwnLayout):
-        raise TypeError("packed attention needs a layout of its own")
+        raise TypeError("packed attention cannot use the layout of a model's own forward pass")
     return _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
 
 
-def _compiled(kernels: Kernels | None, q_NHD: Tensor) -> TypeGuard[Kernels]:
+def _compiled(kernels: Kernels | None, q_NHD: Tensor, v_NKD: Tensor) -> TypeGuard[Kernels]:
     """Whether compiled code can take this attention: there is some for the head size, and nothing learns."""
-    return kernels is not None and q_NHD.shape[2] in HEAD_SIZES and not torch.is_grad_enabled()
+    size = q_NHD.shape[2]
+    return (
+        kernels is not None and size in HEAD_SIZES and size == v_NKD.shape[2] and not torch.is_grad_enabled()
+    )
 
 
 def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -354,7 +357,7 @@ def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale:
     if layout.cache is not None:
         k_BKPD, v_BKPD = k_BKPD.contiguous(), v_BKPD.contiguous()
         layout.cache.keys[layer], layout.cache.values[layer] = k_BKPD, v_BKPD
-    if _compiled(layout.kernels, q):
+    if _compiled(layout.kernels, q, v):
         prompts_NHD = layout.kernels.prefill(
             q, (k_BKPD, v_BKPD), packed.queries_3B, packed.prompt_tokens, scale
         )
@@ -383,7 +386,7 @@ def _next_turn(layout: TurnLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, 
     keys_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = k
     values_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = v
     layout.cache.keys[layer], layout.cache.values[layer] = keys_BKPD, values_BKPD
-    if _compiled(layout.kernels, q):
+    if _compiled(layout.kernels, q, v):
         return layout.kernels.prefill(q, (keys_BKPD, values_BKPD), layout.queries_3B, len(q), scale)
     q_BHSD = _take(q, layout.at_BS).transpose(1, 2)
     out_BHSD = _grouped(q_BHSD, keys_BKPD, values_BKPD, scale, layout.mask_B1SP)
@@ -412,7 +415,7 @@ def _take(flat: Tensor, at: Tensor) -> Tensor:
 
 def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     cache, compiled = layout.cache, layout.compiled
-    if compiled is not None and q.shape[2] in HEAD_SIZES:
+    if compiled is not None and _compiled(compiled.kernels, q, v):
         return compiled.kernels.decode(
             q,
             k,

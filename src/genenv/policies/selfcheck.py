@@ -1,5 +1,5 @@
 # pyright: standard
-"""Before a model is used: packed attention must say what the model's own forward pass says."""
+"""Before a model is used: it must say what its own forward pass says, in packed attention or without."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from genenv.errors import UsageError
 from genenv.policies import packing
 from genenv.policies.fused import FusedDecoder, why_not
 from genenv.policies.native import Kernels
-from genenv.policies.own_forward import left_padded, next_positions, own_hidden
+from genenv.policies.own_forward import keep_rows, left_padded, next_positions, own_hidden
 from genenv.policies.packing import Bundle, Layout, Packed
 
 log = logging.getLogger(__name__)
 
 PROMPT_TOKENS, ROW_TOKENS = 9, (4, 6)
+_ERRORS = (TypeError, ValueError, RuntimeError, AttributeError, KeyError)
+"""What a model raises that is not made for the way it is called."""
 
 
 @torch.no_grad()
@@ -53,8 +55,8 @@ def use_packed_attention(causal: Any, source: str, context_tokens: int) -> bool:
     causal.set_attn_implementation(before)
     try:
         off = _own_forward_is_off(causal, bundle, expected)
-    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-        raise UsageError(f"{source} cannot be sampled here: {reason}, and {error}") from error
+    except _ERRORS as error:
+        raise UsageError(f"{source} cannot be sampled here: {reason}, and {_first_line(error)}") from error
     if not off < _tolerance(causal):
         raise UsageError(
             f"{source} cannot be sampled here: it does something to its scores, or to its cache, that is not "
@@ -67,6 +69,7 @@ def use_packed_attention(causal: Any, source: str, context_tokens: int) -> bool:
 
 
 def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_tokens: int) -> str | None:  # noqa: ANN401
+    """Why packed attention is not for a model; None where it is. Leaves the model with packed attention."""
     packed = Packed([bundle], expected.device)
     layout = Layout(packed=packed)
     try:
@@ -74,9 +77,9 @@ def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_token
         output = causal.get_decoder()(
             input_ids=packed.ids_1N, position_ids=packed.positions_1N, use_cache=False, layout=layout
         )
-    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-        return str(error)
-    found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]])
+        found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]])
+    except _ERRORS as error:
+        return _first_line(error)
     off = _apart(found.float(), expected)
     if not off < _tolerance(causal):
         return f"its attention is not the usual one (off by {off:.3g})"
@@ -97,13 +100,22 @@ def _own_forward_is_off(causal: Any, bundle: Bundle, expected: Tensor) -> float:
     packed = Packed([bundle], expected.device)
     states = own_hidden(decoder, packed.ids_1N, packed.positions_1N, Layout(packed=packed))
     off = _apart(head(states[packed.targets()[0]]).float(), expected)
+    # As rows are sampled: both, which differ in length, then the second alone.
     prompts = [[*bundle.prompt_ids, *row] for row in bundle.completions]
-    ids, positions, layout = left_padded([prompt[:-2] for prompt in prompts], expected.device)
-    own_hidden(decoder, ids, positions, layout)
-    new = torch.tensor([prompt[-2:-1] for prompt in prompts], device=expected.device)
-    states = own_hidden(decoder, new, next_positions(layout), layout)
     ends = torch.tensor(ROW_TOKENS).cumsum(0) - 1
-    return max(off, _apart(head(states).float(), expected[ends]))
+    ids, positions, layout = left_padded([prompt[:-3] for prompt in prompts], expected.device)
+    own_hidden(decoder, ids, positions, layout)
+    new = torch.tensor([prompt[-3:-2] for prompt in prompts], device=expected.device)
+    states = own_hidden(decoder, new, next_positions(layout), layout)
+    apart = _apart(head(states).float(), expected[ends - 1])
+    keep_rows(layout, torch.tensor([1], device=expected.device))
+    new = torch.tensor([prompts[1][-2:-1]], device=expected.device)
+    states = own_hidden(decoder, new, next_positions(layout), layout)
+    return max(off, apart, _apart(head(states).float(), expected[ends[1:]]))
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _small_input(vocabulary: int) -> Bundle:
