@@ -165,6 +165,8 @@ def test_attention_of_prompts_equals_that_of_torch(kernels, lengths, size, heads
     found = kernels.prefill(q, before, torch.tensor([begins, counts, starts]), sum(counts), 0.2)
     assert len(found) == sum(counts)
     for b, (length, _) in enumerate(lengths):
+        if counts[b] == 0:
+            continue
         own = slice(begins[b], begins[b] + counts[b])
         keys, values = (part[b, :, :length].float().repeat_interleave(queries // kv, 0) for part in before)
         scores = q[own].float().transpose(0, 1) @ keys.transpose(1, 2) * 0.2
