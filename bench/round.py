@@ -92,7 +92,8 @@ def ours(options: argparse.Namespace) -> None:
     model.chat.end_id = -1  # no completion ends early
     model.add_adapter("agent", seed=0)
     policy = LocalPolicy(model, "agent")
-    learner = GrpoLearner(policy, AgentConfig(kl_coefficient=KL, lr=1e-6))
+    # rewards are drawn: groups that happen to be alike cost as much as others, here as in TRL
+    learner = GrpoLearner(policy, AgentConfig(kl_coefficient=KL, lr=1e-6, skip_zero_advantage=False))
     prompts = [
         tuple(model.tokenizer.encode(text, add_special_tokens=False))
         for text in texts(options, model.tokenizer)
