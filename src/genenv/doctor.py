@@ -70,6 +70,15 @@ def _number_format() -> Finding:
     return f"{device.type}, {name}", gpu
 
 
+def _compiled_code() -> Finding:
+    from genenv.policies.native import find
+
+    found = find()
+    if isinstance(found, str):
+        return "not available", f"optional, for speed on a CPU: {found}"
+    return "works", ""
+
+
 def _embedded_model() -> Finding:
     from genenv.policies.models import EMBEDDED, resolve
 
@@ -100,6 +109,7 @@ _CHECKS: dict[str, Callable[[], Finding]] = {
     "memory": _memory,
     "disk": _disk,
     "device and number format": _number_format,
+    "compiled code": _compiled_code,
     "torch": _package("torch"),
     "transformers": _package("transformers"),
     "peft": _package("peft"),

@@ -381,11 +381,19 @@ def _at(x: Tensor) -> tuple[int, int]:
 @functools.cache
 def load() -> Kernels | None:
     """The compiled functions; None, with a logged sentence, where they cannot be had."""
+    found = find()
+    if isinstance(found, Kernels):
+        return found
+    log.info("sampling and learning run without compiled code, which is slower: %s", found)
+    return None
+
+
+def find() -> Kernels | str:
+    """The compiled functions, or why they cannot be had."""
     try:
         return Kernels(_library())
     except (OSError, AttributeError, subprocess.SubprocessError, _Unusable) as error:
-        log.info("sampling and learning run without compiled code, which is slower: %s", _reason(error))
-        return None
+        return _reason(error)
 
 
 class _Unusable(Exception):
