@@ -25,6 +25,8 @@ from turns import alternate, machine, resident_kib, say, settle, sides_of
 
 ROUND = Path(__file__).with_name("round.py")
 SMALLEST = {"prompts": 4, "group": 4, "length": 128, "new": 32}
+MICROBATCH = 4096
+"""Tokens, as a run has it unless told: the longest prompt fits."""
 SIZES = (1, 2, 4, 8, 16)
 SETTINGS = """
 [run]
@@ -73,8 +75,8 @@ def grow(quantity: str, options: argparse.Namespace, folder: Path) -> None:
         size = {**SMALLEST, quantity: SMALLEST[quantity] * times}
         own = folder / f"{quantity}-{times}"
         own.mkdir()
-        asked = argparse.Namespace(**{**vars(options), **size, "folder": own})
-        keys = ("model", "folder", "dtype", *size)
+        asked = argparse.Namespace(**{**vars(options), **size, "folder": own, "microbatch": MICROBATCH})
+        keys = ("model", "folder", "dtype", "microbatch", *size)
         (side,) = sides_of(str(ROUND), asked, keys, {"ours": sys.executable}, own)
         alternate([side], options.repeats)
         # what goes through the model: each prompt once, each completion

@@ -193,6 +193,13 @@ def test_micro_batches_stay_within_the_budget_and_lose_nothing():
     assert micro_batches(items, 1000) == [sorted(items, key=lambda item: item[0].tokens)]
 
 
+def test_a_long_prompt_is_not_read_again_for_every_completion():
+    bundle = Bundle(prompt_ids=[1] * 60, completions=[[2] * 10] * 8)
+    pieces = [piece for batch in micro_batches([(bundle, range(8))], 64) for piece, _ in batch]
+    assert [len(piece.completions) for piece in pieces] == [6, 2]
+    assert all(piece.tokens <= 2 * 64 for piece in pieces)
+
+
 def test_requests_of_coroutines_that_wait_together_run_as_one_batch(tiny, monkeypatch):
     policy = tiny.player()
     sizes: list[int] = []
