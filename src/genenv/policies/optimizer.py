@@ -122,9 +122,9 @@ def micro_batches(
 ) -> list[list[tuple[Bundle, Sequence[T]]]]:
     """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
 
-    A bundle that is larger is cut into several with the same prompt; one completion is never cut, and pieces with
-    a long prompt may have twice the budget. Sorted by length, so that padding in attention is small. What a
-    prompt and the one before it begin with counts once.
+    A bundle that is larger is cut into several with the same prompt; one completion is never cut, and pieces
+    with a long prompt may have twice the budget. Sorted by length, so that padding in attention is small. What
+    a prompt and the one before it begin with counts once.
     """
     pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
     pieces.sort(key=lambda piece: piece[0].tokens)
@@ -141,7 +141,7 @@ def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
 def _cut(bundle: Bundle, rows: Sequence[T], tokens: int) -> list[tuple[Bundle, Sequence[T]]]:
     """A bundle as it is, or as several within the token budget, its completions sorted by length.
 
-    A prompt is not read again for less than its own length in completions, as long as twice the budget allows.
+    A prompt is not read again for less than its own length in completions, if twice the budget allows that.
     """
     tokens = max(tokens, min(2 * len(bundle.prompt_ids), 2 * tokens))
     if bundle.tokens <= tokens:
