@@ -123,8 +123,8 @@ def micro_batches(
     """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
 
     A bundle that is larger is cut into several with the same prompt; one completion is never cut, and pieces
-    with a long prompt may have twice the budget. Sorted by length, so that padding in attention is small. What
-    a prompt and the one before it begin with counts once.
+    with a long prompt may have twice the budget. Sorted by length, so that padding in attention is small.
+    What a prompt and the one before it begin with counts once.
     """
     pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
     pieces.sort(key=lambda piece: piece[0].tokens)
