@@ -126,7 +126,7 @@ def many_rounds(rounds: int, folder: Path) -> None:
 
 
 def watch(process: subprocess.Popen[bytes], metrics: Path) -> Iterator[tuple[int, float]]:
-    """(round, resident MiB) of every committed round: the least that is seen until the next one is."""
+    """(round, least resident MiB until the next one is committed) of every committed round but the last."""
     seen, least = 0, float("inf")
     while process.poll() is None:
         written = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
@@ -137,8 +137,6 @@ def watch(process: subprocess.Popen[bytes], metrics: Path) -> Iterator[tuple[int
         with contextlib.suppress(OSError):  # it has just ended
             least = min(least, resident_kib(process.pid, "VmRSS") / 2**10)
         time.sleep(0.02)
-    if least < float("inf"):
-        yield seen - 1, least
 
 
 def tiny_model(folder: Path) -> Path:

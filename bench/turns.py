@@ -81,7 +81,10 @@ def resident_kib(pid: int, which: str) -> int:
         OSError: the process is gone, or the system does not tell.
     """
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(which)))
+    found = next((line.split()[1] for line in status.splitlines() if line.startswith(which)), None)
+    if found is None:
+        raise ProcessLookupError(f"process {pid} has ended")
+    return int(found)
 
 
 class Contender:
