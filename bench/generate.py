@@ -28,6 +28,7 @@ from turns import (
     machine,
     matrix_peak,
     matrix_work,
+    our_policy,
     parser_of,
     say,
     serve,
@@ -88,22 +89,16 @@ def ours(options: argparse.Namespace) -> None:
     import torch
 
     from genenv.policies.base import SampleRequest
-    from genenv.policies.local import LocalModel, LocalPolicy
-    from genenv.policies.models import choose_threads
-    from genenv.policies.settings import PolicyConfig
 
-    config = PolicyConfig(
+    policy = our_policy(
+        options.model,
         dtype=options.dtype,
-        threads=choose_threads(),
         context_tokens=options.length + options.new,
         max_batch_rows=options.prompts * options.group,
     )
-    model = LocalModel(options.model, config)
-    model.chat.end_id = -1  # no completion ends early
-    model.add_adapter("agent", seed=0)
-    policy = LocalPolicy(model, "agent")
+    policy.model.chat.end_id = -1  # no completion ends early
     streams = iter(range(2**62))
-    prompts = prompts_of(options, model.vocabulary)
+    prompts = prompts_of(options, policy.model.vocabulary)
 
     def work() -> Mapping[str, Any]:
         requests = [

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import alternate, learning_parser_of, machine, say, serve, settle, sides_of
+from turns import alternate, learning_parser_of, machine, our_policy, say, serve, settle, sides_of
 from update import groups_of, reward
 
 KL = 0.001
@@ -76,28 +76,19 @@ def ours(options: argparse.Namespace) -> None:
     from genenv.agent.grpo import GrpoLearner
     from genenv.agent.settings import AgentConfig
     from genenv.policies.base import SampleRequest
-    from genenv.policies.local import LocalModel, LocalPolicy
-    from genenv.policies.models import choose_threads
-    from genenv.policies.settings import PolicyConfig
 
-    threads = choose_threads()
-    config = PolicyConfig(
+    policy = our_policy(
+        options.model,
         dtype=options.dtype,
-        threads=threads,
         context_tokens=options.length + options.new,
         tokens_per_microbatch=options.microbatch,
         max_batch_rows=options.prompts * options.group,
     )
-    model = LocalModel(options.model, config)
-    model.chat.end_id = -1  # no completion ends early
-    model.add_adapter("agent", seed=0)
-    policy = LocalPolicy(model, "agent")
+    tokenizer = policy.model.tokenizer
+    policy.model.chat.end_id = -1  # no completion ends early
     # rewards are drawn: groups that happen to be alike cost as much as others, here as in TRL
     learner = GrpoLearner(policy, AgentConfig(kl_coefficient=KL, lr=1e-6, skip_zero_advantage=False))
-    prompts = [
-        tuple(model.tokenizer.encode(text, add_special_tokens=False))
-        for text in texts(options, model.tokenizer)
-    ]
+    prompts = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in texts(options, tokenizer)]
     streams = iter(range(2**62))
 
     def work() -> Mapping[str, Any]:
@@ -118,7 +109,7 @@ def ours(options: argparse.Namespace) -> None:
         metrics = learner.update(groups_of(batch), seed=0)
         return {"sampling_s": sampling_s, "tokens": metrics["tokens/trained"]}
 
-    serve(work, {"threads": threads})
+    serve(work, {"threads": policy.model.config.threads})
 
 
 def trl(options: argparse.Namespace) -> None:

@@ -44,6 +44,18 @@ def serve(
         print(json.dumps({"seconds": seconds, **found, **beside()}), file=channel, flush=True)
 
 
+def our_policy(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN401
+    """Our policy with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
+    from genenv.policies.local import LocalModel, LocalPolicy
+    from genenv.policies.models import choose_threads
+    from genenv.policies.settings import PolicyConfig
+
+    config: Any = {"dtype": dtype, "threads": choose_threads(), **settings}
+    loaded = LocalModel(model, PolicyConfig(**config))
+    loaded.add_adapter("agent", seed=0)
+    return LocalPolicy(loaded, "agent")
+
+
 def matrix_work(work: Callable[[], object]) -> float:
     """TFLOP of matrix products that one turn takes, padding and all; without those in compiled code."""
     import torch

@@ -27,6 +27,7 @@ from turns import (
     machine,
     matrix_peak,
     matrix_work,
+    our_policy,
     say,
     serve,
     settle,
@@ -93,20 +94,12 @@ def apart(value: float, other: float) -> str:
 
 
 def policy_of(options: argparse.Namespace, dtype: str) -> Any:  # noqa: ANN401
-    """Our policy with a fresh adapter, on as many threads as are fastest."""
-    from genenv.policies.local import LocalModel, LocalPolicy
-    from genenv.policies.models import choose_threads
-    from genenv.policies.settings import PolicyConfig
-
-    config = PolicyConfig(
+    return our_policy(
+        options.model,
         dtype=dtype,
-        threads=choose_threads(),
         context_tokens=options.prompt + options.completion,
         tokens_per_microbatch=options.microbatch,
     )
-    model = LocalModel(options.model, config)
-    model.add_adapter("agent", seed=0)
-    return LocalPolicy(model, "agent")
 
 
 def our_work(

@@ -37,6 +37,12 @@ class UpdateSkipped(GenenvError):
     """An update was not applied; the parameters are as they were before."""
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's error says, short enough for one sentence."""
+    text = str(error).strip().splitlines()
+    return text[0][:200] if text else type(error).__name__
+
+
 def disk_is_full(error: Exception) -> bool:
     """Whether an error says that the disk is full.
 

@@ -7,6 +7,7 @@ P = longest prompt, T = tokens of one conversation.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -150,11 +151,19 @@ class OwnTokens:
     """
 
     def __init__(self, lengths: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        self.longest = max(lengths)
+        self.longest, self._dtype = max(lengths), dtype
         self.seen_R = torch.tensor(lengths, device=device)
-        self.mask_R111T: Tensor | None = None
+        self._even = min(lengths) == self.longest
+
+    @functools.cached_property
+    def rows_R(self) -> Tensor:
+        """[R] 0, 1, 2, ..."""
+        return torch.arange(len(self.seen_R), device=self.seen_R.device)
+
+    @functools.cached_property
+    def mask_R111T(self) -> Tensor | None:
         """0 where the row has a token, this step's included, else -inf; None when all are equally far."""
-        if min(lengths) < self.longest:
-            self.rows_R = torch.arange(len(lengths), device=device)
-            unseen_RT = torch.arange(self.longest + 1, device=device) > self.seen_R[:, None]
-            self.mask_R111T = additive_mask(unseen_RT, dtype)[:, None, None, None]
+        if self._even:
+            return None
+        unseen_RT = torch.arange(self.longest + 1, device=self.seen_R.device) > self.seen_R[:, None]
+        return additive_mask(unseen_RT, self._dtype)[:, None, None, None]

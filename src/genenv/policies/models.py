@@ -18,7 +18,7 @@ import safetensors
 import torch
 import transformers
 
-from genenv.errors import UsageError, disk_is_full, out_of_memory
+from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +248,7 @@ def _dequantised(gguf: Path) -> Path:
         if not (isinstance(error, OSError) or disk_is_full(error)):
             raise
         raise UsageError(
-            f"the embedded model could not be unpacked into {folder.parent}: {_first_line(error)}; "
+            f"the embedded model could not be unpacked into {folder.parent}: {first_line(error)}; "
             "free some space or set GENENV_CACHE to another folder"
         ) from error
     return folder
@@ -256,7 +256,7 @@ def _dequantised(gguf: Path) -> Path:
 
 def _cannot_load(what: str, error: Exception) -> UsageError:
     """The sentence for one of `_LOAD_ERRORS`: what is wrong, what to do."""
-    text, why = str(error), _first_line(error)
+    text, why = str(error), first_line(error)
     if "trust_remote_code" in text:
         why = "it needs Python code of its own, which is never run here; choose another model"
     elif "file named model.safetensors" in text:
@@ -266,8 +266,3 @@ def _cannot_load(what: str, error: Exception) -> UsageError:
     elif out_of_memory(error):
         why = "memory ran out; choose a smaller model, or another policy.dtype or policy.device"
     return UsageError(f"{what} could not be loaded: {why}")
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0][:200] if text else type(error).__name__

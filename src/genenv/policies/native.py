@@ -22,7 +22,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -97,7 +97,7 @@ class Kernels:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
-        self._functions: dict[tuple[str, torch.dtype], Callable[..., int]] = {}
+        self._functions: dict[tuple[str, torch.dtype], Callable[..., int | None]] = {}
         for name, signature in _SIGNATURES.items():
             for dtype in (torch.float32, torch.bfloat16):
                 function = getattr(library, f"{name}_{str(dtype).removeprefix('torch.')}")
@@ -105,9 +105,14 @@ class Kernels:
                 function.restype = _INT if name in ("decode", "prefill") else None
                 self._functions[name, dtype] = function
 
-    def _call(self, name: str, dtype: torch.dtype, *arguments: float) -> int:
-        """What `decode` and `prefill` return: 0 where there is no code for the head size."""
-        return self._functions[name, dtype](*arguments, torch.get_num_threads())
+    def _call(self, name: str, dtype: torch.dtype, *arguments: float) -> None:
+        """Call a function. `decode` and `prefill` return 0 where there is no code for the head size.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self._functions[name, dtype](*arguments, torch.get_num_threads()) == 0:
+            raise ValueError(f"{name} has code for heads of {sorted(HEAD_SIZES)} alone")
 
     def norm(self, x: Tensor, weight_W: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """RMS norm over the last dimension, x / sqrt(mean(x^2) + eps) * weight; and [rows, 1] 1 / sqrt."""
@@ -223,7 +228,7 @@ class Kernels:
         rows, heads, size = q_RHD.shape
         q, k, v = (_heads(tensor) for tensor in (q_RHD, k_RKD, v_RKD))
         out = q.new_empty(rows, heads, size)
-        known = self._call(
+        self._call(
             "decode",
             q.dtype,
             *(tensor.data_ptr() for tensor in (q, k, v)),
@@ -242,8 +247,6 @@ class Kernels:
             scale,
             out.data_ptr(),
         )
-        if not known:
-            raise ValueError(f"there is no code for heads of {size}")
         return out
 
     def prefill(
@@ -266,7 +269,7 @@ class Kernels:
         q, keys, values = _heads(q_NHD), prompt[0].contiguous(), prompt[1].contiguous()
         _must_fit(q, keys, values)
         out = q.new_empty(count, heads, size)
-        known = self._call(
+        self._call(
             "prefill",
             q.dtype,
             *_at(q),
@@ -281,8 +284,6 @@ class Kernels:
             scale,
             out.data_ptr(),
         )
-        if not known:
-            raise ValueError(f"there is no code for heads of {size}")
         return out
 
     def chunk_sums(self, scores_RV: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
@@ -455,101 +456,76 @@ def check(kernels: Kernels) -> None:
         def draw(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
             return torch.randn(shape, generator=random).to(dtype)
 
-        x, weight, slope = draw(3, 40), draw(40), draw(3, 40)
-        scaled, inverse = kernels.norm(x, weight, 1e-5)
-        wide = x.float()
-        root = (wide.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-        gate, up = wide.chunk(2, -1)
-        heads, angles = draw(3, 2, 20), draw(3, 1, 10)
-        left, right = heads.float().chunk(2, -1)
-        cos, sin = angles.float().cos().to(dtype), angles.float().sin().to(dtype)
-        turned = torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
-        y, down, upward = draw(3, 24), draw(4, 40), draw(24, 4)
-        added = y.float() + 0.5 * (wide @ down.float().T) @ upward.float().T
-        kernels.add_low_rank(y, x, LowRank([down], [upward], [0.5], [0]))
-        q, k, v, prompts, own = (
-            draw(2, 4, 16),
-            draw(2, 2, 16),
-            draw(2, 2, 16),
-            draw(2, 1, 2, 5, 16),
-            draw(2, 2, 2, 3, 16),
-        )
-        keys, values = (
-            torch.cat([prompts[i].expand(2, -1, -1, -1), own[i][:, :, :1], new[:, :, None]], 2).float()
-            for i, new in enumerate((k, v))
-        )
-        mixed = nn.functional.scaled_dot_product_attention(
-            q.float()[:, :, None], keys.repeat_interleave(2, 1), values.repeat_interleave(2, 1), scale=0.3
-        )[:, :, 0]
-        lengths = torch.tensor([5]), torch.tensor([1, 1])
-        size, lengths_B, starts_B = 64, (150, 9), (3, 0)
-        many = draw(156, 6, size)
-        long = draw(2, 2, 2, 150, size)
-        causal = []
-        for b, (length, start) in enumerate(zip(lengths_B, starts_B, strict=True)):
-            begin = 0 if b == 0 else 147
-            queries = many[begin : begin + length - start].float().transpose(0, 1)
-            keys_b, values_b = (part[b, :, :length].float().repeat_interleave(3, 0) for part in long)
-            scores = queries @ keys_b.transpose(1, 2) * 0.1
-            unseen = torch.ones(scores.shape[1:], dtype=torch.bool).triu(start + 1)
-            weights = scores.masked_fill(unseen, float("-inf")).softmax(-1)
-            causal.append((weights @ values_b).transpose(0, 1))
-        row = draw(2, 6, size), draw(2, 2, size), draw(2, 2, size)
-        room = draw(2, 2, 2, 20, size)
-        late = [
-            torch.cat([long[i][1, :, :9].expand(2, -1, -1, -1), room[i][:, :, :17], new[:, :, None]], 2)
-            for i, new in enumerate(row[1:])
-        ]
-        latest = nn.functional.scaled_dot_product_attention(
-            row[0].float()[:, :, None],
-            late[0].float().repeat_interleave(3, 1),
-            late[1].float().repeat_interleave(3, 1),
-            scale=0.1,
-        )[:, :, 0]
-        tops, sums = kernels.chunk_sums(x, 39)
-        pairs = {
-            "prefill": (
-                kernels.prefill(
-                    many,
-                    (long[0], long[1]),
-                    torch.tensor([[0, 147], [147, 9], [3, 0]]),
-                    len(many),
-                    0.1,
-                ),
-                torch.cat(causal),
-            ),
-            "decode of 64": (
-                kernels.decode(
-                    *row,
-                    (long[0], long[1]),
-                    (room[0], room[1]),
-                    (torch.tensor(lengths_B), torch.tensor([17, 17])),
-                    Tasks([1, 1]),
-                    0.1,
-                ),
-                latest,
-            ),
-            "chunk_sums": (tops + sums.sum(-1, keepdim=True).log(), wide.logsumexp(-1, keepdim=True)),
-            "norm": (scaled, wide * root * weight.float()),
-            "norm_back": (
-                kernels.norm_back(x, weight, inverse, slope),
-                _norm_slope(wide, weight, root, slope),
-            ),
-            "swiglu": (kernels.swiglu(x), nn.functional.silu(gate) * up),
-            "rotate": (kernels.rotate(heads, cos, sin, 1), turned),
-            "rotate back": (kernels.rotate(turned.to(dtype), cos, sin, -1), heads),
-            "low_rank": (y, added),
-            "decode": (
-                kernels.decode(
-                    q, k, v, (prompts[0], prompts[1]), (own[0], own[1]), lengths, Tasks([0, 0]), 0.3
-                ),
-                mixed,
-            ),
-        }
-        for name, (found, expected) in pairs.items():
+        for name, found, expected in (*_simple_cases(kernels, draw), *_attention_cases(kernels, draw)):
             off = (found.float() - expected.float()).abs().max().item()
             if not off <= most:
                 raise _Unusable(f"compiled and checked, {name} is off by {off:.3g}")
+
+
+_Draw = Callable[..., Tensor]
+"""A random tensor of a shape."""
+_Case = tuple[str, Tensor, Tensor]
+"""What was checked, what compiled code says, and what torch says."""
+
+
+def _simple_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
+    """All but attention."""
+    x, weight, slope = draw(3, 40), draw(40), draw(3, 40)
+    scaled, inverse = kernels.norm(x, weight, 1e-5)
+    wide = x.float()
+    root = (wide.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    yield "norm", scaled, wide * root * weight.float()
+    yield "norm_back", kernels.norm_back(x, weight, inverse, slope), _norm_slope(wide, weight, root, slope)
+    gate, up = wide.chunk(2, -1)
+    yield "swiglu", kernels.swiglu(x), nn.functional.silu(gate) * up
+    heads, angles = draw(3, 2, 20), draw(3, 1, 10)
+    left, right = heads.float().chunk(2, -1)
+    cos, sin = angles.float().cos().to(x.dtype), angles.float().sin().to(x.dtype)
+    turned = torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+    yield "rotate", kernels.rotate(heads, cos, sin, 1), turned
+    yield "rotate back", kernels.rotate(turned.to(x.dtype), cos, sin, -1), heads
+    y, down, upward = draw(3, 24), draw(4, 40), draw(24, 4)
+    added = y.float() + 0.5 * (wide @ down.float().T) @ upward.float().T
+    kernels.add_low_rank(y, x, LowRank([down], [upward], [0.5], [0]))
+    yield "low_rank", y, added
+    tops, sums = kernels.chunk_sums(x, 39)
+    yield "chunk_sums", tops + sums.sum(-1, keepdim=True).log(), wide.logsumexp(-1, keepdim=True)
+
+
+def _attention_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
+    """Heads of one vector and of several; prompts longer than a block of queries, and seen in part."""
+    lengths_B, starts_B, seen, scale = (150, 9), (3, 0), 17, 0.1
+    counts_B = [length - start for length, start in zip(lengths_B, starts_B, strict=True)]
+    for size in (16, 64):
+        prompts, many = draw(2, 2, 2, max(lengths_B), size), draw(sum(counts_B), 6, size)
+        queries_3B = torch.tensor([[0, counts_B[0]], counts_B, starts_B])
+        found = kernels.prefill(many, (prompts[0], prompts[1]), queries_3B, len(many), scale)
+        expected = [
+            _attention(queries, prompts[0, b, :, :length], prompts[1, b, :, :length], scale)
+            for b, (queries, length) in enumerate(zip(many.split(counts_B), lengths_B, strict=True))
+        ]
+        yield f"prefill of {size}", found, torch.cat(expected)
+        q, k, v, own = draw(2, 6, size), draw(2, 2, size), draw(2, 2, size), draw(2, 2, 2, seen + 3, size)
+        keys, values = (
+            torch.cat([prompts[i, 1, :, :9].expand(2, -1, -1, -1), own[i, :, :, :seen], new[:, :, None]], 2)
+            for i, new in enumerate((k, v))
+        )
+        lengths = torch.tensor(lengths_B), torch.tensor([seen, seen])
+        found = kernels.decode(
+            q, k, v, (prompts[0], prompts[1]), (own[0], own[1]), lengths, Tasks([1, 1]), scale
+        )
+        expected = [_attention(q[r, None], keys[r], values[r], scale) for r in range(2)]
+        yield f"decode of {size}", found, torch.cat(expected)
+
+
+def _attention(q_NHD: Tensor, keys_KTD: Tensor, values_KTD: Tensor, scale: float) -> Tensor:
+    """[N, H, D]: causal attention of the last N of T tokens, in float32."""
+    queries, repeats = q_NHD.float().transpose(0, 1), q_NHD.shape[1] // len(keys_KTD)
+    keys, values = (part.float().repeat_interleave(repeats, 0) for part in (keys_KTD, values_KTD))
+    scores_HNT = queries @ keys.transpose(1, 2) * scale
+    new, tokens = scores_HNT.shape[1:]
+    unseen_NT = torch.ones(new, tokens, dtype=torch.bool).triu(tokens - new + 1)
+    return (scores_HNT.masked_fill(unseen_NT, float("-inf")).softmax(-1) @ values).transpose(0, 1)
 
 
 def _norm_slope(x: Tensor, weight: Tensor, root: Tensor, dy: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ completion, S = most completions of a bundle, H = query heads, K = key/value hea
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard, TypeVar
@@ -258,9 +259,13 @@ class TurnLayout:
         self.queries_3B = torch.stack([new_B.cumsum(0) - new_B, new_B, torch.tensor(starts)])
         self.last_of_prompt_B = (new_B.cumsum(0) - 1).to(device)
         self.at_BS, self.real_BS = _grid(new, 0, device)
+
+    @functools.cached_property
+    def mask_B1SP(self) -> Tensor:
+        """0 where a new token sees a token of its conversation, -inf elsewhere."""
         places_BS = self.positions_1N[0][self.at_BS]
-        unseen_BSP = torch.arange(length, device=device) > places_BS[..., None]
-        self.mask_B1SP = additive_mask(unseen_BSP, first.dtype)[:, None]
+        unseen_BSP = torch.arange(self.kept.shape[4], device=self.kept.device) > places_BS[..., None]
+        return additive_mask(unseen_BSP, self.kept.dtype)[:, None]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genenv.errors import UsageError
+from genenv.errors import UsageError, first_line
 from genenv.policies import packing
 from genenv.policies.fused import FusedDecoder, why_not
 from genenv.policies.native import Kernels
@@ -56,7 +56,7 @@ def use_packed_attention(causal: Any, source: str, context_tokens: int) -> bool:
     try:
         off = _own_forward_is_off(causal, bundle, expected)
     except _ERRORS as error:
-        raise UsageError(f"{source} cannot be sampled here: {reason}, and {_first_line(error)}") from error
+        raise UsageError(f"{source} cannot be sampled here: {reason}, and {first_line(error)}") from error
     if not off < _tolerance(causal):
         raise UsageError(
             f"{source} cannot be sampled here: it does something to its scores, or to its cache, that is not "
@@ -79,7 +79,7 @@ def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_token
         )
         found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]])
     except _ERRORS as error:
-        return _first_line(error)
+        return first_line(error)
     off = _apart(found.float(), expected)
     if not off < _tolerance(causal):
         return f"its attention is not the usual one (off by {off:.3g})"
@@ -112,10 +112,6 @@ def _own_forward_is_off(causal: Any, bundle: Bundle, expected: Tensor) -> float:
     new = torch.tensor([prompts[1][-2:-1]], device=expected.device)
     states = own_hidden(decoder, new, next_positions(layout), layout)
     return max(off, apart, _apart(head(states).float(), expected[ends[1:]]))
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _small_input(vocabulary: int) -> Bundle:

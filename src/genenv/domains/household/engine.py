@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
-from genenv.domains.household.world import Item, Place, World
+from genenv.domains.household.world import APPLIANCE, KNIVES, VERB, Item, Place, World
 
 NOTHING = "Nothing happens."
 _INTRO = "-= Welcome to TextWorld, ALFRED! =-\n\n{room}\n\nYour task is to: {wording}."
@@ -143,8 +144,8 @@ class Play:
         commands |= {f"examine {p.name}" for p in here}
         commands |= {f"{'close' if p.id in state.opened else 'open'} {p.name}" for p in here if p.openable}
         for item in game.world.items:
-            place = game.place_of_id.get(state.inside.get(item.id, ""))
-            if place is not None and place.location == state.location:
+            place = self._in_front(item)
+            if place is not None:
                 if self._accessible(place) and item.pickupable and state.held is None:
                     commands.add(f"take {item.name} from {place.name}")
                 if item.toggleable:
@@ -155,10 +156,10 @@ class Play:
             for place in here:
                 if self._accessible(place) and held.type in game.world.can_contain.get(place.type, ()):
                     commands.add(f"move {held.name} to {place.name}")
-                for verb, (kind, able) in _TREATMENTS.items():
+                for verb, (kind, able) in TREATMENTS.items():
                     if place.type == kind and able(held):
                         commands.add(f"{verb} {held.name} with {place.name}")
-            if held.type in ("Knife", "ButterKnife"):
+            if held.type in KNIVES:
                 commands |= {
                     f"slice {i.name} with {held.name}"
                     for i in game.world.items
@@ -184,15 +185,12 @@ class Play:
         return item if item is not None and item.id == self.state.held else None
 
     def _treated(self, item: Item) -> bool:
-        match self.game.world.task:
-            case "pick_clean_then_place_in_recep":
-                return item.cleanable and item.id in self.state.clean
-            case "pick_heat_then_place_in_recep":
-                return item.heatable and item.id in self.state.hot
-            case "pick_cool_then_place_in_recep":
-                return item.coolable and item.id in self.state.cool
-            case _:
-                return True
+        verb = VERB.get(self.game.world.task)
+        return verb is None or (TREATMENTS[verb][1](item) and item.id in self._done(verb))
+
+    def _done(self, verb: str) -> set[str]:
+        """Items that are as a treatment leaves them."""
+        return {"clean": self.state.clean, "heat": self.state.hot, "cool": self.state.cool}[verb]
 
     # -- actions: the answer, or None when impossible now
 
@@ -258,9 +256,8 @@ class Play:
         if item is None or not item.toggleable or self._in_front(item) is None:
             return None
         self.state.toggled.add(item.id)
-        return (
-            f"You turn on the {item.name}."  # whatever it was: the grammar only asks whether it was ever used
-        )
+        # Whether it was on or not: the grammar only asks whether it was ever used.
+        return f"You turn on the {item.name}."
 
     def take(self, name: str, source: str) -> str | None:
         """Pick something up."""
@@ -291,23 +288,19 @@ class Play:
     def treat(self, verb: str, name: str, appliance: str) -> str | None:
         """Clean, heat or cool what the agent carries."""
         item, place = self._held(name), self._here(appliance)
-        kind, able = _TREATMENTS[verb]
+        kind, able = TREATMENTS[verb]
         if item is None or place is None or place.type != kind or not able(item):
             return None
-        if verb == "clean":
-            self.state.clean.add(item.id)
-        else:
-            gained, lost = (
-                (self.state.hot, self.state.cool) if verb == "heat" else (self.state.cool, self.state.hot)
-            )
-            gained.add(item.id)
-            lost.discard(item.id)
+        self._done(verb).add(item.id)
+        opposite = {"heat": "cool", "cool": "heat"}.get(verb)
+        if opposite is not None:
+            self._done(opposite).discard(item.id)
         return f"You {verb} the {item.name} using the {place.name}."
 
     def slice(self, name: str, tool: str) -> str | None:
         """Cut something that is here."""
         item, knife = self.game.items.get(name), self._held(tool)
-        if item is None or knife is None or knife.type not in ("Knife", "ButterKnife") or not item.sliceable:
+        if item is None or knife is None or knife.type not in KNIVES or not item.sliceable:
             return None
         if self.state.location not in self.state.at.get(item.id, ()):
             return None
@@ -322,11 +315,9 @@ class Play:
         seen = _listing(
             f"a {i.name}" for i in self.game.world.items if self.state.inside.get(i.id) == place.id
         )
-        return (
-            f"The {place.name} is open. In it, you see {seen}."
-            if place.openable
-            else (f"On the {place.name}, you see {seen}.")
-        )
+        if place.openable:
+            return f"The {place.name} is open. In it, you see {seen}."
+        return f"On the {place.name}, you see {seen}."
 
     def _description(self, item: Item) -> str:
         state = self.state
@@ -348,11 +339,10 @@ class Play:
         return f"There's nothing special about {item.name}."
 
 
-_TREATMENTS: dict[str, tuple[str, Callable[[Item], bool]]] = {
-    "clean": ("SinkBasin", lambda i: i.cleanable),
-    "heat": ("Microwave", lambda i: i.heatable),
-    "cool": ("Fridge", lambda i: i.coolable),
+TREATMENTS: dict[str, tuple[str, Callable[[Item], bool]]] = {
+    verb: (APPLIANCE[task], attrgetter(f"{verb}able")) for task, verb in VERB.items()
 }
+"""Verb -> where it is done, and to which items it can be done."""
 _PLAIN: dict[str, Callable[[Play], str]] = {"look": Play.look, "inventory": Play.inventory, "help": Play.help}
 _UNARY: dict[str, Callable[[Play, str], str | None]] = {
     "go": Play.go,
@@ -367,6 +357,6 @@ _BINARY: dict[str, tuple[Callable[[Play, str, str], str | None], str]] = {
     "slice": (Play.slice, " with "),
     **{
         verb: ((lambda play, a, b, verb=verb: play.treat(verb, a, b)), " with ")  # type: ignore[misc]
-        for verb in _TREATMENTS
+        for verb in TREATMENTS
     },
 }

@@ -6,11 +6,11 @@ treats it where that must be, and puts it down: every choice of object, applianc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import permutations
 
-from genenv.domains.household.engine import Game, Play
-from genenv.domains.household.world import APPLIANCE, Item, Place
+from genenv.domains.household.engine import TREATMENTS, Game, Play
+from genenv.domains.household.world import VERB, Item, Place
 
 
 class _Route:
@@ -73,13 +73,13 @@ def _routes(game: Game) -> Iterator[_Route]:
                     route.put(item, goal)
                 yield route
         return
-    kind = APPLIANCE.get(world.task)
-    verb = world.task.split("_")[1]
-    able = {"clean": "cleanable", "heat": "heatable", "cool": "coolable"}.get(verb)
-    appliances: Iterable[Place | None] = [p for p in world.places if p.type == kind] if kind else [None]
+    verb = VERB.get(world.task)
+    appliances: list[Place | None] = [None]
+    if verb is not None:
+        kind, able = TREATMENTS[verb]
+        appliances = [p for p in world.places if p.type == kind]
+        targets = [item for item in targets if able(item)]
     for item in targets if fits else ():
-        if able and not getattr(item, able):
-            continue
         for appliance in appliances:
             for goal in goals:
                 route = _Route(game)

@@ -26,7 +26,13 @@ TaskType = Literal[
     "pick_two_obj_and_place",
 ]
 
-APPLIANCE = {
+VERB: dict[TaskType, str] = {
+    "pick_clean_then_place_in_recep": "clean",
+    "pick_heat_then_place_in_recep": "heat",
+    "pick_cool_then_place_in_recep": "cool",
+}
+"""What must be done to the object before it is put down."""
+APPLIANCE: dict[TaskType, str] = {
     "pick_clean_then_place_in_recep": "SinkBasin",
     "pick_heat_then_place_in_recep": "Microwave",
     "pick_cool_then_place_in_recep": "Fridge",
@@ -34,7 +40,8 @@ APPLIANCE = {
 """Where each treatment is done."""
 
 _BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
-_DECLARED = ("SinkBasin", "Microwave", "Fridge"), ("Knife", "ButterKnife")
+KNIVES = ("Knife", "ButterKnife")
+_DECLARED = tuple(APPLIANCE.values()), KNIVES
 """Types that the domain's actions name, so every problem must declare them."""
 
 
