@@ -1,4 +1,7 @@
-"""The worlds in which tasks are written, attempted and checked. A new domain is one line here."""
+"""The worlds in which tasks are written, attempted and checked.
+
+A domain of this package is one line here; one of your own is named by where it is, `package.module:Class`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import cast
 from pydantic import BaseModel
 
 from genenv.domains.base import Domain
-from genenv.errors import unknown_name
+from genenv.errors import UsageError, unknown_name
 
 _DOMAINS = {"tool_calling": "genenv.domains.tool_calling.domain:ToolCalling"}
 
@@ -31,7 +34,7 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
     """A domain, ready for use.
 
     Args:
-        name: one of `domain_names()`.
+        name: one of `domain_names()`, or `package.module:Class`.
         settings: the domain's own settings; left out, their defaults.
 
     Raises:
@@ -41,7 +44,18 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
 
 
 def _domain_class(name: str) -> type:
-    if name not in _DOMAINS:
+    where = name if ":" in name else _DOMAINS.get(name)
+    if where is None:
         raise unknown_name("domain", name, _DOMAINS)
-    module, _, attribute = _DOMAINS[name].partition(":")
-    return cast(type, getattr(importlib.import_module(module), attribute))
+    module, _, attribute = where.partition(":")
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if name in _DOMAINS or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise UsageError(
+            f"domain {name!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
+        ) from error
+    if not isinstance(found := getattr(loaded, attribute, None), type):
+        raise UsageError(f"domain {name!r}: module {module!r} has no class {attribute!r}")
+    return found

@@ -43,6 +43,9 @@ class Domain(Protocol):
     spec: type[BaseModel]
     """What the simulator writes; also its grammar, parser and documentation. Difficulty fields come first."""
 
+    config: type[BaseModel]
+    """The domain's own settings (`genenv.settings.Settings`). The class is called with an instance of it."""
+
     def seeds(self) -> Sequence[Seed]:
         """The base data, always the same, in a fixed order."""
         ...

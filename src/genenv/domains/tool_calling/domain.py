@@ -14,6 +14,7 @@ from typing import ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.domains.base import Ask, OutOfTurns
+from genenv.domains.common import held_out_tasks
 from genenv.domains.tool_calling.audit import audit, random_attempt
 from genenv.domains.tool_calling.blanks import with_blanks
 from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of
@@ -28,7 +29,6 @@ from genenv.types import (
     JsonObject,
     Lineage,
     Message,
-    Origin,
     Profile,
     Rejection,
     Seed,
@@ -66,14 +66,7 @@ class ToolCalling:
         """
         from genenv.domains.tool_calling.seeds import held_out_specs
 
-        tasks: list[Task] = []
-        for spec_id, spec in self._playable(held_out_specs()):
-            lineage = Lineage(origin=Origin.HELD_OUT)
-            task = self.build(spec, task_id=spec_id, lineage=lineage, rng=random.Random(spec_id))
-            if isinstance(task, Rejection):
-                raise ValueError(f"held-out spec {spec_id} is not a task: {task.explanation}")
-            tasks.append(task)
-        return tasks
+        return held_out_tasks(self, self._playable(held_out_specs()))
 
     def _playable(self, specs: Iterable[tuple[str, ToolSpec]]) -> Iterator[tuple[str, ToolSpec]]:
         single = self.settings.mode == "single"

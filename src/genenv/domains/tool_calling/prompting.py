@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 
+from genenv.domains.common import profile_line
 from genenv.domains.tool_calling.blanks import as_example
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Tool, tools_of
@@ -40,18 +41,6 @@ def simulator_messages(seed: Seed, profile: Profile, target: float) -> tuple[Mes
     example = json.dumps(as_example(spec, today), ensure_ascii=False, separators=(",", ":"))
     user = f"{rates}Example: {example}\nWrite one new, different task."
     return Message(role="system", content=system), Message(role="user", content=user)
-
-
-def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
-    """The agent's success in one line: overall, the seed's skills, the best, the worst. Empty at first."""
-    if profile.overall is None:
-        return ""
-    rates = profile.success
-    parts = [f"{skill} {rates[skill]:.0%}" for skill in skills if skill in rates]
-    ranked = sorted(rates, key=lambda skill: (rates[skill], skill))
-    for rank, skill in (("best", ranked[-1:]), ("worst", ranked[:1])):
-        parts += [f"{rank} {name} {rates[name]:.0%}" for name in skill if name not in skills]
-    return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
 
 
 def offered(seed: Seed) -> list[Tool]:
