@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pydantic import BaseModel
 
@@ -39,11 +39,11 @@ class Episode(Protocol):
 class Domain(Protocol):
     """A world in which tasks are written, attempted and checked."""
 
-    name: str
-    spec: type[BaseModel]
+    name: ClassVar[str]
+    spec: ClassVar[type[BaseModel]]
     """What the simulator writes; also its grammar, parser and documentation. Difficulty fields come first."""
 
-    config: type[BaseModel]
+    config: ClassVar[type[BaseModel]]
     """The domain's own settings (`genenv.settings.Settings`). The class is called with an instance of it."""
 
     def seeds(self) -> Sequence[Seed]:
