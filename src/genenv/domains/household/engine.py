@@ -9,7 +9,7 @@ step both side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 
@@ -49,6 +49,9 @@ class State:
     sliced: set[str] = field(default_factory=set)
     taken_from: set[tuple[str, str]] = field(default_factory=set)
     """(item, receptacle) that stopped holding; TextWorld calls such an item visible on the floor."""
+
+
+_SETS = ("opened", "clean", "hot", "cool", "toggled", "sliced", "taken_from")
 
 
 class Game:
@@ -167,6 +170,19 @@ class Play:
                 }
         return sorted(commands)
 
+    def copy(self) -> Play:
+        """An attempt of its own that goes on from here."""
+        state = self.state
+        copied = replace(
+            state, **{name: set(getattr(state, name)) for name in _SETS}, inside=dict(state.inside)
+        )
+        copied.at = {item: set(places) for item, places in state.at.items()}
+        return Play(self.game, copied)
+
+    def done(self, verb: str) -> set[str]:
+        """Ids of the items that are as a treatment, `clean`, `heat` or `cool`, leaves them."""
+        return {"clean": self.state.clean, "heat": self.state.hot, "cool": self.state.cool}[verb]
+
     # -- conditions
 
     def _accessible(self, place: Place) -> bool:
@@ -186,11 +202,7 @@ class Play:
 
     def _treated(self, item: Item) -> bool:
         verb = VERB.get(self.game.world.task)
-        return verb is None or (TREATMENTS[verb][1](item) and item.id in self._done(verb))
-
-    def _done(self, verb: str) -> set[str]:
-        """Items that are as a treatment leaves them."""
-        return {"clean": self.state.clean, "heat": self.state.hot, "cool": self.state.cool}[verb]
+        return verb is None or (TREATMENTS[verb][1](item) and item.id in self.done(verb))
 
     # -- actions: the answer, or None when impossible now
 
@@ -291,10 +303,10 @@ class Play:
         kind, able = TREATMENTS[verb]
         if item is None or place is None or place.type != kind or not able(item):
             return None
-        self._done(verb).add(item.id)
+        self.done(verb).add(item.id)
         opposite = {"heat": "cool", "cool": "heat"}.get(verb)
         if opposite is not None:
-            self._done(opposite).discard(item.id)
+            self.done(opposite).discard(item.id)
         return f"You {verb} the {item.name} using the {place.name}."
 
     def slice(self, name: str, tool: str) -> str | None:

@@ -1,7 +1,8 @@
 """Shortest plans: the oracle of household tasks.
 
 The agent has one hand and nothing ever blocks it, so a shortest plan fetches each object that the goal needs,
-treats it where that must be, and puts it down: every choice of object, appliance and place is tried.
+treats it where that must be, and puts it down: every choice of object, appliance and place is tried. A plan
+starts from any state of a game.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from genenv.domains.household.world import VERB, Item, Place
 class _Route:
     """Commands written one visit after another, walking and opening only where needed."""
 
-    def __init__(self, game: Game) -> None:
-        self.game = game
-        self.location = game.world.start
-        self.opened = {p.id for p in game.world.places if p.opened}
+    def __init__(self, play: Play) -> None:
+        self.game, self._state = play.game, play.state
+        self.location = play.state.location
+        self.opened = set(play.state.opened)
         self.commands: list[str] = []
 
     def reach(self, place: Place, *, inside: bool) -> None:
@@ -31,7 +32,9 @@ class _Route:
             self.opened.add(place.id)
 
     def take(self, item: Item) -> None:
-        place = self.game.place_of_id[item.at]
+        if item.id == self._state.held:
+            return
+        place = self.game.place_of_id[self._state.inside[item.id]]
         self.reach(place, inside=True)
         self.commands.append(f"take {item.name} from {place.name}")
 
@@ -40,66 +43,121 @@ class _Route:
         self.commands.append(f"move {item.name} to {place.name}")
 
 
-def _routes(game: Game) -> Iterator[_Route]:
-    world = game.world
-    targets = [i for i in world.items if i.type == world.target and i.pickupable and i.at]
+def _emptied(play: Play, wanted: set[str]) -> Iterator[_Route]:
+    """Routes on which the hand is free, or holds what is wanted (ids)."""
+    held = play.state.held
+    if held is None or held in wanted:
+        yield _Route(play)
+        return
+    item = play.game.item_of_id[held]
+    for place in play.game.world.places:
+        if item.type in play.game.world.can_contain.get(place.type, ()):
+            route = _Route(play)
+            route.put(item, place)
+            yield route
+
+
+def _routes(play: Play) -> Iterator[_Route]:
+    world, state = play.game.world, play.state
+    reachable = {state.held, *(item for item, place in state.inside.items() if place)}
+    targets = [i for i in world.items if i.type == world.target and i.pickupable and i.id in reachable]
     if world.task == "look_at_obj_in_light":
-        lamps = [i for i in world.items if i.type == world.goal and i.toggleable and i.at]
-        for item in targets:
-            for lamp in lamps:
-                for first in (True, False):  # a lamp that stands where the walk begins may be used before
-                    route, desk = _Route(game), game.place_of_id[lamp.at]
-                    if first and desk.location != route.location:
-                        continue
+        yield from _lit(play, targets)
+    elif world.task == "pick_two_obj_and_place":
+        yield from _collected(play, targets)
+    else:
+        yield from _treated(play, targets)
+
+
+def _lit(play: Play, targets: list[Item]) -> Iterator[_Route]:
+    game, state = play.game, play.state
+    lamps = [
+        i for i in game.world.items if i.type == game.world.goal and i.toggleable and i.id in state.inside
+    ]
+    for item in targets:
+        for lamp in (lamp for lamp in lamps if lamp.id in state.inside):
+            desk, lit = game.place_of_id[state.inside[lamp.id]], lamp.id in state.toggled
+            for first in (True, False):  # a lamp that stands where the walk begins may be used before
+                if first and (lit or desk.location != state.location):
+                    continue
+                for route in _emptied(play, {item.id}):
                     if first:
-                        route.commands.append(f"use {lamp.name}")
+                        route.commands.insert(0, f"use {lamp.name}")
                     route.take(item)
                     route.reach(desk, inside=False)
-                    if not first:
+                    if not first and not lit:
                         route.commands.append(f"use {lamp.name}")
                     yield route
+
+
+def _collected(play: Play, targets: list[Item]) -> Iterator[_Route]:
+    game, state = play.game, play.state
+    if game.world.target not in game.world.can_contain.get(game.world.goal, ()):
         return
-    goals = [p for p in world.places if p.type == world.goal]
-    fits = world.target in world.can_contain.get(world.goal, ())
-    if world.task == "pick_two_obj_and_place":
-        for goal in goals:
-            there = [i for i in world.items if i.type == world.target and i.at == goal.id]
-            fetch = [i for i in targets if i.at != goal.id]
-            missing = max(0, 2 - len(there))
-            for chosen in permutations(fetch, missing) if fits or not missing else ():
-                route = _Route(game)
+    for goal in (p for p in game.world.places if p.type == game.world.goal):
+        there = [i for i in targets if state.inside.get(i.id) == goal.id]
+        fetch = [i for i in targets if state.inside.get(i.id) != goal.id]
+        held = [i for i in fetch if i.id == state.held]
+        for chosen in permutations(fetch, max(0, 2 - len(there))):
+            if held and chosen[:1] != tuple(held):
+                continue
+            for route in _emptied(play, {i.id for i in held}):
                 for item in chosen:
                     route.take(item)
                     route.put(item, goal)
                 yield route
+
+
+def _treated(play: Play, targets: list[Item]) -> Iterator[_Route]:
+    world = play.game.world
+    if world.target not in world.can_contain.get(world.goal, ()):
         return
     verb = VERB.get(world.task)
-    appliances: list[Place | None] = [None]
-    if verb is not None:
-        kind, able = TREATMENTS[verb]
-        appliances = [p for p in world.places if p.type == kind]
-        targets = [item for item in targets if able(item)]
-    for item in targets if fits else ():
+    for item in targets:
+        appliances: list[Place | None] = [None]
+        if verb is not None and item.id not in play.done(verb):
+            kind, able = TREATMENTS[verb]
+            appliances = [p for p in world.places if p.type == kind] if able(item) else []
         for appliance in appliances:
-            for goal in goals:
-                route = _Route(game)
-                route.take(item)
-                if appliance is not None:
-                    route.reach(appliance, inside=False)
-                    route.commands.append(f"{verb} {item.name} with {appliance.name}")
-                route.put(item, goal)
-                yield route
+            for goal in (p for p in world.places if p.type == world.goal):
+                for route in _emptied(play, {item.id}):
+                    route.take(item)
+                    if appliance is not None:
+                        route.reach(appliance, inside=False)
+                        route.commands.append(f"{verb} {item.name} with {appliance.name}")
+                    route.put(item, goal)
+                    yield route
+
+
+def plan_from(play: Play) -> list[str] | None:
+    """A shortest plan from here; empty when the goal holds, None without one. Nothing is played."""
+    if play.won:
+        return []
+    return min((route.commands for route in _routes(play)), key=len, default=None)
 
 
 def plan(game: Game) -> list[str] | None:
     """A shortest plan, which has been replayed; empty when the goal holds at the start, None without one."""
     play = game.start()
-    if play.won:
-        return []
-    best = min((r.commands for r in _routes(game)), key=len, default=None)
-    if best is not None:
+    best = plan_from(play)
+    if best:
         _replay(play, best)
     return best
+
+
+def good_commands(play: Play) -> tuple[str, ...]:
+    """The commands, in order, after which the way to the goal is one step shorter: the expert's choices."""
+    best = plan_from(play)
+    if not best:
+        return ()
+    nearer: list[str] = []
+    for command in play.admissible:
+        after = play.copy()
+        after.step(command)
+        rest = plan_from(after)
+        if rest is not None and len(rest) == len(best) - 1:
+            nearer.append(command)
+    return tuple(nearer)
 
 
 def _replay(play: Play, commands: list[str]) -> None:

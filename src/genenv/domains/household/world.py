@@ -63,7 +63,7 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Spec:
+class Layout:
     """What a game is made from."""
 
     task: TaskType
@@ -128,7 +128,7 @@ def _entity_id(kind: str, number: int) -> str:
     return f"{_BASINS[kind]}{suffix}_bar_{kind}" if kind in _BASINS else kind + suffix
 
 
-def compile_spec(spec: Spec) -> World:
+def compile_layout(spec: Layout) -> World:
     """Name and place everything. Raises ValueError where the spec is not a possible room."""
     counts: Counter[str] = Counter()
     places: list[Place] = []

@@ -1,0 +1,223 @@
+"""Each domain's gate, ground truth and speed: specs drawn at random from the grammar, and specs made wrong.
+
+    python bench/domains.py household --set mode=single
+    python bench/domains.py travel --specs 1000 --mutations 500
+
+Specs are drawn from the grammars of all seeds in turn (`grammar_samples`), and go through the gate of a run.
+On all that pass, the oracle and an uninformed agent are graded, and both checks must agree (a part of the
+gate). Valid specs are then made wrong (`tests/domains/NAME/mutations.py`), and the gate must refuse them. No
+model takes part.
+One JSON object is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib.util
+import json
+import random
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from grammar_samples import draw
+
+from genenv.config import resolve
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.domains import load_domain
+from genenv.domains.base import Domain, OutOfTurns
+from genenv.errors import UsageError
+from genenv.simulator.gate import Gate
+from genenv.types import Context, Generation, Rejection, Task
+
+_ROOT = Path(__file__).parents[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("domain")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the domain"
+    )
+    parser.add_argument("--specs", type=int, default=1000)
+    parser.add_argument("--mutations", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    try:
+        domain = _loaded(options.domain, options.set)
+    except UsageError as error:
+        sys.exit(str(error))
+    rng = random.Random(options.seed)
+    drawn = _drawn(domain, options.specs, rng)
+    tasks, reasons, examples, seconds = _through_gate(domain, drawn)
+    print(
+        json.dumps(
+            {
+                "bench": "domains",
+                "domain": options.domain,
+                "settings": options.set,
+                "seeds": len(domain.seeds()),
+                "held_out": len(domain.held_out()),
+                "specs": len(drawn),
+                "passed": len(tasks),
+                "rejected": dict(reasons.most_common()),
+                "build_ms": _spread([s[0] for s in seconds]),
+                "gate_ms": _spread([s[1] for s in seconds]),
+                "oracle_reward": _mean([domain.check(task, task.oracle).reward for task in tasks]),
+                "oracle_played": _mean([asyncio.run(_play(domain, task, task.oracle))[0] for task in tasks]),
+                "random_success": _mean(
+                    [
+                        domain.check(
+                            task, domain.random_replies(task, random.Random(f"{task.id}/{i}"))
+                        ).success
+                        for task in tasks
+                        for i in range(4)
+                    ]
+                ),
+                "steps_per_s": _speed(domain, tasks[:100]),
+                **_broken(domain, options.domain, tasks, options.mutations, rng),
+                "examples": examples,
+            },
+            indent=1,
+        )
+    )
+
+
+def _loaded(name: str, settings: Sequence[str]) -> Domain:
+    values: dict[str, Any] = {}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        try:
+            values[key] = json.loads(value)
+        except ValueError:
+            values[key] = value
+    config = resolve({"domain": {"name": name, **values}})
+    return load_domain(name, config.domain.settings)
+
+
+def _drawn(domain: Domain, n: int, rng: random.Random) -> list[tuple[Context, Generation]]:
+    seeds = domain.seeds()
+    chosen = [seeds[i % len(seeds)] for i in rng.sample(range(max(n, len(seeds))), n)]
+    found: list[tuple[Context, Generation]] = []
+    for number, seed in enumerate(chosen):
+        text = json.dumps(draw(domain.spec_schema(seed), rng), ensure_ascii=False)
+        found.append(_written(seed, text, number))
+    return found
+
+
+def _written(seed: Any, text: str, number: int) -> tuple[Context, Generation]:  # noqa: ANN401
+    context = Context(id=f"c{number}", round=1, seed=seed, messages=())
+    generation = Generation(
+        id=f"g{number}",
+        context_id=context.id,
+        prompt_ids=(),
+        token_ids=(),
+        logprobs=(),
+        text=text,
+        finished=True,
+    )
+    return context, generation
+
+
+def _through_gate(
+    domain: Domain, drawn: Sequence[tuple[Context, Generation]]
+) -> tuple[list[Task], Counter[str], dict[str, str], list[tuple[float, float]]]:
+    gate = Gate(domain, CurriculumConfig(), seed=0)
+    gate.protect(domain.held_out())
+    tasks: list[Task] = []
+    reasons: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    seconds: list[tuple[float, float]] = []
+    for context, generation in drawn:
+        start = time.perf_counter()
+        gate._build(context, generation)
+        built = time.perf_counter()
+        (proposal,) = gate.admit([context], [generation])
+        seconds.append((built - start, time.perf_counter() - built))
+        if isinstance(proposal.outcome, Rejection):
+            reasons[proposal.outcome.reason.value] += 1
+            examples.setdefault(proposal.outcome.reason.value, proposal.outcome.explanation)
+        else:
+            tasks.append(proposal.outcome)
+    return tasks, reasons, examples, seconds
+
+
+async def _play(domain: Domain, task: Task, replies: Sequence[str]) -> tuple[float, int]:
+    """An episode with known replies: its reward, and how many steps it took."""
+    given: list[str] = []
+    left = iter(replies)
+
+    async def ask(messages: object) -> str:
+        given.append(next(left, ""))
+        return given[-1]
+
+    with contextlib.suppress(OutOfTurns):
+        await domain.episode(task).run(ask)
+    return domain.check(task, given).reward, len(given)
+
+
+def _speed(domain: Domain, tasks: Sequence[Task]) -> float:
+    """Environment steps a second, with an uninformed agent: episodes and grades, no model."""
+    steps, start = 0, time.perf_counter()
+    for task in tasks:
+        replies = domain.random_replies(task, random.Random(task.id))
+        steps += asyncio.run(_play(domain, task, replies))[1]
+    return steps / (time.perf_counter() - start)
+
+
+def _broken(domain: Domain, name: str, tasks: Sequence[Task], n: int, rng: random.Random) -> dict[str, Any]:
+    """Valid specs made wrong, and how many of them the gate refuses."""
+    by_id = {seed.id: seed for seed in domain.seeds()}
+    refused, survivors, kinds = 0, [], Counter[str]()
+    made = 0
+    for kind, spec, task in _mutants(domain, name, tasks, n, rng):
+        made += 1
+        seed = by_id[str(task.lineage.seed_id)]
+        gate = Gate(domain, CurriculumConfig(), seed=made)
+        (proposal,) = gate.admit(*([part] for part in _written(seed, spec.model_dump_json(), made)))
+        kinds[kind] += 1
+        if isinstance(proposal.outcome, Rejection):
+            refused += 1
+        else:
+            survivors.append([kind, spec.model_dump(mode="json")])
+    return {"mutations": made, "refused": refused, "kinds": dict(kinds), "survivors": survivors}
+
+
+def _mutants(
+    domain: Domain, name: str, tasks: Sequence[Task], n: int, rng: random.Random
+) -> Iterator[tuple[str, Any, Task]]:
+    path = _ROOT / "tests" / "domains" / name / "mutations.py"
+    loader = importlib.util.spec_from_file_location(f"mutations_{name}", path)
+    assert loader is not None
+    assert loader.loader is not None
+    module = importlib.util.module_from_spec(loader)
+    loader.loader.exec_module(module)
+    made = 0
+    for task in (tasks[i % len(tasks)] for i in range(10 * n)):
+        written = domain.spec.model_validate(task.spec)
+        for kind, spec in list(module.mutants(written, rng))[:1]:
+            yield kind, spec, task
+            made += 1
+        if made == n:
+            return
+
+
+def _spread(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    return {"median": 1e3 * statistics.median(ordered), "p99": 1e3 * ordered[int(0.99 * len(ordered))]}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""From a household spec to a task: furnish the room, plan, write what the agent sees."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from collections.abc import Sequence
+from typing import cast
+
+from genenv.domains.household.engine import Game, Play
+from genenv.domains.household.planning import good_commands, plan
+from genenv.domains.household.rooms import ABLE
+from genenv.domains.household.settings import HouseholdConfig
+from genenv.domains.household.spec import (
+    BLANK,
+    SIZES,
+    HouseholdSpec,
+    filled,
+    layout_of,
+    lines,
+    read_place,
+)
+from genenv.domains.household.world import World, compile_layout
+from genenv.types import Json, Lineage, Message, Rejection, RejectReason, Task
+
+_HOW = (
+    "You are in a house. Give one command a turn, and nothing else:\n"
+    "go to X, open X, close X, take O from X, move O to X, clean O with X, heat O with X, cool O with X, "
+    "use O, examine X, look, inventory."
+)
+_STEPS = ((4, "short"), (7, "middle"))
+"""Plans up to so many steps, and how their skill is called; longer ones are long."""
+
+
+def build(
+    spec: HouseholdSpec, *, task_id: str, lineage: Lineage, rng: random.Random, settings: HouseholdConfig
+) -> Task | Rejection:
+    """Make the game of a spec and its shortest plan, the ground truth.
+
+    Args:
+        spec: with or without blanks in its wording.
+        task_id: of the task.
+        lineage: where it comes from.
+        rng: in which order the places are numbered; in single steps also which step is asked for.
+        settings: of the domain.
+    """
+    if (problem := _misdescribed(spec)) is not None:
+        return problem
+    spec = filled(spec)
+    order = list(range(2 + len(spec.others)))
+    rng.shuffle(order)
+    try:
+        world = compile_layout(layout_of(spec, order))
+    except ValueError as error:
+        return _reject(RejectReason.EXECUTION, f"There is no such room: {error}.")
+    game = Game(world)
+    commands = plan(game)
+    if commands == []:
+        return _reject(RejectReason.TRIVIAL, "The goal holds before the first command.")
+    if commands is None:
+        return _reject(RejectReason.EXECUTION, "No sequence of commands reaches the goal.")
+    if len(commands) > settings.max_turns:
+        return _reject(RejectReason.EXECUTION, f"The shortest plan has {len(commands)} steps.")
+    step = rng.randrange(len(commands)) if settings.mode == "single" else None
+    payload: dict[str, Json] = {"mode": settings.mode, "order": order, "steps": len(commands), "step": step}
+    if step is None:
+        messages, oracle = _whole(game, settings), tuple(commands)
+    else:
+        play, told = _played(game, commands[:step])
+        payload |= {"played": commands[:step], "right": list(good_commands(play))}
+        messages, oracle = _next_step(game, play, told, settings), (commands[step],)
+    return Task(
+        id=task_id,
+        domain="household",
+        skills=skills_of(spec, len(commands)),
+        messages=messages,
+        spec=spec.model_dump(mode="json"),
+        payload=payload,
+        oracle=oracle,
+        lineage=lineage,
+    )
+
+
+def skills_of(spec: HouseholdSpec, steps: int) -> tuple[str, ...]:
+    """The task, the size of the room, whether the object is hidden, and how long the shortest plan is."""
+    length = next((name for most, name in _STEPS if steps <= most), "long")
+    return (spec.task, f"size:{spec.size}", *(("hidden",) if spec.hidden else ()), f"plan:{length}")
+
+
+def world_of(task: Task) -> World:
+    """The world of a task, made again from its spec."""
+    return game_of(task).world
+
+
+def game_of(task: Task) -> Game:
+    """The game of a task, made again from its spec; the newest few are kept."""
+    order = cast(Sequence[int], task.payload["order"])
+    return _game(json.dumps(task.spec, sort_keys=True), tuple(order))
+
+
+@functools.lru_cache(maxsize=256)
+def _game(spec: str, order: tuple[int, ...]) -> Game:
+    return Game(compile_layout(layout_of(HouseholdSpec.model_validate_json(spec), list(order))))
+
+
+def _misdescribed(spec: HouseholdSpec) -> Rejection | None:
+    """Whether the difficulty fields and the parts of a spec fit together."""
+    least, most = SIZES[spec.size]
+    if not least <= len(spec.others) <= most:
+        sentence = f"A {spec.size} room has {least} to {most} other places, not {len(spec.others)}."
+        return _reject(RejectReason.INCONSISTENT, sentence)
+    written = [read_place(line) for line in lines(spec)]
+    inside = [closed for _, closed, held in written for kind in held if kind == spec.target]
+    wanted = 2 if spec.task == "two" else 1
+    if len(inside) < wanted:
+        return _reject(RejectReason.EXECUTION, f"The room has {len(inside)} {spec.target}, not {wanted}.")
+    if spec.target not in written[0][2]:
+        return _reject(RejectReason.INCONSISTENT, f"The first place does not hold the {spec.target}.")
+    if all(inside) is not spec.hidden or (not spec.hidden and any(inside) and wanted == 1):
+        sentence = (
+            f"hidden is {str(spec.hidden).lower()}, but {sum(inside)} of {len(inside)} are in closed places."
+        )
+        return _reject(RejectReason.INCONSISTENT, sentence)
+    if spec.target not in ABLE.get(spec.task, {spec.target}):
+        return _reject(RejectReason.EXECUTION, f"A {spec.target} cannot be treated so: {spec.task}.")
+    allowed = {"object", "lamp" if spec.task == "look" else "place"}
+    if odd := next((blank for blank in BLANK.findall(spec.wording) if blank not in allowed), None):
+        return _reject(
+            RejectReason.INCONSISTENT, f"The wording has the blank <{odd}>, which has no name here."
+        )
+    return None
+
+
+def _whole(game: Game, settings: HouseholdConfig) -> tuple[Message, ...]:
+    return (
+        Message(role="system", content=_HOW),
+        Message(role="user", content=game.intro + possible(game.start(), settings)),
+    )
+
+
+def possible(play: Play, settings: HouseholdConfig) -> str:
+    """The commands that are possible now, where the agent is told them."""
+    return f"\nPossible: {', '.join(play.admissible)}." if settings.show_commands else ""
+
+
+def _played(game: Game, commands: Sequence[str]) -> tuple[Play, str]:
+    play, told = game.start(), ""
+    for command in commands:
+        told += f"\n> {command}\n{play.step(command)}"
+    return play, told
+
+
+def _next_step(game: Game, play: Play, told: str, settings: HouseholdConfig) -> tuple[Message, ...]:
+    asked = f"{game.intro}{told}{possible(play, settings)}\nWhat is the next command?"
+    return Message(role="system", content=_HOW), Message(role="user", content=asked)
+
+
+def _reject(reason: RejectReason, sentence: str) -> Rejection:
+    return Rejection(reason=reason, explanation=sentence)

@@ -1,0 +1,105 @@
+"""The household: text games of ALFWorld's kind, from specs that a simulator writes.
+
+This module joins the parts: `rooms` (what there is), `spec` and `grammar` (what can be written), `seeds` (the
+base data), `build` (spec to game), `planning` (the oracle), `engine` (the game), `playing` (attempts and
+what they are worth), `facts` (the second check) and `wording` (how goals are said).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.domains.base import Episode
+from genenv.domains.common import OneQuestion, held_out_tasks, profile_line
+from genenv.domains.household.audit import audit
+from genenv.domains.household.build import build
+from genenv.domains.household.grammar import spec_schema
+from genenv.domains.household.playing import HouseholdEpisode, check, random_replies
+from genenv.domains.household.seeds import held_out_specs, offered_for, training_specs, variation
+from genenv.domains.household.settings import HouseholdConfig
+from genenv.domains.household.spec import HouseholdSpec, lines
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+
+
+class Household:
+    """The household domain, with its settings."""
+
+    name: ClassVar[str] = "household"
+    spec: ClassVar[type[BaseModel]] = HouseholdSpec
+    config: ClassVar[type[BaseModel]] = HouseholdConfig
+
+    def __init__(self, settings: HouseholdConfig | None = None) -> None:
+        self.settings = settings or HouseholdConfig()
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 320 specs in a fixed order."""
+        return [
+            Seed(
+                id=seed_id,
+                domain=self.name,
+                spec=spec.model_dump(mode="json"),
+                skills=(spec.task, f"size:{spec.size}", *(("hidden",) if spec.hidden else ())),
+            )
+            for seed_id, spec in training_specs()
+        ]
+
+    def held_out(self) -> Sequence[Task]:
+        """120 tasks for measuring; seeds have neither their phrasings nor their pairs of object and goal."""
+        return held_out_tasks(self, held_out_specs())
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The JSON schema under whose grammar the simulator varies a seed, with the objects it is told of."""
+        return spec_schema(offered_for(seed.id, HouseholdSpec.model_validate(seed.spec)))
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        offered = offered_for(seed.id, HouseholdSpec.model_validate(seed.spec))
+        system = (
+            "Write a household game as JSON: difficulty, the object, where it starts, where it must go, the "
+            f"other places with what is in them, and the wording. The player should solve {target:.0%}.\n"
+            f"Room: {offered.room}. Places: {', '.join(offered.places)}.\n"
+            f"Objects to ask for: {', '.join(offered.targets)}. Others: {', '.join(offered.distractors)}."
+        )
+        example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
+        user = f"{profile_line(profile, seed.skills)}Example: {example}\nWrite one new, different game."
+        return Message(role="system", content=system), Message(role="user", content=user)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A spec in the seed's kind of room, with blanks for the names in its wording."""
+        return variation(seed.id, HouseholdSpec.model_validate(seed.spec), rng).model_dump(mode="json")
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Make the game of a spec and find its shortest plan."""
+        return build(
+            cast(HouseholdSpec, spec), task_id=task_id, lineage=lineage, rng=rng, settings=self.settings
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The gate checks: the wording says what the task is and no more, two checks agree."""
+        return audit(task, rng, self.settings)
+
+    def episode(self, task: Task) -> Episode:
+        """A fresh attempt."""
+        return (
+            OneQuestion(task) if task.payload["mode"] == "single" else HouseholdEpisode(task, self.settings)
+        )
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade an attempt from the agent's replies alone."""
+        return check(task, replies, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A well-formed but uninformed attempt."""
+        return random_replies(task, rng, self.settings)
+
+    def surface(self, task: Task) -> str:
+        """The text by which tasks are compared for novelty: the wording and the room."""
+        spec = HouseholdSpec.model_validate(task.spec)
+        return "\n".join([spec.wording, f"{spec.task} {spec.target}", *lines(spec)])

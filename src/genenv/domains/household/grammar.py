@@ -1,0 +1,166 @@
+"""The grammar that the simulator writes household specs under: what is offered for one seed.
+
+Every combination of task, object, size and whether the object is hidden is an alternative, and each place
+holds only what fits into it, so what is left for the gate is little: a room in which something is missing
+cannot be written. Pairs of object and goal that are kept for held-out tasks cannot be written either.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from genenv.domains.household.rooms import (
+    LAMP_PLACES,
+    TASKS,
+    goal_groups,
+    goals_of,
+    lamp_of,
+    objects_of,
+    places_of,
+    starts_of,
+)
+from genenv.domains.household.spec import SIZES, HouseholdSpec, Size
+from genenv.domains.household.tables import CAN_CONTAIN, OPENABLE
+from genenv.domains.household.wording import wording_pattern
+from genenv.domains.household.world import APPLIANCE
+from genenv.types import Json, JsonObject
+
+_TARGETS, _DISTRACTORS = 4, 4
+MOST_BESIDE = 2
+"""Most other objects in one place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What a simulator may write about: the objects and places named in its prompt."""
+
+    room: str
+    targets: tuple[str, ...]
+    distractors: tuple[str, ...]
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """All objects, targets first."""
+        return self.targets + self.distractors
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Types of receptacles."""
+        return places_of(self.room)
+
+    def tasks(self, target: str) -> tuple[str, ...]:
+        """What may be asked for an object."""
+        return tuple(task for task in TASKS if goals_of(task, target, self.room, held_out=False))
+
+
+def offer(seed_id: str, room: str, target: str) -> Offer:
+    """What is offered for a seed: its object, three others to vary it to, and four more to lie about."""
+    rng = random.Random(f"{seed_id}/offer")
+    rest = [kind for kind in objects_of(room) if kind != target]
+    rng.shuffle(rest)
+    usable = [kind for kind in rest if Offer(room=room, targets=(), distractors=()).tasks(kind)]
+    targets = (target, *usable[: _TARGETS - 1])
+    left = [kind for kind in rest if kind not in targets]
+    return Offer(room=room, targets=targets, distractors=tuple(left[:_DISTRACTORS]))
+
+
+def appliance_of(task: str) -> str | None:
+    """The type of place in which a task's object is treated."""
+    return APPLIANCE.get(TASKS[task])
+
+
+def spec_schema(offered: Offer) -> JsonObject:
+    """One alternative for each task, object, size, and whether the object is hidden."""
+    definitions: dict[str, Json] = {f"wording_{task}": _pattern(wording_pattern(task)) for task in TASKS}
+    alternatives: list[Json] = []
+    for target in offered.targets:
+        definitions[f"other_{target}"] = _lines(offered, target, offered.places, kinds=(False, True))
+        for task in offered.tasks(target):
+            alternatives += _alternatives(offered, task, target, definitions)
+    return {"anyOf": alternatives, "$defs": definitions}
+
+
+def _alternatives(offered: Offer, task: str, target: str, definitions: dict[str, Json]) -> list[Json]:
+    goals = goals_of(task, target, offered.room, held_out=False)
+    found: list[Json] = []
+    for half in goal_groups(task, goals):
+        name = f"{task}_{target}_{half[0]}"
+        definitions[f"goal_{name}"] = _goal_lines(offered, task, target, half)
+        starts = starts_of(task, target, offered.room, goals=half)
+        for hidden in (False, True):
+            if places := [place for place in starts if place in OPENABLE or not hidden]:
+                start = f"start_{name}_{hidden}".lower()
+                definitions[start] = _lines(offered, target, places, first=target, kinds=(hidden,))
+                parts = _ref(start), _ref(f"goal_{name}")
+                found += [_alternative(task, target, hidden, size, parts) for size in SIZES]
+    return found
+
+
+def _goal_lines(offered: Offer, task: str, target: str, goals: Sequence[str]) -> Json:
+    if task != "look":
+        return _lines(offered, target, goals, kinds=(False, True))
+    stands = [place for place in LAMP_PLACES if place in offered.places]
+    return _lines(offered, target, stands, first=str(lamp_of(offered.room)), kinds=(False,))
+
+
+def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple[Json, Json]) -> Json:
+    start, goal = places
+    least, most = SIZES[size]
+    first: list[Json] = []
+    if task == "two":
+        first = [start]
+    elif (appliance := appliance_of(task)) is not None:
+        first = [{"enum": [f"{appliance} closed", appliance] if appliance in OPENABLE else [appliance]}]
+    others: dict[str, Json] = {
+        "type": "array",
+        "items": _ref(f"other_{target}"),
+        "minItems": least,
+        "maxItems": most,
+    }
+    if first:
+        others["prefixItems"] = first
+    held: Mapping[str, Json] = {
+        "task": {"const": task},
+        "size": {"const": size},
+        "hidden": {"const": hidden},
+        "target": {"const": target},
+        "start": start,
+        "goal": goal,
+        "others": others,
+        "wording": _ref(f"wording_{task}"),
+    }
+    return {
+        "type": "object",
+        "properties": {name: held[name] for name in HouseholdSpec.model_fields},
+        "required": list(HouseholdSpec.model_fields),
+        "additionalProperties": False,
+    }
+
+
+def _lines(
+    offered: Offer, target: str, places: Sequence[str], *, kinds: Sequence[bool], first: str = ""
+) -> dict[str, Json]:
+    """Lines of places: each type, closed or not as `kinds` has it, with `first` in it and what else fits."""
+    written: list[str] = []
+    for place in places:
+        fitting = [k for k in offered.objects if k != target and k in CAN_CONTAIN[place]]
+        for closed in kinds:
+            if closed and place not in OPENABLE:
+                continue
+            head = f"{place}{' closed' if closed else ''}"
+            more = f"({'|'.join(fitting)})" if fitting else ""
+            if first:
+                written.append(f"{head}: {first}" + (f"(, {more}){{0,{MOST_BESIDE}}}" if more else ""))
+            else:
+                written.append(head + (f"(: {more}(, {more})?)?" if more else ""))
+    return _pattern(f"^({'|'.join(written)})$")
+
+
+def _ref(name: str) -> dict[str, Json]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _pattern(pattern: str) -> dict[str, Json]:
+    return {"type": "string", "pattern": pattern}

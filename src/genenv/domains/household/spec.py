@@ -1,0 +1,86 @@
+"""What the simulator writes for the household: a room, an object in it, and what must happen to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from genenv.domains.household.rooms import TASKS
+from genenv.domains.household.world import Layout, Receptacle, Thing
+
+PLACE = r"[A-Z][A-Za-z]{1,24}( closed)?: [A-Z][A-Za-z]{1,24}(, [A-Z][A-Za-z]{1,24}){0,7}"
+_EMPTY = r"[A-Z][A-Za-z]{1,24}( closed)?"
+_LINE = rf"^({PLACE}|{_EMPTY})$"
+Size = Literal["small", "medium", "large"]
+SIZES: dict[Size, tuple[int, int]] = {"small": (2, 3), "medium": (4, 5), "large": (6, 8)}
+"""Least and most places beside those where the object starts and where it must go."""
+
+
+class HouseholdSpec(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """A household task. A place is written as `Fridge closed: Apple, Mug`, an empty one as `Shelf`."""
+
+    task: Literal["pick", "look", "clean", "heat", "cool", "two"]
+    """What must happen to the object: be put somewhere, be looked at under a lamp, be cleaned, heated or
+    cooled first; `two` of a kind must be put into one place."""
+    size: Size
+    """How many other places there are."""
+    hidden: bool
+    """Whether each object of the target's type starts in a closed place."""
+    target: str = Field(pattern=r"^[A-Z][A-Za-z]{1,24}$")
+    """Type of the object."""
+    start: str = Field(pattern=_LINE)
+    """The place where it starts; for `two`, the first of them."""
+    goal: str = Field(pattern=_LINE)
+    """The place where it must go; for `look`, the one with the lamp."""
+    others: tuple[str, ...] = Field(max_length=12)
+    """All other places; the appliance that the task needs, or the second object, is in the first."""
+    wording: str = Field(min_length=8, max_length=240)
+    """What the agent is told, with `<object>` and `<place>`, or `<lamp>`, for the names."""
+
+
+def read_place(line: str) -> tuple[str, bool, tuple[str, ...]]:
+    """A place as written: its type, whether it is closed, and the objects in it."""
+    head, _, content = line.partition(": ")
+    kind, closed, _ = head.partition(" closed")
+    return kind, bool(closed), tuple(content.split(", ")) if content else ()
+
+
+def write_place(kind: str, *, closed: bool = False, holds: tuple[str, ...] = ()) -> str:
+    """The line for a place."""
+    return f"{kind}{' closed' if closed else ''}{': ' + ', '.join(holds) if holds else ''}"
+
+
+def lines(spec: HouseholdSpec) -> Iterator[str]:
+    """All places: start, goal, others."""
+    yield from (spec.start, spec.goal, *spec.others)
+
+
+def layout_of(spec: HouseholdSpec, order: list[int]) -> Layout:
+    """The room of a spec, with its places in the given order (indices into `lines`)."""
+    written = [read_place(line) for line in lines(spec)]
+    receptacles = tuple(Receptacle(type=written[i][0], closed=written[i][1]) for i in order)
+    things = tuple(Thing(type=kind, at=at) for at, i in enumerate(order) for kind in written[i][2])
+    goal = read_place(spec.goal)
+    lamp = next((kind for kind in goal[2] if kind.endswith("Lamp")), "DeskLamp")
+    return Layout(
+        task=TASKS[spec.task],
+        target=spec.target,
+        goal=lamp if spec.task == "look" else goal[0],
+        receptacles=receptacles,
+        things=things,
+        wording=spec.wording,
+    )
+
+
+BLANK = re.compile(r"<(object|place|lamp)>")
+
+
+def filled(spec: HouseholdSpec) -> HouseholdSpec:
+    """The spec with names in the blanks of its wording."""
+    lamp = next((kind for kind in read_place(spec.goal)[2] if kind.endswith("Lamp")), "")
+    names = {"object": spec.target, "place": read_place(spec.goal)[0], "lamp": lamp}
+    wording = BLANK.sub(lambda blank: names[blank[1]].lower(), spec.wording)
+    return spec.model_copy(update={"wording": wording})
