@@ -1,14 +1,20 @@
-"""What domains share: the profile in one line, episodes of one question, held-out tasks built from specs."""
+"""What domains share: the profile in one line, episodes of one question, held-out tasks built from specs.
+
+`QuestionDomain` puts them together: a domain of single questions has to say what is its own, and no more.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable
+from typing import ClassVar
 
 from pydantic import BaseModel
 
-from genenv.domains.base import Ask, Domain
-from genenv.types import Lineage, Origin, Profile, Rejection, Task
+from genenv.domains.base import Ask, Domain, Episode
+from genenv.settings import Settings
+from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, Seed, Task
 
 
 def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
@@ -50,3 +56,46 @@ def held_out_tasks(domain: Domain, specs: Iterable[tuple[str, BaseModel]]) -> li
             raise ValueError(f"held-out spec {name} is not a task: {task.explanation}")
         tasks.append(task)
     return tasks
+
+
+class NoSettings(Settings, frozen=True):
+    """A domain that has no settings."""
+
+
+class QuestionDomain:
+    """A domain of one question and one reply, with what such domains have in common.
+
+    A subclass gives `name`, `spec`, `job`, `seeds`, `held_out`, `variation`, `build`, `check` and
+    `random_replies`, and may replace whatever is here.
+    """
+
+    spec: ClassVar[type[BaseModel]]
+    config: ClassVar[type[BaseModel]] = NoSettings
+    job: ClassVar[str]
+    """What the simulator is asked for, in a sentence."""
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        self.settings = settings or self.config()
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The schema of the spec, whatever the seed."""
+        return self.spec.model_json_schema()
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The job, the rate to aim at, how the agent has been doing, and the seed as the example."""
+        example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
+        system = f"{self.job} The agent should solve {target:.0%}."
+        user = f"{profile_line(profile, seed.skills)}Example: {example}\nWrite one new, different task."
+        return Message(role="system", content=system), Message(role="user", content=user)
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """No checks beside those of every gate."""
+        return None
+
+    def episode(self, task: Task) -> Episode:
+        """One question."""
+        return OneQuestion(task)
+
+    def surface(self, task: Task) -> str:
+        """The question itself."""
+        return task.messages[-1].content
