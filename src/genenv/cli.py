@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -88,6 +89,13 @@ Override = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. run.seed=1. Repeatable."),
 ]
 
+Corpus = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.jsonl", help="Passages of your own, for domains that read any: sets domain.corpus."
+    ),
+]
+
 
 @app.command()
 def train(
@@ -100,11 +108,12 @@ def train(
             "--resume", help="Continue the run in --out. Of its settings, only run.rounds may have grown."
         ),
     ] = False,
+    corpus: Corpus = None,
 ) -> None:
     """Co-evolve an agent and its simulator."""
     from genenv.commands import train_run
 
-    train_run(config, out, overrides, resume=resume)
+    train_run(config, out, [*overrides, *_reading(corpus)], resume=resume)
 
 
 @app.command()
@@ -116,11 +125,17 @@ def generate(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSONL file for the tasks; printed when left out.")] = None,
     overrides: Override = [],  # noqa: B006 - Typer's form
+    corpus: Corpus = None,
 ) -> None:
     """Write checked tasks, without training anything."""
     from genenv.commands import generate_tasks
 
-    generate_tasks(config, overrides, n=n, run=run, out=out)
+    generate_tasks(config, [*overrides, *_reading(corpus)], n=n, run=run, out=out)
+
+
+def _reading(corpus: Path | None) -> list[str]:
+    """The setting that names a corpus; from the root on, so that a run finds it from any folder."""
+    return [] if corpus is None else [f"domain.corpus={json.dumps(str(corpus.resolve()))}"]
 
 
 @app.command()
