@@ -21,6 +21,7 @@ from genenv.domains.household.spec import (
     lines,
     read_place,
 )
+from genenv.domains.household.steps import askable_steps
 from genenv.domains.household.world import World, compile_layout
 from genenv.types import Json, Lineage, Message, Rejection, RejectReason, Task
 
@@ -62,7 +63,7 @@ def build(
         return _reject(RejectReason.EXECUTION, "No sequence of commands reaches the goal.")
     if len(commands) > settings.max_turns:
         return _reject(RejectReason.EXECUTION, f"The shortest plan has {len(commands)} steps.")
-    step = rng.randrange(len(commands)) if settings.mode == "single" else None
+    step = rng.choice(askable_steps(game, commands)) if settings.mode == "single" else None
     payload: dict[str, Json] = {"mode": settings.mode, "order": order, "steps": len(commands), "step": step}
     if step is None:
         messages, oracle = _whole(game, settings), tuple(commands)

@@ -183,6 +183,11 @@ class Play:
         """Ids of the items that are as a treatment, `clean`, `heat` or `cool`, leaves them."""
         return {"clean": self.state.clean, "heat": self.state.hot, "cool": self.state.cool}[verb]
 
+    def sees(self, item: Item) -> bool:
+        """Whether an item is in an open place in front of the agent."""
+        place = self._in_front(item)
+        return place is not None and self._accessible(place)
+
     # -- conditions
 
     def _accessible(self, place: Place) -> bool:
