@@ -210,6 +210,9 @@ class ToyDomain:
     def random_replies(self, task: Any, rng: random.Random) -> tuple[str, ...]:
         return ("-1",) * task.payload["turns"]
 
+    def steps(self, task: Any) -> int:
+        return task.payload["turns"]
+
     def surface(self, task: Any) -> str:
         return task.messages[0].content
 

@@ -105,7 +105,7 @@ class SyntheticRun:
                 "simulator/kl": 0.008 * number,
                 "agent/response_tokens": 44 - 6 * progress + self.rng.random(),
                 "tasks/required_response_tokens": 26 + 12 * progress + self.rng.random(),
-                "tasks/calls_mean": 1.2 + 0.7 * progress,
+                "tasks/steps_mean": 1.2 + 0.7 * progress,
                 "time/propose_s": 12.5,
                 "time/rollout_s": 61.25,
             },

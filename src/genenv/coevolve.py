@@ -173,7 +173,7 @@ class CoEvolution:
         self.replay.observe(number, groups)
         metrics = {
             **curriculum_metrics(batches, selection, config.curriculum),
-            **attempt_metrics(groups, batches, players.agent.policy),
+            **attempt_metrics(groups, batches, players.agent.policy, self.domain),
             **{f"agent/skill/{name}": rate for name, rate in self.stats.profile().success.items()},
             **learned,
         }

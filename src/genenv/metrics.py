@@ -125,7 +125,7 @@ _METRICS = (
     Metric("tasks/base", "count", "Base tasks."),
     Metric("tasks/review", "count", "Mastered tasks that came back."),
     Metric(
-        "tasks/calls_mean", "calls", "Mean length of the new tasks' oracle solutions, in replies or calls."
+        "tasks/steps_mean", "steps", "Mean length of the new tasks' solutions, in the domain's own steps."
     ),
     Metric("tasks/required_response_tokens", "tokens", "Mean length of the new tasks' oracle solutions."),
     Metric("time/warmup_s", "s", "Supervised warm-up of both players."),

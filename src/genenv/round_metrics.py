@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 
+from genenv.domains.base import Domain
 from genenv.policies.base import Policy
-from genenv.types import Group, Json, Origin, StopReason, Task, TaskBatch
+from genenv.types import Group, Origin, StopReason, Task, TaskBatch
 
 _TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
 
 
 def attempt_metrics(
-    groups: Sequence[Group], batches: Sequence[TaskBatch], policy: Policy
+    groups: Sequence[Group], batches: Sequence[TaskBatch], policy: Policy, domain: Domain
 ) -> Mapping[str, float]:
-    """Success, reward and lengths over a round's attempts; required length and calls over its new tasks.
+    """Success, reward and lengths over a round's attempts; required length and steps over its new tasks.
 
     Args:
         groups: all attempts of the round.
         batches: what the simulator wrote, for the number of sampled tokens.
         policy: the agent's, whose tokens measure how long a solution must be.
+        domain: counts the steps of a solution.
     """
     traces = [trace for group in groups for trace in group.valid]
     everything = [trace for group in groups for trace in group.traces]
@@ -46,8 +48,7 @@ def attempt_metrics(
     if new:
         lengths = [sum(len(policy.encode_reply(reply)) for reply in task.oracle) for task in new]
         metrics["tasks/required_response_tokens"] = fmean(lengths)
-        if calls := [n for task in new if (n := _number(task.spec.get("n_calls"))) is not None]:
-            metrics["tasks/calls_mean"] = fmean(calls)
+        metrics["tasks/steps_mean"] = fmean(domain.steps(task) for task in new)
     return metrics
 
 
@@ -69,7 +70,3 @@ def evaluation_metrics(groups: Sequence[Group]) -> Mapping[str, float]:
         "agent/eval_success": fmean(trace.success for trace in traces),
         "agent/eval_reward": fmean(trace.reward for trace in traces),
     }
-
-
-def _number(value: Json) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

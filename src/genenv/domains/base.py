@@ -91,7 +91,11 @@ class Domain(Protocol):
         ...
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A well-formed but uninformed attempt, which must fail."""
+        """A well-formed but uninformed attempt. A task that some of them pass is refused as trivial."""
+        ...
+
+    def steps(self, task: Task) -> int:
+        """How long its solution is, in what the domain counts: calls, commands, hops, days."""
         ...
 
     def surface(self, task: Task) -> str:

@@ -96,6 +96,10 @@ class QuestionDomain:
         """One question."""
         return OneQuestion(task)
 
+    def steps(self, task: Task) -> int:
+        """A question takes one answer."""
+        return len(task.oracle)
+
     def surface(self, task: Task) -> str:
         """The question itself."""
         return task.messages[-1].content

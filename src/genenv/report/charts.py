@@ -132,24 +132,24 @@ def kl_chart(run: RunFacts) -> Markup | None:
 
 
 def difficulty_chart(run: RunFacts) -> Markup | None:
-    """How much the tasks ask for: tokens and calls of their solutions."""
+    """How much the tasks ask for: tokens and steps of their solutions."""
     tokens = {
         "required": run.series("tasks/required_response_tokens"),
         "written": run.series("agent/response_tokens"),
     }
-    calls = run.series("tasks/calls_mean")
-    if not any(tokens.values()) and not calls:
+    steps = run.series("tasks/steps_mean")
+    if not any(tokens.values()) and not steps:
         return None
     with chart_style("difficulty"):
-        figure, token_ax, call_ax = _two_rows(4.4)
+        figure, token_ax, step_ax = _two_rows(4.4)
         _lines(token_ax, tokens)
         token_ax.set_ylabel("length (tokens)")
         _from_zero(token_ax, tokens)
-        _lines(call_ax, {"calls": calls}, first_color=2)
-        call_ax.set_ylabel("calls per task")
-        _from_zero(call_ax, {"calls": calls})
-        _round_axis(call_ax, run)
-        return to_svg(figure, "difficulty", "Length of solutions and calls per task, by round")
+        _lines(step_ax, {"steps": steps}, first_color=2)
+        step_ax.set_ylabel("steps per task")
+        _from_zero(step_ax, {"steps": steps})
+        _round_axis(step_ax, run)
+        return to_svg(figure, "difficulty", "Length of solutions and steps per task, by round")
 
 
 def skills_chart(run: RunFacts) -> Markup | None:

@@ -146,8 +146,8 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
     (
         "Do the tasks get harder?",
         charts.difficulty_chart,
-        "Required: tokens of the reference solution; written: tokens of the agent's answers; below, calls "
-        "that solve a task.",
+        "Required: tokens of the reference solution; written: tokens of the agent's answers; below, "
+        "steps that solve a task (calls, commands, hops, days).",
         "No lengths were recorded.",
     ),
     (

@@ -99,6 +99,10 @@ class Household:
         """A well-formed but uninformed attempt."""
         return random_replies(task, rng, self.settings)
 
+    def steps(self, task: Task) -> int:
+        """Commands of the shortest plan, also where only one of them is asked for."""
+        return int(str(task.payload["steps"]))
+
     def surface(self, task: Task) -> str:
         """The text by which tasks are compared for novelty: the wording and the room."""
         spec = HouseholdSpec.model_validate(task.spec)

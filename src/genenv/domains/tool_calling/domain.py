@@ -110,6 +110,10 @@ class ToolCalling:
         """A well-formed but uninformed attempt, which must fail."""
         return random_attempt(task, rng, self.settings.style)
 
+    def steps(self, task: Task) -> int:
+        """Calls that solve it, or that would if nothing were missing."""
+        return int(str(task.spec["n_calls"]))
+
     def surface(self, task: Task) -> str:
         """The text by which tasks are compared for novelty: the instruction and the calls' skeleton."""
         spec = ToolSpec.model_validate(task.spec)
