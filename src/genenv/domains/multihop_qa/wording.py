@@ -1,0 +1,156 @@
+"""How a chain is asked for, and how a question is read back into a chain.
+
+A question has one or two parts. In one: "What is the currency of the country whose capital is <start>?". In
+two: "Think of the country whose capital is <start>. What is the currency of that country?". In each part the
+phrases of the hops stand directly before one another, last hop first, and before the start or "that country".
+Around these parts words are free; the grammar offers a small choice of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from genenv.domains.multihop_qa.relations import Hop
+
+START = "<start>"
+MAX_QUESTION = 400
+"""Characters."""
+
+Slots = Sequence[Sequence[str]]
+"""A sentence as a sequence of choices."""
+
+_OPENING: Slots = (
+    ("Quiz", "Trivia", "Puzzle", "Homework", "Riddle", "Bonus", "Contest", "Lesson"),
+    (" question", " time", " round", " card", " challenge", ""),
+    (" for you", " for me", " for the class", " from a friend", " from my teacher", " for our team", ""),
+    (" today", " tonight", " again", " before dinner", " before bed", ""),
+)
+_ASK = ("hat is", "ould you tell me", "an you name", "o you know")
+_FIRST = ("W", "C", "C", "D")
+_LEAD = ("Think of", "Take", "Consider", "Start with", "Look at", "Picture")
+
+
+class Reading(NamedTuple):
+    """What a question says."""
+
+    hops: tuple[Hop, ...]
+    """In the order of execution."""
+    free: str
+    """The words around the chain."""
+
+
+class Misread(Exception):
+    """A question that says no chain. The message is a sentence."""
+
+
+def question_pattern(hops: Sequence[Hop]) -> str:
+    """A regular expression of all the questions that the grammar offers for a chain."""
+    opening = "".join(_choice(slot) for slot in _OPENING)
+    low = _choice([first.lower() + rest for first, rest in zip(_FIRST, _ASK, strict=True)])
+    high = _choice([first + rest for first, rest in zip(_FIRST, _ASK, strict=True)])
+    whole = f"({opening}(:|,) {low}|{high}) {_nested(hops)} {START}"
+    front, last = hops[:-1], hops[-1:]
+    that = f"that {front[-1].target}"
+    halves = f"({opening}: )?{_choice(_LEAD)} {_nested(front)} {START}[.] {high} {_nested(last)} {that}"
+    return f"({whole}|{halves})[?]"
+
+
+def draw_question(hops: Sequence[Hop], rng: random.Random) -> str:
+    """One of the questions that the grammar offers."""
+    number = rng.randrange(len(_ASK))
+    opening = "".join(rng.choice(slot) for slot in _OPENING) if rng.random() < 0.6 else ""
+    high = _FIRST[number] + _ASK[number]
+    if rng.random() < 0.6:
+        ask = rng.choice((": ", ", ")) + _FIRST[number].lower() + _ASK[number] if opening else high
+        return f"{opening}{ask} {_drawn(hops, rng)} {START}?"
+    lead = rng.choice(_LEAD)
+    front, last = _drawn(hops[:-1], rng), _drawn(hops[-1:], rng)
+    colon = ": " if opening else ""
+    return f"{opening}{colon}{lead} {front} {START}. {high} {last} that {hops[-2].target}?"
+
+
+def _choice(options: Iterable[str]) -> str:
+    return f"({'|'.join(options)})"  # words of letters, spaces, hyphens and apostrophes need no escaping
+
+
+def _nested(hops: Sequence[Hop]) -> str:
+    return " ".join(_choice(hop.words) for hop in reversed(hops))
+
+
+def _drawn(hops: Sequence[Hop], rng: random.Random) -> str:
+    return " ".join(rng.choice(hop.words) for hop in reversed(hops))
+
+
+class Reader:
+    """Reads questions back, for the hops of one knowledge base."""
+
+    def __init__(self, hops: Iterable[Hop]) -> None:
+        self._by_words = {words: hop for hop in hops for words in hop.words}
+        phrases = "|".join(re.escape(words) for words in sorted(self._by_words, key=len, reverse=True))
+        self._phrase = re.compile(rf"(?<!\w)(?:{phrases})(?!\w)", re.IGNORECASE)
+
+    def read(self, question: str, names: Sequence[str]) -> Reading:
+        """The chain that a question asks for.
+
+        Args:
+            question: with the start's name, no blanks.
+            names: what the start may be called.
+
+        Raises:
+            Misread: the start is not named where the chain begins, or words are out of place.
+        """
+        start = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+        first, rest = self._run(question, rf"(?:{start})(?!\w)")
+        if first is None:
+            raise Misread(f"The question does not name {names[0]} after the words of a relation.")
+        second, after = self._run(rest.after, r"(?:that (?P<kind>[\w ]+?)|it)(?=\W*$)")
+        if second is None:
+            if self._phrase.search(rest.before) or self._phrase.search(rest.after):
+                raise Misread("Words of a relation stand apart from the start.")
+            return Reading(first, rest.before + " " + rest.after)
+        if after.kind is not None and after.kind != first[-1].target:
+            raise Misread(f"The question says 'that {after.kind}', but there stands a {first[-1].target}.")
+        free = " ".join((rest.before, after.before, after.after))
+        if self._phrase.search(free):
+            raise Misread("Words of a relation stand apart from the start.")
+        return Reading((*first, *second), free)
+
+    def _run(self, text: str, end: str) -> tuple[tuple[Hop, ...] | None, _Rest]:
+        """Phrases directly before one another and before `end`: their hops in order of execution."""
+        closing = re.compile(end)
+        for match in self._phrase.finditer(text):
+            hops, place = [self._hop(match)], match.end()
+            while (following := self._phrase.match(text, place + 1)) and text[place] == " ":
+                hops.append(self._hop(following))
+                place = following.end()
+            if text[place : place + 1] == " " and (closed := closing.match(text, place + 1)):
+                kind = closed.groupdict().get("kind")
+                return tuple(reversed(hops)), _Rest(text[: match.start()], text[closed.end() :], kind)
+        return None, _Rest("", text, None)
+
+    def _hop(self, match: re.Match[str]) -> Hop:
+        return self._by_words[match[0].lower() if match[0] not in self._by_words else match[0]]
+
+
+class _Rest(NamedTuple):
+    """What stands around a run of phrases."""
+
+    before: str
+    after: str
+    kind: str | None
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_words(name: str) -> re.Pattern[str]:
+    """Finds a name as whole words; short ones with their capitals, as "IS" and "is" differ."""
+    flags = re.IGNORECASE if len(name) > 3 else 0
+    return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", flags)
+
+
+def named(names: Iterable[str], text: str) -> str | None:
+    """The first of some names that a text has as whole words."""
+    return next((name for name in names if _whole_words(name).search(text)), None)
