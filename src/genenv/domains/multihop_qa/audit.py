@@ -11,7 +11,7 @@ import random
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from genenv.domains.multihop_qa.answers import answer_of
+from genenv.domains.multihop_qa.answers import accepted, answer_of
 from genenv.domains.multihop_qa.build import Refused, executed
 from genenv.domains.multihop_qa.check import answers_in, check, final_reply, look_up, random_attempt, searched
 from genenv.domains.multihop_qa.kb import Fact, Step, joined
@@ -60,9 +60,9 @@ def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Read
         if found is not None:
             what = "its answer" if step is steps[-1] else "a bridge"
             raise Refused(RejectReason.LEAK, f"The question names {what}, {found}.")
-    right = next((each for each in world.base.names(steps[-1].end) if each in reading.free), None)
-    if right is not None and len(right) > 3:
-        raise Refused(RejectReason.LEAK, f"The question names its answer, {right}.")
+    found = named(accepted(world.base, steps[-1].end), reading.free)
+    if found is not None:
+        raise Refused(RejectReason.LEAK, f"The question gives its answer away: {found}.")
     other = world.base.mentioned(reading.free)
     if other is not None:
         explanation = f"The question names {other}, which has no part in the chain."

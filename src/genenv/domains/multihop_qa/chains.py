@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from genenv.domains.multihop_qa.kb import KnowledgeBase
 from genenv.domains.multihop_qa.relations import THINGS, Hop
-from genenv.domains.multihop_qa.wording import named
+from genenv.domains.multihop_qa.wording import FRAME, named
 
 MIN_HOPS, MAX_HOPS = 2, 4
+MAX_CHAINS = 5_000
+"""From one start; a user's facts may make millions."""
 HELD_OUT_SHARE = 4
 """One name in this many is on the held-out side."""
 
@@ -44,18 +47,21 @@ class Chains:
 
     def __init__(self, base: KnowledgeBase) -> None:
         self._base = base
-        self.of = functools.lru_cache(maxsize=512)(self._of)
-        """All chains of 2 to 4 hops from a start, whichever side its answer is on."""
+        words = " ".join((FRAME, *(phrase for hop in base.hops.values() for phrase in hop.words)))
+        self._unsayable = {name for name in base if any(_stands_in(each, words) for each in base.names(name))}
+        """Names that any question could have as words, such as the code "is", and so give away."""
+        self.of = functools.lru_cache(maxsize=2048)(self._of)
+        """All chains of 2 to 4 hops from a start, whichever side its answer is on; the first `MAX_CHAINS`."""
 
     def _of(self, start: str) -> tuple[Chain, ...]:
-        return tuple(self._extend(start, start, (), (start,)))
+        return tuple(itertools.islice(self._extend(start, start, (), (start,)), MAX_CHAINS))
 
     def _extend(self, start: str, here: str, hops: tuple[Hop, ...], seen: tuple[str, ...]) -> Iterator[Chain]:
         for hop in self._base.hops_from(here):
             if any(hop.relation == before.relation for before in hops):
                 continue  # the element after the element after ... is no question that a person asks
             end = self._base.step(here, hop).end
-            if end in seen or named(self._base.names(end), start):
+            if end in seen or end in self._unsayable or named(self._base.names(end), start):
                 continue
             so_far, kind = (*hops, hop), self._base.kind(end)
             if len(so_far) >= MIN_HOPS:
@@ -80,6 +86,11 @@ class Chains:
             found.sort(key=_repeats(found))
             chosen += found[:wanted]
         return chosen
+
+
+def _stands_in(name: str, words: str) -> bool:
+    """`named`, but quick where the answer is no."""
+    return name.lower() in words.lower() and named([name], words) is not None
 
 
 def _repeats(chains: Sequence[Chain]) -> Callable[[Chain], int]:

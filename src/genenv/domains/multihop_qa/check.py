@@ -52,13 +52,13 @@ def check(task: Task, replies: Sequence[str], settings: MultihopConfig) -> Verdi
     if len(reply) > MAX_REPLY_CHARS:
         return _failed(f"The reply has more than {MAX_REPLY_CHARS} characters, too many to read.")
     given, right = answer_of(reply), answers_in(task)
-    shown = given if len(given) <= 60 else given[:60] + "..."
+    shown = repr(given if len(given) <= 60 else given[:60] + "...")[:80]
     if not normalized(given):
         return _failed("The last line has no answer.")
     if exact(given, right):
-        return Verdict(reward=1.0, success=True, explanation=f"{shown!r} is right.")
+        return Verdict(reward=1.0, success=True, explanation=f"{shown} is right.")
     reward = token_f1(given, right) if settings.reward == "soft" else 0.0
-    explanation = f"{shown!r} is not {right[0]!r}" + (f"; word F1 {reward:.2f}." if reward else ".")
+    explanation = f"{shown} is not {right[0]!r}" + (f"; word F1 {reward:.2f}." if reward else ".")
     return Verdict(reward=min(reward, 0.99), success=False, explanation=explanation)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import NamedTuple
@@ -85,10 +85,21 @@ class KnowledgeBase:
         self.by_subject: Mapping[str, Sequence[Fact]] = by_subject
         self.written = {passage.title: passage for passage in passages}
         """The passages of a user's own corpus, by title; empty: passages are made from facts."""
+        self._sources = {
+            fact: title for title, passage in reversed(self.written.items()) for fact in passage.facts
+        }
 
     def __contains__(self, name: str) -> bool:
         """Whether any fact is about something of this name."""
         return name in self._kinds
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of everything that facts are about, sorted."""
+        return iter(sorted(self._kinds))
+
+    def source(self, fact: Fact) -> str:
+        """The title of the first passage that says a fact; of made passages, its subject."""
+        return self._sources.get(fact, fact.subject)
 
     def kind(self, name: str) -> str:
         """What kind of thing a name stands for."""

@@ -50,7 +50,7 @@ def supporting(base: KnowledgeBase, steps: Iterable[Step], most: int, rng: rando
     """The passages that hold the facts of a chain, with other facts of the same things up to `most` each."""
     needed: dict[str, list[Fact]] = {}
     for step in steps:
-        needed.setdefault(_source(base, step.fact), []).append(step.fact)
+        needed.setdefault(base.source(step.fact), []).append(step.fact)
     return [passage_of(base, title, _some(base, title, facts, most, rng)) for title, facts in needed.items()]
 
 
@@ -63,7 +63,7 @@ def distracting(
     """
     on_path = {name for step in steps for name in step.fact if name in base}
     if base.written:
-        used = {_source(base, step.fact) for step in steps}
+        used = {base.source(step.fact) for step in steps}
         others = [passage for title, passage in base.written.items() if title not in used]
         return rng.sample(others, min(wanted, len(others)))
     found: dict[str, Passage] = {}
@@ -76,11 +76,6 @@ def distracting(
         if title not in on_path and same:
             found[title] = passage_of(base, title, _some(base, title, same[:1], most, rng))
     return list(found.values())
-
-
-def _source(base: KnowledgeBase, fact: Fact) -> str:
-    """The title of the passage that says a fact."""
-    return next((title for title, passage in base.written.items() if fact in passage.facts), fact.subject)
 
 
 def _some(

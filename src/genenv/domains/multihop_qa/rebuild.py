@@ -143,7 +143,7 @@ def _countries(base: _Base) -> dict[str, str]:
     for code, row in found.items():
         name = names[code]
         base.alias(name, [english.territories[code]])
-        base.add(name, "continent", continents[row["continentcode"]])
+        base.add(name, "continent", continents[str(row["continentcode"])])
         phone = re.sub(r"^\+?", "+", row["phone"]) if re.fullmatch(r"\+?[\d-]+", row["phone"]) else None
         base.add(name, "calling code", phone)
         base.add(name, "internet domain", row["tld"])

@@ -34,6 +34,17 @@ _FIRST = ("W", "C", "C", "D")
 _LEAD = ("Think of", "Take", "Consider", "Start with", "Look at", "Picture")
 
 
+FRAME = " ".join(
+    (
+        *(word for slot in _OPENING for word in slot),
+        *(a + b for a, b in zip(_FIRST, _ASK, strict=True)),
+        *_LEAD,
+        "that",
+    )
+)
+"""All words that the grammar has around a chain."""
+
+
 class Reading(NamedTuple):
     """What a question says."""
 
@@ -104,7 +115,7 @@ class Reader:
             Misread: the start is not named where the chain begins, or words are out of place.
         """
         start = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-        first, rest = self._run(question, rf"(?:{start})(?!\w)")
+        first, rest = self._run(question, rf"(?:the )?(?:{start})(?![\w'’])")
         if first is None:
             raise Misread(f"The question does not name {names[0]} after the words of a relation.")
         second, after = self._run(rest.after, r"(?:that (?P<kind>[\w ]+?)|it)(?=\W*$)")
