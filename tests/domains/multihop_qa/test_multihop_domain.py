@@ -131,7 +131,7 @@ def test_seeds_and_held_out_tasks_are_many_and_always_the_same() -> None:
 
 
 def answers(tasks: Sequence[Task]) -> set[str]:
-    return {str(task.oracle[-1].removeprefix("Answer: ")) for task in tasks}
+    return {str(task.oracle[-1]) for task in tasks}
 
 
 def test_no_start_or_answer_of_held_out_tasks_is_one_of_seeds_or_of_the_grammar() -> None:
@@ -249,7 +249,7 @@ def test_skills_are_few() -> None:
 def test_the_task_is_the_question_with_its_passages() -> None:
     task = task_of(DOMAIN)
     assert task.payload["answers"] == ["Norwegian Krone", "Norwegian kroner"]
-    assert task.oracle == ("Answer: Norwegian Krone",)
+    assert task.oracle == ("Norwegian Krone",)
     *passages, question = task.messages[-1].content.splitlines()
     assert question == "What is the currency of the country whose capital is Oslo?"
     assert len(passages) == 1 + 3  # both facts are about Norway

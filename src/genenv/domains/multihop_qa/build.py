@@ -136,7 +136,7 @@ def _shown(world: World, settings: MultihopConfig, steps: Sequence[Step], rng: r
 
 def oracle(start: str, steps: Sequence[Step], settings: MultihopConfig) -> tuple[str, ...]:
     """Replies that solve the task: in mode search, a search per hop first."""
-    answer = f"Answer: {steps[-1].end}"
+    answer = steps[-1].end
     if settings.mode != "search":
         return (answer,)
     places = [start, *(step.end for step in steps)]

@@ -48,7 +48,12 @@ class Chains:
     def __init__(self, base: KnowledgeBase) -> None:
         self._base = base
         words = " ".join((FRAME, *(phrase for hop in base.hops.values() for phrase in hop.words)))
-        self._unsayable = {name for name in base if any(_stands_in(each, words) for each in base.names(name))}
+        lower = words.lower()
+        self._unsayable = {
+            name
+            for name in base
+            if any(each.lower() in lower and named([each], words) for each in base.names(name))
+        }
         """Names that any question could have as words, such as the code "is", and so give away."""
         self.of = functools.lru_cache(maxsize=2048)(self._of)
         """All chains of 2 to 4 hops from a start, whichever side its answer is on; the first `MAX_CHAINS`."""
@@ -86,11 +91,6 @@ class Chains:
             found.sort(key=_repeats(found))
             chosen += found[:wanted]
         return chosen
-
-
-def _stands_in(name: str, words: str) -> bool:
-    """`named`, but quick where the answer is no."""
-    return name.lower() in words.lower() and named([name], words) is not None
 
 
 def _repeats(chains: Sequence[Chain]) -> Callable[[Chain], int]:

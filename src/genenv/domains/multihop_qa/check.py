@@ -72,7 +72,7 @@ def random_attempt(task: Task, world: World, rng: random.Random) -> tuple[str, .
     last = world.base.hops[str(hops[-1])] if isinstance(hops, list | tuple) else None
     pool = world.base.ends(last) if last else ()
     draws = (rng.choice(pool) for _ in range(20) if pool)
-    reply = "Answer: " + next((name for name in draws if not exact(name, right)), "I do not know")
+    reply = next((name for name in draws if not exact(name, right)), "I do not know")
     return (f"search: {task.payload['start']}", reply) if task.payload["mode"] == "search" else (reply,)
 
 

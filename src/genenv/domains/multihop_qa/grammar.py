@@ -16,7 +16,7 @@ from genenv.domains.multihop_qa.world import World
 from genenv.types import Json, JsonObject, Seed
 
 _OTHER_STARTS = 3
-_PER_LENGTH = (6, 5, 4)
+_PER_LENGTH = (5, 4, 3)
 """Chains of 2, 3 and 4 hops from each start."""
 
 

@@ -153,7 +153,7 @@ def _countries(base: _Base) -> dict[str, str]:
             if other in found and code in found[other]["neighbours"].split(","):
                 base.add(name, "only neighbor", names[other])
         with contextlib.suppress(core.UnknownLocaleError, ValueError):
-            base.add(name, "first weekday", _DAYS[core.Locale.parse(f"und_{code}").first_week_day])
+            base.add(name, "first weekday", _DAYS[int(core.Locale.parse(f"und_{code}").first_week_day)])
         _money(base, name, row["currencycode"], core.get_global("territory_currencies").get(code, ()))
         _languages(base, name, core.get_global("territory_languages").get(code, {}), names.values())
     return names

@@ -78,7 +78,7 @@ RELATIONS: tuple[Relation, ...] = (
         back="capital of",
         back_words=(
             "the country whose capital is",
-            "the country with the capital",
+            "the country that has as its capital",
             "the country governed from",
         ),
     ),
@@ -96,7 +96,7 @@ RELATIONS: tuple[Relation, ...] = (
         back="currency of",
         back_words=(
             "the country whose currency is",
-            "the country with the currency",
+            "the country that has as its currency",
             "the country that pays with",
         ),
         many=True,
@@ -108,7 +108,10 @@ RELATIONS: tuple[Relation, ...] = (
         words=("the official language of", "the state language of"),
         sentence="It has the official language {}.",
         back="official language of",
-        back_words=("the country with the official language", "the only country whose official language is"),
+        back_words=(
+            "the country that has as its official language",
+            "the only country whose official language is",
+        ),
         many=True,
     ),
     Relation(
@@ -189,7 +192,7 @@ RELATIONS: tuple[Relation, ...] = (
         name="city served",
         subject="airport",
         object="city",
-        words=("the city served by", "the city with flights from"),
+        words=("the city served by", "the home city of"),
         sentence="It serves {}.",
         back="airport",
         back_words=("the airport of", "the airport that serves", "the only airport serving"),

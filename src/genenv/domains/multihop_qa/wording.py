@@ -29,19 +29,11 @@ _OPENING: Slots = (
     (" for you", " for me", " for the class", " from a friend", " from my teacher", " for our team", ""),
     (" today", " tonight", " again", " before dinner", " before bed", ""),
 )
-_ASK = ("hat is", "ould you tell me", "an you name", "o you know")
-_FIRST = ("W", "C", "C", "D")
+_ASK = ("What is", "Could you tell me", "Can you name", "Do you know")
 _LEAD = ("Think of", "Take", "Consider", "Start with", "Look at", "Picture")
 
 
-FRAME = " ".join(
-    (
-        *(word for slot in _OPENING for word in slot),
-        *(a + b for a, b in zip(_FIRST, _ASK, strict=True)),
-        *_LEAD,
-        "that",
-    )
-)
+FRAME = " ".join((*(word for slot in _OPENING for word in slot), *_ASK, *_LEAD, "that"))
 """All words that the grammar has around a chain."""
 
 
@@ -61,27 +53,20 @@ class Misread(Exception):
 def question_pattern(hops: Sequence[Hop]) -> str:
     """A regular expression of all the questions that the grammar offers for a chain."""
     opening = "".join(_choice(slot) for slot in _OPENING)
-    low = _choice([first.lower() + rest for first, rest in zip(_FIRST, _ASK, strict=True)])
-    high = _choice([first + rest for first, rest in zip(_FIRST, _ASK, strict=True)])
-    whole = f"({opening}(:|,) {low}|{high}) {_nested(hops)} {START}"
+    ask, lead = _choice(_ASK), _choice(_LEAD)
     front, last = hops[:-1], hops[-1:]
-    that = f"that {front[-1].target}"
-    halves = f"({opening}: )?{_choice(_LEAD)} {_nested(front)} {START}[.] {high} {_nested(last)} {that}"
-    return f"({whole}|{halves})[?]"
+    whole = f"{ask} {_nested(hops)} {START}"
+    halves = f"{lead} {_nested(front)} {START}[.] {ask} {_nested(last)} that {front[-1].target}"
+    return f"({opening}: )?({whole}|{halves})[?]"
 
 
 def draw_question(hops: Sequence[Hop], rng: random.Random) -> str:
     """One of the questions that the grammar offers."""
-    number = rng.randrange(len(_ASK))
-    opening = "".join(rng.choice(slot) for slot in _OPENING) if rng.random() < 0.6 else ""
-    high = _FIRST[number] + _ASK[number]
+    opening = "".join(rng.choice(slot) for slot in _OPENING) + ": " if rng.random() < 0.6 else ""
     if rng.random() < 0.6:
-        ask = rng.choice((": ", ", ")) + _FIRST[number].lower() + _ASK[number] if opening else high
-        return f"{opening}{ask} {_drawn(hops, rng)} {START}?"
-    lead = rng.choice(_LEAD)
-    front, last = _drawn(hops[:-1], rng), _drawn(hops[-1:], rng)
-    colon = ": " if opening else ""
-    return f"{opening}{colon}{lead} {front} {START}. {high} {last} that {hops[-2].target}?"
+        return f"{opening}{rng.choice(_ASK)} {_drawn(hops, rng)} {START}?"
+    front, last = f"{rng.choice(_LEAD)} {_drawn(hops[:-1], rng)}", _drawn(hops[-1:], rng)
+    return f"{opening}{front} {START}. {rng.choice(_ASK)} {last} that {hops[-2].target}?"
 
 
 def _choice(options: Iterable[str]) -> str:
