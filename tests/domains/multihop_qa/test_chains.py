@@ -132,6 +132,17 @@ def test_questions_may_have_one_part_or_two_and_free_words_around() -> None:
     assert read("Name the currency of the capital of the UK", "United Kingdom") == ["capital", "currency"]
 
 
+def test_capitals_do_not_matter_in_the_words_of_a_relation() -> None:
+    question = (
+        "WHAT IS THE IATA CODE OF THE AIRPORT OF OSLO? Now: what is the iata code of the airport of Oslo"
+    )
+    assert read(question[44:], "Oslo") == ["airport", "IATA code"]
+    assert read("What is THE IATA CODE OF The Airport That \u017ferves Oslo?", "Oslo") == [
+        "airport",
+        "IATA code",
+    ]
+
+
 @pytest.mark.parametrize(
     ("question", "sentence"),
     [

@@ -86,7 +86,6 @@ def test_text_that_is_no_passage_says_nothing() -> None:
     assert facts_in(BASE, "France (city): Its capital is Paris.") == set()
 
 
-@pytest.mark.slow
 def test_a_rebuild_gives_the_same_files(tmp_path: Path) -> None:
     for name in rebuild.NEEDS:
         if name != "mendeleev":  # of which only the data file is read

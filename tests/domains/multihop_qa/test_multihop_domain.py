@@ -404,6 +404,14 @@ def test_endless_searching_runs_out_of_turns_and_gets_nothing() -> None:
     assert not late.success
 
 
+def test_a_search_shows_the_sentences_that_have_its_words_whole() -> None:
+    found = SEARCH.world.index.search("Saint Helena currency", results=1, chars=80)
+    assert found.startswith("Saint Helena (country): ")
+    assert "Its currency is St. Helena Pound." in found
+    assert len(found) <= len("Saint Helena (country): ") + 80
+    assert found.endswith(".")
+
+
 @pytest.mark.parametrize(
     "query", ["", "   ", "?!", "a the of", "x" * 100_000, "\0\ud800", "🙂", "it's (OR) NOT [x]"]
 )

@@ -63,7 +63,7 @@ def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Read
     found = named(accepted(world.base, steps[-1].end), reading.free)
     if found is not None:
         raise Refused(RejectReason.LEAK, f"The question gives its answer away: {found}.")
-    other = world.base.mentioned(reading.free)
+    other = world.base.mentioned(reading.free.replace(spec.start, ""))
     if other is not None:
         explanation = f"The question names {other}, which has no part in the chain."
         raise Refused(RejectReason.INCONSISTENT, explanation)

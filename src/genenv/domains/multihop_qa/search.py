@@ -13,7 +13,8 @@ from genenv.errors import UsageError
 
 _MAX_QUERY_CHARS = 200
 _WORD = re.compile(r"[^\W_]+")
-_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+_SENTENCE = re.compile(r"(?<=[.!?]) (?=Its? )|(?<=\w\w\w[.!?]) (?=[A-Z])")
+"""Between sentences, not after "St."."""
 _COMMON = frozenset(
     ("a", "an", "and", "for", "has", "in", "is", "it", "its", "of", "on", "the", "to", "what", "whose")
 )

@@ -12,7 +12,7 @@ from genenv.settings import Settings
 class MultihopConfig(Settings, frozen=True):
     """Settings of the multi-hop domain.
 
-    `corpus` names a file of your own passages, one JSON object a line:
+    `corpus` names a file of your own passages (`--set domain.corpus=FILE.jsonl`), one JSON object a line:
 
         {"title": "Ada Falk", "text": "Ada Falk leads Delta.", "facts": [["Ada Falk", "team", "Delta"]]}
 

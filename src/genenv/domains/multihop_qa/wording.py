@@ -85,8 +85,10 @@ class Reader:
     """Reads questions back, for the hops of one knowledge base."""
 
     def __init__(self, hops: Iterable[Hop]) -> None:
-        self._by_words = {words: hop for hop in hops for words in hop.words}
-        phrases = "|".join(re.escape(words) for words in sorted(self._by_words, key=len, reverse=True))
+        said = [(words, hop) for hop in hops for words in hop.words]
+        said.sort(key=lambda pair: len(pair[0]), reverse=True)  # of two that fit, the longer one is meant
+        self._hops = [hop for _, hop in said]
+        phrases = "|".join(f"({re.escape(words)})" for words, _ in said)
         self._phrase = re.compile(rf"(?<!\w)(?:{phrases})(?!\w)", re.IGNORECASE)
 
     def read(self, question: str, names: Sequence[str]) -> Reading:
@@ -129,7 +131,7 @@ class Reader:
         return None, _Rest("", text, None)
 
     def _hop(self, match: re.Match[str]) -> Hop:
-        return self._by_words[match[0].lower() if match[0] not in self._by_words else match[0]]
+        return self._hops[(match.lastindex or 1) - 1]
 
 
 class _Rest(NamedTuple):
