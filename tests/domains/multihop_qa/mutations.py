@@ -10,6 +10,7 @@ from typing import Any
 from genenv.domains.multihop_qa.answers import accepted
 from genenv.domains.multihop_qa.chains import is_held_out
 from genenv.domains.multihop_qa.kb import KnowledgeBase, built_in
+from genenv.domains.multihop_qa.wording import EVERYDAY
 from genenv.types import Json, JsonObject, Task
 
 Spec = dict[str, Any]
@@ -61,6 +62,19 @@ def leaked_number(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec |
     """The answer without its unit or its first word: "16" of "group 16"."""
     said = accepted(base, _path(spec, base)[-1])[-1]
     return _closed(spec, f", not {said}") if any(char.isdigit() for char in said) else None
+
+
+def leaked_part(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec | None:
+    """The answer's first letters, spelled out, in one piece with another word, or by a word of its own."""
+    answer = _path(spec, base)[-1]
+    if answer.casefold().split()[0] in EVERYDAY or answer[:4].casefold() in EVERYDAY or len(answer) < 4:
+        return None
+    said = rng.choice([answer[:4], " ".join(answer), f"My{answer}", answer.split()[0], answer[::-1]])
+    return _opened(spec, f"Hint {said}")
+
+
+def negated(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec:
+    return _opened(spec, rng.choice(["Not as usual", "Do not say", "Unlike before", "Except for today"]))
 
 
 def bridge_named(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec:
@@ -205,6 +219,8 @@ _MUTATIONS: dict[str, Callable[[Spec, KnowledgeBase, random.Random], Spec | None
         leaked_answer,
         leaked_alias,
         leaked_number,
+        leaked_part,
+        negated,
         bridge_named,
         bridge_for_start,
         start_absent,

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from genenv.domains.multihop_qa.chains import MAX_CHAINS, Chain, is_held_out
 from genenv.domains.multihop_qa.kb import BrokenChain, Fact, built_in, joined
 from genenv.domains.multihop_qa.relations import THINGS
-from genenv.domains.multihop_qa.wording import Misread, draw_question, named, question_pattern
+from genenv.domains.multihop_qa.wording import (
+    EVERYDAY,
+    Misread,
+    draw_question,
+    named,
+    question_pattern,
+    strange_word,
+)
 from genenv.domains.multihop_qa.world import load_world
 
 WORLD = load_world(None)
@@ -167,6 +174,29 @@ def test_words_out_of_place_are_no_chain(question: str, sentence: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(Misread):
         assert WORLD.reader.read(text, ["Oslo"]).hops
+
+
+@pytest.mark.parametrize(
+    ("words", "strange"),
+    [
+        ("My aunt's friend asks: could you, please -", None),
+        ("", None),
+        ("Think of krone", "krone"),
+        ("is it not", "not"),
+        ("the 7 of us", "7"),
+        ("N o r w a y", "N"),
+        ("Norwegіan", "Norwegіan"),  # with a Cyrillic letter
+        ("it is _", "_"),
+        ("$", "$"),
+    ],
+)
+def test_only_everyday_words_may_stand_around_a_chain(words: str, strange: str | None) -> None:
+    assert strange_word(words) == strange
+
+
+def test_no_everyday_word_is_part_of_an_answer_that_a_chain_has() -> None:
+    ends = {chain.answer for start in STARTS[::20] for chain in WORLD.chains.of(start)}
+    assert not {end for end in ends if end.lower() in EVERYDAY}
 
 
 def test_short_names_count_with_their_capitals_only() -> None:

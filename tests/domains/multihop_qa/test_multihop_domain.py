@@ -285,8 +285,8 @@ def test_the_task_is_the_question_with_its_passages() -> None:
         ),
         (
             {"question": "For Peru, the currency of the country whose capital is <start>?"},
-            "inconsistent",
-            "names Peru",
+            "leak",
+            "'Peru', which is no everyday word",
         ),
         (
             {"question": "On <what>: the currency of the country whose capital is <start>?"},

@@ -18,7 +18,7 @@ from genenv.domains.multihop_qa.kb import Fact, Step, joined
 from genenv.domains.multihop_qa.passages import facts_in
 from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.spec import QuestionSpec
-from genenv.domains.multihop_qa.wording import Misread, Reading, named
+from genenv.domains.multihop_qa.wording import Misread, Reading, named, strange_word
 from genenv.domains.multihop_qa.world import World
 from genenv.types import Rejection, RejectReason, Task
 
@@ -63,10 +63,10 @@ def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Read
     found = named(accepted(world.base, steps[-1].end), reading.free)
     if found is not None:
         raise Refused(RejectReason.LEAK, f"The question gives its answer away: {found}.")
-    other = world.base.mentioned(reading.free.replace(spec.start, ""))
-    if other is not None:
-        explanation = f"The question names {other}, which has no part in the chain."
-        raise Refused(RejectReason.INCONSISTENT, explanation)
+    word = strange_word(reading.free)
+    if word is not None:
+        explanation = f"Around its chain the question says {word!r}, which is no everyday word."
+        raise Refused(RejectReason.LEAK, explanation)
 
 
 def _has_one_answer(spec: QuestionSpec, steps: Sequence[Step], world: World) -> None:

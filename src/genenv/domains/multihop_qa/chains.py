@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from genenv.domains.multihop_qa.kb import KnowledgeBase
 from genenv.domains.multihop_qa.relations import THINGS, Hop
-from genenv.domains.multihop_qa.wording import FRAME, named
+from genenv.domains.multihop_qa.wording import EVERYDAY, named
 
 MIN_HOPS, MAX_HOPS = 2, 4
 MAX_CHAINS = 5_000
@@ -47,7 +47,7 @@ class Chains:
 
     def __init__(self, base: KnowledgeBase) -> None:
         self._base = base
-        words = " ".join((FRAME, *(phrase for hop in base.hops.values() for phrase in hop.words)))
+        words = " ".join((*sorted(EVERYDAY), *(phrase for hop in base.hops.values() for phrase in hop.words)))
         lower = words.lower()
         self._unsayable = {
             name

@@ -7,17 +7,14 @@ A hop is defined where exactly one thing is at its end. `KnowledgeBase.follow` a
 from __future__ import annotations
 
 import functools
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import NamedTuple
 
 from genenv.domains.multihop_qa.relations import RELATIONS, THINGS, Hop, Relation
 from genenv.errors import DataError
-
-_WORD = re.compile(r"\w+")
 
 
 class Fact(NamedTuple):
@@ -165,25 +162,6 @@ class KnowledgeBase:
     def ends(self, hop: Hop) -> Sequence[str]:
         """Everything that a hop leads to from anywhere, sorted."""
         return self._possible.get(hop.name, ())
-
-    @functools.cached_property
-    def mentioned(self) -> Callable[[str], str | None]:
-        """Finds a name of the knowledge base, written with its capitals, in a text."""
-        longest = sorted((name for name in self._kinds if len(name) > 3), key=len, reverse=True)
-        by_first: defaultdict[str, list[str]] = defaultdict(list)
-        for name in longest:
-            if first := _WORD.match(name):
-                by_first[first[0]].append(name)
-
-        def find(text: str) -> str | None:
-            for word in _WORD.finditer(text):
-                for name in by_first.get(word[0], ()):
-                    after = text[word.start() + len(name) : word.start() + len(name) + 1]
-                    if text.startswith(name, word.start()) and not after.isalnum():
-                        return name
-            return None
-
-        return find
 
 
 def _end(fact: Fact, hop: Hop) -> str:
