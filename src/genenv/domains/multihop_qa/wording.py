@@ -61,7 +61,8 @@ def strange_word(words: str) -> str | None:
     sign = _STRANGE.search(words)
     if sign is not None:
         return sign[0]
-    return next((word for word in re.findall(r"\w+", words) if word.lower() not in EVERYDAY), None)
+    plain = re.findall(r"\w+", re.sub(r"['’]s\b", "", words))
+    return next((word for word in plain if word.lower() not in EVERYDAY), None)
 
 
 class Reading(NamedTuple):
