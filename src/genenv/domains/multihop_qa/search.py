@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,7 @@ class SearchIndex:
             raise UsageError(
                 "mode search needs the package bm25s: pip install 'genenv[multihop_qa]'"
             ) from error
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it would announce every index
         self._passages = tuple(passages)
         words = [_weighted(passage) for passage in self._passages]
         self._known = {word for each in words for word in each}
