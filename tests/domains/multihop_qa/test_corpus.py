@@ -87,6 +87,10 @@ def test_a_users_facts_make_questions_that_pass_the_gate(corpus: Path, mode: Any
         assert domain.check(task, task.oracle).success
         assert not domain.check(task, domain.random_replies(task, rng)).success
         assert "tool" not in spec.relations  # a team has two
+        varied = QuestionSpec.model_validate(domain.variation(seed, rng))
+        assert isinstance(
+            domain.build(varied, task_id="v", lineage=Lineage(origin=Origin.GENERATED), rng=rng), Task
+        )
 
 
 def test_a_question_about_a_users_facts_shows_the_users_own_words(corpus: Path) -> None:
@@ -106,6 +110,19 @@ def test_a_question_about_a_users_facts_shows_the_users_own_words(corpus: Path) 
     assert "- Team Echo: Team Echo is led by Ada Ohce. It uses a laptop and a phone." in lines
     assert "- Ada Ohce: Ada Ohce sits in Room 11 and comes from Port Echoo." in lines
     assert domain.check(task, ["room 11"]).success
+
+
+def test_a_seed_that_has_no_other_chain_is_offered_its_own(tmp_path: Path) -> None:
+    def chain(number: int) -> dict[str, Any]:
+        names = [f"{word}{number}" for word in ("Start", "Bridge", "End")]
+        facts = [[names[0], f"first {'abc'[number % 3]}", names[1]], [names[1], "second", names[2]]]
+        return {"title": names[0], "text": " ".join(names), "facts": facts}
+
+    path = written(tmp_path / "chains.jsonl", [chain(number) for number in range(60)])
+    domain = MultihopQA(MultihopConfig(corpus=str(path)))
+    for seed in domain.seeds():
+        assert domain.spec_schema(seed)["anyOf"]
+        assert domain.variation(seed, random.Random(0))["hops"] == 2
 
 
 def test_passages_without_facts_join_the_search(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ _PER_LENGTH = (5, 4, 3)
 def offered(world: World, seed: Seed) -> list[Chain]:
     """The chains that a simulator can choose from: others from the seed's start, and some from three more.
 
-    All are on the training side, and always the same for a seed.
+    All are on the training side, and always the same for a seed. Where a small corpus has no other chain, the
+    seed's own is offered.
     """
     spec = QuestionSpec.model_validate(seed.spec)
     rng = random.Random(f"{seed.id}/offered")
@@ -31,7 +32,8 @@ def offered(world: World, seed: Seed) -> list[Chain]:
     for start in (spec.start, *_others(world, spec.start, rng)):
         found += world.chains.some(start, _PER_LENGTH, held_out=False, rng=rng)
     own = (spec.start, spec.relations)
-    return [chain for chain in found if (chain.start, [hop.name for hop in chain.hops]) != own]
+    others = [chain for chain in found if (chain.start, [hop.name for hop in chain.hops]) != own]
+    return others or found
 
 
 def _others(world: World, start: str, rng: random.Random) -> list[str]:
