@@ -83,7 +83,7 @@ class Chains:
     def some(
         self, start: str, per_length: Sequence[int], *, held_out: bool, rng: random.Random
     ) -> list[Chain]:
-        """Some chains from a start: so many of 2, 3 and 4 hops, with different last hops where possible."""
+        """Some chains from a start: so many of 2, 3 and 4 hops, their answers of many kinds."""
         chosen: list[Chain] = []
         for length, wanted in enumerate(per_length, MIN_HOPS):
             found = [chain for chain in self.on_side(start, held_out=held_out) if len(chain.hops) == length]
@@ -94,10 +94,9 @@ class Chains:
 
 
 def _repeats(chains: Sequence[Chain]) -> Callable[[Chain], int]:
-    """A sort key that takes each last hop once before any twice."""
+    """A sort key that takes each kind of answer once before any twice."""
     counts: dict[str, int] = {}
     rank: dict[Chain, int] = {}
     for chain in chains:
-        last = chain.hops[-1].name
-        rank[chain] = counts[last] = counts.get(last, 0) + 1
+        rank[chain] = counts[chain.kind] = counts.get(chain.kind, 0) + 1
     return rank.__getitem__
