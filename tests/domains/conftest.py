@@ -1,9 +1,10 @@
-"""What tests of domains share: whether a grammar lets a text through, and specs made wrong."""
+"""What tests of domains share: texts that a grammar lets through, and specs made wrong."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from genenv.types import JsonObject
 def written_under() -> Callable[[JsonObject, JsonObject], bool]:
     """Whether a spec is one that a simulator could write under a schema."""
     xgrammar = pytest.importorskip("xgrammar")
-    vocabulary = [*sorted({chr(code) for code in range(32, 127)} | set("éèáíóúñçãäöüåøß")), "</s>"]
+    vocabulary = [*map(chr, (*range(0x20, 0x7F), *range(0xA0, 0x250))), *"‘’–", "</s>"]
     info = xgrammar.TokenizerInfo(vocabulary, stop_token_ids=[len(vocabulary) - 1])
     compiler = xgrammar.GrammarCompiler(info, max_threads=1)
 
@@ -34,13 +35,23 @@ def written_under() -> Callable[[JsonObject, JsonObject], bool]:
     return accept
 
 
+@pytest.fixture(scope="session")
+def draw() -> Callable[[JsonObject, random.Random], Any]:
+    """`draw(schema, rng)`: a value that a schema allows, as the benchmark of the domains draws them."""
+    return _module(Path(__file__).parents[2] / "bench" / "grammar_samples.py").draw
+
+
 @pytest.fixture(scope="module")
 def mutants(request: pytest.FixtureRequest) -> Callable[..., Iterator[tuple[str, Any]]]:
     """`mutants(spec, rng)` of the file mutations.py beside a test."""
-    path = Path(request.path).parent / "mutations.py"
-    found = importlib.util.spec_from_file_location(f"mutations_{path.parent.name}", path)
+    return _module(Path(request.path).parent / "mutations.py").mutants
+
+
+def _module(path: Path) -> Any:
+    """A file as a module, whatever others of its name there are."""
+    found = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    return module.mutants
+    return module

@@ -15,6 +15,7 @@ from genenv.errors import UsageError, unknown_name
 
 _DOMAINS = {
     "household": "genenv.domains.household.domain:Household",
+    "multihop_qa": "genenv.domains.multihop_qa.domain:MultihopQA",
     "tool_calling": "genenv.domains.tool_calling.domain:ToolCalling",
 }
 

@@ -1,0 +1,68 @@
+"""What counts as the right answer: exact match and token F1 after normalization, as SQuAD has it.
+
+Lower case, no punctuation, no articles, single spaces; and no accents, as keyboards differ.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from genenv.domains.multihop_qa.kb import KnowledgeBase
+
+MAX_REPLY_CHARS = 20_000
+"""A longer reply is not read."""
+_MAX_ANSWER_CHARS = 400
+_PREFIX = re.compile(r"(?:the\s+)?(?:final\s+)?answer\s*(?:is\s*)?:\s*", re.IGNORECASE)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_MEASURES = {"height": " feet", "block": "-block"}
+_NUMBERED = {"group": "group ", "period": "period "}
+
+
+def accepted(base: KnowledgeBase, name: str) -> list[str]:
+    """What may be answered for a name: itself, an alias, a number without its unit, a family's singular."""
+    kind = base.kind(name)
+    short = name.removesuffix(_MEASURES.get(kind, "")).removeprefix(_NUMBERED.get(kind, ""))
+    if kind == "family":
+        short = name.removesuffix("es") if name.endswith("gases") else name.removesuffix("s")
+    return list(dict.fromkeys((*base.names(name), short)))
+
+
+def last_line(reply: str) -> str:
+    """The last line of a reply that is not empty, stripped; what decides."""
+    lines = reply.rstrip().rsplit("\n", 1)
+    return lines[-1].strip()
+
+
+def answer_of(reply: str) -> str:
+    """The answer that a reply gives on its last line, without a leading "Answer:"."""
+    line = last_line(reply)
+    match = _PREFIX.match(line)
+    return line[match.end() :] if match else line
+
+
+def normalized(text: str) -> str:
+    """A text as it is compared. What is punctuation alone ("$") stays as it is."""
+    folded = unicodedata.normalize("NFKD", text[:_MAX_ANSWER_CHARS]).casefold()
+    kept = "".join(char for char in folded if unicodedata.category(char)[0] not in "PSM")
+    return " ".join(_ARTICLES.sub(" ", kept).split()) or folded.strip()
+
+
+def exact(answer: str, right: Iterable[str]) -> bool:
+    """Whether an answer equals one of the right ones."""
+    given = normalized(answer)
+    return len(answer) <= _MAX_ANSWER_CHARS and any(given == normalized(each) for each in right)
+
+
+def token_f1(answer: str, right: Sequence[str]) -> float:
+    """F1 of the answer's words against the nearest right answer, in [0, 1]: 2PR / (P + R)."""
+    if len(answer) > _MAX_ANSWER_CHARS:
+        return 0.0
+    return max((_f1(normalized(answer).split(), normalized(each).split()) for each in right), default=0.0)
+
+
+def _f1(given: Sequence[str], wanted: Sequence[str]) -> float:
+    shared = sum((Counter(given) & Counter(wanted)).values())
+    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0

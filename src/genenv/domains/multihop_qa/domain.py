@@ -1,0 +1,131 @@
+"""Multi-hop questions: a chain of facts fixes the answer, the simulator words the question.
+
+This module joins the parts: `relations` and `kb` (what is known), `chains` (what can be asked, and by whom),
+`wording` (questions, and how they are read back), `grammar`, `prompting` and `seeds` (for the simulator),
+`build`, `audit` and `check`; `passages` and `search` are what the agent reads, `corpus` a user's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import random
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.domains.common import held_out_tasks
+from genenv.domains.multihop_qa.audit import audit
+from genenv.domains.multihop_qa.build import build, skills_of
+from genenv.domains.multihop_qa.check import QuestionEpisode, check, random_attempt
+from genenv.domains.multihop_qa.grammar import offered, spec_schema
+from genenv.domains.multihop_qa.prompting import simulator_messages
+from genenv.domains.multihop_qa.seeds import held_out_specs, spec_of, training_specs
+from genenv.domains.multihop_qa.settings import MultihopConfig
+from genenv.domains.multihop_qa.spec import QuestionSpec
+from genenv.domains.multihop_qa.world import load_world
+from genenv.errors import UsageError
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+
+
+class MultihopQA:
+    """The multi-hop domain, with its settings.
+
+    Raises:
+        UsageError: the user's corpus cannot be used, or the package for search is not installed.
+    """
+
+    name: ClassVar[str] = "multihop_qa"
+    spec: ClassVar[type[BaseModel]] = QuestionSpec
+    config: ClassVar[type[BaseModel]] = MultihopConfig
+
+    def __init__(self, settings: MultihopConfig | None = None) -> None:
+        self.settings = settings or MultihopConfig()
+        if self.settings.mode == "search" and importlib.util.find_spec("bm25s") is None:
+            raise UsageError("mode search needs the package bm25s: pip install 'genenv[multihop_qa]'")
+        self.world = load_world(self.settings.corpus)
+        if self.world.base.written and not (self._seeds and self._held_out):
+            raise UsageError(
+                f"{self.settings.corpus}: its facts make {len(self._seeds)} questions to train on and "
+                f"{len(self._held_out)} held-out ones, one each is needed; add facts that share names"
+            )
+
+    @functools.cached_property
+    def _seeds(self) -> list[Seed]:
+        hops = self.world.base.hops
+        return [
+            Seed(
+                id=name,
+                domain=self.name,
+                spec=spec.model_dump(mode="json"),
+                skills=skills_of(spec, [hops[each] for each in spec.relations]),
+            )
+            for name, spec in training_specs(self.world)
+        ]
+
+    @functools.cached_property
+    def _held_out(self) -> list[Task]:
+        return held_out_tasks(self, held_out_specs(self.world))
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 400 specs in a fixed order; of a user's corpus, as many as its facts allow."""
+        return self._seeds
+
+    def held_out(self) -> Sequence[Task]:
+        """160 tasks for measuring only; of a user's corpus, as many as its facts allow.
+
+        No start or answer of theirs is the start or the answer of a seed, of a variation or of anything that
+        the grammar can write (`genenv.domains.multihop_qa.chains`).
+        """
+        return self._held_out
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The JSON schema under whose grammar the simulator varies a seed: the chains offered for it."""
+        return spec_schema(self.world, seed)
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        return simulator_messages(self.world, seed, profile, target)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """Another chain of those offered for a seed, in words drawn from the grammar's."""
+        return spec_of(rng.choice(offered(self.world, seed)), rng).model_dump(mode="json")
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Execute a spec: the chain's end is the answer."""
+        asked = cast(QuestionSpec, spec)
+        return build(asked, self.world, self.settings, task_id=task_id, lineage=lineage, rng=rng)
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The gate checks: the words say the chain, nothing is given away. None if all is well."""
+        return audit(task, self.world, self.settings, rng)
+
+    def episode(self, task: Task) -> QuestionEpisode:
+        """A fresh attempt."""
+        return QuestionEpisode(task, self.world, self.settings)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade an attempt from the agent's replies alone."""
+        return check(task, replies, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A well-formed but uninformed attempt, which must fail."""
+        return random_attempt(task, self.world, rng)
+
+    def steps(self, task: Task) -> int:
+        """Hops."""
+        return int(str(task.spec["hops"]))
+
+    def surface(self, task: Task) -> str:
+        """The text by which tasks are compared for novelty: the things and relations on the path.
+
+        Other words for the same facts are no new task, and the same words about other facts are one; so the
+        question's wording does not count. Each name and relation is one word here.
+        """
+        spec = QuestionSpec.model_validate(task.spec)
+        steps = self.world.base.follow(spec.start, [self.world.base.hops[name] for name in spec.relations])
+        path = [spec.start, *(part for step in steps for part in (step.hop.name, step.end))]
+        return " ".join("".join(char for char in part if char.isalnum()) or "sign" for part in path)
