@@ -184,6 +184,20 @@ def test_a_config_must_be_a_toml_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["train", "generate"])
+def test_a_corpus_is_read_before_anything_is_made_and_its_bad_line_is_named(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.jsonl").write_text('{"title": "Ada", "text": "Ada leads."}\n{"title": 3}\n')
+    config = tmp_path / "questions.toml"
+    config.write_text('[domain]\nname = "multihop_qa"\n')
+    monkeypatch.chdir(tmp_path)
+    assert f"{tmp_path / 'own.jsonl'}, line 2: " in refused(command, config, "--corpus", "own.jsonl")
+    assert "domain.corpus" in refused(command, config, "--corpus", "nowhere.jsonl")
+    config.write_text("")
+    assert "unknown setting 'domain.corpus'" in refused(command, config, "--corpus", "own.jsonl")
+
+
+@pytest.mark.parametrize("command", ["train", "generate"])
 @pytest.mark.parametrize(
     ("seeds", "sentence"),
     [(0, "the domain has no seeds to vary"), (2, "simulator.contexts is 3, but the domain has 2 seeds")],

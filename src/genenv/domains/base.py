@@ -51,7 +51,11 @@ class Domain(Protocol):
         ...
 
     def held_out(self) -> Sequence[Task]:
-        """Tasks for measuring only; they share no template and no value with the seeds."""
+        """Tasks for measuring only, always the same, in a fixed order.
+
+        They share with the seeds no combination of values, and nothing that a simulator can write shares one
+        with them; the domain says which values it means.
+        """
         ...
 
     def spec_schema(self, seed: Seed) -> JsonObject:
@@ -87,7 +91,10 @@ class Domain(Protocol):
         ...
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade an attempt from the agent's replies alone. Pure: equal replies get equal verdicts."""
+        """Grade an attempt from the agent's replies alone. Pure: equal replies get equal verdicts.
+
+        Replies that an episode would not have heard, as it had ended or was out of turns, do not count.
+        """
         ...
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
@@ -99,5 +106,8 @@ class Domain(Protocol):
         ...
 
     def surface(self, task: Task) -> str:
-        """The text by which two tasks are compared for novelty."""
+        """The text by which two tasks are compared for novelty, and with held-out ones, as sets of words.
+
+        What tells tasks apart belongs into it; where all tasks are worded alike, that is not the wording.
+        """
         ...
