@@ -13,7 +13,10 @@ from pydantic import BaseModel
 from genenv.domains.base import Domain
 from genenv.errors import UsageError, unknown_name
 
-_DOMAINS = {"tool_calling": "genenv.domains.tool_calling.domain:ToolCalling"}
+_DOMAINS = {
+    "tool_calling": "genenv.domains.tool_calling.domain:ToolCalling",
+    "travel": "genenv.domains.travel.domain:Travel",
+}
 
 
 def domain_names() -> tuple[str, ...]:
