@@ -49,7 +49,9 @@ def _leak(spec: TravelSpec, query: Query, atlas: Atlas) -> str | None:
     cities = [query.destination] if query.days == 3 else list(data.cities_of(query.destination))
     for city in cities:
         for rows in (data.accommodations(city), data.restaurants(city), data.attractions(city)):
-            if (row := next((row for row in rows if " " in row.name and row.name.lower() in text), None)) is not None:
+            if (
+                row := next((row for row in rows if " " in row.name and row.name.lower() in text), None)
+            ) is not None:
                 return f"The query names {row.name}, which could be part of the plan."
     return None
 
@@ -126,5 +128,6 @@ def _with(plan: Plan, index: int, fields: JsonObject) -> Plan:
 def _with_room(plan: Plan, city: str, room: str) -> Sequence[JsonObject]:
     """The plan with another room on all nights in a city."""
     return [
-        {**day, "accommodation": room} if str(day["accommodation"]).endswith(f", {city}") else day for day in plan
+        {**day, "accommodation": room} if str(day["accommodation"]).endswith(f", {city}") else day
+        for day in plan
     ]

@@ -1,11 +1,11 @@
-"""From a spec to a task: is it consistent, which plan is cheapest, what is the budget, what does the agent see."""
+"""From a spec to a task: is it consistent, what does the cheapest plan cost, what does the agent see?"""
 
 from __future__ import annotations
 
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pydantic import ValidationError
 
@@ -24,7 +24,7 @@ from genenv.domains.travel.trips import Trip, written
 from genenv.domains.travel.words import filled, sayings
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
-FACTORS: Mapping[Slack, float] = {"tight": 1.05, "fair": 1.2, "loose": 1.5}
+FACTORS: Mapping[Slack, float] = {"tight": 1.05, "fair": 1.2, "loose": 1.4}
 """Slack -> the budget, as a multiple of what the cheapest plan costs."""
 _MOST: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.35, "loose": math.inf}
 """Slack -> the largest such multiple that a given budget may have."""
@@ -58,8 +58,11 @@ def build(
     solution = solve(query, atlas.database)
     if solution is None:
         return _reject(RejectReason.EXECUTION, "No plan fits: no way to travel, no room, or no such meals.")
-    budget = spec.budget or budget_for(solution.cost, spec.slack)
-    if (problem := _wrong_budget(spec, solution.cost)) is not None:
+    missing = rng.choice([i for i, day in enumerate(solution.trip.days) if len(day.cities) == 1])
+    missing = missing if settings.form == "day" else None
+    fixed = _fixed_cost(query, solution.trip, missing, atlas)
+    budget = spec.budget or budget_for(solution.cost, spec.slack, fixed=fixed)
+    if (problem := _wrong_budget(spec, solution.cost, fixed)) is not None:
         return problem
     text = filled(spec.query, sayings(spec, budget))
     if text is None:
@@ -69,16 +72,15 @@ def build(
     except ValidationError as error:
         return _reject(RejectReason.SCHEMA, f"The query, blanks filled in: {error.errors()[0]['msg']}.")
     query = query_of(spec, budget)
-    missing = rng.choice([i for i, day in enumerate(solution.trip.days) if len(day.cities) == 1])
-    payload = _payload(query, solution.trip, solution.cost, missing if settings.form == "day" else None)
+    payload = _payload(query, solution.trip, solution.cost, missing)
     return Task(
         id=task_id,
         domain="travel",
         skills=skills_of(spec),
-        messages=_messages(spec.query, query, solution.trip, payload, atlas, settings),
+        messages=_messages(spec.query, query, solution.trip, missing, atlas, settings),
         spec=spec.model_dump(mode="json"),
         payload=payload,
-        oracle=_oracle(solution.trip, payload, settings),
+        oracle=_oracle(solution.trip, query, missing, settings),
         lineage=lineage,
     )
 
@@ -100,9 +102,15 @@ def query_of(spec: TravelSpec, budget: float = math.inf) -> Query:
     )
 
 
-def budget_for(cheapest: float, slack: Slack) -> int:
-    """The budget, in USD: a multiple of the cheapest plan's cost, rounded up to tens."""
-    return max(math.ceil(cheapest * FACTORS[slack] / _ROUND_USD), 1) * _ROUND_USD
+def budget_for(cheapest: float, slack: Slack, *, fixed: float = 0.0) -> int:
+    """The budget, in USD, rounded up to tens: what is fixed, and a multiple of the rest of the cheapest plan.
+
+    Args:
+        cheapest: cost of the cheapest plan.
+        slack: which multiple.
+        fixed: the part of that cost which is not the agent's to choose.
+    """
+    return max(math.ceil((fixed + (cheapest - fixed) * FACTORS[slack]) / _ROUND_USD), 1) * _ROUND_USD
 
 
 def skills_of(spec: TravelSpec) -> tuple[str, ...]:
@@ -140,16 +148,26 @@ def _inconsistent(
     return None
 
 
-def _wrong_budget(spec: TravelSpec, cheapest: float) -> Rejection | None:
+def _fixed_cost(query: Query, trip: Trip, missing: int | None, atlas: Atlas) -> float:
+    """What the agent does not choose: the plan without its missing day, in USD; 0 for a whole plan."""
+    if missing is None:
+        return 0.0
+    rest = without_missing_day(written(trip), missing, trip.days[missing].cities[0])
+    return total_cost(query, rest, atlas.database)
+
+
+def _wrong_budget(spec: TravelSpec, cheapest: float, fixed: float) -> Rejection | None:
     """Whether a given budget is too small, or not as slack as it says."""
     if spec.budget is None:
         return None
     if spec.budget < cheapest:
         sentence = f"The cheapest plan costs ${cheapest:,.0f}, more than the budget of ${spec.budget:,}."
         return _reject(RejectReason.EXECUTION, sentence)
-    fitting = next(slack for slack, most in _MOST.items() if spec.budget <= cheapest * most)
-    if fitting != spec.slack and spec.budget != budget_for(cheapest, spec.slack):
-        sentence = f"The budget of ${spec.budget:,} is {fitting}, not {spec.slack}: the cheapest plan costs ${cheapest:,.0f}."
+    fitting = next(s for s, most in _MOST.items() if spec.budget <= fixed + (cheapest - fixed) * most)
+    if fitting != spec.slack and spec.budget != budget_for(cheapest, spec.slack, fixed=fixed):
+        sentence = (
+            f"A budget of ${spec.budget:,} is {fitting}, not {spec.slack}: one can do with ${cheapest:,.0f}."
+        )
         return _reject(RejectReason.INCONSISTENT, sentence)
     return None
 
@@ -163,14 +181,14 @@ def _payload(query: Query, trip: Trip, cheapest: float, missing: int | None) -> 
     }
 
 
-def _oracle(trip: Trip, payload: Mapping[str, Json], settings: TravelConfig) -> tuple[str, ...]:
-    plan, missing = written(trip), payload["missing"]
-    if isinstance(missing, int):
-        answer: Json = {field: _short(str(plan[missing][field])) for field in MISSING}
-    else:
-        answer = plan
+def _oracle(trip: Trip, query: Query, missing: int | None, settings: TravelConfig) -> tuple[str, ...]:
+    """The replies that solve the task."""
+    plan = written(trip)
+    answer: Json = plan
+    if missing is not None:
+        answer = {field: _short(str(plan[missing][field])) for field in MISSING}
     final = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-    return (*lookups(trip, Query.from_json(_object(payload["query"]))), final) if settings.mode == "tools" else (final,)
+    return (*lookups(trip, query), final) if settings.mode == "tools" else (final,)
 
 
 def _short(entry: str) -> str:
@@ -178,48 +196,37 @@ def _short(entry: str) -> str:
     return entry.rstrip(";").rsplit(", ", 1)[0]
 
 
-def _object(value: Json) -> Mapping[str, Json]:
-    assert isinstance(value, Mapping)  # noqa: S101 - our own payload
-    return value
-
-
 def _messages(
-    text: str, query: Query, trip: Trip, payload: Mapping[str, Json], atlas: Atlas, settings: TravelConfig
-) -> Sequence[Message]:
+    text: str, query: Query, trip: Trip, missing: int | None, atlas: Atlas, settings: TravelConfig
+) -> tuple[Message, ...]:
     """The system message, and the user's: information, query, what is already planned."""
-    data, missing = atlas.database, payload["missing"]
-    city = trip.days[missing].cities[0] if isinstance(missing, int) else None
+    data = atlas.database
+    city = trip.days[missing].cities[0] if missing is not None else None
     parts: list[str] = []
     if settings.mode == "sole":
         parts.append(reference(query, trip, data, tokens=settings.reference_tokens, city=city))
     elif query.days > 3:
         parts.append(f"Cities in {query.destination}: {', '.join(data.cities_of(query.destination))}.")
     parts.append(text)
-    if isinstance(missing, int) and city is not None:
-        parts.append(_task_of_day(query, trip, missing, atlas))
+    if missing is not None:
+        parts.append(_rest_of_plan(query, trip, missing, atlas))
     system = Message(role="system", content=agent_system(query, settings))
     return system, Message(role="user", content="\n".join(parts))
 
 
-def _task_of_day(query: Query, trip: Trip, missing: int, atlas: Atlas) -> str:
-    """The plan without the missing day, and what the rest costs."""
-    plan, city = written(trip), trip.days[missing].cities[0]
-    rest = without_missing_day(plan, missing, city)
-    nights = sum(day.accommodation is not None and day.cities[-1] == city for day in trip.days)
-    kept = [{**day} for day in rest]
-    cost = total_cost(query, kept, atlas.database)
+def _rest_of_plan(query: Query, trip: Trip, missing: int, atlas: Atlas) -> str:
+    """The plan without the missing day, and what it costs."""
+    city = trip.days[missing].cities[0]
+    rest = without_missing_day(written(trip), missing, city)
     lines = [
-        f"Day {day['days']}: " + "; ".join(str(day[field]) for field in _TOLD if day[field] != "-") for day in rest
+        f"Day {day['days']}: " + "; ".join(str(day[field]) for field in _TOLD if day[field] != "-")
+        for day in rest
     ]
     lines[missing] = f"Day {missing + 1}: {city}; missing"
-    night = "night" if nights == 1 else "nights"
-    return "\n".join(
-        [
-            "The plan so far:",
-            *lines,
-            f"It costs {cost:g}. Choose day {missing + 1}, and the room in {city} for {nights} {night}.",
-        ]
-    )
+    nights = sum(day.accommodation is not None and day.cities[-1] == city for day in trip.days)
+    cost = _fixed_cost(query, trip, missing, atlas)
+    wanted = f"Choose day {missing + 1}, and the room in {city} for {nights} night{'s' * (nights > 1)}."
+    return "\n".join(["The plan so far:", *lines, f"It costs {cost:g}. {wanted}"])
 
 
 _TOLD = ("current_city", "transportation", "breakfast", "lunch", "dinner", "accommodation")

@@ -40,7 +40,7 @@ def within_sandbox(query: Query, plan: Plan, database: Database) -> str | None:
     for number, day in _days(query, plan):
         if (problem := _transport_exists(day, database)) is not None:
             return f"Day {number}: {problem}."
-        named = {meal: database.restaurants_named for meal in MEALS}
+        named = dict.fromkeys(MEALS, database.restaurants_named)
         for field, find in {**named, "accommodation": database.accommodations_named}.items():
             if (value := said(day, field)) is not None and not find(*name_and_city(value)):
                 return f"Day {number}: the {field} {value[:60]!r} is not in the database."
@@ -166,7 +166,7 @@ def reasonable_route(query: Query, plan: Plan, database: Database) -> str | None
 
 
 def _is_orderly(route: Sequence[str]) -> bool:
-    """No city comes again after it was left, and no city between the first and the last is passed but once."""
+    """No city comes again once it was left, and none between first and last is there for one entry only."""
     if len(route) < 3:
         return False
     visited: set[str] = set()

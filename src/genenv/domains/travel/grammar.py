@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from genenv.domains.travel.offers import Offer
-from genenv.domains.travel.spec import LIMITS, TravelSpec
+from genenv.domains.travel.spec import LIMITS, Rule, TravelSpec
 from genenv.domains.travel.words import BEFORE_DESTINATION, BEFORE_ORIGIN
 from genenv.types import Json, JsonObject
 
@@ -34,9 +34,7 @@ def spec_schema(spec: TravelSpec, offer: Offer, *, longest: int) -> JsonObject:
         longest: the most days of a trip.
     """
     lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= max(longest, spec.days)]
-    alternatives = [
-        _alternative(days, fields, offer) for days in lengths for fields in _limits(offer)
-    ]
+    alternatives = [_alternative(days, fields, offer) for days in lengths for fields in _limits(offer)]
     return {
         "anyOf": alternatives,
         "$defs": {
@@ -63,7 +61,7 @@ def _subsets() -> Iterator[tuple[str, ...]]:
 def _limits(offer: Offer) -> Iterator[dict[str, Json]]:
     """The limits that can be written together, with their values."""
     for given in _subsets():
-        if "cuisines" in given and not offer.cuisines or "transport" in given and not offer.transports:
+        if ("cuisines" in given and not offer.cuisines) or ("transport" in given and not offer.transports):
             continue
         fixed: dict[str, Json] = {}
         if "cuisines" in given:
@@ -75,7 +73,7 @@ def _limits(offer: Offer) -> Iterator[dict[str, Json]]:
 
 
 def _room_limits(offer: Offer, given: Sequence[str]) -> Iterator[dict[str, Json]]:
-    rules = [rule for rule in offer.rooms if rule is not None]
+    rules: list[Rule] = [rule for rule in offer.rooms if rule is not None]
     if "room_rule" in given and "room_type" in given:
         for rule in rules:
             types = [room for room in offer.rooms[rule] if room is not None]

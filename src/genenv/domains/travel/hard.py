@@ -41,7 +41,9 @@ _ROOM_TYPES = {"shared room": "Shared room", "private room": "Private room", "en
 def budget(query: Query, plan: Plan, database: Database) -> str | None:
     """Everything together costs no more than the budget."""
     cost = total_cost(query, plan, database)
-    return f"The plan costs ${cost:,.0f}, the budget is ${query.budget:,.0f}." if cost > query.budget else None
+    return (
+        f"The plan costs ${cost:,.0f}, the budget is ${query.budget:,.0f}." if cost > query.budget else None
+    )
 
 
 def total_cost(query: Query, plan: Plan, database: Database) -> float:

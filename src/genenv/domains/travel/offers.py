@@ -85,7 +85,9 @@ class Atlas:
         return [
             city
             for city in data.cities_of(state)
-            if data.accommodations(city) and len(data.restaurants(city)) > 9 and len(data.attractions(city)) > 2
+            if data.accommodations(city)
+            and len(data.restaurants(city)) > 9
+            and len(data.attractions(city)) > 2
         ]
 
     def _all_of(self, place: str) -> list[str]:
@@ -139,7 +141,9 @@ class Atlas:
     def _rooms(self, places: Sequence[str]) -> dict[Rule | None, tuple[Room | None, ...]]:
         offered: dict[Rule | None, tuple[Room | None, ...]] = {}
         for rule in _RULES:
-            fitting = tuple(room for room in _ROOMS if all(self._has_room(place, rule, room) for place in places))
+            fitting: tuple[Room | None, ...] = tuple(
+                room for room in _ROOMS if all(self._has_room(place, rule, room) for place in places)
+            )
             if None in fitting:
                 offered[rule] = fitting
         return offered

@@ -46,7 +46,11 @@ TRAINING = Phrasings(
     limits={
         "room_rule": ("we need <room_rule>", "choose <room_rule>", "only <room_rule> will do"),
         "room_type": ("we want <room_type>", "book <room_type>", "<room_type> suit us best"),
-        "cuisines": ("we would love <cuisines>", "let us taste <cuisines>", "meals should include <cuisines>"),
+        "cuisines": (
+            "we would love <cuisines>",
+            "let us taste <cuisines>",
+            "meals should include <cuisines>",
+        ),
         "transport": ("and <transport>, please", "there should be <transport>", "we ask for <transport>"),
     },
 )

@@ -13,15 +13,18 @@ from genenv.domains.travel.spec import TravelSpec
 from genenv.types import Message, Profile, Seed
 
 _RULES = (
-    "No restaurant or attraction twice. Either drive the own car on every leg or never. Stay at least a room's "
-    "minimum nights. Everything for all people must fit the budget: flights and meals are a person, rooms a "
+    "No restaurant or attraction twice. Either drive the own car on every leg or never. Stay at least a "
+    "room's minimum nights. Everything for all people must fit the budget: flights and meals are a person, "
+    "rooms a "
     "night, cars seat 5, taxis 4."
 )
 _DAY_FORM = (
-    '{"days":1,"current_city":"from A to B","transportation":"Flight Number: F1, from A to B","breakfast":"-",'
-    '"attraction":"-","lunch":"-","dinner":"Name, B","accommodation":"Name, B"}'
+    '{"days":1,"current_city":"from A to B","transportation":"Flight Number: F1, from A to B",'
+    '"breakfast":"-","attraction":"-","lunch":"-","dinner":"Name, B","accommodation":"Name, B"}'
 )
-_MISSING_FORM = '{"breakfast":"Name","attraction":"Name","lunch":"Name","dinner":"Name","accommodation":"Name"}'
+_MISSING_FORM = (
+    '{"breakfast":"Name","attraction":"Name","lunch":"Name","dinner":"Name","accommodation":"Name"}'
+)
 _TOOLS = (
     'flights("origin","destination","2022-03-01")',
     'distance("origin","destination","taxi")',

@@ -57,8 +57,9 @@ class Query:
     @staticmethod
     def from_json(value: JsonObject) -> Query:
         """What `to_json` wrote."""
-        data = dict(cast(Mapping[str, Any], value))
-        return Query(**data | {"dates": tuple(data["dates"]), "cuisines": tuple(data["cuisines"])})
+        data: dict[str, Any] = dict(cast(Mapping[str, Any], value))
+        data["dates"], data["cuisines"] = tuple(data["dates"]), tuple(data["cuisines"])
+        return Query(**data)
 
 
 def benchmark_query(row: Mapping[str, str]) -> Query:

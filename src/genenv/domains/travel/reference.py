@@ -84,7 +84,7 @@ def _city_lines(city: str, trip: Trip, database: Database) -> Iterator[Line]:
 
 
 def _way_lines(query: Query, trip: Trip, cities: Sequence[str], database: Database) -> Iterator[Line]:
-    """Flights and roads of the oracle's legs on their days, and between other places on the first and last day."""
+    """Flights and roads of the oracle's legs on their days, and others of the first and the last day."""
     taken = {(way.origin, way.destination, query.dates[day]): way for day, way in trip.ways}
     ends = [(query.origin, city, query.dates[0]) for city in cities]
     ends += [(city, query.origin, query.dates[-1]) for city in cities]

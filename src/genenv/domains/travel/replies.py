@@ -1,4 +1,4 @@
-"""Reads an agent's replies: a whole plan, or the missing day of one. Nothing an agent writes is run as code."""
+"""Reads an agent's replies: a whole plan, or the missing day of one. Nothing it writes is run as code."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def without_missing_day(plan: Sequence[JsonObject], missing: int, city: str) -> 
         city: where that day is spent.
     """
     days = [dict(day) for day in plan]
-    days[missing].update({field: "-" for field in MISSING})
+    days[missing].update(dict.fromkeys(MISSING, "-"))
     for day in days:
         if day["accommodation"] != "-" and _stays_in(day, city):
             day["accommodation"] = "-"

@@ -2,8 +2,8 @@
 
 Cities and states have real names; their places, and every business, flight and price, are invented. It is
 made from a fixed seed in a fraction of a second, always the same, with the benchmark's columns and its kinds
-of trouble: rooms with rules and minimum nights, roads of more than a day, cities that no plane reaches. Hawaii
-has no roads at all. Within a city no name is part of another.
+of trouble: rooms with rules and minimum nights, roads of more than a day, cities that no plane reaches. No
+road leads to Hawaii. Within a city no name is part of another.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _STATES: Mapping[str, tuple[float, float, str]] = {
     "Oregon": (-120.9, 43.9, "Eugene, Medford, Bend, Astoria, Pendleton"),
     "Texas": (-98.0, 31.3, "Dallas, Austin, Amarillo, Laredo, Waco"),
 }
-"""State -> degrees east and north of its middle, and its cities; planes from elsewhere fly to the first most."""
+"""State -> degrees east and north of its middle, and its cities; most planes fly to the first."""
 
 _ROOM_WORDS = (
     "Quiet Sunny Tiny Grand Cozy Modern Rustic Bright Garden Harbor Corner Maple Velvet Silver",

@@ -1,8 +1,8 @@
 """The base data of the travel domain: 360 training specs and 120 held-out ones, and variations of the former.
 
-The mix, in both splits: 60% of 3 days, 20% of 5 and 20% of 7 (as far as `longest` allows); a third tight, fair
-and loose each; 30% without limits, 35% with one, the rest with two to four. The splits share no destination
-(`offers`) and no phrasing (`phrasings`).
+The mix, in both splits: 60% of 3 days, 20% of 5 and 20% of 7 (as far as `longest` allows); a third tight,
+fair and loose each; 30% without limits, 35% with one, the rest with two to four. The splits share no
+destination (`offers`) and no phrasing (`phrasings`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, cast
 
 from genenv.domains.travel.offers import Atlas, Offer
 from genenv.domains.travel.phrasings import HELD_OUT, TRAINING, Phrasings, query_with_blanks
-from genenv.domains.travel.spec import LIMITS, Slack, TravelSpec
+from genenv.domains.travel.spec import LIMITS, Rule, Slack, TravelSpec
 from genenv.types import JsonObject
 
 N_TRAINING: Final = 360
@@ -36,7 +36,9 @@ def held_out_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
     return list(_split(atlas, longest, "held", N_HELD_OUT, HELD_OUT))
 
 
-def variation(seed_id: str, spec: TravelSpec, atlas: Atlas, rng: random.Random, *, longest: int) -> JsonObject:
+def variation(
+    seed_id: str, spec: TravelSpec, atlas: Atlas, rng: random.Random, *, longest: int
+) -> JsonObject:
     """A new spec like the given one, with blanks in its query.
 
     Other places and dates of the seed's offer; every other time another number of limits, slack or people.
@@ -49,7 +51,9 @@ def variation(seed_id: str, spec: TravelSpec, atlas: Atlas, rng: random.Random, 
         longest: the most days of a trip.
     """
     offer = atlas.offer(seed_id, spec)
-    lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [spec.days]
+    lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [
+        spec.days
+    ]
     slack, people, limits, days = spec.slack, spec.people, spec.limits, spec.days
     if rng.random() < 0.5:
         slack, people = rng.choice(_SLACKS), rng.choice(_PEOPLE)
@@ -121,14 +125,17 @@ def _drawn_limits(n: int, offer: Offer, rng: random.Random) -> dict[str, Any]:
     able = [name for name in able if name != "cuisines" or offer.cuisines]
     names = rng.sample(able, min(n, len(able)))
     drawn: dict[str, Any] = {}
-    rule = rng.choice([rule for rule in offer.rooms if rule]) if "room_rule" in names else None
+    rules: list[Rule] = [rule for rule in offer.rooms if rule]
+    rule: Rule | None = rng.choice(rules) if "room_rule" in names else None
     if rule is not None:
         drawn["room_rule"] = rule
     types = [room for room in offer.rooms[rule] if room]
     if "room_type" in names and types:
         drawn["room_type"] = rng.choice(types)
     if "cuisines" in names:
-        drawn["cuisines"] = tuple(sorted(rng.sample(offer.cuisines, min(rng.randint(1, 2), len(offer.cuisines)))))
+        drawn["cuisines"] = tuple(
+            sorted(rng.sample(offer.cuisines, min(rng.randint(1, 2), len(offer.cuisines))))
+        )
     if "transport" in names:
         drawn["transport"] = rng.choice(offer.transports)
     return drawn

@@ -16,15 +16,15 @@ class TravelConfig(Settings, frozen=True):
     """sole: the information stands in the prompt (the benchmark's sole planning), one reply. tools: the agent
     looks it up, one call a turn, and ends with its plan."""
     form: Literal["plan", "day"] = "plan"
-    """plan: the agent writes the whole plan. day: it fills in one day of a plan that is otherwise the oracle's,
-    in one short object; the completed plan is held to the same constraints."""
+    """plan: the agent writes the whole plan. day: it fills in one day of a plan that is otherwise the
+    oracle's, in one short object; the completed plan is held to the same constraints."""
     reward: Literal["soft", "exact"] = "soft"
     """soft: the share of the constraints that are met. exact: 1 when all are, else 0."""
     strict: bool = True
     """Also demand what the benchmark's evaluator forgets: every entry exact and in a city of its day, flights
     on their day, no day in another city without travel. Counts as one constraint more."""
     reference_tokens: int = Field(default=2000, ge=250, le=8000)
-    """Length of the information in the prompt, at 4 characters a token; it always has what the oracle uses."""
+    """Length of the information in the prompt, at 4 characters a token; what the oracle uses is always there."""
     result_tokens: int = Field(default=300, ge=50, le=2000)
     """Longest result of a tool call, at 4 characters a token."""
     max_turns: int = Field(default=20, ge=14, le=64)

@@ -1,8 +1,8 @@
 """What the simulator writes for a travel task: difficulty first, then the trip, then the words.
 
 It names no price. How tight the budget is, is one of the difficulty fields; the runtime finds the cheapest
-plan and sets the budget that far above it. A budget may be given all the same, and must then be what
-`slack` says.
+plan and sets the budget that far above it, or above the part of it that the agent is to choose. A budget may
+be given all the same, and must then be what `slack` says.
 """
 
 from __future__ import annotations

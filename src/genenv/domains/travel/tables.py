@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -36,8 +37,21 @@ FILES = {
 of the reference information a part of it."""
 
 _EMPTY = frozenset(
-    "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null|".split("|")
-)
+    [
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+        "N/A",
+        "NA",
+    ]
+) | {"", "NULL", "NaN", "None", "n/a", "nan", "null"}
 """What pandas takes for an empty cell."""
 
 _Row = TypeVar("_Row")
@@ -55,9 +69,12 @@ class _Line(NamedTuple):
 
     def number_in(self, column: str) -> float:
         try:
-            return float(self.cells[column])
+            number = float(self.cells[column])
         except ValueError:
-            raise self.broken(f"{column} is {self.cells[column][:40]!r}, not a number") from None
+            number = math.nan
+        if not math.isfinite(number):
+            raise self.broken(f"{column} is {self.cells[column][:40]!r}, not a number")
+        return number
 
     def broken(self, problem: str) -> UsageError:
         return UsageError(f"{self.file}, line {self.number}: {problem}; mend or remove the line")
@@ -73,7 +90,7 @@ def load_database(folder: str) -> Database:
     root = Path(folder)
     if not root.is_dir():
         raise UsageError(
-            f"domain.database: there is no folder {folder!r}; name TravelPlanner's `database` folder, or leave it out"
+            f"domain.database: there is no folder {folder!r}; name TravelPlanner's `database`, or nothing"
         )
     return Database(
         Tables(
@@ -91,7 +108,9 @@ def _find(root: Path, table: str) -> Path:
     for name in FILES[table]:
         if (root / name).is_file():
             return root / name
-    raise UsageError(f"domain.database: {root} has no {FILES[table][0]}; download TravelPlanner's database again")
+    raise UsageError(
+        f"domain.database: {root} has no {FILES[table][0]}; download TravelPlanner's database again"
+    )
 
 
 def _rows(
@@ -112,7 +131,7 @@ def _lines(file: Path, least: int) -> Iterator[_Line]:
     try:
         with file.open(encoding="utf-8", newline="") as stream:
             reader = csv.reader(stream, strict=True)
-            header = next(reader, [])
+            header = next(reader, list[str]())
             if len(header) < least:
                 raise _Line(file, 1, {}).broken(f"{len(header)} columns, not {least}")
             for cells in reader:

@@ -36,7 +36,9 @@ def _distance(data: Database, origin: str, destination: str, mode: str) -> list[
 
 
 def _accommodations(data: Database, city: str) -> list[str]:
-    return [room_line(row) for row in sorted(data.accommodations(city), key=lambda row: (row.price, row.name))]
+    return [
+        room_line(row) for row in sorted(data.accommodations(city), key=lambda row: (row.price, row.name))
+    ]
 
 
 def _restaurants(data: Database, city: str) -> list[str]:

@@ -78,12 +78,12 @@ def written(trip: Trip) -> list[dict[str, Json]]:
 
 
 def _written_day(number: int, day: TripDay) -> dict[str, Json]:
-    cities = day.cities
+    start, end = day.cities[0], day.cities[-1]
     breakfast, lunch, dinner = (named(meal.name, meal.city) if meal else "-" for meal in day.meals)
     place = day.accommodation
     return {
         "days": number,
-        "current_city": f"from {cities[0]} to {cities[1]}" if len(cities) > 1 else cities[0],
+        "current_city": f"from {start} to {end}" if len(day.cities) > 1 else start,
         "transportation": way_text(day.way) if day.way else "-",
         "breakfast": breakfast,
         "attraction": "".join(f"{named(row.name, row.city)};" for row in day.attractions) or "-",
@@ -113,7 +113,7 @@ def read_trip(query: Query, plan: Plan, database: Database) -> Trip:
     """A plan as a trip.
 
     Raises:
-        UnreadableError: an entry is not exactly one row of the database, or it is not where or when it should be.
+        UnreadableError: an entry is no row of the database, or not where or when it should be.
     """
     if len(plan) != query.days:
         raise UnreadableError(f"the plan has {len(plan)} days, not {query.days}")

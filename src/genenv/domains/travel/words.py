@@ -1,4 +1,4 @@
-"""The words of a query: blanks and what fills them, and whether a text states what a spec says, and only that.
+"""The words of a query: blanks, what fills them, and whether a text states a spec and nothing else.
 
 `<origin>` in a query stands for the spec's origin, and so on for every field. A small simulator cannot copy
 values reliably, and what it writes around a blank keeps the variety. The blanks of numbers bring their unit
@@ -34,8 +34,12 @@ _ROOMS = {
     "not shared": "rooms that are not shared",
 }
 _WAYS = {"no flight": "no flights", "no self-driving": "no self-driving"}
-_NUMBERS = "two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand|couple|solo|alone|single"
-_DENIALS = "not|no|never|without|except|avoid|nor|neither|none|cannot|excluding|unless|less|isn|don|doesn|won|can't"
+_NUMBERS = (
+    "two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand|couple|solo|alone|single"
+)
+_DENIALS = (
+    "not|no|never|without|except|avoid|nor|neither|none|cannot|excluding|unless|less|isn|don|doesn|won|can't"
+)
 _TOPICS = (
     "smok(?:e|ing|ers?)|part(?:y|ies)|child(?:ren)?|kids?|visitors?|guests?|pets?|dogs?|cats?|"
     "entire|private(?:ly)?|shar(?:ed|ing)|fl(?:y|ying|ights?)|planes?|driv(?:e|ing)|self-driving|cars?|taxis?|"
