@@ -169,6 +169,11 @@ class Database:
         return int(road.distance_km * (_SELF_DRIVING_USD_PER_KM if mode == "self-driving" else 1))
 
 
+def clear(rows: Sequence[_Row]) -> list[_Row]:
+    """The rows of a city that are found by their own name: it is part of no earlier row's, and has no `;`."""
+    return [row for row in rows if ";" not in row.name and _named(rows, row.name.strip())[0] is row]
+
+
 def _grouped(rows: Iterable[_Any], key: Callable[[_Any], _Key]) -> dict[_Key, list[_Any]]:
     groups: defaultdict[_Key, list[_Any]] = defaultdict(list)
     for row in rows:

@@ -144,8 +144,8 @@ class Atlas:
             fitting: tuple[Room | None, ...] = tuple(
                 room for room in _ROOMS if all(self._has_room(place, rule, room) for place in places)
             )
-            if None in fitting:
-                offered[rule] = fitting
+            if rule is None or None in fitting:
+                offered[rule] = fitting or (None,)
         return offered
 
     def _has_room(self, place: str, rule: Rule | None, room: Room | None) -> bool:

@@ -123,6 +123,7 @@ def _drawn_limits(n: int, offer: Offer, rng: random.Random) -> dict[str, Any]:
     """About so many limits, in the order of `LIMITS`, that an offer can keep together."""
     able = [name for name in LIMITS if name != "transport" or offer.transports]
     able = [name for name in able if name != "cuisines" or offer.cuisines]
+    able = [name for name in able if name != "room_rule" or len(offer.rooms) > 1]
     names = rng.sample(able, min(n, len(able)))
     drawn: dict[str, Any] = {}
     rules: list[Rule] = [rule for rule in offer.rooms if rule]

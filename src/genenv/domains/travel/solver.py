@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from genenv.domains.travel.database import Accommodation, Database, Flight, Restaurant
+from genenv.domains.travel.database import Accommodation, Database, Flight, Restaurant, clear
 from genenv.domains.travel.hard import PEOPLE_A_CAR, PEOPLE_A_TAXI, allows_house_rule, fits_room_type
 from genenv.domains.travel.query import Query
 from genenv.domains.travel.trips import Trip, TripDay, Way
@@ -77,9 +77,9 @@ def solve(query: Query, database: Database) -> Solution | None:
     if len(cities) < query.cities:
         return None
     candidates = _Candidates(
-        rooms=list(_rooms(query, {city: database.accommodations(city) for city in cities}, best=True)),
+        rooms=list(_rooms(query, {city: clear(database.accommodations(city)) for city in cities}, best=True)),
         legs=list(_legs(query, cities, database)),
-        meals=[row for city in cities for row in _menu(query, database.restaurants(city))],
+        meals=[row for city in cities for row in _menu(query, clear(database.restaurants(city)))],
     )
     return _Model(query, candidates, database).cheapest()
 
@@ -344,7 +344,7 @@ class _Model:
         menus: dict[str, list[Restaurant]] = {room.city: [] for room in rooms}
         for row in sorted(chosen(self._meals), key=lambda row: (row.average_cost, row.name)):
             menus[row.city].append(row)
-        sights = {room.city: iter(self._database.attractions(room.city)) for room in rooms}
+        sights = {room.city: iter(clear(self._database.attractions(room.city))) for room in rooms}
         extras = [(solver.value(before), solver.value(after)) for before, after in self._extras]
         days: list[TripDay] = []
         for leg, room in itertools.zip_longest(legs, rooms):
