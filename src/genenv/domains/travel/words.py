@@ -7,6 +7,7 @@ along ("4 people"), those of limits their meaning ("no flights"), so that words 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 
@@ -38,7 +39,8 @@ _NUMBERS = (
     "two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand|couple|solo|alone|single"
 )
 _DENIALS = (
-    "not|no|never|without|except|avoid|nor|neither|none|cannot|excluding|unless|less|isn|don|doesn|won|can't"
+    "not|no|never|without|except|avoid|nor|neither|none|cannot|excluding|unless|less|isn|don|doesn|won|can't|"
+    "hates?|dislikes?|loathes?|refuses?|skip|forget|ignore|instead|rather"
 )
 _TOPICS = (
     "smok(?:e|ing|ers?)|part(?:y|ies)|child(?:ren)?|kids?|visitors?|guests?|pets?|dogs?|cats?|"
@@ -121,9 +123,14 @@ def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str
     for pattern, problem in _STRAY:
         if match := pattern.search(rest):
             return f"the query has {problem}: {match[0]!r}"
-    lowered = f" {re.sub(r'[^a-z.]+', ' ', rest.lower())} "
-    found = next((name for name in names if f" {name.lower()} " in lowered), None)
-    return f"the query names {found} where it is neither the start nor the goal" if found else None
+    place = _any_of(tuple(names)).search(rest)
+    return f"the query names {place[0]} where it is neither the start nor the goal" if place else None
+
+
+@functools.lru_cache(maxsize=4)
+def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Any of these names, as a whole word."""
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
 
 
 def _patterns(spec: TravelSpec, budget: int) -> Iterator[tuple[str, re.Pattern[str]]]:
