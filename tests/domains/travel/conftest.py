@@ -23,7 +23,7 @@ Days = list[dict[str, object]]
 
 @pytest.fixture(scope="session")
 def small() -> Database:
-    """Home, and the city of Bay in the state of Coast: 2 rooms, 4 restaurants, 2 attractions, 1 flight each way."""
+    """Home, and Bay in the state of Coast: 2 rooms, 4 restaurants, 2 attractions, a flight each way."""
     return Database(
         Tables(
             flights=[
@@ -31,8 +31,12 @@ def small() -> Database:
                 Flight("F2", 120.0, "08:00", "10:00", "2 hours", "2022-03-03", "Bay", "Home", 500.0),
             ],
             accommodations=[
-                Accommodation("Calm Inn", "Entire home/apt", 80.0, 1.0, 4.0, "No pets & No parties", 2, "Bay"),
-                Accommodation("Long Inn", "Private room", 50.0, 3.0, 4.0, "No parties & No smoking", 1, "Bay"),
+                Accommodation(
+                    "Calm Inn", "Entire home/apt", 80.0, 1.0, 4.0, "No pets & No parties", 2, "Bay"
+                ),
+                Accommodation(
+                    "Long Inn", "Private room", 50.0, 3.0, 4.0, "No parties & No smoking", 1, "Bay"
+                ),
             ],
             restaurants=[
                 Restaurant("Fig", "Bay", "Italian, Tea", 10.0, 4.0),
@@ -70,7 +74,9 @@ def query() -> Query:
     )
 
 
-def _day(number: int, city: str, way: str, meals: tuple[str, str, str], attraction: str, room: str) -> dict[str, object]:
+def _day(
+    number: int, city: str, way: str, meals: tuple[str, str, str], attraction: str, room: str
+) -> dict[str, object]:
     breakfast, lunch, dinner = meals
     return {
         "days": number,

@@ -53,7 +53,7 @@ def _of_places(spec: TravelSpec, rng: random.Random) -> Iterator[tuple[str, Json
     island = rng.choice(data.cities_of("Hawaii")) if spec.days == 3 else "Hawaii"
     ways = [city for city in data.tables.states if not _could_go(city, island)]
     yield "no way to travel", _changed(spec, origin=rng.choice(ways), destination=island)
-    reserved = [place for place in ATLAS.destinations(spec.days, held_out=True)]
+    reserved = ATLAS.destinations(spec.days, held_out=True)
     yield "held-out destination", _changed(spec, destination=rng.choice(sorted(reserved)))
     near = [city for city in data.tables.states if data.state_of(city) == _state(spec)]
     yield "origin at the destination", _changed(spec, origin=rng.choice(near))
@@ -61,8 +61,11 @@ def _of_places(spec: TravelSpec, rng: random.Random) -> Iterator[tuple[str, Json
     yield "unknown destination", _changed(spec, destination="Atlantis")
     wrong = "Ohio" if spec.days == 3 else "Dayton"
     yield "city for state", _changed(spec, destination=wrong, origin="Denver")
-    yield "past the end of March", _changed(spec, start=rng.randint(31 - spec.days + 2, 29)) if spec.days > 3 else (
-        _changed(spec, days=7, start=29)
+    yield (
+        "past the end of March",
+        _changed(spec, start=rng.randint(31 - spec.days + 2, 29))
+        if spec.days > 3
+        else (_changed(spec, days=7, start=29)),
     )
 
 

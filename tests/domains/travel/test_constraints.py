@@ -34,7 +34,9 @@ def test_flights_and_meals_count_by_person_and_rooms_by_occupancy_and_night(quer
     ("way", "people", "cost"),
     [("Self-driving", 5, 40), ("Self-driving", 6, 80), ("Taxi", 4, 801), ("Taxi", 5, 1602)],
 )
-def test_cars_seat_five_taxis_four_and_a_kilometer_costs_5_cents_or_a_dollar(rich, plan, small, way, people, cost):
+def test_cars_seat_five_taxis_four_and_a_kilometer_costs_5_cents_or_a_dollar(
+    rich, plan, small, way, people, cost
+):
     days = plan(day1={"transportation": f"{way}, from Home to Bay", "accommodation": "-"})[:1]
     assert total_cost(replace(rich, people=people), days, small) == cost
 
@@ -59,7 +61,10 @@ def test_the_good_plan_meets_everything_when_it_is_paid_for(query, rich, plan, s
         ({"day1": {"dinner": "Ash, Home"}, "day3": {"dinner": "Ash, Home"}}, {"diverse_restaurants"}),
         ({"day2": {"attraction": "Pier, Bay;Pier, Bay;"}}, {"diverse_attractions"}),
         ({"day1": {"transportation": "Self-driving, from Home to Bay"}}, {"non_conflicting_transportation"}),
-        ({"day3": {"current_city": "from Bay to Far"}}, {"reasonable_route", "complete_information", "within_current_city"}),
+        (
+            {"day3": {"current_city": "from Bay to Far"}},
+            {"reasonable_route", "complete_information", "within_current_city"},
+        ),
         ({"day1": {"accommodation": "Long Inn, Bay"}}, {"minimum_nights"}),
         ({"day2": {"lunch": 7}}, {"within_sandbox", "within_current_city", "diverse_restaurants"}),
     ],
@@ -118,7 +123,6 @@ def test_a_name_matches_as_a_part_and_the_first_row_is_paid(rich, plan, small):
     assert score(rich, plan(day2={"breakfast": "ig Tre, Bay"}), small).passed
 
 
-
 def test_on_days_without_travel_letters_are_compared_instead_of_cities(rich, plan, small):
     assert failed(rich, plan(day2={"lunch": "Ash, Home"}), small) == {"within_current_city"}  # no B, a or y
     assert failed(rich, plan(day2={"lunch": "Elm, Bay", "dinner": "Fig, Bay"}), small) == set()
@@ -167,7 +171,9 @@ def test_cities_are_read_without_their_state():
 FIELDS = ("current_city", "transportation", "breakfast", "attraction", "lunch", "dinner", "accommodation")
 WORDS = st.one_of(
     st.text(max_size=20),
-    st.sampled_from(["-", "", "from Home to Bay", "Bay", "Taxi, from Home to Bay", "Flight Number: F1", "Fig, Bay;"]),
+    st.sampled_from(
+        ["-", "", "from Home to Bay", "Bay", "Taxi, from Home to Bay", "Flight Number: F1", "Fig, Bay;"]
+    ),
     st.none(),
     st.integers(),
 )

@@ -9,8 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
-
 from genenv.domains.travel.audit import broken
 from genenv.domains.travel.check import judge
 from genenv.domains.travel.constraints import score
@@ -22,6 +20,8 @@ from genenv.domains.travel.sandbox import DATES, sandbox
 from genenv.domains.travel.solver import cp_model, fits, solve
 from genenv.domains.travel.trips import read_trip, written
 from genenv.errors import UsageError
+
+pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
 
 
 def test_the_cheapest_plan_of_the_small_world_is_found_by_hand(query, small):
@@ -39,7 +39,10 @@ def test_the_cheapest_plan_of_the_small_world_is_found_by_hand(query, small):
         ({"transport": "no self-driving", "people": 8}, 8 * 220 + 8 * 60 + 2 * 4 * 80),  # taxis cost 3200
         ({"transport": "no flight", "people": 6}, 80 + 78 + 6 * 60 + 2 * 3 * 80),  # two own cars
         ({"cuisines": ("American",)}, 79 + 3 * (10 + 20 + 40) + 320),  # Oak for Elm
-        ({"cuisines": ("American", "Mexican", "French", "Italian")}, 79 + 3 * 100 + 320),  # one on a day of travel
+        (
+            {"cuisines": ("American", "Mexican", "French", "Italian")},
+            79 + 3 * 100 + 320,
+        ),  # one on a day of travel
         ({"house_rule": "pets"}, None),
         ({"cuisines": ("Indian",)}, None),
         ({"room_type": "private room"}, None),
@@ -78,7 +81,9 @@ def _cheapest_by_trying(query: Query) -> float | None:
     costs = [2 * row.price * -(-query.people // row.maximum_occupancy) for row in rooms]
     legs = [(query.origin, city, query.dates[0]), (city, query.origin, query.dates[2])]
     own = [data.road_cost(start, end, "self-driving") for start, end, _ in legs]
-    ways = [sum(own) * -(-query.people // 5)] if None not in own and query.transport != "no self-driving" else []
+    ways = (
+        [sum(own) * -(-query.people // 5)] if None not in own and query.transport != "no self-driving" else []
+    )
     others: list[list[float]] = []
     for start, end, day in legs:
         taxi = data.road_cost(start, end, "taxi")
@@ -132,7 +137,10 @@ def test_checker_and_model_agree_on_the_oracle_and_on_every_broken_plan(days, se
         ({"day2": {"attraction": "Pier, Bay;Nowhere, Bay"}}, "is not an entry"),
         ({"day2": {"lunch": "Ash, Home"}}, "is not in Bay"),
         ({"day2": {"lunch": "ig Tre, Bay"}}, "is not an entry"),
-        ({"day1": {"transportation": "self-driving, from Home to Bay"}}, "is no flight, self-driving or taxi"),
+        (
+            {"day1": {"transportation": "self-driving, from Home to Bay"}},
+            "is no flight, self-driving or taxi",
+        ),
         ({"day2": {"current_city": "Far"}}, "begins in Far"),
         ({"day2": {"transportation": "Taxi, from Bay to Home"}}, "does not go from Bay"),
     ],

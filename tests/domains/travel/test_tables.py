@@ -19,7 +19,8 @@ from genenv.errors import DataError, UsageError
 
 FILES = {
     "flights/flights_from_ref_info.csv": (
-        "Flight Number,Price,DepTime,ArrTime,ActualElapsedTime,FlightDate,OriginCityName,DestCityName,Distance\n"
+        "Flight Number,Price,DepTime,ArrTime,ActualElapsedTime,FlightDate,OriginCityName,DestCityName,"
+        "Distance\n"
         "F1,100,08:00,10:00,2 hours,2022-03-01,Home,Bay,500.0\n"
     ),
     "accommodations/clean_accommodations_2022.csv": (
@@ -28,7 +29,8 @@ FILES = {
         "1,No Rules Inn,Private room,80.0,1.0,4.0,,2,Bay\n"
     ),
     "restaurants/clean_restaurant_2022.csv": (
-        ',Name,City,Cuisines,Average Cost,Aggregate Rating\n0,Fig,Bay,"Tea, Pizza",10,4.8\n1,NA,Bay,Tea,10,4.8\n'
+        ",Name,City,Cuisines,Average Cost,Aggregate Rating\n"
+        '0,Fig,Bay,"Tea, Pizza",10,4.8\n1,NA,Bay,Tea,10,4.8\n'
     ),
     "attractions/attractions.csv": (
         'Name,Latitude,Longitude,Address,Phone,Website,City\nPier,1.5,2.5,"1 Main St, Bay",(1) 2,w,Bay\n'
@@ -66,7 +68,12 @@ def test_rows_with_an_empty_cell_are_left_out_but_for_roads(folder):
         ("flights/flights_from_ref_info.csv", "FlightDate", "Day", "line 1: there is no column 'FlightDate'"),
         ("googleDistanceMatrix/distance.csv", "1,144 km", "far", "line 2: distance is 'far', not kilometers"),
         ("accommodations/clean_accommodations_2022.csv", "No pets,2", "No pets,0", "maximum occupancy is 0"),
-        ("background/citySet_with_states.txt", "Bay\t", "Bay ", "line 1: it should be a city, a tab, and its state"),
+        (
+            "background/citySet_with_states.txt",
+            "Bay\t",
+            "Bay ",
+            "line 1: it should be a city, a tab, and its state",
+        ),
         ("restaurants/clean_restaurant_2022.csv", '"Tea, Pizza"', '"Tea" Pizza', "download"),
     ],
 )

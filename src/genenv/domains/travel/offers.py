@@ -58,6 +58,8 @@ class Atlas:
         self._states = states
         self.connected: Callable[[str, str], bool] = functools.cache(self._connected)
         self.by_road: Callable[[str, str], bool] = functools.cache(self._by_road)
+        self.origins: Callable[[str], Sequence[str]] = functools.cache(self._origins)
+        """The cities outside a destination's state from which it can be reached on every day."""
 
     def is_place(self, name: str) -> bool:
         """Whether a city or a state is in the database."""
@@ -73,8 +75,7 @@ class Atlas:
         places = cities if days == 3 else self._states
         return [place for place in places if (place in self.reserved) == held_out]
 
-    def origins(self, destination: str) -> list[str]:
-        """The cities outside a destination's state from which it can be reached on every day."""
+    def _origins(self, destination: str) -> list[str]:
         state = self.database.state_of(destination) or destination
         cities = [city for other in self._states for city in self._usable(other) if other != state]
         return [city for city in cities if self.connected(city, destination)]

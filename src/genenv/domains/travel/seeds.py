@@ -91,10 +91,10 @@ def _split(
     for number in range(n):
         days = lengths[number % len(lengths)]
         rng = random.Random(f"genenv/travel/{prefix}-{number:03d}")
-        reachable = [place for place in _turned(places[days], number) if atlas.origins(place)]
-        if reachable:
+        place = next((place for place in _turned(places[days], number) if atlas.origins(place)), None)
+        if place is not None:
             spec_id = f"{prefix}-{number:03d}"
-            yield spec_id, _spec(spec_id, days, reachable[0], atlas, phrasings, rng)
+            yield spec_id, _spec(spec_id, days, place, atlas, phrasings, rng)
 
 
 def _turned(places: Sequence[str], number: int) -> list[str]:
