@@ -336,3 +336,10 @@ def test_the_first_plan_counts():
     task = task_of(TOOLS)
     assert not TOOLS.check(task, ["[]", *task.oracle]).success
     assert TOOLS.check(task, [f"plan({task.oracle[-1]})"]).success
+
+
+def test_a_stored_task_equals_a_fresh_one():
+    for domain in ALL:
+        task = task_of(domain)
+        assert json.loads(json.dumps(task.payload)) == task.payload
+        assert json.loads(json.dumps(task.spec)) == task.spec

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
+from genenv.domains.travel.candidates import fits_wishes
 from genenv.domains.travel.check import judge, query_of
-from genenv.domains.travel.hard import allows_house_rule, fits_room_type
+from genenv.domains.travel.hard import total_cost
 from genenv.domains.travel.offers import Atlas
 from genenv.domains.travel.query import MEALS, Plan, Query
 from genenv.domains.travel.reading import UnreadableError
@@ -82,7 +83,7 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
     data = atlas.database
     trip = read_trip(query, plan, data)
     rich = replace(query, budget=_PLENTY)
-    cost = float(judge_cost(query, plan, atlas))
+    cost = total_cost(query, plan, data)
     yield "a plan over the budget", replace(query, budget=cost - 1), plan
     full = rng.choice([index for index, day in enumerate(trip.days) if len(day.cities) == 1])
     city = trip.days[full].cities[0]
@@ -101,20 +102,13 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
         yield "the wrong way to travel", replace(rich, transport=ruled_out), plan
     nights = sum(day.accommodation is not None and day.cities[-1] == city for day in trip.days)
     rooms = data.accommodations(city)
-    fitting = [row for row in rooms if allows_house_rule(row, query) and fits_room_type(row, query)]
+    fitting = [row for row in rooms if fits_wishes(row, query)]
     for name, row in (
         ("a stay too short", next((row for row in fitting if row.minimum_nights > nights), None)),
         ("a room that does not fit", next((row for row in rooms if row not in fitting), None)),
     ):
         if row is not None:
             yield name, rich, _with_room(plan, city, named(row.name, city))
-
-
-def judge_cost(query: Query, plan: Plan, atlas: Atlas) -> float:
-    """What a plan costs, in USD, by the checker."""
-    from genenv.domains.travel.hard import total_cost
-
-    return total_cost(query, plan, atlas.database)
 
 
 def _serves(trip: Trip, cuisine: str) -> bool:

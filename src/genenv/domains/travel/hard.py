@@ -23,7 +23,7 @@ from genenv.domains.travel.reading import (
     needed,
 )
 
-PEOPLE_A_CAR, PEOPLE_A_TAXI = 5, 4
+_PEOPLE_A_CAR, _PEOPLE_A_TAXI = 5, 4
 
 _FORBIDDEN = {
     "smoking": "No smoking",
@@ -82,7 +82,7 @@ def _transport_cost(query: Query, day: Day, database: Database) -> float:
     cost = database.road_cost(origin, destination, "self-driving" if own else "taxi")
     if cost is None:
         raise UnreadableError(f"there is no road from {origin} to {destination}")
-    return cost * math.ceil(query.people / (PEOPLE_A_CAR if own else PEOPLE_A_TAXI))
+    return cost * math.ceil(query.people / (_PEOPLE_A_CAR if own else _PEOPLE_A_TAXI))
 
 
 def room_rule(query: Query, plan: Plan, database: Database) -> str | None:
@@ -97,22 +97,16 @@ def room_rule(query: Query, plan: Plan, database: Database) -> str | None:
 def room_type(query: Query, plan: Plan, database: Database) -> str | None:
     """Each accommodation is of the type that the query wants."""
     for place in _accommodations(query, plan, database):
-        if not fits_room_type(place, query):
+        if not _is_of_type(place, query):
             return f"{place.name!r} is a {place.room_type.lower()}, the query wants {query.room_type!r}."
     return None
 
 
-def fits_room_type(place: Accommodation, query: Query) -> bool:
+def _is_of_type(place: Accommodation, query: Query) -> bool:
     """Whether an accommodation is of the type that a query wants, if any."""
     if query.room_type == "not shared room":
         return place.room_type != "Shared room"
     return query.room_type is None or place.room_type == _ROOM_TYPES[query.room_type]
-
-
-def allows_house_rule(place: Accommodation, query: Query) -> bool:
-    """Whether an accommodation allows what a query wants to be allowed, if anything."""
-    forbidden = _FORBIDDEN.get(query.house_rule or "")
-    return forbidden is None or forbidden not in place.house_rules
 
 
 def cuisine(query: Query, plan: Plan, database: Database) -> str | None:

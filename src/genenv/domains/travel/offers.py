@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, get_args
 
+from genenv.domains.travel.candidates import fits_wishes
 from genenv.domains.travel.database import Accommodation, Database
-from genenv.domains.travel.hard import allows_house_rule, fits_room_type
 from genenv.domains.travel.query import Query, Transport
 from genenv.domains.travel.sandbox import CUISINES, DATES
 from genenv.domains.travel.spec import HOUSE_RULES, ROOM_TYPES, Room, Rule, TravelSpec
@@ -168,8 +168,7 @@ def _shuffled(items: Sequence[_Item], rng: random.Random) -> list[_Item]:
 
 
 def _fits(row: Accommodation, rule: Rule | None, room: Room | None) -> bool:
-    wanted = _wish(rule, room)
-    return row.minimum_nights <= _STAY and allows_house_rule(row, wanted) and fits_room_type(row, wanted)
+    return row.minimum_nights <= _STAY and fits_wishes(row, _wish(rule, room))
 
 
 @functools.cache

@@ -6,11 +6,9 @@ sight; on days of travel meals are free to be left out, as the benchmark allows.
 under the benchmark's rules, with one room a stay (a second one is never cheaper) and without the loopholes of
 its evaluator (`trips`).
 
-Candidates that cannot be in a cheapest plan are left out before: of the rooms that fit a stay only the
-cheapest counts, of the ways to travel a leg on a day only the own car and the cheaper of plane and taxi, and
-of restaurants with the same wanted cuisines only as many of the cheapest as can be eaten at in a city. The
-same model with the entries of a given trip as its only candidates, all of which must be used, tells whether
-that trip fits (`fits`): a second opinion beside the checker's, which shares no code with it but the prices.
+The same model with the entries of a given trip as its only candidates, all of which must be used, tells
+whether that trip fits (`fits`): a second opinion beside the checker's, with which it shares no code but the
+database.
 """
 
 from __future__ import annotations
@@ -18,46 +16,28 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from genenv.domains.travel.database import Accommodation, Database, Flight, Restaurant, clear
-from genenv.domains.travel.hard import PEOPLE_A_CAR, PEOPLE_A_TAXI, allows_house_rule, fits_room_type
-from genenv.domains.travel.query import Query
-from genenv.domains.travel.trips import Trip, TripDay, Way
+from genenv.domains.travel.candidates import (
+    CENTS,
+    Candidates,
+    Leg,
+    Room,
+    candidates,
+    cities_to_visit,
+    leg_cents,
+    longest_stay,
+    stays,
+)
+from genenv.domains.travel.database import Database, Restaurant, clear
+from genenv.domains.travel.query import MEALS, Query
+from genenv.domains.travel.trips import Trip, TripDay
 from genenv.errors import UsageError
 
-_CENTS = 100
-_MEALS_A_DAY = 3
+_MEALS_A_DAY = len(MEALS)
 _TIME_LIMIT_S = 20.0
 """A model that takes longer counts as infeasible; those of the sandbox take milliseconds."""
-
-
-class _Leg(NamedTuple):
-    """A way that may be chosen."""
-
-    position: int  # 0 leads to the first city, `query.cities` back to the origin
-    way: Way
-    day: int  # from 0
-    cents: int
-
-
-class _Room(NamedTuple):
-    """A stay that may be chosen."""
-
-    position: int
-    city: str
-    nights: int
-    row: Accommodation
-    cents: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidates:
-    rooms: Sequence[_Room]
-    legs: Sequence[_Leg]
-    meals: Sequence[Restaurant]
 
 
 class Solution(NamedTuple):
@@ -73,138 +53,34 @@ def solve(query: Query, database: Database) -> Solution | None:
     Raises:
         UsageError: OR-Tools is not installed.
     """
-    cities = _cities(query, database)
-    if len(cities) < query.cities:
-        return None
-    candidates = _Candidates(
-        rooms=list(_rooms(query, {city: clear(database.accommodations(city)) for city in cities}, best=True)),
-        legs=list(_legs(query, cities, database)),
-        meals=[row for city in cities for row in _menu(query, clear(database.restaurants(city)))],
-    )
-    return _Model(query, candidates, database).cheapest()
+    chosen_from = candidates(query, database)
+    return _Model(query, chosen_from, database).cheapest() if chosen_from.rooms else None
 
 
 def fits(query: Query, trip: Trip, database: Database) -> bool:
     """Whether the model, with all choices fixed to those of a trip, can be satisfied within the budget."""
-    used = [day.accommodation for day in trip.days if day.accommodation is not None]
-    rooms = {row.city: [other for other in used if other.city == row.city] for row in used}
-    ways = trip.ways
-    if len(ways) != query.cities + 1 or any(len(set(rows)) > 1 for rows in rooms.values()):
+    ways, meals = trip.ways, trip.restaurants
+    nights = [(day.accommodation, day.cities[-1]) for day in trip.days[:-1]]
+    if any(row is None or row.city != city for row, city in nights) or not _sights_fit(trip):
         return False
+    rooms = {city: [row for row, place in nights if row is not None and place == city] for _, city in nights}
     legs = [
-        _Leg(position, way, day, _leg_cents(query, way, database) or 0)
+        Leg(position, way, day, cents)
         for position, (day, way) in enumerate(ways)
+        if (cents := leg_cents(query, way, database)) is not None
     ]
-    meals = trip.restaurants
-    if len(set(meals)) < len(meals) or not _sights_fit(trip):
-        return False
-    stays = [day.cities[-1] for day in trip.days[:-1]]
-    if any(
-        day.accommodation is None or day.accommodation.city != city
-        for day, city in zip(trip.days, stays, strict=False)
+    one_room = all(len(set(rows)) == 1 for rows in rooms.values())
+    if (
+        len(legs) != query.cities + 1
+        or len(ways) != len(legs)
+        or not one_room
+        or len(set(meals)) < len(meals)
     ):
         return False
-    cities = set(_cities(query, database))
-    candidates = _Candidates(
-        rooms=[room for room in _rooms(query, rooms, best=False) if room.city in cities],
-        legs=legs,
-        meals=meals,
-    )
-    return _Model(query, candidates, database).holds(legs, meals)
-
-
-# --- what can be chosen ---
-
-
-def _cities(query: Query, database: Database) -> list[str]:
-    """The cities that may be visited."""
-    if query.days == 3:
-        return [query.destination] if query.destination != query.origin else []
-    return [city for city in database.cities_of(query.destination) if city != query.origin]
-
-
-def _longest_stay(query: Query) -> int:
-    return query.days - query.cities
-
-
-def _rooms(query: Query, places: Mapping[str, Sequence[Accommodation]], *, best: bool) -> Iterable[_Room]:
-    """Stays of every length at every position.
-
-    Args:
-        query: rules and the number of people.
-        places: the rooms to choose from, by city.
-        best: only the cheapest that fits.
-    """
-    for city, rows in places.items():
-        fitting = [
-            row for row in dict.fromkeys(rows) if allows_house_rule(row, query) and fits_room_type(row, query)
-        ]
-        for nights in range(1, _longest_stay(query) + 1):
-            open_to = [row for row in fitting if row.minimum_nights <= nights]
-            priced = sorted((_night_cents(query, row) * nights, row.name, row) for row in open_to)
-            for cents, _, row in priced[:1] if best else priced:
-                yield from (_Room(position, city, nights, row, cents) for position in range(query.cities))
-
-
-def _night_cents(query: Query, row: Accommodation) -> int:
-    return round(row.price * _CENTS) * math.ceil(query.people / row.maximum_occupancy)
-
-
-def _legs(query: Query, cities: Sequence[str], database: Database) -> Iterable[_Leg]:
-    last = query.cities
-    for position in range(last + 1):
-        starts = cities if position else [query.origin]
-        ends = cities if position < last else [query.origin]
-        for origin, destination in itertools.product(starts, ends):
-            if origin == destination:
-                continue
-            for day in _travel_days(query, position):
-                for way in _ways(query, origin, destination, day, database):
-                    cents = _leg_cents(query, way, database)
-                    if cents is not None:
-                        yield _Leg(position, way, day, cents)
-
-
-def _travel_days(query: Query, position: int) -> Sequence[int]:
-    """The days, from 0, on which a leg can be travelled: each city is stayed in for a night at least."""
-    if position in (0, query.cities):
-        return (0 if position == 0 else query.days - 1,)
-    return range(position, query.days - 1 - (query.cities - position) + 1)
-
-
-def _ways(query: Query, origin: str, destination: str, day: int, database: Database) -> Iterable[Way]:
-    """The own car, and the cheaper of plane and taxi."""
-    if query.transport != "no self-driving":
-        yield Way(origin, destination, car="self-driving")
-    others: list[Way] = [Way(origin, destination, car="taxi")]
-    flights = database.flights(origin, destination, query.dates[day])
-    if flights and query.transport != "no flight":
-        cheapest: Flight = min(flights, key=lambda row: (row.price, row.number))
-        others.append(Way(origin, destination, flight=cheapest))
-    priced = [(cents, way) for way in others if (cents := _leg_cents(query, way, database)) is not None]
-    if priced:
-        yield min(priced, key=lambda pair: pair[0])[1]
-
-
-def _leg_cents(query: Query, way: Way, database: Database) -> int | None:
-    """What a way costs for everybody; None where there is no road."""
-    if way.flight is not None:
-        return round(way.flight.price * _CENTS) * query.people
-    mode = way.car or "taxi"
-    cost = database.road_cost(way.origin, way.destination, mode)
-    seats = PEOPLE_A_CAR if mode == "self-driving" else PEOPLE_A_TAXI
-    return None if cost is None else cost * _CENTS * math.ceil(query.people / seats)
-
-
-def _menu(query: Query, rows: Sequence[Restaurant]) -> Iterable[Restaurant]:
-    """For each set of wanted cuisines as many of the cheapest restaurants as a city can have meals."""
-    most = _MEALS_A_DAY * (_longest_stay(query) - 1 + (2 if query.cuisines else 0))
-    taken: dict[tuple[bool, ...], int] = {}
-    for row in sorted(rows, key=lambda row: (row.average_cost, row.name)):
-        kind = tuple(cuisine in row.cuisines for cuisine in query.cuisines)
-        taken[kind] = taken.get(kind, 0) + 1
-        if taken[kind] <= most:
-            yield row
+    cities = cities_to_visit(query, database)
+    open_to = {city: rows for city, rows in rooms.items() if city in cities}
+    chosen_from = Candidates(rooms=list(stays(query, open_to, best=False)), legs=legs, meals=meals)
+    return _Model(query, chosen_from, database).holds()
 
 
 def _sights_fit(trip: Trip) -> bool:
@@ -219,16 +95,16 @@ def _sights_fit(trip: Trip) -> bool:
 class _Model:
     """The constraint program over some candidates."""
 
-    def __init__(self, query: Query, candidates: _Candidates, database: Database) -> None:
-        self._query, self._candidates, self._database = query, candidates, database
+    def __init__(self, query: Query, chosen_from: Candidates, database: Database) -> None:
+        self._query, self._database = query, database
         self._cp = cp_model()
         self._model: Any = self._cp.CpModel()
         new = self._model.new_bool_var
-        self._rooms = [(room, new(f"room{i}")) for i, room in enumerate(candidates.rooms)]
-        self._legs = [(leg, new(f"leg{i}")) for i, leg in enumerate(candidates.legs)]
-        self._meals = [(row, new(f"meal{i}")) for i, row in enumerate(candidates.meals)]
+        self._rooms = [(room, new(f"room{i}")) for i, room in enumerate(chosen_from.rooms)]
+        self._legs = [(leg, new(f"leg{i}")) for i, leg in enumerate(chosen_from.legs)]
+        self._meals = [(row, new(f"meal{i}")) for i, row in enumerate(chosen_from.meals)]
         self._cities = sorted(
-            {room.city for room in candidates.rooms} | {row.city for row in candidates.meals}
+            {room.city for room in chosen_from.rooms} | {row.city for row in chosen_from.meals}
         )
         self._stays()
         self._travel()
@@ -239,7 +115,7 @@ class _Model:
         chosen = [(leg.cents, var) for leg, var in self._legs] + [
             (room.cents, var) for room, var in self._rooms
         ]
-        chosen += [(round(row.average_cost * _CENTS) * query.people, var) for row, var in self._meals]
+        chosen += [(round(row.average_cost * CENTS) * query.people, var) for row, var in self._meals]
         self._cents = sum(cents * var for cents, var in chosen)
 
     def cheapest(self) -> Solution | None:
@@ -248,15 +124,13 @@ class _Model:
         solver = self._solved()
         if solver is None:
             return None
-        return Solution(self._trip(solver), round(solver.objective_value) / _CENTS)
+        return Solution(self._trip(solver), round(solver.objective_value) / CENTS)
 
-    def holds(self, legs: Iterable[_Leg], meals: Sequence[Restaurant]) -> bool:
-        """Whether all these can be chosen at once, within the budget."""
-        if sum(1 for _ in legs) != len(self._legs) or len(meals) != len(self._meals):
-            return False
+    def holds(self) -> bool:
+        """Whether all legs and meals can be chosen at once, within the budget."""
         for _, var in (*self._legs, *self._meals):
             self._model.add(var == 1)
-        self._model.add(self._cents <= math.floor(self._query.budget * _CENTS))
+        self._model.add(self._cents <= math.floor(self._query.budget * CENTS))
         return self._solved() is not None
 
     def _solved(self) -> Any:  # noqa: ANN401
@@ -325,7 +199,7 @@ class _Model:
                 _MEALS_A_DAY * (room.nights - 1) * var for room, var in self._rooms if room.city == city
             )
             self._model.add(eaten >= full)
-            most = _MEALS_A_DAY * (_longest_stay(self._query) + 1)
+            most = _MEALS_A_DAY * (longest_stay(self._query) + 1)
             for position in range(last):
                 at = self._at(position, city)
                 extra = after[position] + before[position + 1]
@@ -339,8 +213,8 @@ class _Model:
         def chosen(pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
             return [item for item, var in pairs if solver.boolean_value(var)]
 
-        rooms: list[_Room] = sorted(chosen(self._rooms), key=lambda room: room.position)
-        legs: list[_Leg] = sorted(chosen(self._legs), key=lambda leg: leg.position)
+        rooms: list[Room] = sorted(chosen(self._rooms), key=lambda room: room.position)
+        legs: list[Leg] = sorted(chosen(self._legs), key=lambda leg: leg.position)
         menus: dict[str, list[Restaurant]] = {room.city: [] for room in rooms}
         for row in sorted(chosen(self._meals), key=lambda row: (row.average_cost, row.name)):
             menus[row.city].append(row)
@@ -360,7 +234,7 @@ class _Model:
 
 
 def _travel_day(
-    leg: _Leg, room: _Room | None, before: int, after: int, menus: Mapping[str, list[Restaurant]]
+    leg: Leg, room: Room | None, before: int, after: int, menus: Mapping[str, list[Restaurant]]
 ) -> TripDay:
     """A day of travel: meals in the first city come first, meals in the second last."""
     eaten = [menus[leg.way.origin].pop(0) for _ in range(before)]
