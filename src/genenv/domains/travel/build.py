@@ -29,7 +29,6 @@ FACTORS: Mapping[Slack, float] = {"tight": 1.05, "fair": 1.2, "loose": 1.4}
 _MOST: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.35, "loose": math.inf}
 """Slack -> the largest such multiple that a given budget may have."""
 _ROUND_USD = 10
-_MOST_CHARS = 900
 
 
 def build(
@@ -68,7 +67,7 @@ def build(
     if text is None:
         return _reject(RejectReason.INCONSISTENT, "The query has a blank for which the spec has no value.")
     try:
-        spec = TravelSpec.model_validate({**spec.model_dump(), "query": text[:_MOST_CHARS].strip()})
+        spec = TravelSpec.model_validate({**spec.model_dump(), "query": text.strip()})
     except ValidationError as error:
         return _reject(RejectReason.SCHEMA, f"The query, blanks filled in: {error.errors()[0]['msg']}.")
     query = query_of(spec, budget)

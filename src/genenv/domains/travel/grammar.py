@@ -18,7 +18,10 @@ from genenv.domains.travel.words import BEFORE_DESTINATION, BEFORE_ORIGIN
 from genenv.types import Json, JsonObject
 
 _PLAIN = "[A-Za-z ,:;'-]"
-_GAP = rf"{_PLAIN}*([.?!]{_PLAIN}*)?"
+_WORDS = rf"( {_PLAIN}*)?"
+_GAP = rf"[,:;.?!]? ({_PLAIN}*([.?!]{_PLAIN}*)? )?"
+"""Between two blanks: never a letter right beside one, which would join the value."""
+_FIRST = rf"({_PLAIN}* )?"
 _LAST_START = 31
 _MOST_CUISINES = 2
 _PAIRS = (("days", "dates"), ("people", "budget"))
@@ -124,13 +127,14 @@ def _cuisines(offered: Sequence[str]) -> JsonObject:
 
 def _query(given: Sequence[str]) -> JsonObject:
     """Words with all blanks: places, time, people and money, then each limit."""
-    origin = rf"({_PLAIN}* )?({_either_case(BEFORE_ORIGIN)}) <origin>"
-    destination = rf"({_PLAIN}* )?({_either_case(BEFORE_DESTINATION)}) <destination>"
-    parts = [rf"({origin}{_PLAIN}* {destination}|{destination}{_PLAIN}* {origin})"]
+    origin = rf"({_either_case(BEFORE_ORIGIN)}) <origin>"
+    destination = rf"({_either_case(BEFORE_DESTINATION)}) <destination>"
+    between = rf"[,:;]?{_WORDS} "
+    parts = [rf"({_FIRST}({origin}{between}{destination}|{destination}{between}{origin}))"]
     for one, other in _PAIRS:
         parts.append(rf"(<{one}>{_GAP}<{other}>|<{other}>{_GAP}<{one}>)")
     parts += [f"<{name}>" for name in given]
-    return {"type": "string", "pattern": f"^({_GAP.join(parts)}{_PLAIN}*[.?!]?)$"}
+    return {"type": "string", "pattern": f"^({_GAP.join(parts)}[,:;]?{_WORDS}[.?!]?)$"}
 
 
 def _either_case(words: Sequence[str]) -> str:

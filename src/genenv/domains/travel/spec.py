@@ -59,7 +59,7 @@ class TravelSpec(BaseModel, frozen=True, extra="forbid"):
     """How they do not travel."""
     budget: int | None = Field(default=None, ge=1, le=1_000_000)
     """USD, for everybody and everything. Left out: by `slack`."""
-    query: str = Field(min_length=8, max_length=700)
+    query: str = Field(min_length=8, max_length=1000)
     """What the traveler says, with `<origin>` and so on for values, or the values themselves."""
 
     @property
