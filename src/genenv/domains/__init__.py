@@ -17,6 +17,7 @@ _DOMAINS = {
     "household": "genenv.domains.household.domain:Household",
     "multihop_qa": "genenv.domains.multihop_qa.domain:MultihopQA",
     "tool_calling": "genenv.domains.tool_calling.domain:ToolCalling",
+    "travel": "genenv.domains.travel.domain:Travel",
 }
 
 

@@ -1,0 +1,87 @@
+"""Grades an attempt from the agent's replies alone: the plan is read, and held to the 13 constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from genenv.domains.travel.constraints import Score, score
+from genenv.domains.travel.database import Database
+from genenv.domains.travel.query import Plan, Query
+from genenv.domains.travel.reading import UnreadableError
+from genenv.domains.travel.replies import NotAPlanError, is_final, read_plan
+from genenv.domains.travel.settings import TravelConfig
+from genenv.domains.travel.trips import read_trip
+from genenv.types import JsonObject, Task, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a plan is worth."""
+
+    score: Score
+    loophole: str | None
+    """What the benchmark's evaluator forgets, when that is asked for."""
+    strict: bool
+
+    @property
+    def success(self) -> bool:
+        """Whether everything is met."""
+        return self.score.passed and self.loophole is None
+
+    @property
+    def share(self) -> float:
+        """The share of what is asked for that is met, in [0, 1]."""
+        (met, asked), (hard_met, hard_asked) = self.score.commonsense, self.score.hard
+        if not self.score.delivered:
+            return 0
+        own = self.strict * (self.loophole is None)
+        return (met + hard_met + own) / (asked + hard_asked + self.strict)
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, or that nothing is."""
+        if self.score.passed and self.loophole is not None:
+            return f"The benchmark would let it pass, but {self.loophole}."
+        return self.score.sentence
+
+
+def judge(query: Query, plan: Plan, database: Database, *, strict: bool) -> Judgement:
+    """Hold a plan to everything that is asked for."""
+    loophole = _loophole(query, plan, database) if strict and plan else None
+    return Judgement(score=score(query, plan, database), loophole=loophole, strict=strict)
+
+
+def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
+    try:
+        read_trip(query, plan, database)
+    except UnreadableError as error:
+        return str(error)
+    return None
+
+
+def check(task: Task, replies: Sequence[str], database: Database, settings: TravelConfig) -> Verdict:
+    """Grade an attempt. Equal replies get equal verdicts."""
+    reply = _final(replies, settings)
+    if reply is None:
+        return Verdict(reward=0, success=False, explanation="There is no plan among the replies.")
+    try:
+        plan = read_plan(reply, task.payload)
+    except NotAPlanError as error:
+        return Verdict(reward=0, success=False, explanation=str(error))
+    found = judge(query_of(task), plan, database, strict=settings.strict)
+    reward = found.share if settings.reward == "soft" else float(found.success)
+    return Verdict(reward=reward, success=found.success, explanation=found.sentence)
+
+
+def query_of(task: Task) -> Query:
+    """The structured query of a task."""
+    return Query.from_json(cast(JsonObject, task.payload["query"]))
+
+
+def _final(replies: Sequence[str], settings: TravelConfig) -> str | None:
+    """The reply that holds the plan: the only one, or with tools the first that is meant as one."""
+    if settings.mode == "sole":
+        return replies[0] if replies else None
+    return next((reply for reply in replies[: settings.max_turns] if is_final(reply)), None)

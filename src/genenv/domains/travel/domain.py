@@ -1,0 +1,157 @@
+"""Travel plans: the simulator writes a request, a solver finds the cheapest plan, the agent must find one.
+
+This module joins the parts: `build` (spec to task), `check` (replies to verdict), `audit` (the gate's own
+checks), `offers` and `grammar` (what can be written), `seeds` (the base data), `solver` (the oracle) and
+`constraints` (the benchmark's checker). The idea, the database's form and the 13 constraints are
+TravelPlanner's (arXiv:2402.01622).
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.domains.base import Ask, OutOfTurns
+from genenv.domains.common import OneQuestion
+from genenv.domains.travel.audit import audit
+from genenv.domains.travel.blind import random_replies
+from genenv.domains.travel.build import build, skills_of
+from genenv.domains.travel.check import check
+from genenv.domains.travel.database import Database
+from genenv.domains.travel.grammar import spec_schema
+from genenv.domains.travel.offers import Atlas, Offer
+from genenv.domains.travel.prompting import simulator_messages
+from genenv.domains.travel.reference import CHARS_PER_TOKEN
+from genenv.domains.travel.replies import is_final
+from genenv.domains.travel.sandbox import sandbox
+from genenv.domains.travel.seeds import held_out_specs, training_specs, variation
+from genenv.domains.travel.settings import TravelConfig
+from genenv.domains.travel.spec import TravelSpec
+from genenv.domains.travel.tables import load_database
+from genenv.domains.travel.tools import answer
+from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, Seed, Task, Verdict
+
+
+class Travel:
+    """The travel domain, with its settings."""
+
+    name: ClassVar[str] = "travel"
+    spec: ClassVar[type[BaseModel]] = TravelSpec
+    config: ClassVar[type[BaseModel]] = TravelConfig
+
+    def __init__(self, settings: TravelConfig | None = None) -> None:
+        self.settings = settings or TravelConfig()
+
+    @functools.cached_property
+    def atlas(self) -> Atlas:
+        """The database, read or made when it is first needed.
+
+        Raises:
+            UsageError: the user's tables cannot be read; the sentence names file and line.
+        """
+        folder = self.settings.database
+        return Atlas(load_database(folder) if folder else sandbox())
+
+    @property
+    def database(self) -> Database:
+        """The tables."""
+        return self.atlas.database
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 360 specs in a fixed order."""
+        return [
+            Seed(id=seed_id, domain=self.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
+            for seed_id, spec in training_specs(self.atlas, self.settings.longest)
+        ]
+
+    def held_out(self) -> Sequence[Task]:
+        """Tasks for measuring only: 120 in the sandbox, what can be solved of them in the user's tables.
+
+        They share no destination and no phrasing with seeds and variations (`offers` says what that means).
+        """
+        specs = held_out_specs(self.atlas, self.settings.longest)
+        lineage = Lineage(origin=Origin.HELD_OUT)
+        built = (
+            self.build(spec, task_id=name, lineage=lineage, rng=random.Random(name)) for name, spec in specs
+        )
+        return [task for task in built if isinstance(task, Task)]
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The JSON schema under whose grammar the simulator varies a seed, with what the seed offers."""
+        spec = TravelSpec.model_validate(seed.spec)
+        return spec_schema(spec, self._offer(seed), longest=self.settings.longest)
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        return simulator_messages(seed, self._offer(seed), profile, target)
+
+    def _offer(self, seed: Seed) -> Offer:
+        return self.atlas.offer(seed.id, TravelSpec.model_validate(seed.spec))
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A hand-written-quality spec that varies the seed, with blanks for its values in the query."""
+        spec = TravelSpec.model_validate(seed.spec)
+        return variation(seed.id, spec, self.atlas, rng, longest=self.settings.longest)
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Solve a spec: the cheapest plan, the budget, and the messages the agent sees."""
+        return build(
+            cast(TravelSpec, spec),
+            task_id=task_id,
+            lineage=lineage,
+            rng=rng,
+            atlas=self.atlas,
+            settings=self.settings,
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The gate checks: all stated, nothing leaked or added, two checks agree. None if all is well."""
+        return audit(task, rng, self.atlas)
+
+    def episode(self, task: Task) -> OneQuestion | TravelEpisode:
+        """A fresh attempt."""
+        return OneQuestion(task) if self.settings.mode == "sole" else TravelEpisode(task, self)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade an attempt from the agent's replies alone."""
+        return check(task, replies, self.database, self.settings)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A well-formed but uninformed attempt, which must fail."""
+        return random_replies(task, rng, self.database)
+
+    def steps(self, task: Task) -> int:
+        """Days."""
+        return int(str(task.spec["days"]))
+
+    def surface(self, task: Task) -> str:
+        """The text by which tasks are compared for novelty: the query, and what it asks for."""
+        spec = TravelSpec.model_validate(task.spec)
+        wishes = [spec.room_rule, spec.room_type, *spec.cuisines, spec.transport]
+        asked = " ".join(wish.replace(" ", "_") for wish in wishes if wish)
+        return f"{spec.query}\n{spec.origin}_{spec.destination} march_{spec.start} {spec.slack} {asked}"
+
+
+class TravelEpisode:
+    """One attempt with tools: calls and their results in turn, until there is a plan."""
+
+    def __init__(self, task: Task, domain: Travel) -> None:
+        self._task, self._domain = task, domain
+        self.max_turns = domain.settings.max_turns
+
+    async def run(self, ask: Ask) -> None:
+        """Converse until the agent gives its plan, or until its turns are used up."""
+        messages: Sequence[Message] = self._task.messages
+        chars = self._domain.settings.result_tokens * CHARS_PER_TOKEN
+        for _ in range(self.max_turns):
+            reply = await ask(messages)
+            if is_final(reply):
+                return
+            messages = [Message(role="tool", content=answer(reply, self._domain.database, chars=chars))]
+        raise OutOfTurns

@@ -1,0 +1,142 @@
+"""The grammar that the simulator writes under: the schema of `TravelSpec` with what a seed offers.
+
+One alternative for each set of limits, and where both a room rule and a room type are given, for each rule:
+so `limits` counts right, every pair of places is connected, some room fits, and the query has exactly the
+blanks that it needs. The words around the blanks are free, but for those right before origin and
+destination, which say which is which. They have no digits, and between two blanks at most one sentence
+ends: a small model that forgot a blank would ramble on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from genenv.domains.travel.offers import Offer
+from genenv.domains.travel.spec import LIMITS, Rule, TravelSpec
+from genenv.domains.travel.words import BEFORE_DESTINATION, BEFORE_ORIGIN
+from genenv.types import Json, JsonObject
+
+_PLAIN = "[A-Za-z ,:;'-]"
+_WORDS = rf"( {_PLAIN}*)?"
+_GAP = rf"[,:;.?!]? ({_PLAIN}*([.?!]{_PLAIN}*)? )?"
+"""Between two blanks: never a letter right beside one, which would join the value."""
+_FIRST = rf"({_PLAIN}* )?"
+_LAST_START = 31
+_MOST_CUISINES = 2
+_PAIRS = (("days", "dates"), ("people", "budget"))
+"""Blanks that come in either order."""
+
+
+def spec_schema(spec: TravelSpec, offer: Offer, *, longest: int) -> JsonObject:
+    """The schema for the variations of a seed.
+
+    Args:
+        spec: the seed's; trips to a city stay trips to a city.
+        offer: what may be chosen.
+        longest: the most days of a trip.
+    """
+    lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= max(longest, spec.days)]
+    alternatives = [_alternative(days, fields, offer) for days in lengths for fields in _limits(offer)]
+    return {
+        "anyOf": alternatives,
+        "$defs": {
+            "slack": {"enum": ["tight", "fair", "loose"]},
+            "people": {"type": "integer", "minimum": 1, "maximum": 8},
+            "origin": {"enum": list(offer.origins)},
+            "destination": {"enum": list(offer.destinations)},
+            "cuisines": _cuisines(offer.cuisines),
+            **{f"start{days}": _start(days) for days in lengths},
+            **{"query" + "_".join(["", *given]): _query(given) for given in _subsets()},
+        },
+    }
+
+
+def _start(days: int) -> JsonObject:
+    return {"type": "integer", "minimum": 1, "maximum": _LAST_START - days + 1}
+
+
+def _subsets() -> Iterator[tuple[str, ...]]:
+    for n in range(len(LIMITS) + 1):
+        yield from itertools.combinations(LIMITS, n)
+
+
+def _limits(offer: Offer) -> Iterator[dict[str, Json]]:
+    """The limits that can be written together, with their values."""
+    for given in _subsets():
+        if ("cuisines" in given and not offer.cuisines) or ("transport" in given and not offer.transports):
+            continue
+        fixed: dict[str, Json] = {}
+        if "cuisines" in given:
+            fixed["cuisines"] = {"$ref": "#/$defs/cuisines"}
+        if "transport" in given:
+            fixed["transport"] = {"enum": list(offer.transports)}
+        for rooms in _room_limits(offer, given):
+            yield {name: {**rooms, **fixed}[name] for name in given}
+
+
+def _room_limits(offer: Offer, given: Sequence[str]) -> Iterator[dict[str, Json]]:
+    rules: list[Rule] = [rule for rule in offer.rooms if rule is not None]
+    if "room_rule" in given and "room_type" in given:
+        for rule in rules:
+            types = [room for room in offer.rooms[rule] if room is not None]
+            if types:
+                yield {"room_rule": {"const": rule}, "room_type": {"enum": types}}
+    elif "room_rule" in given:
+        if rules:
+            yield {"room_rule": {"enum": rules}}
+    elif "room_type" in given:
+        if types := [room for room in offer.rooms[None] if room is not None]:
+            yield {"room_type": {"enum": types}}
+    else:
+        yield {}
+
+
+def _alternative(days: int, limits: Mapping[str, Json], offer: Offer) -> JsonObject:
+    held: dict[str, Json] = {
+        "days": {"const": days},
+        "limits": {"const": len(limits)},
+        **{name: {"$ref": f"#/$defs/{name}"} for name in ("slack", "people", "origin", "destination")},
+        "start": {"$ref": f"#/$defs/start{days}"},
+        **limits,
+        "query": {"$ref": "#/$defs/query" + "_".join(["", *limits])},
+    }
+    return {
+        "type": "object",
+        "properties": {name: held[name] for name in TravelSpec.model_fields if name in held},
+        "required": [name for name in TravelSpec.model_fields if name in held],
+        "additionalProperties": False,
+    }
+
+
+def _cuisines(offered: Sequence[str]) -> JsonObject:
+    """One or two of the offered cuisines, in alphabetical order."""
+    chosen = [group for n in range(1, _MOST_CUISINES + 1) for group in itertools.combinations(offered, n)]
+    return {
+        "anyOf": [
+            {
+                "type": "array",
+                "prefixItems": [{"const": cuisine} for cuisine in group],
+                "items": False,
+                "minItems": len(group),
+            }
+            for group in chosen
+        ]
+    }
+
+
+def _query(given: Sequence[str]) -> JsonObject:
+    """Words with all blanks: places, time, people and money, then each limit."""
+    origin = rf"({_either_case(BEFORE_ORIGIN)}) <origin>"
+    destination = rf"({_either_case(BEFORE_DESTINATION)}) <destination>"
+    between = rf"[,:;]?{_WORDS} "
+    parts = [rf"({_FIRST}({origin}{between}{destination}|{destination}{between}{origin}))"]
+    for one, other in _PAIRS:
+        parts.append(rf"(<{one}>{_GAP}<{other}>|<{other}>{_GAP}<{one}>)")
+    parts += [f"<{name}>" for name in given]
+    return {"type": "string", "pattern": f"^({_GAP.join(parts)}[,:;]?{_WORDS}[.?!]?)$"}
+
+
+def _either_case(words: Sequence[str]) -> str:
+    """The words, at the start of a sentence too."""
+    return "|".join(f"[{word[0].upper()}{word[0]}]{word[1:]}" for word in words)

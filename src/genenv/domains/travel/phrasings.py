@@ -1,0 +1,92 @@
+"""Hand-written parts of queries, for seeds and for held-out tasks apart, and how they are put together.
+
+A query is a sentence about the trip, one about people and money, and a clause for each limit. The grammar
+can write every one of them: origin and destination first, then days and dates, people and budget, then limits
+in the order of `LIMITS`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phrasings:
+    """The parts of one split."""
+
+    trip: tuple[str, ...]
+    money: tuple[str, ...]
+    limits: dict[str, tuple[str, ...]]
+
+
+TRAINING = Phrasings(
+    trip=(
+        "Please plan a trip from <origin> to <destination> for <days>, <dates>",
+        "Help me plan a journey in spring, from <origin> to <destination>, for <days>, <dates>",
+        "I am leaving <origin> and hope to spend my time visiting <destination> for <days>, <dates>",
+        "Could you arrange a tour to <destination> from <origin>, <days> long, <dates>",
+        "Departing <origin>, I dream of exploring <destination> on <dates>, <days> in all",
+        "Sketch an itinerary from <origin> to <destination>: <dates>, <days>",
+        "My friends suggest visiting <destination>; we set out from <origin> for <days>, <dates>",
+        "Draft a schedule, starting in <origin>, going to <destination>, with <days> during <dates>",
+        "What would a holiday to <destination> look like, leaving <origin>, <days>, <dates>",
+        "Set up our journey around <destination> from <origin>, during <dates>, for <days>",
+    ),
+    money=(
+        "We are <people> with <budget> to spend",
+        "It is for <people> and may cost <budget>",
+        "The budget is <budget> for <people>",
+        "There will be <people>, and our limit is <budget>",
+        "All in all <budget> must do for <people>",
+        "Count on <people> and at most <budget>",
+        "For <people>, please stay within <budget>",
+        "Money is short: <budget> covers <people>",
+    ),
+    limits={
+        "room_rule": ("we need <room_rule>", "choose <room_rule>", "only <room_rule> will do"),
+        "room_type": ("we want <room_type>", "book <room_type>", "<room_type> suit us best"),
+        "cuisines": (
+            "we would love <cuisines>",
+            "let us taste <cuisines>",
+            "meals should include <cuisines>",
+        ),
+        "transport": ("and <transport>, please", "there should be <transport>", "we ask for <transport>"),
+    },
+)
+
+HELD_OUT = Phrasings(
+    trip=(
+        "Can you put together an excursion from <origin> to <destination> lasting <days>, <dates>",
+        "A getaway is due: to <destination>, from <origin>, <days>, namely <dates>",
+        "Kindly prepare an outing departing <origin> and exploring <destination> over <days>, <dates>",
+        "Work out for us what awaits when starting in <origin> and heading to <destination>, <days>, <dates>",
+        "Travel plans wanted, leaving <origin>, visiting <destination>, <dates>, that makes <days>",
+    ),
+    money=(
+        "Our group has <people> and a purse of <budget>",
+        "Funds of <budget> have to last for <people>",
+        "Expect <people>; the ceiling is <budget>",
+        "Altogether <people> share <budget>",
+    ),
+    limits={
+        "room_rule": ("it takes <room_rule>", "look for <room_rule>"),
+        "room_type": ("find us <room_type>", "sleep must be in <room_type>"),
+        "cuisines": ("dinner plans call for <cuisines>", "a craving for <cuisines> is to be met"),
+        "transport": ("take <transport>", "as for the way, <transport>"),
+    },
+)
+
+
+def query_with_blanks(phrasings: Phrasings, given: tuple[str, ...], rng: random.Random) -> str:
+    """A query with the blanks that a spec needs.
+
+    Args:
+        phrasings: the parts to choose from.
+        given: the limits that the spec has.
+        rng: chooses.
+    """
+    trip, money = rng.choice(phrasings.trip), rng.choice(phrasings.money)
+    clauses = [rng.choice(phrasings.limits[name]) for name in given]
+    told = "".join(f". {clause[0].upper()}{clause[1:]}" for clause in clauses)
+    return f"{trip}. {money}{told}."

@@ -1,0 +1,142 @@
+"""The base data of the travel domain: 360 training specs and 120 held-out ones, and variations of the former.
+
+The mix, in both splits: 60% of 3 days, 20% of 5 and 20% of 7 (as far as `longest` allows); a third tight,
+fair and loose each; 30% without limits, 35% with one, the rest with two to four. The splits share no
+destination (`offers`) and no phrasing (`phrasings`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, cast
+
+from genenv.domains.travel.offers import Atlas, Offer
+from genenv.domains.travel.phrasings import HELD_OUT, TRAINING, Phrasings, query_with_blanks
+from genenv.domains.travel.spec import LIMITS, Rule, Slack, TravelSpec
+from genenv.types import JsonObject
+
+N_TRAINING: Final = 360
+N_HELD_OUT: Final = 120
+
+_LENGTHS = (3, 3, 3, 5, 7)
+_SLACKS: tuple[Slack, ...] = ("tight", "fair", "loose")
+_N_LIMITS = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4)
+_PEOPLE = (1, 1, 1, 2, 2, 2, 3, 4, 5, 6, 7, 8)
+_LAST_DAY = 31
+
+
+def training_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
+    """The seeds, by id: always the same for a database and a longest trip."""
+    return list(_split(atlas, longest, "seed", N_TRAINING, TRAINING))
+
+
+def held_out_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
+    """The specs for measuring, by id: always the same for a database and a longest trip."""
+    return list(_split(atlas, longest, "held", N_HELD_OUT, HELD_OUT))
+
+
+def variation(
+    seed_id: str, spec: TravelSpec, atlas: Atlas, rng: random.Random, *, longest: int
+) -> JsonObject:
+    """A new spec like the given one, with blanks in its query.
+
+    Other places and dates of the seed's offer; every other time another number of limits, slack or people.
+
+    Args:
+        seed_id: fixes the offer.
+        spec: the seed's.
+        atlas: what can be offered.
+        rng: the only source of chance.
+        longest: the most days of a trip.
+    """
+    offer = atlas.offer(seed_id, spec)
+    lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [
+        spec.days
+    ]
+    slack, people, limits, days = spec.slack, spec.people, spec.limits, spec.days
+    if rng.random() < 0.5:
+        slack, people = rng.choice(_SLACKS), rng.choice(_PEOPLE)
+    else:
+        limits, days = rng.choice(_N_LIMITS), rng.choice(lengths)
+    fields = _drawn_limits(limits, offer, rng)
+    new = TravelSpec(
+        days=cast(Literal[3, 5, 7], days),
+        limits=cast(Any, len(fields)),
+        slack=slack,
+        people=people,
+        origin=rng.choice(offer.origins),
+        destination=rng.choice(offer.destinations),
+        start=rng.randint(1, _LAST_DAY - days + 1),
+        query=query_with_blanks(TRAINING, tuple(fields), rng),
+        **cast(Any, fields),
+    )
+    return bare(new)
+
+
+def bare(spec: TravelSpec) -> JsonObject:
+    """A spec as the grammar has it: fields that are not given are left out."""
+    given = {*spec.given, *(["budget"] if spec.budget is not None else [])}
+    data: dict[str, Any] = spec.model_dump(mode="json")
+    return {name: value for name, value in data.items() if name in given or name not in {*LIMITS, "budget"}}
+
+
+def _split(
+    atlas: Atlas, longest: int, prefix: str, n: int, phrasings: Phrasings
+) -> Iterator[tuple[str, TravelSpec]]:
+    """Specs that go to each destination about equally often."""
+    lengths = [days for days in _LENGTHS if days <= longest]
+    held_out = prefix == "held"
+    places = {days: atlas.destinations(days, held_out=held_out) for days in lengths}
+    for number in range(n):
+        days = lengths[number % len(lengths)]
+        rng = random.Random(f"genenv/travel/{prefix}-{number:03d}")
+        place = next((place for place in _turned(places[days], number) if atlas.origins(place)), None)
+        if place is not None:
+            spec_id = f"{prefix}-{number:03d}"
+            yield spec_id, _spec(spec_id, days, place, atlas, phrasings, rng)
+
+
+def _turned(places: Sequence[str], number: int) -> list[str]:
+    start = number % max(len(places), 1)
+    return [*places[start:], *places[:start]]
+
+
+def _spec(
+    spec_id: str, days: int, destination: str, atlas: Atlas, phrasings: Phrasings, rng: random.Random
+) -> TravelSpec:
+    base: dict[str, Any] = {
+        "days": days,
+        "slack": rng.choice(_SLACKS),
+        "people": rng.choice(_PEOPLE),
+        "origin": rng.choice(atlas.origins(destination)),
+        "destination": destination,
+        "start": rng.randint(1, _LAST_DAY - days + 1),
+    }
+    plain = TravelSpec(limits=0, query="Plan a trip.", **base)
+    fields = _drawn_limits(rng.choice(_N_LIMITS), atlas.offer(spec_id, plain), rng)
+    query = query_with_blanks(phrasings, tuple(fields), rng)
+    return TravelSpec(limits=cast(Any, len(fields)), query=query, **base, **fields)
+
+
+def _drawn_limits(n: int, offer: Offer, rng: random.Random) -> dict[str, Any]:
+    """About so many limits, in the order of `LIMITS`, that an offer can keep together."""
+    able = [name for name in LIMITS if name != "transport" or offer.transports]
+    able = [name for name in able if name != "cuisines" or offer.cuisines]
+    able = [name for name in able if name != "room_rule" or len(offer.rooms) > 1]
+    names = rng.sample(able, min(n, len(able)))
+    drawn: dict[str, Any] = {}
+    rules: list[Rule] = [rule for rule in offer.rooms if rule]
+    rule: Rule | None = rng.choice(rules) if "room_rule" in names else None
+    if rule is not None:
+        drawn["room_rule"] = rule
+    types = [room for room in offer.rooms[rule] if room]
+    if "room_type" in names and types:
+        drawn["room_type"] = rng.choice(types)
+    if "cuisines" in names:
+        drawn["cuisines"] = tuple(
+            sorted(rng.sample(offer.cuisines, min(rng.randint(1, 2), len(offer.cuisines))))
+        )
+    if "transport" in names:
+        drawn["transport"] = rng.choice(offer.transports)
+    return drawn

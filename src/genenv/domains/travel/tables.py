@@ -1,0 +1,239 @@
+"""Reads TravelPlanner's tables from a folder, as the user has downloaded them.
+
+Rows with an empty cell are left out, as the benchmark leaves them out (pandas' `dropna`), but for the roads,
+where an empty cell says that there is none. A line that cannot be read ends in a `UsageError` with the file
+and the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from genenv.domains.travel.database import (
+    Accommodation,
+    Attraction,
+    Database,
+    Flight,
+    Restaurant,
+    Road,
+    Tables,
+)
+from genenv.errors import UsageError, first_line
+
+FILES = {
+    "flights": ("flights/clean_Flights_2022.csv", "flights/flights_from_ref_info.csv"),
+    "accommodations": ("accommodations/clean_accommodations_2022.csv",),
+    "restaurants": ("restaurants/clean_restaurant_2022.csv",),
+    "attractions": ("attractions/attractions.csv",),
+    "roads": ("googleDistanceMatrix/distance.csv",),
+    "states": ("background/citySet_with_states.txt",),
+}
+"""Table -> where it may be; the first that exists is read. The full flights are a download of 300 MB, those
+of the reference information a part of it."""
+
+_EMPTY = frozenset(
+    [
+        "#N/A",
+        "#N/A N/A",
+        "#NA",
+        "-1.#IND",
+        "-1.#QNAN",
+        "-NaN",
+        "-nan",
+        "1.#IND",
+        "1.#QNAN",
+        "<NA>",
+        "N/A",
+        "NA",
+    ]
+) | {"", "NULL", "NaN", "None", "n/a", "nan", "null"}
+"""What pandas takes for an empty cell."""
+
+_Row = TypeVar("_Row")
+
+
+class _Line(NamedTuple):
+    """One line of a table."""
+
+    file: Path
+    number: int
+    cells: dict[str, str]
+
+    def text(self, column: str) -> str:
+        return self.cells[column]
+
+    def number_in(self, column: str) -> float:
+        try:
+            number = float(self.cells[column])
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise self.broken(f"{column} is {self.cells[column][:40]!r}, not a number")
+        return number
+
+    def broken(self, problem: str) -> UsageError:
+        return UsageError(f"{self.file}, line {self.number}: {problem}; mend or remove the line")
+
+
+@functools.lru_cache(maxsize=2)
+def load_database(folder: str) -> Database:
+    """The tables of a folder laid out like TravelPlanner's `database`.
+
+    Raises:
+        UsageError: a table is missing, or a line of it cannot be read; the sentence names file and line.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise UsageError(
+            f"domain.database: there is no folder {folder!r}; name TravelPlanner's `database`, or nothing"
+        )
+    return Database(
+        Tables(
+            flights=_rows(root, "flights", _flight, 9),
+            accommodations=_rows(root, "accommodations", _accommodation, 8),
+            restaurants=_rows(root, "restaurants", _restaurant, 5),
+            attractions=_rows(root, "attractions", _attraction, 7),
+            roads=_rows(root, "roads", _road, 4, keep_empty=True),
+            states=_states(_find(root, "states")),
+        )
+    )
+
+
+def _find(root: Path, table: str) -> Path:
+    for name in FILES[table]:
+        if (root / name).is_file():
+            return root / name
+    raise UsageError(
+        f"domain.database: {root} has no {FILES[table][0]}; download TravelPlanner's database again"
+    )
+
+
+def _rows(
+    root: Path, table: str, read: Callable[[_Line], _Row], columns: int, *, keep_empty: bool = False
+) -> list[_Row]:
+    file = _find(root, table)
+    lines = _lines(file, columns)
+    return [read(line) for line in lines if keep_empty or not _EMPTY & set(line.cells.values())]
+
+
+def _lines(file: Path, least: int) -> Iterator[_Line]:
+    """The lines of a table below its header.
+
+    Args:
+        file: comma-separated values.
+        least: columns that it must have.
+    """
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            header = next(reader, list[str]())
+            if len(header) < least:
+                raise _Line(file, 1, {}).broken(f"{len(header)} columns, not {least}")
+            for cells in reader:
+                if len(cells) != len(header):
+                    raise _Line(file, reader.line_num, {}).broken(f"{len(cells)} cells, not {len(header)}")
+                yield _Line(file, reader.line_num, dict(zip(header, cells, strict=True)))
+    except csv.Error as error:
+        raise UsageError(f"{file}: {first_line(error)}; download TravelPlanner's database again") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not text in UTF-8; download TravelPlanner's database again") from None
+
+
+def _reading(read: Callable[[_Line], _Row]) -> Callable[[_Line], _Row]:
+    """A reader of lines that says which column is absent."""
+
+    @functools.wraps(read)
+    def checked(line: _Line) -> _Row:
+        try:
+            return read(line)
+        except KeyError as error:
+            raise _Line(line.file, 1, {}).broken(f"there is no column {error.args[0]!r}") from None
+
+    return checked
+
+
+@_reading
+def _flight(line: _Line) -> Flight:
+    return Flight(
+        number=line.text("Flight Number"),
+        price=line.number_in("Price"),
+        departure=line.text("DepTime"),
+        arrival=line.text("ArrTime"),
+        elapsed=line.text("ActualElapsedTime"),
+        date=line.text("FlightDate"),
+        origin=line.text("OriginCityName"),
+        destination=line.text("DestCityName"),
+        distance=line.number_in("Distance"),
+    )
+
+
+@_reading
+def _accommodation(line: _Line) -> Accommodation:
+    occupancy = int(line.number_in("maximum occupancy"))
+    if occupancy < 1:
+        raise line.broken(f"maximum occupancy is {occupancy}")
+    return Accommodation(
+        name=line.text("NAME"),
+        room_type=line.text("room type"),
+        price=line.number_in("price"),
+        minimum_nights=line.number_in("minimum nights"),
+        review_rate=line.number_in("review rate number"),
+        house_rules=line.text("house_rules"),
+        maximum_occupancy=occupancy,
+        city=line.text("city"),
+    )
+
+
+@_reading
+def _restaurant(line: _Line) -> Restaurant:
+    return Restaurant(
+        name=line.text("Name"),
+        city=line.text("City"),
+        cuisines=line.text("Cuisines"),
+        average_cost=line.number_in("Average Cost"),
+        rating=line.number_in("Aggregate Rating"),
+    )
+
+
+@_reading
+def _attraction(line: _Line) -> Attraction:
+    return Attraction(
+        name=line.text("Name"),
+        latitude=line.number_in("Latitude"),
+        longitude=line.number_in("Longitude"),
+        address=line.text("Address"),
+        phone=line.text("Phone"),
+        website=line.text("Website"),
+        city=line.text("City"),
+    )
+
+
+@_reading
+def _road(line: _Line) -> Road:
+    duration, distance = (
+        "" if line.text(column) in _EMPTY else line.text(column) for column in ("duration", "distance")
+    )
+    road = Road(line.text("origin"), line.text("destination"), duration, distance)
+    try:
+        if road.distance:
+            _ = road.distance_km
+    except ValueError:
+        raise line.broken(f"distance is {road.distance[:40]!r}, not kilometers") from None
+    return road
+
+
+def _states(file: Path) -> dict[str, str]:
+    states: dict[str, str] = {}
+    lines: Sequence[str] = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        city, tab, state = line.partition("\t")
+        if line and not (city and tab and state):
+            raise _Line(file, number, {}).broken("it should be a city, a tab, and its state")
+        if line:
+            states[city] = state
+    return states

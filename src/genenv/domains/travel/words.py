@@ -1,0 +1,153 @@
+"""The words of a query: blanks, what fills them, and whether a text states a spec and nothing else.
+
+`<origin>` in a query stands for the spec's origin, and so on for every field. A small simulator cannot copy
+values reliably, and what it writes around a blank keeps the variety. The blanks of numbers bring their unit
+along ("4 people"), those of limits their meaning ("no flights"), so that words around them cannot change it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+
+from genenv.domains.travel.sandbox import CUISINES
+from genenv.domains.travel.spec import LIMITS, TravelSpec
+
+ALWAYS = ("origin", "destination", "days", "dates", "people", "budget")
+"""The blanks that each query has; those of limits come on top."""
+BEFORE_ORIGIN = ("from", "leaving", "departing", "starting in")
+BEFORE_DESTINATION = ("to", "visiting", "around", "exploring")
+"""Words that say which place is which; one of them stands right before it."""
+
+_BLANK = re.compile(r"<([a-z_]+)>")
+_ALLOWED = {
+    "smoking": "smoking is allowed",
+    "parties": "parties are allowed",
+    "children": "children under 10 are allowed",
+    "visitors": "visitors are allowed",
+    "pets": "pets are allowed",
+}
+_ROOMS = {
+    "entire": "entire rooms",
+    "private": "private rooms",
+    "shared": "shared rooms",
+    "not shared": "rooms that are not shared",
+}
+_WAYS = {"no flight": "no flights", "no self-driving": "no self-driving"}
+_NUMBERS = (
+    "two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand|couple|solo|alone|single"
+)
+_DENIALS = (
+    "not|no|never|without|except|avoid|nor|neither|none|cannot|excluding|unless|less|isn|don|doesn|won|can't|"
+    "hates?|dislikes?|loathes?|refuses?|skip|forget|ignore|instead|rather"
+)
+_TOPICS = (
+    "smok(?:e|ing|ers?)|part(?:y|ies)|child(?:ren)?|kids?|visitors?|guests?|pets?|dogs?|cats?|"
+    "entire|private(?:ly)?|shar(?:ed|ing)|fl(?:y|ying|ights?)|planes?|driv(?:e|ing)|self-driving|cars?|taxis?|"
+    "days?|weeks?|weekend|nights?|people|persons?|budget of|dollars?|bucks?|cheap(?:er|est)?|"
+    "january|february|april|june|july|august|september|october|november|december|"
+    + "|".join(cuisine.lower() for cuisine in CUISINES)
+)
+_STRAY = (
+    (re.compile(r"\d"), "a number that no field accounts for"),
+    (re.compile(rf"\b(?:{_NUMBERS})\b", re.IGNORECASE), "a number that no field accounts for"),
+    (re.compile(rf"\b(?:{_DENIALS})\b", re.IGNORECASE), "words that could deny a constraint"),
+    (re.compile(rf"\b(?:{_TOPICS})\b", re.IGNORECASE), "a wish that no field accounts for"),
+)
+
+
+def blanks(spec: TravelSpec) -> tuple[str, ...]:
+    """The blanks that the query of a spec needs."""
+    return (*ALWAYS, *spec.given)
+
+
+def sayings(spec: TravelSpec, budget: int) -> dict[str, str]:
+    """What is said in the place of each blank.
+
+    Args:
+        spec: what the blanks stand for.
+        budget: USD.
+    """
+    last = spec.start + spec.days - 1
+    said = {
+        "origin": spec.origin,
+        "destination": spec.destination,
+        "days": f"{spec.days} days",
+        "dates": f"March {spec.start} to March {last}, 2022",
+        "people": f"{spec.people} {'person' if spec.people == 1 else 'people'}",
+        "budget": f"${budget:,}",
+        "room_rule": f"places where {_ALLOWED[spec.room_rule]}" if spec.room_rule else "",
+        "room_type": _ROOMS[spec.room_type] if spec.room_type else "",
+        "cuisines": f"{_listed(spec.cuisines)} food",
+        "transport": _WAYS[spec.transport] if spec.transport else "",
+    }
+    return {name: said[name] for name in blanks(spec)}
+
+
+def _listed(items: Iterable[str]) -> str:
+    *first, last = tuple(items) or ("",)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def filled(query: str, said: dict[str, str]) -> str | None:
+    """A query with its blanks filled in; None when it has one that nothing fills."""
+    if any(name not in said for name in _BLANK.findall(query)):
+        return None
+    return _BLANK.sub(lambda match: said[match[1]], query)
+
+
+# --- does a text say what the spec says? ---
+
+
+def unstated(text: str, spec: TravelSpec, budget: int) -> str | None:
+    """The first field that a query does not state, as a person would name it; None when it states all."""
+    for name, pattern in _patterns(spec, budget):
+        if not pattern.search(text):
+            return name.replace("_", " ")
+    return None
+
+
+def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str | None:
+    """What a query says beyond its spec, as a sentence; None when there is nothing.
+
+    Args:
+        text: the query.
+        spec: what it should say.
+        budget: USD.
+        names: cities and states, which it must not name beside its own.
+    """
+    rest = text
+    for _, pattern in _patterns(spec, budget):
+        rest = pattern.sub(" ; ", rest)
+    for pattern, problem in _STRAY:
+        if match := pattern.search(rest):
+            return f"the query has {problem}: {match[0]!r}"
+    place = _any_of(tuple(names)).search(rest)
+    return f"the query names {place[0]} where it is neither the start nor the goal" if place else None
+
+
+@functools.lru_cache(maxsize=4)
+def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Any of these names, as a whole word."""
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
+
+
+def _patterns(spec: TravelSpec, budget: int) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """How each field may be said: as `sayings` says it, and in the benchmark's ways."""
+    said = sayings(spec, budget)
+    first, last = spec.start, spec.start + spec.days - 1
+    dates = rf"March {first}(?:st|nd|rd|th)? to March {last}(?:st|nd|rd|th)?, 2022"
+    people = rf"{spec.people} (?:people|persons?|travell?ers?)"
+    money = rf"\${budget:,}|\${budget}"
+    ways = {
+        "days": rf"\b{spec.days}[- ]days?\b",
+        "dates": rf"\b(?:{dates}|2022-03-{first:02d} to 2022-03-{last:02d})(?!\d)",
+        "people": rf"\b{people}\b",
+        "budget": rf"(?:{money})(?![\d,]*\d)",
+        "origin": rf"\b(?:{'|'.join(BEFORE_ORIGIN)}) {re.escape(spec.origin)}\b",
+        "destination": rf"\b(?:{'|'.join(BEFORE_DESTINATION)}) {re.escape(spec.destination)}\b",
+    }
+    for name, words in said.items():
+        words = re.escape(words.removeprefix("places where ")) if name in LIMITS else ways[name]
+        yield name, re.compile(words, re.IGNORECASE)
