@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from grammar_samples import draw
+from pydantic import BaseModel
 
 from genenv.config import resolve
 from genenv.curriculum.settings import CurriculumConfig
@@ -58,6 +59,8 @@ def main() -> None:
     rng = random.Random(options.seed)
     drawn = _drawn(domain, options.specs, rng)
     tasks, reasons, examples, seconds = _through_gate(domain, drawn)
+    texts = {f"task-{generation.id}": generation.text for _, generation in drawn}
+    valid = [(task, texts[task.id]) for task in tasks]
     print(
         json.dumps(
             {
@@ -83,7 +86,7 @@ def main() -> None:
                     ]
                 ),
                 "steps_per_s": _speed(domain, tasks[:100]),
-                **_broken(domain, options.domain, tasks, options.mutations, rng),
+                **_broken(domain, options.domain, valid, options.mutations, rng),
                 "examples": examples,
             },
             indent=1,
@@ -173,7 +176,9 @@ def _speed(domain: Domain, tasks: Sequence[Task]) -> float:
     return steps / (time.perf_counter() - start)
 
 
-def _broken(domain: Domain, name: str, tasks: Sequence[Task], n: int, rng: random.Random) -> dict[str, Any]:
+def _broken(
+    domain: Domain, name: str, tasks: Sequence[tuple[Task, str]], n: int, rng: random.Random
+) -> dict[str, Any]:
     """Valid specs made wrong, and how many of them the gate refuses."""
     by_id = {seed.id: seed for seed in domain.seeds()}
     refused, survivors, kinds = 0, [], Counter[str]()
@@ -182,18 +187,19 @@ def _broken(domain: Domain, name: str, tasks: Sequence[Task], n: int, rng: rando
         made += 1
         seed = by_id[str(task.lineage.seed_id)]
         gate = Gate(domain, CurriculumConfig(), seed=made)
-        (proposal,) = gate.admit(*([part] for part in _written(seed, spec.model_dump_json(), made)))
+        (proposal,) = gate.admit(*([part] for part in _written(seed, json.dumps(spec), made)))
         kinds[kind] += 1
         if isinstance(proposal.outcome, Rejection):
             refused += 1
         else:
-            survivors.append([kind, spec.model_dump(mode="json")])
+            survivors.append([kind, spec])
     return {"mutations": made, "refused": refused, "kinds": dict(kinds), "survivors": survivors}
 
 
 def _mutants(
-    domain: Domain, name: str, tasks: Sequence[Task], n: int, rng: random.Random
+    domain: Domain, name: str, tasks: Sequence[tuple[Task, str]], n: int, rng: random.Random
 ) -> Iterator[tuple[str, Any, Task]]:
+    """(kind, spec, the task it was); from specs as they were written, blanks and all."""
     path = _ROOT / "tests" / "domains" / name / "mutations.py"
     loader = importlib.util.spec_from_file_location(f"mutations_{name}", path)
     assert loader is not None
@@ -201,10 +207,11 @@ def _mutants(
     module = importlib.util.module_from_spec(loader)
     loader.loader.exec_module(module)
     made = 0
-    for task in (tasks[i % len(tasks)] for i in range(10 * n)):
-        written = domain.spec.model_validate(task.spec)
-        for kind, spec in list(module.mutants(written, rng))[:1]:
-            yield kind, spec, task
+    for task, text in (tasks[i % len(tasks)] for i in range(10 * n)):
+        written = domain.spec.model_validate_json(text)
+        if mutants := list(module.mutants(written, rng)):
+            kind, spec = rng.choice(mutants)
+            yield kind, spec.model_dump(mode="json") if isinstance(spec, BaseModel) else spec, task
             made += 1
         if made == n:
             return

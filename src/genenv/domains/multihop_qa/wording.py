@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from genenv.domains.everyday import WORDS, first_strange
 from genenv.domains.multihop_qa.relations import Hop
 
 START = "<start>"
@@ -33,36 +34,17 @@ _ASK = ("What is", "Could you tell me", "Can you name", "Do you know")
 _LEAD = ("Think of", "Take", "Consider", "Start with", "Look at", "Picture")
 
 _FRAME = (*(word for slot in _OPENING for word in slot), *_ASK, *_LEAD)
-_EVERYDAY = """
-a about afternoon again all also am an and any are ask asked asking asks at aunt be bed before breakfast
-brother by came can child children class come could curious daughter day dear did dinner do does easy
-evening exam family father favorite for friend friends from fun game give going good got great guess had
-hard has have he hear heard hello help her here hi hint his homework how i if in into is it job just know
-learn learned let like long lot lunch made make many may maybe me met might mind minute moment month more
-morning mother much must my name need new next nice now of off office old on once our out over own parents
-people perhaps play played please pub puzzle question questions quick quickly quiz quizzed read reading
-remember right said saw say says school see seem seen she should show simple sister so some son soon sure
-talk talked tell test thank thanks that the their them then there these they think this those thought time
-to today together told tomorrow tonight travel tricky trip try trying uncle us very want wanted was we
-week weekend well were what when where which while who why will with wonder wondered wondering work would
-write year yes yesterday yet you young your
-"""
-EVERYDAY = frozenset(f"{' '.join(_FRAME)} {_EVERYDAY}".lower().split())
+EVERYDAY = WORDS | frozenset(" ".join(_FRAME).lower().split())
 """The words that may stand around a chain: those of the grammar, and others that say nothing about it.
 
 Whatever else a simulator wrote there could change what is asked ("not", "or") or give the answer away, in
 part, in letters or by a riddle, in ways that no check foresees. Names that are everyday words are no answers.
 """
-_STRANGE = re.compile(r"[^\w\s.,:;!?'’-]|[\d_]")
 
 
 def strange_word(words: str) -> str | None:
     """The first thing in some words that is no everyday word; None if there is none."""
-    sign = _STRANGE.search(words)
-    if sign is not None:
-        return sign[0]
-    plain = re.findall(r"\w+", re.sub(r"['’]s\b", "", words))
-    return next((word for word in plain if word.lower() not in EVERYDAY), None)
+    return first_strange(words, EVERYDAY)
 
 
 class Reading(NamedTuple):

@@ -2,9 +2,9 @@
 
 One alternative for each set of limits, and where both a room rule and a room type are given, for each rule:
 so `limits` counts right, every pair of places is connected, some room fits, and the query has exactly the
-blanks that it needs. The words around the blanks are free, but for those right before origin and
-destination, which say which is which. They have no digits, and between two blanks at most one sentence
-ends: a small model that forgot a blank would ramble on.
+blanks that it needs. Around the blanks stand words of a closed list, as many as it likes; those right before
+origin and destination say which is which. Between two blanks at most one sentence ends: a small model that
+forgot a blank would ramble on.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from genenv.domains.travel.offers import Offer
+from genenv.domains.travel.phrasings import TRAINING, words_of
 from genenv.domains.travel.spec import LIMITS, Rule, TravelSpec
-from genenv.domains.travel.words import BEFORE_DESTINATION, BEFORE_ORIGIN
+from genenv.domains.travel.words import BEFORE_DESTINATION, BEFORE_ORIGIN, FREE_WORDS
 from genenv.types import Json, JsonObject
 
-_PLAIN = "[A-Za-z ,:;'-]"
-_WORDS = rf"( {_PLAIN}*)?"
-_GAP = rf"[,:;.?!]? ({_PLAIN}*([.?!]{_PLAIN}*)? )?"
+_CHATTY = """
+again also best brother dear family fun good great happy hello help here hi like long love lovely mother much
+nice now old our parents quick quiet really sister some soon sunny thank thanks very winter wish work young
+"""
+_FREE = sorted({*words_of(*TRAINING.parts), *_CHATTY.split()} & FREE_WORDS)
+_WORD = rf"(({'|'.join(f'[{word[0].upper()}{word[0]}]{word[1:]}' for word in _FREE)})[,:;]?)"
+_WORDS = rf"( {_WORD})*"
+_GAP = rf"[,:;.?!]?{_WORDS}([.?!]{_WORDS})? "
 """Between two blanks: never a letter right beside one, which would join the value."""
-_FIRST = rf"({_PLAIN}* )?"
+_FIRST = rf"({_WORD} )*"
 _LAST_START = 31
 _MOST_CUISINES = 2
 _PAIRS = (("days", "dates"), ("people", "budget"))

@@ -8,6 +8,7 @@ in the order of `LIMITS`.
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 
 
@@ -18,6 +19,11 @@ class Phrasings:
     trip: tuple[str, ...]
     money: tuple[str, ...]
     limits: dict[str, tuple[str, ...]]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All parts."""
+        return (*self.trip, *self.money, *(clause for clauses in self.limits.values() for clause in clauses))
 
 
 TRAINING = Phrasings(
@@ -90,3 +96,9 @@ def query_with_blanks(phrasings: Phrasings, given: tuple[str, ...], rng: random.
     clauses = [rng.choice(phrasings.limits[name]) for name in given]
     told = "".join(f". {clause[0].upper()}{clause[1:]}" for clause in clauses)
     return f"{trip}. {money}{told}."
+
+
+def words_of(*texts: str) -> list[str]:
+    """The words of texts without their blanks, each once, lower-cased and in alphabetical order."""
+    plain = (re.sub(r"<[a-z_]+>", " ", text.lower()) for text in texts)
+    return sorted({word for text in plain for word in re.findall(r"[a-z]+", text)})

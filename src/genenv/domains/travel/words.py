@@ -11,6 +11,8 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 
+from genenv.domains.everyday import WORDS, first_strange
+from genenv.domains.travel.phrasings import HELD_OUT, TRAINING, words_of
 from genenv.domains.travel.sandbox import CUISINES
 from genenv.domains.travel.spec import LIMITS, TravelSpec
 
@@ -55,6 +57,10 @@ _STRAY = (
     (re.compile(rf"\b(?:{_DENIALS})\b", re.IGNORECASE), "words that could deny a constraint"),
     (re.compile(rf"\b(?:{_TOPICS})\b", re.IGNORECASE), "a wish that no field accounts for"),
 )
+
+_PARTS = [part for each in (TRAINING, HELD_OUT) for part in each.parts]
+FREE_WORDS = (WORDS | {"places", *words_of(*_PARTS)}) - frozenset(_NUMBERS.split("|"))
+"""What may stand around values: everyday words, those of all phrasings, and "places where" of a room rule."""
 
 
 def blanks(spec: TravelSpec) -> tuple[str, ...]:
@@ -123,8 +129,11 @@ def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str
     for pattern, problem in _STRAY:
         if match := pattern.search(rest):
             return f"the query has {problem}: {match[0]!r}"
-    place = _any_of(tuple(names)).search(rest)
-    return f"the query names {place[0]} where it is neither the start nor the goal" if place else None
+    if place := _any_of(tuple(names)).search(rest):
+        return f"the query names {place[0]} where it is neither the start nor the goal"
+    if word := first_strange(rest, FREE_WORDS):
+        return f"the query has {word[:40]!r}, which is no everyday word"
+    return None
 
 
 @functools.lru_cache(maxsize=4)
