@@ -106,17 +106,17 @@ def test_a_budget_below_the_cheapest_plan_is_rejected():
     assert isinstance(made(PLAN, budget=round(cheapest * 1.25)), Task)
 
 
+@pytest.mark.parametrize("trip", [{}, {"days": 5, "destination": "Texas"}], ids=["city", "state"])
 @pytest.mark.parametrize("tokens", [1000, 2000, 8000])
-def test_the_information_fits_its_length_and_has_all_that_the_oracle_uses(tokens):
+def test_the_information_has_its_length_and_all_that_the_oracle_uses(tokens, trip):
     domain = Travel(TravelConfig(reference_tokens=tokens))
-    task = task_of(domain, days=5, destination="Texas")
+    task = task_of(domain, **trip)
     query = task.messages[1].content.rindex("Plan a trip")
     text = task.messages[1].content[:query]
-    assert len(text) <= tokens * 4
+    assert tokens * 3.9 < len(text) <= tokens * 4
     for day in json.loads(task.oracle[0]):
         for field in ("breakfast", "lunch", "dinner", "accommodation"):
             assert day[field] == "-" or day[field].rsplit(", ", 1)[0] in text
-    assert tokens != 1000 or len(text) > 3500
 
 
 def test_the_query_states_every_limit():

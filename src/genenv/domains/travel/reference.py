@@ -1,7 +1,8 @@
 """The information that stands in the prompt: tables as lines, cut to a length, with all that the oracle uses.
 
 What the oracle's plan does not use is distraction, and is left out from a fixed random order until the rest
-fits. Rows stand in the database's order, so that their place tells nothing.
+fits. Where all that concerns the trip is shorter than asked for, tables of other cities are added. Rows stand
+in the database's order, so that their place tells nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def reference(query: Query, trip: Trip, database: Database, *, tokens: int, city
         query: what is asked for.
         trip: the oracle's, whose entries are always there.
         database: where the lines come from.
-        tokens: the length to cut to, at 4 characters a token. The oracle's entries may take more.
+        tokens: the length to come to, at 4 characters a token. The oracle's entries may take more.
         city: only what this city has to offer; None: the whole trip.
     """
     cities = [city] if city is not None else _cities(query, trip, database)
@@ -42,6 +43,10 @@ def reference(query: Query, trip: Trip, database: Database, *, tokens: int, city
     if city is None:
         lines += _way_lines(query, trip, cities, database)
     rng = random.Random(f"{query.origin}/{query.destination}/{query.dates}/{query.people}/{query.budget}")
+    known = {city for state in database.states() for city in database.cities_of(state)}
+    others = sorted(known - {*cities, query.origin})
+    while others and _size(lines) < tokens * CHARS_PER_TOKEN:
+        lines += _city_lines(others.pop(rng.randrange(len(others))), trip, database)
     kept = _cut(lines, tokens * CHARS_PER_TOKEN, rng)
     titles = list(dict.fromkeys(line.title for line in kept))
     return "\n".join(
@@ -49,11 +54,17 @@ def reference(query: Query, trip: Trip, database: Database, *, tokens: int, city
     )
 
 
+def _size(lines: Sequence[Line]) -> int:
+    """Characters of lines and their titles."""
+    titles = {line.title for line in lines}
+    return sum(len(line.text) + 1 for line in lines) + sum(len(title) + 2 for title in titles)
+
+
 def _cut(lines: Sequence[Line], most: int, rng: random.Random) -> list[Line]:
     """The lines that fit; those of the oracle first, then others at random."""
     keep = {index for index, line in enumerate(lines) if line.used}
     titles = {lines[index].title for index in keep}
-    size = sum(len(lines[index].text) + 1 for index in keep) + sum(len(title) + 2 for title in titles)
+    size = _size([lines[index] for index in keep])
     for index in rng.sample(range(len(lines)), len(lines)):
         line = lines[index]
         more = len(line.text) + 1 + (0 if line.title in titles else len(line.title) + 2)
