@@ -24,8 +24,8 @@ class TravelConfig(Settings, frozen=True):
     """Also demand what the benchmark's evaluator forgets: every entry exact and in a city of its day, flights
     on their day, no day in another city without travel. Counts as one constraint more."""
     reference_tokens: int = Field(default=2000, ge=250, le=8000)
-    """Length of the information in the prompt, at 4 characters a token. What the oracle uses is in it; what is
-    left over is filled with other rows, also of other cities."""
+    """Length of the information in the prompt, at 4 characters a token. It has what the oracle uses; the rest
+    is other rows, also of other cities."""
     result_tokens: int = Field(default=300, ge=50, le=2000)
     """Longest result of a tool call, at 4 characters a token."""
     max_turns: int = Field(default=20, ge=14, le=64)
