@@ -24,9 +24,9 @@ from genenv.domains.travel.trips import Trip, written
 from genenv.domains.travel.words import filled, sayings
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
-FACTORS: Mapping[Slack, float] = {"tight": 1.05, "fair": 1.2, "loose": 1.4}
+FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}
 """Slack -> the budget, as a multiple of what the cheapest plan costs."""
-_MOST: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.35, "loose": math.inf}
+_MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7, "loose": math.inf}
 """Slack -> the largest such multiple that a given budget may have."""
 _ROUND_USD = 10
 

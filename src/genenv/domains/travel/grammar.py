@@ -2,36 +2,22 @@
 
 One alternative for each set of limits, and where both a room rule and a room type are given, for each rule:
 so `limits` counts right, every pair of places is connected, some room fits, and the query has exactly the
-blanks that it needs. Around the blanks stand words of a closed list, as many as it likes; those right before
-origin and destination say which is which. Between two blanks at most one sentence ends: a small model that
-forgot a blank would ramble on.
+blanks that it needs. Its words are put together from the phrasings of the base data: a small model that could
+write any words between the blanks would ramble on and forget one.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from genenv.domains.travel.offers import Offer
-from genenv.domains.travel.phrasings import TRAINING, words_of
+from genenv.domains.travel.phrasings import TRAINING, as_sentence
 from genenv.domains.travel.spec import LIMITS, Rule, TravelSpec
-from genenv.domains.travel.words import BEFORE_DESTINATION, BEFORE_ORIGIN, FREE_WORDS
 from genenv.types import Json, JsonObject
 
-_CHATTY = """
-again also best brother dear family fun good great happy hello help here hi like long love lovely mother much
-nice now old our parents quick quiet really sister some soon sunny thank thanks very winter wish work young
-"""
-_FREE = sorted({*words_of(*TRAINING.parts), *_CHATTY.split()} & FREE_WORDS)
-_WORD = rf"(({'|'.join(f'[{word[0].upper()}{word[0]}]{word[1:]}' for word in _FREE)})[,:;]?)"
-_WORDS = rf"( {_WORD})*"
-_GAP = rf"[,:;.?!]?{_WORDS}([.?!]{_WORDS})? "
-"""Between two blanks: never a letter right beside one, which would join the value."""
-_FIRST = rf"({_WORD} )*"
 _LAST_START = 31
 _MOST_CUISINES = 2
-_PAIRS = (("days", "dates"), ("people", "budget"))
-"""Blanks that come in either order."""
 
 
 def spec_schema(spec: TravelSpec, offer: Offer, *, longest: int) -> JsonObject:
@@ -132,17 +118,13 @@ def _cuisines(offered: Sequence[str]) -> JsonObject:
 
 
 def _query(given: Sequence[str]) -> JsonObject:
-    """Words with all blanks: places, time, people and money, then each limit."""
-    origin = rf"({_either_case(BEFORE_ORIGIN)}) <origin>"
-    destination = rf"({_either_case(BEFORE_DESTINATION)}) <destination>"
-    between = rf"[,:;]?{_WORDS} "
-    parts = [rf"({_FIRST}({origin}{between}{destination}|{destination}{between}{origin}))"]
-    for one, other in _PAIRS:
-        parts.append(rf"(<{one}>{_GAP}<{other}>|<{other}>{_GAP}<{one}>)")
-    parts += [f"<{name}>" for name in given]
-    return {"type": "string", "pattern": f"^({_GAP.join(parts)}[,:;]?{_WORDS}[.?!]?)$"}
+    """A greeting or none, the trip, people and money, a sentence for each limit, and a farewell or none."""
+    parts = [_choice(TRAINING.trip), _choice(TRAINING.money)]
+    parts += [_choice(map(as_sentence, TRAINING.limits[name])) for name in given]
+    greeting, farewell = f"({_choice(TRAINING.greetings)} )?", f"( {_choice(TRAINING.farewells)})?"
+    return {"type": "string", "pattern": f"^{greeting}{'[.] '.join(parts)}[.]{farewell}$"}
 
 
-def _either_case(words: Sequence[str]) -> str:
-    """The words, at the start of a sentence too."""
-    return "|".join(f"[{word[0].upper()}{word[0]}]{word[1:]}" for word in words)
+def _choice(texts: Iterable[str]) -> str:
+    """Any of these texts; of their characters only the full stop means something else in a pattern."""
+    return f"({'|'.join(text.replace('.', '[.]') for text in texts)})"

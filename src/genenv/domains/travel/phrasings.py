@@ -1,8 +1,7 @@
 """Hand-written parts of queries, for seeds and for held-out tasks apart, and how they are put together.
 
-A query is a sentence about the trip, one about people and money, and a clause for each limit. The grammar
-can write every one of them: origin and destination first, then days and dates, people and budget, then limits
-in the order of `LIMITS`.
+A query is a sentence about the trip, one about people and money, and one for each limit in the order of
+`LIMITS`; a greeting and a farewell may stand around them. The grammar can write all of the training split.
 """
 
 from __future__ import annotations
@@ -19,11 +18,14 @@ class Phrasings:
     trip: tuple[str, ...]
     money: tuple[str, ...]
     limits: dict[str, tuple[str, ...]]
+    greetings: tuple[str, ...] = ()
+    farewells: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[str, ...]:
         """All parts."""
-        return (*self.trip, *self.money, *(clause for clauses in self.limits.values() for clause in clauses))
+        clauses = (clause for clauses in self.limits.values() for clause in clauses)
+        return (*self.greetings, *self.trip, *self.money, *clauses, *self.farewells)
 
 
 TRAINING = Phrasings(
@@ -59,6 +61,23 @@ TRAINING = Phrasings(
         ),
         "transport": ("and <transport>, please", "there should be <transport>", "we ask for <transport>"),
     },
+    greetings=(
+        "Hello!",
+        "Hi there!",
+        "Good morning!",
+        "Good evening!",
+        "Dear friend,",
+        "Dear planner,",
+        "Hey!",
+    ),
+    farewells=(
+        "Thank you!",
+        "Thanks a lot!",
+        "We are looking forward to it.",
+        "That would be lovely.",
+        "See you soon!",
+        "We hope you can help.",
+    ),
 )
 
 HELD_OUT = Phrasings(
@@ -94,8 +113,14 @@ def query_with_blanks(phrasings: Phrasings, given: tuple[str, ...], rng: random.
     """
     trip, money = rng.choice(phrasings.trip), rng.choice(phrasings.money)
     clauses = [rng.choice(phrasings.limits[name]) for name in given]
-    told = "".join(f". {clause[0].upper()}{clause[1:]}" for clause in clauses)
-    return f"{trip}. {money}{told}."
+    told = "".join(f". {as_sentence(clause)}" for clause in clauses)
+    around = [rng.choice(("", *words)) for words in (phrasings.greetings, phrasings.farewells)]
+    return f"{around[0]} {trip}. {money}{told}. {around[1]}".strip()
+
+
+def as_sentence(clause: str) -> str:
+    """A clause with a capital, where it does not begin with a blank."""
+    return f"{clause[0].upper()}{clause[1:]}"
 
 
 def words_of(*texts: str) -> list[str]:
