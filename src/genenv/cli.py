@@ -135,7 +135,9 @@ def generate(
 
 def _reading(corpus: Path | None) -> list[str]:
     """The setting that names a corpus; from the root on, so that a run finds it from any folder."""
-    return [] if corpus is None else [f"domain.corpus={json.dumps(str(corpus.resolve()))}"]
+    return (
+        [] if corpus is None else [f"domain.corpus={json.dumps(str(corpus.resolve()), ensure_ascii=False)}"]
+    )
 
 
 @app.command()

@@ -54,7 +54,7 @@ def test_its_variations_are_what_its_grammar_lets_through(weekdays, written_unde
 
 def test_it_refuses_a_day_that_there_is_not(weekdays):
     spec = weekdays.spec(
-        far=True, start="2024-02-30", days=40, question="Say what day is <days> days after <start>."
+        far=True, start="2024-02-30", days=40, question="What day is <days> days after <start>."
     )
     built = weekdays.build(spec, task_id="t", lineage=Lineage(origin=Origin.GENERATED), rng=random.Random(0))
     assert isinstance(built, Rejection)
@@ -72,6 +72,9 @@ def test_its_name_is_a_setting_that_comes_back(weekdays):
         ("nowhere_at_all:Weekdays", "there is no module 'nowhere_at_all'; is it on PYTHONPATH?"),
         ("weekdays:Weekday", "module 'weekdays' has no class 'Weekday'"),
         ("weekdays", "unknown domain"),
+        (":Weekdays", "is not of the form package.module:Class"),
+        (".weekdays:Weekdays", "is not of the form package.module:Class"),
+        ("json:JSONDecoder", "lacks audit, build, check, config"),
     ],
 )
 def test_a_domain_that_is_not_there_is_named_in_one_sentence(weekdays, name, words):

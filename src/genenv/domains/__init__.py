@@ -20,6 +20,9 @@ _DOMAINS = {
     "travel": "genenv.domains.travel.domain:Travel",
 }
 
+_PARTS = {*Domain.__annotations__, *(name for name in vars(Domain) if not name.startswith("_"))}
+"""What a domain's class must have."""
+
 
 def domain_names() -> tuple[str, ...]:
     """Every domain, in alphabetical order."""
@@ -61,6 +64,13 @@ def _domain_class(name: str) -> type:
         raise UsageError(
             f"domain {name!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
         ) from error
-    if not isinstance(found := getattr(loaded, attribute, None), type):
+    except (TypeError, ValueError) as error:  # a relative or an empty name
+        raise UsageError(f"domain {name!r} is not of the form package.module:Class") from error
+    found = getattr(loaded, attribute, None)
+    if not isinstance(found, type):
         raise UsageError(f"domain {name!r}: module {module!r} has no class {attribute!r}")
+    if missing := sorted(part for part in _PARTS if not hasattr(found, part)):
+        raise UsageError(
+            f"domain {name!r} lacks {', '.join(missing)}; genenv.domains.base says what a domain is"
+        )
     return found

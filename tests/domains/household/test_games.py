@@ -13,8 +13,8 @@ alfworld = pytest.importorskip("alfworld", reason="alfworld is not installed: pi
 
 from genenv.domains.household.build import world_of  # noqa: E402
 from genenv.domains.household.domain import Household  # noqa: E402
-from genenv.domains.household.engine import NOTHING, Game  # noqa: E402
-from genenv.domains.household.planning import plan  # noqa: E402
+from genenv.domains.household.engine import NOTHING, Game, Play  # noqa: E402
+from genenv.domains.household.planning import good_commands, plan, plan_from  # noqa: E402
 from genenv.domains.household.tables import (  # noqa: E402
     CAN_CONTAIN,
     CLEANABLE,
@@ -192,3 +192,52 @@ def test_textworld_answers_the_same(index):
         if script:
             assert state["won"]
             assert play.won
+
+
+def key(play: Play) -> tuple[object, ...]:
+    """All of a state that later commands depend on."""
+    state = play.state
+    sets = (state.opened, state.clean, state.hot, state.cool, state.toggled)
+    return state.location, state.held, frozenset(state.inside.items()), *map(frozenset, sets)
+
+
+def shortest(play: Play, limit: int) -> int | None:
+    """How many commands the goal takes, by breadth-first search over everything that is possible."""
+    if play.won:
+        return 0
+    seen, front = {key(play)}, [play]
+    for length in range(1, limit + 1):
+        following = []
+        for here in front:
+            for command in here.admissible:
+                if command.split()[0] in ("look", "inventory", "help", "examine", "slice"):
+                    continue
+                after = here.copy()
+                after.step(command)
+                if after.won:
+                    return length
+                if (found := key(after)) not in seen:
+                    seen.add(found)
+                    following.append(after)
+        front = following
+    return None
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_plans_are_shortest_and_no_good_command_is_missing_from_any_state(task):
+    rng = random.Random(task)
+    for number in range(8):
+        spec = random_spec(task, rng, receptacles=number % 2, objects=1)
+        play = Game(compile_layout(spec)).start()
+        for _ in range(rng.randrange(6)):
+            play.step(rng.choice(play.admissible))
+        best = plan_from(play)
+        assert best is not None
+        assert shortest(play, len(best)) == len(best)
+        nearer = []
+        for command in play.admissible if best else ():
+            after = play.copy()
+            after.step(command)
+            if shortest(after, len(best) - 1) == len(best) - 1:
+                nearer.append(command)
+        assert list(good_commands(play)) == nearer

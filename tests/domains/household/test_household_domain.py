@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Sequence
 
@@ -18,9 +19,12 @@ from genenv.domains.base import OutOfTurns
 from genenv.domains.household.build import game_of
 from genenv.domains.household.domain import Household
 from genenv.domains.household.playing import check_by_facts, nearer, read_command
+from genenv.domains.household.seeds import held_out_specs, offered_for
 from genenv.domains.household.settings import HouseholdConfig
-from genenv.domains.household.spec import HouseholdSpec, filled, read_place, write_place
+from genenv.domains.household.spec import HouseholdSpec, lines, read_place, write_place
 from genenv.domains.household.steps import askable_steps
+from genenv.domains.household.tables import LAMPS
+from genenv.domains.household.wording import wording_pattern
 from genenv.simulator.gate import Gate, base_tasks
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 
@@ -103,14 +107,17 @@ def test_there_are_enough_base_and_held_out_tasks_and_all_pass_the_gate():
     assert len(held_out) >= 100
     tasks = [*base_tasks(DOMAIN, SEEDS, seed=0).values(), *held_out]
     assert len(tasks) == len(SEEDS) + len(held_out)
-    assert [DOMAIN.audit(task, random.Random(task.id)) for task in tasks] == [None] * len(tasks)
+    audited = [DOMAIN.audit(task, random.Random(task.id)) for task in tasks[::2]]
+    assert audited == [None] * len(audited)
 
 
 def test_held_out_tasks_share_no_pair_of_object_and_goal_and_no_phrasing_with_the_seeds():
     seeds = [HouseholdSpec.model_validate(seed.spec) for seed in SEEDS]
     held_out = [HouseholdSpec.model_validate(task.spec) for task in DOMAIN.held_out()]
     assert not {pair_of(spec) for spec in seeds} & {pair_of(spec) for spec in held_out}
-    assert not {filled(spec).wording for spec in seeds} & {spec.wording for spec in held_out}
+    assert not {spec.wording for spec in seeds} & {spec.wording for _, spec in held_out_specs()}
+    for _, spec in held_out_specs():  # nor can a simulator write them
+        assert re.fullmatch(wording_pattern(spec.task), spec.wording) is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -121,6 +128,19 @@ def test_a_variation_passes_the_gate_and_keeps_away_from_held_out_pairs(index, c
     held_out = {pair_of(HouseholdSpec.model_validate(task.spec)) for task in DOMAIN.held_out()}
     assert pair_of(spec) not in held_out
     assert isinstance(outcome(spec), Task)
+
+
+def test_every_seed_is_of_the_room_that_its_simulator_is_told_of(written_under):
+    for seed in SEEDS:
+        spec = HouseholdSpec.model_validate(seed.spec)
+        offered = offered_for(seed.id, spec)
+        kinds = {read_place(line)[0] for line in lines(spec)}
+        assert kinds <= set(offered.places), seed.id
+        assert {thing for line in lines(spec) for thing in read_place(line)[2]} - LAMPS <= set(
+            offered.objects
+        )
+    seed = next(seed for seed in SEEDS if "FloorLamp" in str(seed.spec["goal"]))
+    assert written_under(DOMAIN.spec_schema(seed), seed.spec)
 
 
 @pytest.mark.parametrize("index", range(0, len(SEEDS), 40))
@@ -159,14 +179,21 @@ def test_specs_made_wrong_are_refused(domain, mutants):
         ({"start": "CounterTop: Mug"}, RejectReason.INCONSISTENT, "hidden"),
         ({"others": ("Shelf", "Shelf")}, RejectReason.EXECUTION, "No sequence"),
         ({"others": ("Microwave closed", "Shelf closed")}, RejectReason.EXECUTION, "cannot be closed"),
-        ({"goal": "Spaceship"}, RejectReason.EXECUTION, "unknown receptacle"),
+        ({"goal": "Spaceship"}, RejectReason.EXECUTION, "no place Spaceship"),
         ({"size": "large"}, RejectReason.INCONSISTENT, "6 to 8"),
         ({"wording": "put a hot <object> on it"}, RejectReason.UNSTATED, "countertop"),
-        ({"wording": "put a <object> on the <place>"}, RejectReason.UNSTATED, "heat"),
-        ({"wording": "clean and heat a <object>, <place>"}, RejectReason.INCONSISTENT, "clean"),
+        ({"wording": "put a <object> on the <place>"}, RejectReason.INCONSISTENT, "none of those"),
+        ({"wording": "clean and heat a <object>, <place>"}, RejectReason.INCONSISTENT, "none of those"),
+        ({"wording": "never heat the <object>; keep it off the <place>"}, RejectReason.INCONSISTENT, "none"),
         ({"wording": "heat the <object> of the cabinet, <place>"}, RejectReason.LEAK, "cabinet"),
         ({"wording": "heat <object> 1, then the <place>"}, RejectReason.LEAK, "mug 1"),
-        ({"wording": "heat the <object> on <place> & co"}, RejectReason.INCONSISTENT, "character"),
+        ({"wording": "heat the <object> on <place> & co"}, RejectReason.INCONSISTENT, "none of those"),
+        (
+            {"wording": "put a hot <object> on <place>" + " <object>" * 60},
+            RejectReason.INCONSISTENT,
+            "characters",
+        ),
+        ({"target": "Mug", "wording": "<object>"}, RejectReason.INCONSISTENT, "3 characters"),
     ],
 )
 def test_a_refusal_says_why(changes, reason, words):
@@ -174,6 +201,34 @@ def test_a_refusal_says_why(changes, reason, words):
     assert isinstance(refused, Rejection)
     assert refused.reason is reason
     assert words in refused.explanation
+
+
+def test_held_out_pairs_are_refused_for_anybody_else():
+    for task in DOMAIN.held_out():
+        spec = HouseholdSpec.model_validate(task.spec)
+        refused = outcome(spec.model_copy(update={"wording": "put a <object> on the <place>"}))
+        assert isinstance(refused, Rejection)
+        assert refused.reason is RejectReason.HELD_OUT
+
+
+def test_of_two_places_that_both_would_do_for_two_objects_there_is_only_one():
+    two = {"task": "two", "target": "Pen", "hidden": False, "start": "Shelf: Pen", "goal": "Desk"}
+    words = "put two <object> on any <place>"
+    spec = MUG.model_copy(update={**two, "others": ("Shelf: Pen", "Desk"), "wording": words})
+    refused = outcome(spec)
+    assert isinstance(refused, Rejection)
+    assert "several places of the goal's type" in refused.explanation
+    assert isinstance(outcome(spec.model_copy(update={"others": ("Shelf: Pen", "Bed")})), Task)
+
+
+def test_a_look_needs_an_open_place_with_a_lamp():
+    look = {"task": "look", "target": "Pen", "hidden": False, "start": "Shelf: Pen"}
+    spec = MUG.model_copy(update={**look, "wording": "look at the <object> under the <lamp>"})
+    assert isinstance(outcome(spec.model_copy(update={"goal": "Desk: DeskLamp"})), Task)
+    for goal in ("Desk", "Drawer closed: DeskLamp"):
+        refused = outcome(spec.model_copy(update={"goal": goal}))
+        assert isinstance(refused, Rejection)
+        assert "not an open one with a lamp" in refused.explanation
 
 
 def test_a_goal_that_holds_already_is_no_task():
@@ -224,6 +279,11 @@ def test_any_replies_get_the_same_verdict_twice_from_both_checks(replies):
         ("> Go to desk 1.\nThen I take it.", "go to desk 1"),
         ("\nAction: look", "look"),
         ("Next command: open drawer 2", "open drawer 2"),
+        ("```\ngo to desk 1\n```", "go to desk 1"),
+        ("**go to desk 1**", "go to desk 1"),
+        ("1. Go to desk 1!", "go to desk 1"),
+        ('> Action: "go to desk 1"', "go to desk 1"),
+        ("---\n`go to desk 1`", "go to desk 1"),
     ],
 )
 def test_a_command_is_the_first_line(reply, command):

@@ -10,26 +10,34 @@ from typing import cast
 
 from genenv.domains.household.engine import Game, Play
 from genenv.domains.household.planning import good_commands, plan
-from genenv.domains.household.rooms import ABLE
+from genenv.domains.household.rooms import ABLE, all_places, is_held_out
 from genenv.domains.household.settings import HouseholdConfig
 from genenv.domains.household.spec import (
     BLANK,
+    MAX_WORDING,
+    MIN_WORDING,
     SIZES,
     HouseholdSpec,
     filled,
+    goal_of,
     layout_of,
     lines,
     read_place,
 )
 from genenv.domains.household.steps import askable_steps
 from genenv.domains.household.world import World, compile_layout
-from genenv.types import Json, Lineage, Message, Rejection, RejectReason, Task
+from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 _HOW = (
     "You are in a house. Give one command a turn, and nothing else:\n"
     "go to X, open X, close X, take O from X, move O to X, clean O with X, heat O with X, cool O with X, "
-    "use O, examine X, look, inventory."
+    "use O, examine X, look, inventory.\n"
+    "You can hold one thing. A microwave heats what you hold, a fridge cools it, a sinkbasin cleans it, open "
+    "or closed. To look at something under a lamp, hold it and use the lamp."
 )
+_NEXT = "What is the next command of the shortest way?"
+MOST_TARGETS = 4
+"""Objects of the target's type in a room: each pair of them is a plan to look at."""
 _STEPS = ((4, "short"), (7, "middle"))
 """Plans up to so many steps, and how their skill is called; longer ones are long."""
 
@@ -46,9 +54,12 @@ def build(
         rng: in which order the places are numbered; in single steps also which step is asked for.
         settings: of the domain.
     """
-    if (problem := _misdescribed(spec)) is not None:
+    if (problem := _reserved(spec, lineage) or _misdescribed(spec)) is not None:
         return problem
     spec = filled(spec)
+    if not MIN_WORDING <= len(spec.wording) <= MAX_WORDING:
+        sentence = f"With its names the wording has {len(spec.wording)} characters."
+        return _reject(RejectReason.INCONSISTENT, sentence)
     order = list(range(2 + len(spec.others)))
     rng.shuffle(order)
     try:
@@ -112,10 +123,19 @@ def _misdescribed(spec: HouseholdSpec) -> Rejection | None:
         sentence = f"A {spec.size} room has {least} to {most} other places, not {len(spec.others)}."
         return _reject(RejectReason.INCONSISTENT, sentence)
     written = [read_place(line) for line in lines(spec)]
+    kinds = [kind for kind, _, _ in written]
+    if strange := sorted(set(kinds) - all_places()):
+        return _reject(RejectReason.EXECUTION, f"There is no place {strange[0]} in a house.")
+    if spec.task == "look" and not ({"DeskLamp", "FloorLamp"} & set(written[1][2]) and not written[1][1]):
+        return _reject(RejectReason.EXECUTION, "The place of the goal is not an open one with a lamp.")
+    if spec.task == "two" and kinds.count(kinds[1]) > 1:
+        return _reject(RejectReason.INCONSISTENT, f"There are several places of the goal's type, {kinds[1]}.")
     inside = [closed for _, closed, held in written for kind in held if kind == spec.target]
     wanted = 2 if spec.task == "two" else 1
     if len(inside) < wanted:
         return _reject(RejectReason.EXECUTION, f"The room has {len(inside)} {spec.target}, not {wanted}.")
+    if len(inside) > MOST_TARGETS:
+        return _reject(RejectReason.INCONSISTENT, f"The room has {len(inside)} {spec.target}: too many.")
     if spec.target not in written[0][2]:
         return _reject(RejectReason.INCONSISTENT, f"The first place does not hold the {spec.target}.")
     if all(inside) is not spec.hidden or (not spec.hidden and any(inside) and wanted == 1):
@@ -133,9 +153,17 @@ def _misdescribed(spec: HouseholdSpec) -> Rejection | None:
     return None
 
 
+def _reserved(spec: HouseholdSpec, lineage: Lineage) -> Rejection | None:
+    """Pairs of object and goal that are kept for measuring are for held-out tasks alone."""
+    goal = goal_of(spec)
+    if lineage.origin is Origin.HELD_OUT or not is_held_out(spec.target, goal):
+        return None
+    return _reject(RejectReason.HELD_OUT, f"{spec.target} and {goal} are kept for held-out tasks.")
+
+
 def _whole(game: Game, settings: HouseholdConfig) -> tuple[Message, ...]:
     return (
-        Message(role="system", content=_HOW),
+        Message(role="system", content=f"{_HOW}\nYou have {settings.max_turns} commands."),
         Message(role="user", content=game.intro + possible(game.start(), settings)),
     )
 
@@ -153,7 +181,7 @@ def _played(game: Game, commands: Sequence[str]) -> tuple[Play, str]:
 
 
 def _next_step(game: Game, play: Play, told: str, settings: HouseholdConfig) -> tuple[Message, ...]:
-    asked = f"{game.intro}{told}{possible(play, settings)}\nWhat is the next command?"
+    asked = f"{game.intro}{told}{possible(play, settings)}\n{_NEXT}"
     return Message(role="system", content=_HOW), Message(role="user", content=asked)
 
 

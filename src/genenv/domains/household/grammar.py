@@ -74,12 +74,12 @@ def appliance_of(task: str) -> str | None:
 def spec_schema(offered: Offer) -> JsonObject:
     """One alternative for each task, object, size, and whether the object is hidden."""
     definitions: dict[str, Json] = {f"wording_{task}": _pattern(wording_pattern(task)) for task in TASKS}
-    alternatives: list[Json] = []
+    by_task: dict[str, list[Json]] = {}
     for target in offered.targets:
         definitions[f"other_{target}"] = _lines(offered, target, offered.places, kinds=(False, True))
         for task in offered.tasks(target):
-            alternatives += _alternatives(offered, task, target, definitions)
-    return {"anyOf": alternatives, "$defs": definitions}
+            by_task.setdefault(task, []).extend(_alternatives(offered, task, target, definitions))
+    return {"anyOf": [{"anyOf": alternatives} for alternatives in by_task.values()], "$defs": definitions}
 
 
 def _alternatives(offered: Offer, task: str, target: str, definitions: dict[str, Json]) -> list[Json]:
@@ -89,11 +89,16 @@ def _alternatives(offered: Offer, task: str, target: str, definitions: dict[str,
         name = f"{task}_{target}_{half[0]}"
         definitions[f"goal_{name}"] = _goal_lines(offered, task, target, half)
         starts = starts_of(task, target, offered.room, goals=half)
+        other = f"other_{target}"
+        if task == "two":  # both go into one place, so there is one such place
+            other += f"_{half[0]}"
+            rest = [place for place in offered.places if place not in half]
+            definitions[other] = _lines(offered, target, rest, kinds=(False, True))
         for hidden in (False, True):
             if places := [place for place in starts if place in OPENABLE or not hidden]:
                 start = f"start_{name}_{hidden}".lower()
                 definitions[start] = _lines(offered, target, places, first=target, kinds=(hidden,))
-                parts = _ref(start), _ref(f"goal_{name}")
+                parts = _ref(start), _ref(f"goal_{name}"), _ref(other)
                 found += [_alternative(task, target, hidden, size, parts) for size in SIZES]
     return found
 
@@ -105,8 +110,8 @@ def _goal_lines(offered: Offer, task: str, target: str, goals: Sequence[str]) ->
     return _lines(offered, target, stands, first=str(lamp_of(offered.room)), kinds=(False,))
 
 
-def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple[Json, Json]) -> Json:
-    start, goal = places
+def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple[Json, Json, Json]) -> Json:
+    start, goal, other = places
     least, most = SIZES[size]
     first: list[Json] = []
     if task == "two":
@@ -115,7 +120,7 @@ def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple
         first = [{"enum": [f"{appliance} closed", appliance] if appliance in OPENABLE else [appliance]}]
     others: dict[str, Json] = {
         "type": "array",
-        "items": _ref(f"other_{target}"),
+        "items": other,
         "minItems": least,
         "maxItems": most,
     }

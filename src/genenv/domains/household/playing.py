@@ -18,13 +18,18 @@ from genenv.types import Message, Task, Verdict
 
 _MOST_CHARS = 4_000
 """Of a reply that is read; commands have less than 80."""
-_LABEL = re.compile(r"^(?:>|(?:next )?(?:action|command)\s*:)\s*", re.IGNORECASE)
+_LABELS = re.compile(r"^(?:[\s>*`\"']|\d+[.)]|(?:next )?(?:action|command)\s*:)+", re.IGNORECASE)
+_MARKS = " \t\"'`*.!"
 
 
 def read_command(reply: str) -> str:
-    """The command of a reply: its first line with words, without `>` or `Action:` or a full stop."""
+    """The command of a reply: its first line with a word, without what people put around one.
+
+    That is a label or two (`>`, `Action:`, `1.`), marks of quotation and emphasis, and a sign at the end.
+    """
     for line in reply[:_MOST_CHARS].splitlines():
-        if command := _LABEL.sub("", line.strip()).rstrip(". ").lower():
+        command = _LABELS.sub("", line).strip(_MARKS).lower()
+        if re.search("[a-z]", command) and not line.lstrip().startswith("```"):
             return command
     return ""
 
@@ -88,13 +93,19 @@ def check_by_facts(task: Task, replies: Sequence[str], settings: HouseholdConfig
 
 
 def nearer(task: Task, game: Game, command: str) -> bool:
-    """Whether a command in the state that a single step is asked in is possible and shortens the way."""
+    """Whether a command, in the state that a single step is asked in, begins a way that is as short as any.
+
+    The way goes on by a plan from there, and by the facts it must win.
+    """
     play = _before(task, game)
     left = plan_from(play)
-    if left is None or play.step(command) == NOTHING:
-        return False
+    answers = [play.step(command)]
     rest = plan_from(play)
-    return rest is not None and len(rest) < len(left)
+    if left is None or rest is None or answers[0] == NOTHING or len(rest) >= len(left):
+        return False
+    before = game.start()
+    told = [before.step(each) for each in cast(Sequence[str], task.payload["played"])]
+    return wins(game.world, [*told, *answers, *(play.step(each) for each in rest)])
 
 
 def _before(task: Task, game: Game) -> Play:

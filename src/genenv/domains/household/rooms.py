@@ -56,6 +56,12 @@ def places_of(room: str) -> tuple[str, ...]:
     return tuple(_PLACES[room].split())
 
 
+@functools.cache
+def all_places() -> frozenset[str]:
+    """Types of receptacles of all rooms."""
+    return frozenset(place for room in ROOMS for place in places_of(room))
+
+
 def objects_of(room: str) -> tuple[str, ...]:
     """Types of objects that some receptacle of a room can hold."""
     return tuple(_OBJECTS[room].split())

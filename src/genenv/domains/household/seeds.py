@@ -37,7 +37,7 @@ _LEFT_OPEN = 0.2
 _FILLED = 0.6
 """Share of other places that have something in them."""
 
-Task = Literal["pick", "look", "clean", "heat", "cool", "two"]
+TaskName = Literal["pick", "look", "clean", "heat", "cool", "two"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +98,10 @@ def _specs(prefix: str, n: int, *, held_out: bool) -> Iterator[tuple[str, Househ
         room = rng.choice(rooms)
         target = rng.choice(_targets(task, room, held_out=held_out))
         name = f"{prefix}-{number:03d}"
-        offered = offer(name, room, target)
-        plan = _plan(offered, task, target, size, rng, held_out=held_out)
-        yield name, _draft(plan, rng)
+        plan = _plan(offer(name, room, target), task, target, size, rng, held_out=held_out)
+        while room_of(spec := _draft(plan, rng)) != room:  # with few places it may look like another room
+            pass
+        yield name, spec
 
 
 def _targets(task: str, room: str, *, held_out: bool) -> list[str]:
@@ -128,11 +129,13 @@ def _draft(plan: _Plan, rng: random.Random) -> HouseholdSpec:
         others.append(_furnished(plan, rng.choice(starts), rng, first=plan.target))
     elif (appliance := appliance_of(task)) is not None:
         others.append(write_place(appliance, closed=appliance in OPENABLE))
-    while len(others) < rng.randint(*SIZES[plan.size]):
-        others.append(_furnished(plan, rng.choice(offered.places), rng))
+    apart = set(goals) if task == "two" else set[str]()  # both go into one place, so there is one such place
+    rest = [place for place in offered.places if place not in apart]
+    for _ in range(rng.randint(*SIZES[plan.size]) - len(others)):
+        others.append(_furnished(plan, rng.choice(rest), rng))
     words = rng.choice(HELD_OUT_PHRASINGS[task]) if plan.held_out else phrase(task, rng)
     return HouseholdSpec(
-        task=cast(Task, task),
+        task=cast(TaskName, task),
         size=plan.size,
         hidden=plan.hidden,
         target=plan.target,

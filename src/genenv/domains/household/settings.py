@@ -16,8 +16,8 @@ class HouseholdConfig(Settings, frozen=True):
     """episode: the agent plays the whole game, a command a turn. single: it sees a game that an expert has
     played up to some step, and must give the next command (the paper's decomposition into single steps);
     only steps that follow from what has been seen are asked for."""
-    max_turns: int = Field(default=50, ge=4, le=200)
-    """Commands in a whole game, those that do nothing included; ALFWorld allows 50."""
+    max_turns: int = Field(default=50, ge=11, le=200)
+    """Commands in a whole game, those that do nothing included; ALFWorld allows 50, plans take up to 11."""
     show_commands: bool = False
     """List all commands that are possible now; off, the agent finds out for itself, as in ALFWorld."""
     reward: Literal["exact", "progress"] = "exact"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
@@ -14,6 +14,8 @@ from genenv.domains.household.world import Layout, Receptacle, Thing
 PLACE = r"[A-Z][A-Za-z]{1,24}( closed)?: [A-Z][A-Za-z]{1,24}(, [A-Z][A-Za-z]{1,24}){0,7}"
 _EMPTY = r"[A-Z][A-Za-z]{1,24}( closed)?"
 _LINE = rf"^({PLACE}|{_EMPTY})$"
+MIN_WORDING, MAX_WORDING = 8, 240
+"""Characters, with blanks as with names."""
 Size = Literal["small", "medium", "large"]
 SIZES: dict[Size, tuple[int, int]] = {"small": (2, 3), "medium": (4, 5), "large": (6, 8)}
 """Least and most places beside those where the object starts and where it must go."""
@@ -28,16 +30,17 @@ class HouseholdSpec(BaseModel, frozen=True, extra="forbid", use_attribute_docstr
     size: Size
     """How many other places there are."""
     hidden: bool
-    """Whether each object of the target's type starts in a closed place."""
+    """True: each object of the target's type starts in a closed place. False: it starts in the open; of two,
+    at least one does."""
     target: str = Field(pattern=r"^[A-Z][A-Za-z]{1,24}$")
     """Type of the object."""
     start: str = Field(pattern=_LINE)
     """The place where it starts; for `two`, the first of them."""
     goal: str = Field(pattern=_LINE)
     """The place where it must go; for `look`, the one with the lamp."""
-    others: tuple[str, ...] = Field(max_length=12)
+    others: tuple[Annotated[str, Field(pattern=_LINE)], ...] = Field(max_length=12)
     """All other places; the appliance that the task needs, or the second object, is in the first."""
-    wording: str = Field(min_length=8, max_length=240)
+    wording: str = Field(min_length=MIN_WORDING, max_length=MAX_WORDING)
     """What the agent is told, with `<object>` and `<place>`, or `<lamp>`, for the names."""
 
 
@@ -58,17 +61,23 @@ def lines(spec: HouseholdSpec) -> Iterator[str]:
     yield from (spec.start, spec.goal, *spec.others)
 
 
+def goal_of(spec: HouseholdSpec) -> str:
+    """The type of the place where the object must go; for `look`, of the lamp."""
+    kind, _, held = read_place(spec.goal)
+    if spec.task != "look":
+        return kind
+    return next((thing for thing in held if thing.endswith("Lamp")), "DeskLamp")
+
+
 def layout_of(spec: HouseholdSpec, order: list[int]) -> Layout:
     """The room of a spec, with its places in the given order (indices into `lines`)."""
     written = [read_place(line) for line in lines(spec)]
     receptacles = tuple(Receptacle(type=written[i][0], closed=written[i][1]) for i in order)
     things = tuple(Thing(type=kind, at=at) for at, i in enumerate(order) for kind in written[i][2])
-    goal = read_place(spec.goal)
-    lamp = next((kind for kind in goal[2] if kind.endswith("Lamp")), "DeskLamp")
     return Layout(
         task=TASKS[spec.task],
         target=spec.target,
-        goal=lamp if spec.task == "look" else goal[0],
+        goal=goal_of(spec),
         receptacles=receptacles,
         things=things,
         wording=spec.wording,
