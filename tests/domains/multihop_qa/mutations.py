@@ -147,12 +147,12 @@ def chain_shortened(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec
 
 
 def ambiguous_chain(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec | None:
-    """The first hop leads to several things: a country with several neighbors or languages, and so on."""
+    """The first hop leads to several things: a country with several currencies or languages, and so on."""
     last = [name for name in base.hops if not base.hops[name].backward and base.hops[name].relation.many]
     starts = [n for n in base.by_kind["country"] if not base.hops_from(n) or n not in spec["question"]]
     rng.shuffle(starts)
     hop = base.hops[rng.choice([name for name in last if base.hops[name].source == "country"])]
-    following = {"country": "capital", "currency": "currency code", "language": "script"}[hop.target]
+    following = {"currency": "currency code", "language": "script"}[hop.target]
     for start in starts:
         if sum(fact.relation == hop.name for fact in base.by_subject[start]) > 1:
             question = f"What is {base.hops[following].words[0]} {hop.words[0]} <start>?"
@@ -165,7 +165,7 @@ def ambiguous_chain(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec
 def shared_object(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec:
     """Back from what several things have: "the country whose currency is the Euro"."""
     back, start = rng.choice(
-        [("currency of", "Euro"), ("currency of", "US Dollar"), ("official language of", "English")]
+        [("currency of", "Euro"), ("currency of", "US Dollar"), ("calling code of", "+1")]
     )
     question = f"What is the capital of {base.hops[back].words[0]} <start>?"
     return {"hops": 2, "answer": "city", "start": start, "relations": [back, "capital"], "question": question}

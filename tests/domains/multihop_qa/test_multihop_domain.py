@@ -256,7 +256,7 @@ def test_the_task_is_the_question_with_its_passages() -> None:
         ({"answer": "city"}, "inconsistent", "Norwegian Krone is a currency"),
         ({"start": "Osloo"}, "execution", "nothing called 'Osloo'"),
         ({"relations": ["capital of", "mayor"]}, "execution", "There is no relation 'mayor'"),
-        ({"relations": ["capital of", "only neighbor"]}, "execution", "ambiguous"),
+        ({"relations": ["capital of", "official language"]}, "execution", "ambiguous"),
         ({"question": "What is the currency of the country whose capital is it?"}, "unstated", "name Oslo"),
         (
             {"question": "What is the money of <start>?"},

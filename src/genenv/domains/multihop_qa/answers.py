@@ -1,6 +1,7 @@
 """What counts as the right answer: exact match and token F1 after normalization, as SQuAD has it.
 
-Lower case, no punctuation, no articles, single spaces; and no accents, as keyboards differ.
+Lower case, no punctuation but the minus sign of a number, no articles, single spaces; and no accents, as
+keyboards differ.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ MAX_REPLY_CHARS = 20_000
 """A longer reply is not read."""
 _MAX_ANSWER_CHARS = 400
 _PREFIX = re.compile(r"(?:the\s+)?(?:final\s+)?answer\s*(?:is\s*)?:\s*", re.IGNORECASE)
+_LAST_LETTERS = {"ł": "l", "đ": "d", "ð": "d", "ı": "i", "ø": "o", "æ": "ae", "œ": "oe", "þ": "th"}
+PLAIN = str.maketrans(_LAST_LETTERS)
+"""Small letters that Unicode does not take apart into a plain one and an accent."""
+_SIGN = re.compile(r"(?<!\w)[-\u2010-\u2015\u2212](?=\d)")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MEASURES = {"height": " feet", "block": "-block"}
 _NUMBERED = {"group": "group ", "period": "period "}
@@ -45,8 +50,13 @@ def answer_of(reply: str) -> str:
 
 def normalized(text: str) -> str:
     """A text as it is compared. What is punctuation alone ("$") stays as it is."""
-    folded = unicodedata.normalize("NFKD", text[:_MAX_ANSWER_CHARS]).casefold()
-    kept = "".join(char for char in folded if unicodedata.category(char)[0] not in "PSM")
+    folded = unicodedata.normalize("NFKD", text[:_MAX_ANSWER_CHARS]).casefold().translate(PLAIN)
+    signs = {match.start() for match in _SIGN.finditer(folded)}
+    kept = "".join(
+        "-" if place in signs else char
+        for place, char in enumerate(folded)
+        if place in signs or unicodedata.category(char)[0] not in "PSM"
+    )
     return " ".join(_ARTICLES.sub(" ", kept).split()) or folded.strip()
 
 

@@ -8,10 +8,11 @@ the first, on wrong answers too.
 from __future__ import annotations
 
 import random
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from genenv.domains.multihop_qa.answers import accepted, answer_of
+from genenv.domains.multihop_qa.answers import PLAIN, accepted, answer_of
 from genenv.domains.multihop_qa.build import Refused, executed
 from genenv.domains.multihop_qa.check import answers_in, check, final_reply, look_up, random_attempt, searched
 from genenv.domains.multihop_qa.kb import Fact, Step, joined
@@ -137,6 +138,7 @@ def _same(task: Task, replies: Sequence[str], settings: MultihopConfig) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    plain = unicodedata.normalize("NFKD", text).casefold()
+    plain = unicodedata.normalize("NFKD", text).casefold().translate(PLAIN)
+    plain = re.sub(r"(?<!\w)[-\u2010-\u2015\u2212](?=\d)", "minus", plain)
     letters = "".join(char for char in plain if char.isalnum() or char.isspace())
     return [word for word in letters.split() if word not in ("a", "an", "the")] or plain.split()
