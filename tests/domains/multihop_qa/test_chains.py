@@ -121,6 +121,7 @@ def test_what_is_asked_is_read_back(start: str, seed: int) -> None:
     assert re.fullmatch(question_pattern(chain.hops), question)
     reading = WORLD.reader.read(question.replace("<start>", start), BASE.names(start))
     assert reading.hops == chain.hops
+    assert not reading.stray
 
 
 def read(question: str, start: str) -> list[str]:
@@ -136,7 +137,10 @@ def test_questions_may_have_one_part_or_two_and_free_words_around() -> None:
     with pytest.raises(Misread, match="stand apart"):
         read(two, "Chad")  # "that city" is to end the question
     assert read(two.replace(", please", ""), "Chad") == ["capital", "time zone"]
-    assert read("Name the currency of the capital of the UK", "United Kingdom") == ["capital", "currency"]
+    assert read("do you know the currency of the capital of the UK", "United Kingdom") == [
+        "capital",
+        "currency",
+    ]
 
 
 def test_capitals_do_not_matter_in_the_words_of_a_relation() -> None:
@@ -168,6 +172,33 @@ def test_words_out_of_place_are_no_chain(question: str, sentence: str) -> None:
     with pytest.raises(Misread) as caught:
         WORLD.reader.read(question, ["Oslo"])
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the old name of the capital of the country of Oslo?",
+        "What is the mother of the capital of the country of Oslo?",
+        "Who is from the capital of the country of Oslo?",
+        "When was the capital of the country of Oslo made?",
+        "How long is the name of the capital of the country of Oslo?",
+        "What is not the capital of the country of Oslo?",
+        "My aunt asks what is the name of the capital of the country of Oslo?",
+        "the capital of the country of Oslo?",
+        "What is the capital of the country of Oslo like?",
+        "Take the capital of the country of Oslo. How long is that name?",
+        "Take the country of Oslo. How long is the name of the capital of that country?",
+        "Quiz: who was in the country of Oslo. What is the capital of that country?",
+    ],
+)
+def test_a_question_about_the_end_of_a_chain_does_not_ask_for_it(question: str) -> None:
+    assert "the chain stands" in WORLD.reader.read(question, ["Oslo"]).stray
+
+
+@pytest.mark.parametrize("opening", ["My aunt asks, ", "A hard one. ", "Again: ", "", "Who knows? "])
+def test_free_words_may_open_a_question(opening: str) -> None:
+    question = f"{opening}WHAT IS the capital of the country of Oslo?"
+    assert WORLD.reader.read(question, ["Oslo"]).stray == ""
 
 
 @given(st.text(max_size=300))

@@ -284,7 +284,13 @@ def test_the_task_is_the_question_with_its_passages() -> None:
             "inconsistent",
             "blank",
         ),
+        (
+            {"question": "What is the old name of the currency of the country whose capital is <start>?"},
+            "inconsistent",
+            "Before the chain stands 'old name of'",
+        ),
         ({"question": "<start> " * 90}, "schema", "characters"),
+        ({"question": "<start>?"}, "schema", "5 characters, fewer than 8"),
     ],
 )
 def test_every_rejection_explains_itself(changes: Any, reason: str, sentence: str) -> None:
@@ -328,7 +334,7 @@ def test_the_same_path_in_other_words_is_a_duplicate_and_another_path_is_not() -
     assert isinstance(admitted(gate, SEEDS[0], spec, "a"), Task)
     hops = [DOMAIN.world.base.hops[name] for name in spec["relations"]]
     asked = " ".join(hop.words[-1] for hop in reversed(hops))
-    again = admitted(gate, SEEDS[0], {**spec, "question": f"I wonder: {asked} <start>, what is it"}, "b")
+    again = admitted(gate, SEEDS[0], {**spec, "question": f"I wonder, can you name {asked} <start>"}, "b")
     assert isinstance(again, Rejection)
     assert again.reason is RejectReason.DUPLICATE
     assert isinstance(admitted(gate, SEEDS[7], other, "c"), Task)

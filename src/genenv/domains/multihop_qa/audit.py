@@ -56,6 +56,7 @@ def _read(spec: QuestionSpec, steps: Sequence[Step], world: World) -> Reading:
 
 
 def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Reading, world: World) -> None:
+    """No name or part of what is to be found, and no words that ask for something else."""
     for step in steps:
         found = named(world.base.names(step.end), spec.question)
         if found is not None:
@@ -68,6 +69,8 @@ def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Read
     if word is not None:
         explanation = f"Around its chain the question says {word!r}, which is no everyday word."
         raise Refused(RejectReason.LEAK, explanation)
+    if reading.stray:
+        raise Refused(RejectReason.INCONSISTENT, reading.stray)
 
 
 def _has_one_answer(spec: QuestionSpec, steps: Sequence[Step], world: World) -> None:

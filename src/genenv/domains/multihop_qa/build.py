@@ -13,7 +13,7 @@ from genenv.domains.multihop_qa.relations import THINGS, Hop
 from genenv.domains.multihop_qa.search import words_of
 from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.spec import QuestionSpec
-from genenv.domains.multihop_qa.wording import MAX_QUESTION, START
+from genenv.domains.multihop_qa.wording import MAX_QUESTION, MIN_QUESTION, START
 from genenv.domains.multihop_qa.world import World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
@@ -110,6 +110,9 @@ def _filled(spec: QuestionSpec) -> str:
     question = " ".join(spec.question.split()).replace(START, spec.start)
     if "<" in question.replace(spec.start, ""):
         raise Refused(RejectReason.INCONSISTENT, f"The question has a blank other than {START}.")
+    if len(question) < MIN_QUESTION:
+        explanation = f"The question has {len(question)} characters, fewer than {MIN_QUESTION}."
+        raise Refused(RejectReason.SCHEMA, explanation)
     if len(question) > MAX_QUESTION:
         explanation = f"The question has {len(question)} characters, more than {MAX_QUESTION}."
         raise Refused(RejectReason.SCHEMA, explanation)
