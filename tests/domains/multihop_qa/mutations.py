@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from genenv.domains.multihop_qa.answers import accepted
-from genenv.domains.multihop_qa.chains import is_held_out
 from genenv.domains.multihop_qa.kb import KnowledgeBase, built_in
 from genenv.domains.multihop_qa.wording import EVERYDAY
+from genenv.domains.multihop_qa.world import load_world
 from genenv.types import Json, JsonObject, Task
 
 Spec = dict[str, Any]
@@ -205,10 +205,17 @@ def other_thing_named(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Sp
     return _opened(spec, f"Think of {name}")
 
 
+def asks_for_another(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec:
+    """In everyday words, for something about the chain's end instead of the end."""
+    phrase = _said(spec, base)[-1][1]
+    words = rng.choice(["the name of", "the mother of", "the time of", "was read of"])
+    return {**spec, "question": spec["question"].replace(phrase, f"{words} {phrase}", 1)}
+
+
 def held_out_end(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec:
     """A question about a thing that is reserved for the ends of held-out ones."""
     relations = ["country", "continent"]
-    start = rng.choice([name for name in base.by_kind["city"] if is_held_out(name)])
+    start = rng.choice([name for name in base.by_kind["city"] if load_world(None).chains.is_held_out(name)])
     question = "What is the continent of the country that contains <start>?"
     return {"hops": 2, "answer": "continent", "start": start, "relations": relations, "question": question}
 
@@ -241,6 +248,7 @@ _MUTATIONS: dict[str, Callable[[Spec, KnowledgeBase, random.Random], Spec | None
         unknown_relation,
         other_blank,
         other_thing_named,
+        asks_for_another,
         held_out_end,
     )
 }

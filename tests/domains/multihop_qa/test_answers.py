@@ -73,6 +73,14 @@ def test_f1_takes_the_nearest_alias() -> None:
         ("Paris\nOslo", "Oslo"),
         ("", ""),
         ("Answer:", ""),
+        ("**Answer:** Paris", "Paris"),
+        ("**Final answer**: Paris", "Paris"),
+        ("The answer is Paris.", "Paris."),
+        ("The answer is: **Paris**", "**Paris**"),
+        ("Here:\n```\nParis\n```\n", "Paris"),
+        ("```\nThe capital is\n\n  Answer: Paris  \n\n```", "Paris"),
+        ("```", "```"),
+        ("Answer isosceles", "Answer isosceles"),
     ],
 )
 def test_the_last_line_is_the_answer(reply: str, answer: str) -> None:

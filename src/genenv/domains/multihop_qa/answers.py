@@ -16,7 +16,11 @@ from genenv.domains.multihop_qa.kb import KnowledgeBase
 MAX_REPLY_CHARS = 20_000
 """A longer reply is not read."""
 _MAX_ANSWER_CHARS = 400
-_PREFIX = re.compile(r"(?:the\s+)?(?:final\s+)?answer\s*(?:is\s*)?:\s*", re.IGNORECASE)
+_PREFIX = re.compile(
+    r"[*_]{0,3}(?:the\s+)?(?:final\s+|correct\s+)?answer\s*[*_]{0,3}\s*(?:is\b\s*:?|:)[*_]{0,3}\s*",
+    re.IGNORECASE,
+)
+_FENCE = "```"
 _LAST_LETTERS = {"ł": "l", "đ": "d", "ð": "d", "ı": "i", "ø": "o", "æ": "ae", "œ": "oe", "þ": "th"}
 PLAIN = str.maketrans(_LAST_LETTERS)
 """Small letters that Unicode does not take apart into a plain one and an accent."""
@@ -36,13 +40,15 @@ def accepted(base: KnowledgeBase, name: str) -> list[str]:
 
 
 def last_line(reply: str) -> str:
-    """The last line of a reply that is not empty, stripped; what decides."""
-    lines = reply.rstrip().rsplit("\n", 1)
-    return lines[-1].strip()
+    """The last line of a reply that is not empty or the end of a code block, stripped; what decides."""
+    *before, last = reply.rstrip().rsplit("\n", 1)
+    if before and last.strip() == _FENCE:
+        last = before[0].rstrip().rsplit("\n", 1)[-1]
+    return last.strip()
 
 
 def answer_of(reply: str) -> str:
-    """The answer that a reply gives on its last line, without a leading "Answer:"."""
+    """The answer that a reply gives on its last line, without a leading "Answer:" or "The answer is"."""
     line = last_line(reply)
     match = _PREFIX.match(line)
     return line[match.end() :] if match else line

@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 
 from genenv.domains.multihop_qa.answers import accepted
-from genenv.domains.multihop_qa.chains import is_held_out
 from genenv.domains.multihop_qa.kb import BrokenChain, Step
 from genenv.domains.multihop_qa.passages import distracting, line_of, supporting
 from genenv.domains.multihop_qa.relations import THINGS, Hop
@@ -46,7 +45,7 @@ def build(
     try:
         steps = executed(spec, world)
         if lineage.origin is Origin.GENERATED:
-            _on_training_side(spec.start, steps[-1].end)
+            _on_training_side(spec, steps, world)
         question = _filled(spec)
     except Refused as refused:
         return refused.rejection
@@ -98,11 +97,11 @@ def executed(spec: QuestionSpec, world: World) -> list[Step]:
     return steps
 
 
-def _on_training_side(start: str, answer: str) -> None:
-    for name in (start, answer):
-        if is_held_out(name):
-            explanation = f"{name} is reserved for the ends of held-out questions."
-            raise Refused(RejectReason.HELD_OUT, explanation)
+def _on_training_side(spec: QuestionSpec, steps: Sequence[Step], world: World) -> None:
+    name = world.chains.reserved([spec.start, *(step.end for step in steps)])
+    if name is not None:
+        explanation = f"{name} is reserved for the ends of held-out questions."
+        raise Refused(RejectReason.HELD_OUT, explanation)
 
 
 def _filled(spec: QuestionSpec) -> str:
