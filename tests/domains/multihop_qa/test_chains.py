@@ -111,13 +111,13 @@ def test_things_that_share_a_name_are_on_one_side() -> None:
 
 def test_no_training_chain_has_a_held_out_chain_inside() -> None:
     side, tried = WORLD.chains.is_held_out, 0
-    for start in STARTS[::3]:
+    for start in STARTS[::9]:
         for chain in WORLD.chains.on_side(start, held_out=False):
             hidden = [place for place, name in enumerate(chain.path) if side(name)]
             assert not hidden or max(hidden) - min(hidden) < 2, chain
             assert {0, len(chain.hops)}.isdisjoint(hidden)
             tried += len(chain.hops) == 4
-    assert tried > 1000
+    assert tried > 300
 
 
 @settings(max_examples=60, deadline=None)
