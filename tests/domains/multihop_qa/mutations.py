@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from genenv.domains.multihop_qa.answers import accepted
-from genenv.domains.multihop_qa.chains import is_held_out
 from genenv.domains.multihop_qa.kb import KnowledgeBase, built_in
 from genenv.domains.multihop_qa.wording import EVERYDAY
+from genenv.domains.multihop_qa.world import load_world
 from genenv.types import Json, JsonObject, Task
 
 Spec = dict[str, Any]
@@ -147,12 +147,12 @@ def chain_shortened(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec
 
 
 def ambiguous_chain(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec | None:
-    """The first hop leads to several things: a country with several neighbors or languages, and so on."""
+    """The first hop leads to several things: a country with several currencies or languages, and so on."""
     last = [name for name in base.hops if not base.hops[name].backward and base.hops[name].relation.many]
     starts = [n for n in base.by_kind["country"] if not base.hops_from(n) or n not in spec["question"]]
     rng.shuffle(starts)
     hop = base.hops[rng.choice([name for name in last if base.hops[name].source == "country"])]
-    following = {"country": "capital", "currency": "currency code", "language": "script"}[hop.target]
+    following = {"currency": "currency code", "language": "script"}[hop.target]
     for start in starts:
         if sum(fact.relation == hop.name for fact in base.by_subject[start]) > 1:
             question = f"What is {base.hops[following].words[0]} {hop.words[0]} <start>?"
@@ -165,7 +165,7 @@ def ambiguous_chain(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec
 def shared_object(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec:
     """Back from what several things have: "the country whose currency is the Euro"."""
     back, start = rng.choice(
-        [("currency of", "Euro"), ("currency of", "US Dollar"), ("official language of", "English")]
+        [("currency of", "Euro"), ("currency of", "US Dollar"), ("calling code of", "+1")]
     )
     question = f"What is the capital of {base.hops[back].words[0]} <start>?"
     return {"hops": 2, "answer": "city", "start": start, "relations": [back, "capital"], "question": question}
@@ -205,10 +205,17 @@ def other_thing_named(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Sp
     return _opened(spec, f"Think of {name}")
 
 
+def asks_for_another(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec:
+    """In everyday words, for something about the chain's end instead of the end."""
+    phrase = _said(spec, base)[-1][1]
+    words = rng.choice(["the name of", "the mother of", "the time of", "was read of"])
+    return {**spec, "question": spec["question"].replace(phrase, f"{words} {phrase}", 1)}
+
+
 def held_out_end(spec: Spec, base: KnowledgeBase, rng: random.Random) -> Spec:
     """A question about a thing that is reserved for the ends of held-out ones."""
     relations = ["country", "continent"]
-    start = rng.choice([name for name in base.by_kind["city"] if is_held_out(name)])
+    start = rng.choice([name for name in base.by_kind["city"] if load_world(None).chains.is_held_out(name)])
     question = "What is the continent of the country that contains <start>?"
     return {"hops": 2, "answer": "continent", "start": start, "relations": relations, "question": question}
 
@@ -241,6 +248,7 @@ _MUTATIONS: dict[str, Callable[[Spec, KnowledgeBase, random.Random], Spec | None
         unknown_relation,
         other_blank,
         other_thing_named,
+        asks_for_another,
         held_out_end,
     )
 }

@@ -21,6 +21,12 @@ BASE = built_in()
         ("an apple a day", "apple day"),
         ("", ""),
         ("the", "the"),
+        ("Łódź", "lodz"),
+        ("Tromsø, Ærø, İzmir ve Diyarbakır", "tromso aero izmir ve diyarbakir"),
+        ("-15 feet", "-15 feet"),
+        ("\u221215 feet.", "-15 feet"),
+        ("Body-centered - 2-1", "bodycentered 21"),
+        ("+1-684", "1684"),
     ],
 )
 def test_normalization_is_that_of_squad_without_accents(text: str, expected: str) -> None:
@@ -48,6 +54,12 @@ def test_token_f1_by_hand(answer: str, f1: float) -> None:
     assert token_f1(answer, ["Danish Krone"]) == pytest.approx(f1)
 
 
+def test_below_sea_level_is_not_above_it() -> None:
+    assert not exact("15 feet", accepted(BASE, "-15 feet"))
+    assert not exact("-392", accepted(BASE, "392 feet"))
+    assert exact("-15", accepted(BASE, "-15 feet"))
+
+
 def test_f1_takes_the_nearest_alias() -> None:
     assert token_f1("US", ["United States", "US"]) == 1.0
 
@@ -61,6 +73,14 @@ def test_f1_takes_the_nearest_alias() -> None:
         ("Paris\nOslo", "Oslo"),
         ("", ""),
         ("Answer:", ""),
+        ("**Answer:** Paris", "Paris"),
+        ("**Final answer**: Paris", "Paris"),
+        ("The answer is Paris.", "Paris."),
+        ("The answer is: **Paris**", "**Paris**"),
+        ("Here:\n```\nParis\n```\n", "Paris"),
+        ("```\nThe capital is\n\n  Answer: Paris  \n\n```", "Paris"),
+        ("```", "```"),
+        ("Answer isosceles", "Answer isosceles"),
     ],
 )
 def test_the_last_line_is_the_answer(reply: str, answer: str) -> None:

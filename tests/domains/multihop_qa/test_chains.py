@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.domains.multihop_qa.chains import MAX_CHAINS, Chain, is_held_out
-from genenv.domains.multihop_qa.kb import BrokenChain, Fact, built_in, joined
+from genenv.domains.multihop_qa.chains import MAX_CHAINS, Chain, Chains
+from genenv.domains.multihop_qa.kb import BrokenChain, Fact, KnowledgeBase, built_in, joined
 from genenv.domains.multihop_qa.relations import THINGS
 from genenv.domains.multihop_qa.wording import (
     EVERYDAY,
@@ -87,21 +87,47 @@ def test_no_built_in_start_reaches_the_limit_of_chains() -> None:
 
 
 def test_the_side_of_a_name_is_stable() -> None:
-    assert [is_held_out(name) for name in ("France", "Paris", "polonium", "PARIS")] == [
+    assert [WORLD.chains.is_held_out(name) for name in ("France", "Paris", "polonium")] == [
         True,
         False,
         False,
-        False,
     ]
-    share = sum(map(is_held_out, STARTS)) / len(STARTS)
+    share = sum(map(WORLD.chains.is_held_out, STARTS)) / len(STARTS)
     assert 0.2 < share < 0.3
+
+
+def test_things_that_share_a_name_are_on_one_side() -> None:
+    side = WORLD.chains.is_held_out
+    by_name: dict[str, bool] = {}
+    for name in BASE:
+        for each in BASE.names(name):
+            assert by_name.setdefault(each.casefold(), side(name)) == side(name), name
+    facts = [Fact(f"Team {n}", "capital", f"n{n}") for n in range(40)] + [Fact("n0", "country", "x")]
+    base = KnowledgeBase(facts, aliases={f"Team {n}": [f"N{n}"] for n in range(40)})
+    chains = Chains(base)
+    assert all(chains.is_held_out(f"Team {n}") == chains.is_held_out(f"n{n}") for n in range(40))
+    assert base.key("x") == "x"
+
+
+def test_no_training_chain_has_a_held_out_chain_inside() -> None:
+    side, tried = WORLD.chains.is_held_out, 0
+    for start in STARTS[::9]:
+        for chain in WORLD.chains.on_side(start, held_out=False):
+            hidden = [place for place, name in enumerate(chain.path) if side(name)]
+            assert not hidden or max(hidden) - min(hidden) < 2, chain
+            assert {0, len(chain.hops)}.isdisjoint(hidden)
+            tried += len(chain.hops) == 4
+    assert tried > 300
 
 
 @settings(max_examples=60, deadline=None)
 @given(starts, st.booleans(), seeds)
 def test_chains_of_a_side_have_both_ends_there(start: str, held_out: bool, seed: int) -> None:
     found = WORLD.chains.some(start, (3, 2, 1), held_out=held_out, rng=random.Random(seed))
-    assert all(is_held_out(chain.start) == is_held_out(chain.answer) == held_out for chain in found)
+    assert all(
+        WORLD.chains.is_held_out(chain.start) == WORLD.chains.is_held_out(chain.answer) == held_out
+        for chain in found
+    )
     lengths = [len(chain.hops) for chain in found]
     assert [lengths.count(n) <= most for n, most in ((2, 3), (3, 2), (4, 1))] == [True] * 3
 
@@ -121,6 +147,7 @@ def test_what_is_asked_is_read_back(start: str, seed: int) -> None:
     assert re.fullmatch(question_pattern(chain.hops), question)
     reading = WORLD.reader.read(question.replace("<start>", start), BASE.names(start))
     assert reading.hops == chain.hops
+    assert not reading.stray
 
 
 def read(question: str, start: str) -> list[str]:
@@ -136,7 +163,10 @@ def test_questions_may_have_one_part_or_two_and_free_words_around() -> None:
     with pytest.raises(Misread, match="stand apart"):
         read(two, "Chad")  # "that city" is to end the question
     assert read(two.replace(", please", ""), "Chad") == ["capital", "time zone"]
-    assert read("Name the currency of the capital of the UK", "United Kingdom") == ["capital", "currency"]
+    assert read("do you know the currency of the capital of the UK", "United Kingdom") == [
+        "capital",
+        "currency",
+    ]
 
 
 def test_capitals_do_not_matter_in_the_words_of_a_relation() -> None:
@@ -168,6 +198,33 @@ def test_words_out_of_place_are_no_chain(question: str, sentence: str) -> None:
     with pytest.raises(Misread) as caught:
         WORLD.reader.read(question, ["Oslo"])
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the old name of the capital of the country of Oslo?",
+        "What is the mother of the capital of the country of Oslo?",
+        "Who is from the capital of the country of Oslo?",
+        "When was the capital of the country of Oslo made?",
+        "How long is the name of the capital of the country of Oslo?",
+        "What is not the capital of the country of Oslo?",
+        "My aunt asks what is the name of the capital of the country of Oslo?",
+        "the capital of the country of Oslo?",
+        "What is the capital of the country of Oslo like?",
+        "Take the capital of the country of Oslo. How long is that name?",
+        "Take the country of Oslo. How long is the name of the capital of that country?",
+        "Quiz: who was in the country of Oslo. What is the capital of that country?",
+    ],
+)
+def test_a_question_about_the_end_of_a_chain_does_not_ask_for_it(question: str) -> None:
+    assert "the chain stands" in WORLD.reader.read(question, ["Oslo"]).stray
+
+
+@pytest.mark.parametrize("opening", ["My aunt asks, ", "A hard one. ", "Again: ", "", "Who knows? "])
+def test_free_words_may_open_a_question(opening: str) -> None:
+    question = f"{opening}WHAT IS the capital of the country of Oslo?"
+    assert WORLD.reader.read(question, ["Oslo"]).stray == ""
 
 
 @given(st.text(max_size=300))

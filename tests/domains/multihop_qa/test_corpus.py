@@ -186,6 +186,18 @@ ELSE = {"title": "B", "text": "Anna lives in Bonn.", "facts": [["Anna", "town", 
             [json.dumps(ANNA), '{"relation": "home", "words": ["the town of"]}'],
             "'the town of' means two relations; give one of them other words",
         ),
+        (
+            [json.dumps(ANNA), json.dumps({**ELSE, "facts": [["Anna", "Town", "Bonn"]]})],
+            "'Town' means two relations; give one of them other words",
+        ),
+        (
+            [json.dumps(ANNA), json.dumps({"title": "A\rB", "text": "x"})],
+            "line 2: title: Value error, a name must be one line",
+        ),
+        (
+            [json.dumps({"title": "A", "text": "x", "facts": [["A\u2028B", "town", "x"]]})],
+            "line 1: facts.0.0: Value error, a name must be one line",
+        ),
         ([json.dumps(ANNA)], "make 0 questions to train on and 0 held-out ones"),
     ],
 )
@@ -214,6 +226,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=sentence):
             load_corpus(path)
+    with pytest.raises(UsageError, match="is no name of a file; check the setting"):
+        load_corpus(tmp_path / "a\0b.jsonl")
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b'{"title": "A", "text": "a"}\n{"title": "Caf\xe9", "text": "b"}\n')
     with pytest.raises(UsageError, match=r"latin\.jsonl, line 2: it is not UTF-8 text"):

@@ -44,10 +44,58 @@ def test_each_name_stands_for_one_kind_of_thing() -> None:
     assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
 
 
-def test_neighbors_border_each_other() -> None:
-    borders = {(f.subject, f.object) for f in BASE.facts if f.relation == "only neighbor"}
-    assert borders == {(b, a) for a, b in borders}
-    assert ("Portugal", "Spain") in borders
+def test_no_way_back_goes_where_the_data_lacks_some() -> None:
+    assert not {"official language of", "discovered in", "only neighbor"} & set(BASE.hops)
+
+
+def test_an_only_airport_has_no_other_near() -> None:
+    only = {fact.subject: fact.object for fact in BASE.facts if fact.relation == "airport"}
+    assert len(only) > 500
+    assert only["Oslo"] == "Oslo Gardermoen Airport"
+    for city in ("Toronto", "Moscow", "Milan", "Glasgow", "Gothenburg", "New York City"):
+        assert city not in only
+    serves = {(fact.object, fact.subject) for fact in BASE.facts if fact.relation == "city served"}
+    assert set(only.items()) <= serves
+
+
+def test_what_is_denied_is_not_there() -> None:
+    found = {(fact.subject, fact.relation) for fact in BASE.facts}
+    assert not found & set(rebuild.DENIED)
+    assert not set(map(tuple, BASE.facts)) & set(rebuild.DENIED_FACTS)
+    assert all(reason for reason in (*rebuild.DENIED.values(), *rebuild.DENIED_FACTS.values()))
+    largest = {fact.subject for fact in BASE.facts if fact.relation == "largest city"}
+    wrong = {"Palau", "Micronesia", "San Marino", "Liechtenstein", "Taiwan", "U.S. Virgin Islands", "Kuwait"}
+    assert not largest & wrong
+    assert not [name for name in BASE if name in ("Simplified script", "Traditional script")]
+
+
+@pytest.mark.parametrize(
+    ("name", "alias"),
+    [
+        ("aluminum", "aluminium"),
+        ("cesium", "caesium"),
+        ("The Netherlands", "Holland"),
+        ("Myanmar", "Burma"),
+        ("Democratic Republic of the Congo", "DR Congo"),
+        ("Macao", "Macau"),
+        ("Timor Leste", "East Timor"),
+    ],
+)
+def test_well_known_other_names_are_there(name: str, alias: str) -> None:
+    assert alias in BASE.names(name)
+
+
+def test_every_alias_and_denial_of_a_rebuild_must_be_of_something_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(name in BASE for name in rebuild.ALIASES)
+    needs_packages()
+    monkeypatch.setattr(rebuild, "ALIASES", {"Netherlands": ("Holland",)})
+    with pytest.raises(UsageError, match="ALIASES has 'Netherlands', of which there is no fact"):
+        rebuild.main(tmp_path)
+    monkeypatch.setattr(rebuild, "DENIED", {("Oz", "capital"): "nowhere"})
+    with pytest.raises(UsageError, match="no longer say"):
+        rebuild.main(tmp_path)
 
 
 def test_aliases_are_of_things_that_are_known() -> None:
@@ -86,10 +134,14 @@ def test_text_that_is_no_passage_says_nothing() -> None:
     assert facts_in(BASE, "France (city): Its capital is Paris.") == set()
 
 
-def test_a_rebuild_gives_the_same_files(tmp_path: Path) -> None:
+def needs_packages() -> None:
     for name in rebuild.NEEDS:
         if name != "mendeleev":  # of which only the data file is read
             pytest.importorskip(name)
+
+
+def test_a_rebuild_gives_the_same_files(tmp_path: Path) -> None:
+    needs_packages()
     rebuild.main(tmp_path)
     for name in ("facts.tsv", "aliases.tsv"):
         assert (tmp_path / name).read_bytes() == (rebuild.DATA / name).read_bytes()

@@ -18,9 +18,9 @@ from genenv.config import load_config
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import load_domain
 from genenv.domains.base import Domain, OutOfTurns
-from genenv.domains.multihop_qa.chains import is_held_out
 from genenv.domains.multihop_qa.domain import MultihopQA
 from genenv.domains.multihop_qa.search import NOTHING
+from genenv.domains.multihop_qa.seeds import spec_of
 from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.spec import QuestionSpec
 from genenv.errors import UsageError
@@ -134,8 +134,8 @@ def test_no_start_or_answer_of_held_out_tasks_is_one_of_seeds_or_of_the_grammar(
             start = fields["start"]["const"]
             hops = [DOMAIN.world.base.hops[name] for name in names]
             end = DOMAIN.world.base.follow(start, hops)[-1].end
-            assert not is_held_out(start)
-            assert not is_held_out(end)
+            assert not DOMAIN.world.chains.is_held_out(start)
+            assert not DOMAIN.world.chains.is_held_out(end)
             assert reserved.isdisjoint({start, end})
 
 
@@ -145,6 +145,21 @@ def test_build_refuses_what_is_reserved_unless_it_is_a_held_out_task() -> None:
     assert isinstance(rejection, Rejection)
     assert rejection.reason is RejectReason.HELD_OUT
     assert isinstance(built(DOMAIN, spec, Origin.HELD_OUT), Task)
+
+
+def test_build_refuses_a_chain_with_a_held_out_chain_inside() -> None:
+    chains = DOMAIN.world.chains
+    refused = 0
+    for start in DOMAIN.world.base.by_kind["airport"]:
+        for chain in chains.of(start):
+            ends_are_free = not any(map(chains.is_held_out, (start, chain.answer)))
+            if ends_are_free and chains.reserved(chain.path):
+                outcome = built(DOMAIN, spec_of(chain, random.Random(0)), Origin.GENERATED)
+                assert isinstance(outcome, Rejection)
+                assert outcome.reason is RejectReason.HELD_OUT
+                refused += 1
+                break
+    assert refused >= 10
 
 
 def test_no_seed_is_near_a_held_out_task() -> None:
@@ -163,6 +178,24 @@ def test_seeds_and_held_out_tasks_pass_the_audit(domain: MultihopQA) -> None:
     for task in [*domain.held_out(), *base_tasks(domain, SEEDS[::2], seed=0).values()]:
         assert domain.audit(task, rng) is None, task.spec
         assert domain.check(task, task.oracle).reward == 1.0
+
+
+def test_held_out_tasks_that_no_search_can_solve_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    narrow = MultihopQA(MultihopConfig(mode="search", results=1, result_chars=120))
+    found = narrow.held_out()
+    assert 100 < len(found) < 160
+    assert f"{160 - len(found)} of 160 held-out questions cannot be answered" in caplog.text
+    assert all(narrow.audit(task, random.Random(1)) is None for task in found)
+    assert len(SEARCH.held_out()) == 160
+
+
+def test_a_search_shows_whole_sentences_at_least() -> None:
+    base = DOMAIN.world.base
+    says = (base.relations[fact.relation].says.format(fact.object) for fact in base.facts)
+    least = next(
+        each.ge for each in MultihopConfig.model_fields["result_chars"].metadata if hasattr(each, "ge")
+    )
+    assert max(map(len, says)) < least
 
 
 def test_nearly_every_seed_can_be_answered_by_searching() -> None:
@@ -256,7 +289,7 @@ def test_the_task_is_the_question_with_its_passages() -> None:
         ({"answer": "city"}, "inconsistent", "Norwegian Krone is a currency"),
         ({"start": "Osloo"}, "execution", "nothing called 'Osloo'"),
         ({"relations": ["capital of", "mayor"]}, "execution", "There is no relation 'mayor'"),
-        ({"relations": ["capital of", "only neighbor"]}, "execution", "ambiguous"),
+        ({"relations": ["capital of", "official language"]}, "execution", "ambiguous"),
         ({"question": "What is the currency of the country whose capital is it?"}, "unstated", "name Oslo"),
         (
             {"question": "What is the money of <start>?"},
@@ -284,7 +317,13 @@ def test_the_task_is_the_question_with_its_passages() -> None:
             "inconsistent",
             "blank",
         ),
+        (
+            {"question": "What is the old name of the currency of the country whose capital is <start>?"},
+            "inconsistent",
+            "Before the chain stands 'old name of'",
+        ),
         ({"question": "<start> " * 90}, "schema", "characters"),
+        ({"question": "<start>?"}, "schema", "5 characters, fewer than 8"),
     ],
 )
 def test_every_rejection_explains_itself(changes: Any, reason: str, sentence: str) -> None:
@@ -328,7 +367,7 @@ def test_the_same_path_in_other_words_is_a_duplicate_and_another_path_is_not() -
     assert isinstance(admitted(gate, SEEDS[0], spec, "a"), Task)
     hops = [DOMAIN.world.base.hops[name] for name in spec["relations"]]
     asked = " ".join(hop.words[-1] for hop in reversed(hops))
-    again = admitted(gate, SEEDS[0], {**spec, "question": f"I wonder: {asked} <start>, what is it"}, "b")
+    again = admitted(gate, SEEDS[0], {**spec, "question": f"I wonder, can you name {asked} <start>"}, "b")
     assert isinstance(again, Rejection)
     assert again.reason is RejectReason.DUPLICATE
     assert isinstance(admitted(gate, SEEDS[7], other, "c"), Task)

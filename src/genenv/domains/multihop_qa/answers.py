@@ -1,6 +1,7 @@
 """What counts as the right answer: exact match and token F1 after normalization, as SQuAD has it.
 
-Lower case, no punctuation, no articles, single spaces; and no accents, as keyboards differ.
+Lower case, no punctuation but the minus sign of a number, no articles, single spaces; and no accents, as
+keyboards differ.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from genenv.domains.multihop_qa.kb import KnowledgeBase
 MAX_REPLY_CHARS = 20_000
 """A longer reply is not read."""
 _MAX_ANSWER_CHARS = 400
-_PREFIX = re.compile(r"(?:the\s+)?(?:final\s+)?answer\s*(?:is\s*)?:\s*", re.IGNORECASE)
+_PREFIX = re.compile(
+    r"[*_]{0,3}(?:the\s+)?(?:final\s+|correct\s+)?answer\s*[*_]{0,3}\s*(?:is\b\s*:?|:)[*_]{0,3}\s*",
+    re.IGNORECASE,
+)
+_FENCE = "```"
+_LAST_LETTERS = {"ł": "l", "đ": "d", "ð": "d", "ı": "i", "ø": "o", "æ": "ae", "œ": "oe", "þ": "th"}
+PLAIN = str.maketrans(_LAST_LETTERS)
+"""Small letters that Unicode does not take apart into a plain one and an accent."""
+_SIGN = re.compile(r"(?<!\w)[-\u2010-\u2015\u2212](?=\d)")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MEASURES = {"height": " feet", "block": "-block"}
 _NUMBERED = {"group": "group ", "period": "period "}
@@ -31,13 +40,15 @@ def accepted(base: KnowledgeBase, name: str) -> list[str]:
 
 
 def last_line(reply: str) -> str:
-    """The last line of a reply that is not empty, stripped; what decides."""
-    lines = reply.rstrip().rsplit("\n", 1)
-    return lines[-1].strip()
+    """The last line of a reply that is not empty or the end of a code block, stripped; what decides."""
+    *before, last = reply.rstrip().rsplit("\n", 1)
+    if before and last.strip() == _FENCE:
+        last = before[0].rstrip().rsplit("\n", 1)[-1]
+    return last.strip()
 
 
 def answer_of(reply: str) -> str:
-    """The answer that a reply gives on its last line, without a leading "Answer:"."""
+    """The answer that a reply gives on its last line, without a leading "Answer:" or "The answer is"."""
     line = last_line(reply)
     match = _PREFIX.match(line)
     return line[match.end() :] if match else line
@@ -45,8 +56,13 @@ def answer_of(reply: str) -> str:
 
 def normalized(text: str) -> str:
     """A text as it is compared. What is punctuation alone ("$") stays as it is."""
-    folded = unicodedata.normalize("NFKD", text[:_MAX_ANSWER_CHARS]).casefold()
-    kept = "".join(char for char in folded if unicodedata.category(char)[0] not in "PSM")
+    folded = unicodedata.normalize("NFKD", text[:_MAX_ANSWER_CHARS]).casefold().translate(PLAIN)
+    signs = {match.start() for match in _SIGN.finditer(folded)}
+    kept = "".join(
+        "-" if place in signs else char
+        for place, char in enumerate(folded)
+        if place in signs or unicodedata.category(char)[0] not in "PSM"
+    )
     return " ".join(_ARTICLES.sub(" ", kept).split()) or folded.strip()
 
 

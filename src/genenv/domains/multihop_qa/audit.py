@@ -8,10 +8,11 @@ the first, on wrong answers too.
 from __future__ import annotations
 
 import random
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from genenv.domains.multihop_qa.answers import accepted, answer_of
+from genenv.domains.multihop_qa.answers import PLAIN, accepted, answer_of
 from genenv.domains.multihop_qa.build import Refused, executed
 from genenv.domains.multihop_qa.check import answers_in, check, final_reply, look_up, random_attempt, searched
 from genenv.domains.multihop_qa.kb import Fact, Step, joined
@@ -55,6 +56,7 @@ def _read(spec: QuestionSpec, steps: Sequence[Step], world: World) -> Reading:
 
 
 def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Reading, world: World) -> None:
+    """No name or part of what is to be found, and no words that ask for something else."""
     for step in steps:
         found = named(world.base.names(step.end), spec.question)
         if found is not None:
@@ -67,6 +69,8 @@ def _gives_nothing_away(spec: QuestionSpec, steps: Sequence[Step], reading: Read
     if word is not None:
         explanation = f"Around its chain the question says {word!r}, which is no everyday word."
         raise Refused(RejectReason.LEAK, explanation)
+    if reading.stray:
+        raise Refused(RejectReason.INCONSISTENT, reading.stray)
 
 
 def _has_one_answer(spec: QuestionSpec, steps: Sequence[Step], world: World) -> None:
@@ -137,6 +141,7 @@ def _same(task: Task, replies: Sequence[str], settings: MultihopConfig) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    plain = unicodedata.normalize("NFKD", text).casefold()
+    plain = unicodedata.normalize("NFKD", text).casefold().translate(PLAIN)
+    plain = re.sub(r"(?<!\w)[-\u2010-\u2015\u2212](?=\d)", "minus", plain)
     letters = "".join(char for char in plain if char.isalnum() or char.isspace())
     return [word for word in letters.split() if word not in ("a", "an", "the")] or plain.split()

@@ -6,14 +6,13 @@ import random
 from collections.abc import Sequence
 
 from genenv.domains.multihop_qa.answers import accepted
-from genenv.domains.multihop_qa.chains import is_held_out
 from genenv.domains.multihop_qa.kb import BrokenChain, Step
 from genenv.domains.multihop_qa.passages import distracting, line_of, supporting
 from genenv.domains.multihop_qa.relations import THINGS, Hop
 from genenv.domains.multihop_qa.search import words_of
 from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.spec import QuestionSpec
-from genenv.domains.multihop_qa.wording import MAX_QUESTION, START
+from genenv.domains.multihop_qa.wording import MAX_QUESTION, MIN_QUESTION, START
 from genenv.domains.multihop_qa.world import World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
@@ -46,7 +45,7 @@ def build(
     try:
         steps = executed(spec, world)
         if lineage.origin is Origin.GENERATED:
-            _on_training_side(spec.start, steps[-1].end)
+            _on_training_side(spec, steps, world)
         question = _filled(spec)
     except Refused as refused:
         return refused.rejection
@@ -98,11 +97,11 @@ def executed(spec: QuestionSpec, world: World) -> list[Step]:
     return steps
 
 
-def _on_training_side(start: str, answer: str) -> None:
-    for name in (start, answer):
-        if is_held_out(name):
-            explanation = f"{name} is reserved for the ends of held-out questions."
-            raise Refused(RejectReason.HELD_OUT, explanation)
+def _on_training_side(spec: QuestionSpec, steps: Sequence[Step], world: World) -> None:
+    name = world.chains.reserved([spec.start, *(step.end for step in steps)])
+    if name is not None:
+        explanation = f"{name} is reserved for the ends of held-out questions."
+        raise Refused(RejectReason.HELD_OUT, explanation)
 
 
 def _filled(spec: QuestionSpec) -> str:
@@ -110,6 +109,9 @@ def _filled(spec: QuestionSpec) -> str:
     question = " ".join(spec.question.split()).replace(START, spec.start)
     if "<" in question.replace(spec.start, ""):
         raise Refused(RejectReason.INCONSISTENT, f"The question has a blank other than {START}.")
+    if len(question) < MIN_QUESTION:
+        explanation = f"The question has {len(question)} characters, fewer than {MIN_QUESTION}."
+        raise Refused(RejectReason.SCHEMA, explanation)
     if len(question) > MAX_QUESTION:
         explanation = f"The question has {len(question)} characters, more than {MAX_QUESTION}."
         raise Refused(RejectReason.SCHEMA, explanation)

@@ -1,10 +1,11 @@
 """Which chains there are, and who may use them: the split between training and held-out tasks.
 
-The split is by the two ends of a chain. A stable hash puts every name on one side, training or held-out, and
-a chain belongs to a side when both its start and its answer are there. So no start or answer of a held-out
-task is the start or the answer of a seed, of a variation or of anything that the grammar can write; chains
-whose ends are on different sides are used by nobody. Bridges may be met on both sides: which facts connect
-two ends can be learned only if those can be seen at all.
+The split is by the two ends of a chain. A stable hash puts every name on one side, training or held-out, with
+all that share a name or an alias with it; a chain belongs to a side when both its start and its answer are
+there. So no start or answer of a held-out task is the start or the answer of a seed, of a variation or of
+anything that the grammar can write; chains whose ends are on different sides are used by nobody. Bridges may
+be met on both sides: which facts connect two ends can be learned only if those can be seen at all. But no
+training chain has a whole held-out chain inside: no two of its bridges that are two hops apart are held out.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ class Chain(NamedTuple):
     answer: str
     kind: str
     """Of the answer."""
+    bridges: tuple[str, ...]
+    """What it passes through, between start and answer."""
 
-
-def is_held_out(name: str) -> bool:
-    """The side of a name."""
-    return hashlib.sha256(name.casefold().encode()).digest()[0] % HELD_OUT_SHARE == 0
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names from start to answer."""
+        return self.start, *self.bridges, self.answer
 
 
 class Chains:
@@ -55,8 +58,23 @@ class Chains:
             if any(each.lower() in lower and named([each], words) for each in base.names(name))
         }
         """Names that any question could have as words, such as the code "is", and so give away."""
+        self._hidden = frozenset(name for name in base if _hashed(base.key(name)))
         self.of = functools.lru_cache(maxsize=2048)(self._of)
         """All chains of 2 to 4 hops from a start, whichever side its answer is on; the first `MAX_CHAINS`."""
+
+    def is_held_out(self, name: str) -> bool:
+        """The side of a name."""
+        return name in self._hidden
+
+    def reserved(self, path: Sequence[str]) -> str | None:
+        """The first name for which a training chain may not go this way; None: it may."""
+        for end in (path[0], path[-1]):
+            if end in self._hidden:
+                return end
+        for place, name in enumerate(path):
+            if name in self._hidden and not self._hidden.isdisjoint(path[place + MIN_HOPS :]):
+                return name
+        return None
 
     def _of(self, start: str) -> tuple[Chain, ...]:
         return tuple(itertools.islice(self._extend(start, start, (), (start,)), MAX_CHAINS))
@@ -70,15 +88,17 @@ class Chains:
                 continue
             so_far, kind = (*hops, hop), self._base.kind(end)
             if len(so_far) >= MIN_HOPS:
-                yield Chain(start, so_far, end, kind)
+                yield Chain(start, so_far, end, kind, seen[1:])
             if len(so_far) < MAX_HOPS and kind in THINGS:
                 yield from self._extend(start, end, so_far, (*seen, end))
 
     def on_side(self, start: str, *, held_out: bool) -> list[Chain]:
-        """The chains from a start whose two ends are on a side."""
-        if is_held_out(start) != held_out:
+        """The chains from a start that belong to a side."""
+        if (start in self._hidden) != held_out:
             return []
-        return [chain for chain in self.of(start) if is_held_out(chain.answer) == held_out]
+        if held_out:
+            return [chain for chain in self.of(start) if chain.answer in self._hidden]
+        return [chain for chain in self.of(start) if self.reserved(chain.path) is None]
 
     def some(
         self, start: str, per_length: Sequence[int], *, held_out: bool, rng: random.Random
@@ -91,6 +111,10 @@ class Chains:
             found.sort(key=_repeats(found))
             chosen += found[:wanted]
         return chosen
+
+
+def _hashed(key: str) -> bool:
+    return hashlib.sha256(key.casefold().encode()).digest()[0] % HELD_OUT_SHARE == 0
 
 
 def _repeats(chains: Sequence[Chain]) -> Callable[[Chain], int]:

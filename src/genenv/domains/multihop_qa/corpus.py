@@ -7,18 +7,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from genenv.domains.multihop_qa.kb import Fact, KnowledgeBase, Passage
 from genenv.domains.multihop_qa.relations import Relation
 from genenv.errors import UsageError
 
 _MAX_LINE = 20_000
-_Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^\S(?:[^\n\t]*\S)?$")]
+
+
+def _in_one_line(name: str) -> str:
+    if len(name.splitlines()) > 1:
+        raise ValueError("a name must be one line")
+    return name
+
+
+_Name = Annotated[
+    str, Field(min_length=1, max_length=120, pattern=r"^\S(?:[^\n\t]*\S)?$"), AfterValidator(_in_one_line)
+]
 _Phrase = Annotated[str, Field(max_length=60, pattern=r"^[A-Za-z]+(?:[ '-][A-Za-z]+)*$")]
 
 
@@ -55,9 +66,8 @@ class Corpus:
             return None
         relations = list(self._relations.values())
         phrases = [p for relation in relations for p in (*relation.words, *relation.back_words)]
-        twice = sorted({p for p in phrases if phrases.count(p) > 1})
         names = [name for relation in relations for name in (relation.name, relation.back)]
-        twice += sorted({name for name in names if names.count(name) > 1})
+        twice = [*_repeated(names), *_repeated(phrases)]
         if twice:
             raise UsageError(f"{self.path}: {twice[0]!r} means two relations; give one of them other words")
         passages = self.passages.values()
@@ -139,6 +149,12 @@ def _relation(line: _RelationLine) -> Relation:
     )
 
 
+def _repeated(words: Sequence[str]) -> list[str]:
+    """What is there twice, capitals aside: questions are read without them."""
+    plain = Counter(each.casefold() for each in words)
+    return sorted(each for each in words if plain[each.casefold()] > 1)
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -150,6 +166,8 @@ def load_corpus(path: Path) -> Corpus:
         UsageError: it is not there, has no passage, or a line is wrong.
     """
     corpus = Corpus(path)
+    if "\0" in str(path):
+        raise UsageError(f"{str(path)!r} is no name of a file; check the setting domain.corpus")
     try:
         for number, line in _lines(path):
             corpus.add(number, line)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from genenv.domains.multihop_qa.chains import Chain, is_held_out
+from genenv.domains.multihop_qa.chains import Chain
 from genenv.domains.multihop_qa.spec import QuestionSpec
 from genenv.domains.multihop_qa.wording import question_pattern
 from genenv.domains.multihop_qa.world import World
@@ -38,7 +38,7 @@ def offered(world: World, seed: Seed) -> list[Chain]:
 
 def _others(world: World, start: str, rng: random.Random) -> list[str]:
     """Starts of the same kind that have chains; of a scarce kind perhaps fewer."""
-    same = [name for name in world.base.by_kind[world.base.kind(start)] if not is_held_out(name)]
+    same = [name for name in world.base.by_kind[world.base.kind(start)] if not world.chains.is_held_out(name)]
     rng.shuffle(same)
     others = (name for name in same if name != start and world.chains.on_side(name, held_out=False))
     return [name for name, _ in zip(others, range(_OTHER_STARTS), strict=False)]

@@ -106,6 +106,32 @@ class KnowledgeBase:
         """A name and its aliases."""
         return name, *self.aliases.get(name, ())
 
+    def key(self, name: str) -> str:
+        """One name for all things that share a name or an alias, directly or by way of others."""
+        return self._keys.get(name, name)
+
+    @functools.cached_property
+    def _keys(self) -> Mapping[str, str]:
+        """Keys of the things that do not stand alone."""
+        called: defaultdict[str, list[str]] = defaultdict(list)
+        for name in self._kinds:
+            for each in {other.casefold() for other in self.names(name)}:
+                called[each].append(name)
+        near: defaultdict[str, set[str]] = defaultdict(set)
+        for together in called.values():
+            if len(together) > 1:
+                for name in together:
+                    near[name].update(together)
+        keys: dict[str, str] = {}
+        for name in sorted(near):
+            waiting = [name]
+            while waiting:
+                here = waiting.pop()
+                if here not in keys:
+                    keys[here] = name
+                    waiting += near[here]
+        return keys
+
     def hops_from(self, name: str) -> list[Hop]:
         """The hops that lead from here to exactly one thing, in the order of the relations."""
         return [hop for hop in self.hops.values() if len(self._ends.get((name, hop.name), ())) == 1]

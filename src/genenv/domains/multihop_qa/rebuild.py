@@ -1,24 +1,28 @@
 """Writes the knowledge base anew from data packages: `python -m genenv.domains.multihop_qa.rebuild`.
 
 Sources, licences and versions are in data/README.md. Where two sources know a thing they must agree, or it is
-left out; so are capitals that are disputed or shared, and names that several things of the sources share.
+left out; so are capitals that are disputed or shared, names that several things of the sources share, and
+what is wrong in the sources (`DENIED`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import importlib
 import importlib.util
+import math
 import re
 import sqlite3
 import sys
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from genenv.domains.multihop_qa.answers import PLAIN
 from genenv.domains.multihop_qa.relations import RELATIONS
 from genenv.errors import UsageError
 
@@ -32,6 +36,38 @@ _CLEARLY = 10
 """A name stands for a city that is this many times larger than its next namesake."""
 _CLEAR_LEAD = 1.4
 """The largest city is this many times larger than the next: sources draw city limits differently."""
+_LARGEST_SIZE = 100_000
+"""People from which on a city may be a country's largest: below, sources count municipalities or islands."""
+_EARTH_KM, _AIRPORT_KM = 6371, 60
+"""A city's only airport, and the city, have no other with an IATA code this near."""
+DENIED: Mapping[tuple[str, str], str] = {
+    ("Taiwan", "largest city"): "New Taipei has more people; GeoNames counts its parts",
+    ("Kuwait", "largest city"): "GeoNames gives Al Aḩmadī the people of its governorate",
+    ("Eswatini", "largest city"): "Manzini or Mbabane, by how one counts",
+    ("Pitcairn", "calling code"): "+870 is that of satellite telephones",
+    ("Vatican", "calling code"): "+379 is assigned but not in use",
+    ("Bulgaria", "currency"): "the Euro since 2026, after the data",
+    ("platinum", "discovery country"): "known in South America long before Scaliger wrote of it",
+    ("radon", "discovery country"): "Canada, Germany or the United Kingdom",
+    ("vanadium", "discovery country"): "first found in Mexico, again in Sweden",
+    ("holmium", "discovery country"): "found in Switzerland and in Sweden at one time",
+    ("nobelium", "discovery country"): "the Swedish claim did not hold",
+    ("lawrencium", "discovery country"): "credit is shared with Russia",
+    ("rutherfordium", "discovery country"): "credit is shared with Russia",
+    ("dubnium", "discovery country"): "credit is shared with Russia",
+    ("flerovium", "discovery country"): "credit is shared with the United States",
+    ("moscovium", "discovery country"): "credit is shared with the United States",
+    ("livermorium", "discovery country"): "made in Russia; credit is shared",
+    ("oganesson", "discovery country"): "credit is shared with the United States",
+    ("Chinese", "script"): "there are two; CLDR calls one of them Simplified",
+    ("Cantonese", "script"): "there are two; CLDR calls one of them Traditional",
+    ("Central Atlas Tamazight", "script"): "Tifinagh where it is official",
+}
+"""What sources have wrong or too simple, by subject and relation, and why it is left out."""
+DENIED_FACTS: Mapping[tuple[str, str, str], str] = {
+    ("Norway", "official language", "Norwegian"): "its two written forms are given too",
+}
+"""The same for one object of several."""
 _LATTICES = {
     "HEX": "hexagonal",
     "BCC": "body-centered cubic",
@@ -46,11 +82,11 @@ _LATTICES = {
 }
 _PLACES = {"England": "GB", "Scotland": "GB", "Great Britain": "GB", "USSR": "RU", "Russia": "RU"}
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_ALIASES: Mapping[str, tuple[str, ...]] = {
+ALIASES: Mapping[str, tuple[str, ...]] = {
     "United States": ("USA", "US", "United States of America", "America"),
     "United Kingdom": ("UK", "Great Britain", "Britain"),
     "United Arab Emirates": ("UAE", "Emirates"),
-    "Netherlands": ("Holland",),
+    "The Netherlands": ("Holland",),
     "Czechia": ("Czech Republic",),
     "Russia": ("Russian Federation",),
     "Kyiv": ("Kiev",),
@@ -60,10 +96,46 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "Beijing": ("Peking",),
     "Yangon": ("Rangoon",),
     "New York City": ("New York", "NYC"),
-    "aluminium": ("aluminum",),
-    "caesium": ("cesium",),
+    "Myanmar": ("Burma",),
+    "Democratic Republic of the Congo": ("DR Congo", "DRC", "Congo-Kinshasa"),
+    "Republic of the Congo": ("Congo-Brazzaville", "Congo Republic"),
+    "Macao": ("Macau",),
+    "Timor Leste": ("East Timor",),
+    "Eswatini": ("Swaziland",),
+    "North Macedonia": ("Macedonia",),
+    "South Korea": ("Republic of Korea",),
+    "North Korea": ("DPRK",),
+    "Micronesia": ("Federated States of Micronesia",),
+    "Brunei": ("Brunei Darussalam",),
+    "Vatican": ("Holy See",),
+    "Nay Pyi Taw": ("Naypyidaw",),
+    "Ulan Bator": ("Ulaanbaatar",),
+    "Chisinau": ("Kishinev",),
+    "Ho Chi Minh City": ("Saigon",),
+    "Bengaluru": ("Bangalore",),
+    "Washington (city)": ("Washington, D.C.", "Washington DC"),
+    "British Pound": ("pound sterling",),
+    "Chinese Yuan": ("renminbi", "RMB"),
+    "US Dollar": ("United States dollar", "American dollar"),
+    "Bangla": ("Bengali",),
+    "Bangla script": ("Bengali", "Bengali script"),
+    "Myanmar script": ("Burmese", "Burmese script"),
+    "Korean script": ("Hangul",),
+    "Persian": ("Farsi",),
+    "Kalaallisut": ("Greenlandic",),
+    "Divehi": ("Dhivehi", "Maldivian"),
+    "Nyanja": ("Chichewa",),
+    "Tswana": ("Setswana",),
+    "Southern Sotho": ("Sesotho",),
+    "Swati": ("Swazi",),
+    "aluminum": ("aluminium",),
+    "cesium": ("caesium",),
     "sulfur": ("sulphur",),
+    "tungsten": ("wolfram",),
 }
+
+_Airport = dict[str, str]
+"""A row of airportsdata."""
 
 
 class _Base:
@@ -86,7 +158,7 @@ def main(folder: Path = DATA) -> None:
     """Write `facts.tsv` and `aliases.tsv` into a folder.
 
     Raises:
-        UsageError: a data package is not installed.
+        UsageError: a data package is not installed, or `ALIASES` or `DENIED` names nothing that is there.
     """
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:
@@ -98,9 +170,11 @@ def main(folder: Path = DATA) -> None:
     countries = _countries(base)
     _places(base, countries)
     _elements(base, countries)
-    base.facts = set(_consistent(base.facts))
+    base.facts = set(_allowed(_consistent(base.facts)))
     known = {name for subject, _, value in base.facts for name in (subject, value)}
-    for name, others in _ALIASES.items():
+    for name, others in ALIASES.items():
+        if name not in known:
+            raise UsageError(f"ALIASES has {name!r}, of which there is no fact; write it as the facts do")
         base.alias(name, others)
     rows = [(name, *sorted(others)) for name, others in base.aliases.items() if name in known and others]
     _write(folder / "facts.tsv", base.facts)
@@ -119,9 +193,20 @@ def _consistent(facts: set[tuple[str, str, str]]) -> Iterable[tuple[str, str, st
     return (fact for fact in facts if fact[1] in many or objects[fact[:2]] == 1)
 
 
+def _allowed(facts: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """The facts without those that are denied."""
+    facts = list(facts)
+    pairs = {(subject, relation) for subject, relation, _ in facts}
+    stale = [*(pair for pair in DENIED if pair not in pairs), *(set(DENIED_FACTS) - set(facts))]
+    if stale:
+        raise UsageError(f"the sources no longer say {stale[0]}; take it from the denied facts")
+    return [fact for fact in facts if fact[:2] not in DENIED and fact not in DENIED_FACTS]
+
+
+@functools.cache
 def _folded(text: str) -> str:
-    plain = unicodedata.normalize("NFKD", text)
-    return "".join(char for char in plain if not unicodedata.combining(char)).casefold()
+    plain = unicodedata.normalize("NFKD", text.casefold().translate(PLAIN))
+    return "".join(char for char in plain if not unicodedata.combining(char))
 
 
 def _geonames() -> Any:  # noqa: ANN401 - the package has no types
@@ -149,9 +234,6 @@ def _countries(base: _Base) -> dict[str, str]:
         base.add(name, "internet domain", row["tld"])
         base.add(name, "two-letter code", code)
         base.add(name, "three-letter code", row["iso3"])
-        for other in filter(None, row["neighbours"].split(",")):
-            if other in found and code in found[other]["neighbours"].split(","):
-                base.add(name, "only neighbor", names[other])
         with contextlib.suppress(core.UnknownLocaleError, ValueError):
             base.add(name, "first weekday", _DAYS[int(core.Locale.parse(f"und_{code}").first_week_day)])
         _money(base, name, row["currencycode"], core.get_global("territory_currencies").get(code, ()))
@@ -201,7 +283,8 @@ def _places(base: _Base, countries: Mapping[str, str]) -> None:
     """Facts of cities, airports and the states of the USA."""
     rows = [row for row in _geonames().get_cities().values() if row["countrycode"] in countries]
     states = {state.abbr: state for state in importlib.import_module("us").STATES}
-    airports = _airports()
+    flying = _flying()
+    airports = _airports(flying)
     names = _city_names(rows, set(countries.values()) | {state.name for state in states.values()})
     capitals = {code: row["capital"] for code, row in _geonames().get_countries().items()}
     by_country: defaultdict[str, list[Any]] = defaultdict(list)
@@ -212,9 +295,8 @@ def _places(base: _Base, countries: Mapping[str, str]) -> None:
         if code not in _DISPUTED and seat:
             base.add(countries[code], "capital", names[max(seat, key=_size)["geonameid"]])
         first, *rest = sorted(found, key=_size, reverse=True)
-        if first["geonameid"] in names and all(
-            first["population"] > _CLEAR_LEAD * _size(row) for row in rest
-        ):
+        clear = all(first["population"] > _CLEAR_LEAD * _size(row) for row in rest)
+        if first["geonameid"] in names and first["population"] >= _LARGEST_SIZE and clear:
             base.add(countries[code], "largest city", names[first["geonameid"]])
     _states(base, states, rows, names)
     wanted = {
@@ -240,6 +322,35 @@ def _places(base: _Base, countries: Mapping[str, str]) -> None:
                 base.add(flight["name"], "IATA code", flight["iata"])
                 base.add(flight["name"], "ICAO code", flight["icao"])
                 base.add(flight["name"], "elevation", f"{round(float(flight['elevation']))} feet")
+            if len(flights) == 1 and _only_airport(flights[0], row, flying):
+                base.add(name, "airport", flights[0]["name"])
+
+
+def _only_airport(airport: Mapping[str, str], city: Mapping[str, Any], flying: Sequence[_Airport]) -> bool:
+    """Whether no other airport is near it or its city, or says that it serves the city."""
+    here = _place(airport["lat"], airport["lon"]), _place(city["latitude"], city["longitude"])
+    called = _folded(city["name"])
+    return _near(*here) and not any(
+        other["iata"] != airport["iata"]
+        and (
+            (other["country"] == city["countrycode"] and called in _folded(other["city"] + other["name"]))
+            or any(_near(place, _place(other["lat"], other["lon"])) for place in here)
+        )
+        for other in flying
+    )
+
+
+def _place(latitude: str | float, longitude: str | float) -> tuple[float, float]:
+    return math.radians(float(latitude)), math.radians(float(longitude))
+
+
+def _near(one: tuple[float, float], two: tuple[float, float]) -> bool:
+    """Whether two places on the globe lie nearer than `_AIRPORT_KM`."""
+    if abs(one[0] - two[0]) * _EARTH_KM > _AIRPORT_KM:
+        return False
+    north, east = (two[0] - one[0]) / 2, (two[1] - one[1]) / 2
+    root = math.sin(north) ** 2 + math.cos(one[0]) * math.cos(two[0]) * math.sin(east) ** 2
+    return 2 * _EARTH_KM * math.asin(math.sqrt(min(1.0, root))) < _AIRPORT_KM
 
 
 def _size(row: Mapping[str, Any]) -> int:
@@ -259,16 +370,20 @@ def _city_names(rows: list[Any], taken: set[str]) -> dict[int, str]:
     return names
 
 
-def _airports() -> dict[tuple[str, str, str], list[dict[str, str]]]:
-    """Airports with an IATA code by (city, country code, state in the USA).
+def _flying() -> list[_Airport]:
+    """All airports with an IATA code."""
+    path = Path(str(importlib.import_module("airportsdata").__file__)).parent / "airports.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["iata"]]
+
+
+def _airports(rows: Sequence[_Airport]) -> dict[tuple[str, str, str], list[_Airport]]:
+    """Airports by (city, country code, state in the USA).
 
     One whose name others share has an empty name.
     """
-    path = Path(str(importlib.import_module("airportsdata").__file__)).parent / "airports.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["iata"]]
     names = Counter(row["name"] for row in rows)
-    found: defaultdict[tuple[str, str, str], list[dict[str, str]]] = defaultdict(list)
+    found: defaultdict[tuple[str, str, str], list[_Airport]] = defaultdict(list)
     for row in rows:
         state = row["subd"] if row["country"] == "US" else ""
         found[_folded(row["city"]), row["country"], state].append(

@@ -4,6 +4,10 @@ A hop goes along a relation, from subject to object, or back, from an object to 
 a name, which specs use, and phrases that end where the thing they start from is named, so that phrases one
 after another nest: "the currency of" + "the country whose capital is" + "Oslo". No phrase occurs in two
 ways: a question can be read back into its chain.
+
+A way back says that there is only one such subject, in the world and not only in the data. So there is none
+where the data lacks some: an official language, a country of discovery. A city's only airport is a fact of
+its own, gathered where it is known to be the only one.
 """
 
 from __future__ import annotations
@@ -107,11 +111,6 @@ RELATIONS: tuple[Relation, ...] = (
         object="language",
         words=("the official language of", "the state language of"),
         sentence="It has the official language {}.",
-        back="official language of",
-        back_words=(
-            "the country that has as its official language",
-            "the only country whose official language is",
-        ),
         many=True,
     ),
     Relation(
@@ -162,14 +161,6 @@ RELATIONS: tuple[Relation, ...] = (
         sentence="Its first weekday is {}.",
     ),
     Relation(
-        name="only neighbor",
-        subject="country",
-        object="country",
-        words=("the only neighbor of", "the only country that borders", "the single land neighbor of"),
-        sentence="It borders {}.",
-        many=True,
-    ),
-    Relation(
         name="country",
         subject="city",
         object="country",
@@ -194,8 +185,13 @@ RELATIONS: tuple[Relation, ...] = (
         object="city",
         words=("the city served by", "the home city of"),
         sentence="It serves {}.",
-        back="airport",
-        back_words=("the airport of", "the airport that serves", "the only airport serving"),
+    ),
+    Relation(
+        name="airport",
+        subject="city",
+        object="airport",
+        words=("the airport of", "the airport that serves", "the only airport serving"),
+        sentence="Its only airport is {}.",
     ),
     Relation(
         name="IATA code",
@@ -267,8 +263,6 @@ RELATIONS: tuple[Relation, ...] = (
         object="country",
         words=("the country of discovery of", "the country that saw the discovery of"),
         sentence="It was discovered in {}.",
-        back="discovered in",
-        back_words=("the only element discovered in", "the only element first found in"),
         many=True,
     ),
     Relation(

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from genenv.domains.multihop_qa.answers import PLAIN
 from genenv.domains.multihop_qa.kb import Passage
 from genenv.errors import UsageError
 
@@ -68,7 +69,7 @@ def _weighted(passage: Passage) -> list[str]:
 def words_of(text: str) -> list[str]:
     """The words that search compares: lower case, without accents and the most common ones."""
     plain = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
-    return [word for word in _WORD.findall(plain.lower()) if word not in _COMMON]
+    return [word for word in _WORD.findall(plain.lower().translate(PLAIN)) if word not in _COMMON]
 
 
 def _snippet(passage: Passage, words: frozenset[str], chars: int) -> str:

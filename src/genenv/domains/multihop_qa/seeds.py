@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from genenv.domains.multihop_qa.chains import Chain, is_held_out
+from genenv.domains.multihop_qa.chains import Chain
 from genenv.domains.multihop_qa.spec import QuestionSpec
 from genenv.domains.multihop_qa.wording import draw_question
 from genenv.domains.multihop_qa.world import World
@@ -73,7 +73,7 @@ def _chains(
 
     Of those of the length whose turn it is, one that asks for what has been asked for least.
     """
-    names = [name for name in world.base.by_kind.get(kind, ()) if is_held_out(name) == held_out]
+    names = [name for name in world.base.by_kind.get(kind, ()) if world.chains.is_held_out(name) == held_out]
     starts = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     used: set[Chain] = set()
     turn = 0

@@ -40,7 +40,7 @@ class MultihopConfig(Settings, frozen=True):
     """Replies that the agent gets in mode search; four hops take four searches and the answer."""
     results: int = Field(default=3, ge=1, le=10)
     """Passages that one search shows."""
-    result_chars: int = Field(default=160, ge=80, le=2_000)
+    result_chars: int = Field(default=160, ge=120, le=2_000)
     """Characters of a passage that a search shows: the sentences that have most of the words searched for."""
     corpus: str | None = Field(default=None, min_length=1)
     """A JSONL file of your own passages; left out, the built-in knowledge base alone."""

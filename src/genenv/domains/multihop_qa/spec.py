@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from genenv.domains.multihop_qa.wording import MAX_QUESTION
+from genenv.domains.multihop_qa.wording import MAX_QUESTION, MIN_QUESTION
 
 Name = Annotated[str, Field(min_length=1, max_length=120)]
 
@@ -25,5 +25,5 @@ class QuestionSpec(BaseModel, frozen=True, extra="forbid", strict=True):
     """The thing that the question names."""
     relations: Annotated[list[Name], Field(min_length=2, max_length=4)]
     """The hops from the start on; `capital` goes from a country to a city, `capital of` back."""
-    question: str = Field(min_length=8, max_length=MAX_QUESTION)
+    question: str = Field(min_length=MIN_QUESTION, max_length=MAX_QUESTION)
     """What the agent is asked. `<start>` stands for the start's name."""

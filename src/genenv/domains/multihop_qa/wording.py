@@ -3,7 +3,8 @@
 A question has one or two parts. In one: "What is the currency of the country whose capital is <start>?". In
 two: "Think of the country whose capital is <start>. What is the currency of that country?". In each part the
 phrases of the hops stand directly before one another, last hop first, and before the start or "that country".
-Around these parts stand everyday words, of which the grammar offers a small choice.
+Directly before each part stand words that ask for it, and after the last nothing. Everyday words, of which
+the grammar offers a small choice, may open the question: before a colon, a comma or the end of a sentence.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from genenv.domains.everyday import WORDS, first_strange
 from genenv.domains.multihop_qa.relations import Hop
 
 START = "<start>"
-MAX_QUESTION = 400
+MIN_QUESTION, MAX_QUESTION = 8, 400
 """Characters."""
 
 Slots = Sequence[Sequence[str]]
@@ -33,6 +34,8 @@ _OPENING: Slots = (
 _ASK = ("What is", "Could you tell me", "Can you name", "Do you know")
 _LEAD = ("Think of", "Take", "Consider", "Start with", "Look at", "Picture")
 
+_ASKING = re.compile(rf"(?:^|[:,.!?;])\s*(?:{'|'.join((*_ASK, *_LEAD))})\s*$", re.IGNORECASE)
+_ENDING = re.compile(r"[\s.!?\"”’]*")
 _FRAME = (*(word for slot in _OPENING for word in slot), *_ASK, *_LEAD)
 EVERYDAY = WORDS | frozenset(" ".join(_FRAME).lower().split())
 """The words that may stand around a chain: those of the grammar, and others that say nothing about it.
@@ -54,6 +57,8 @@ class Reading(NamedTuple):
     """In the order of execution."""
     free: str
     """The words around the chain."""
+    stray: str
+    """Which of them ask for something other than the chain's end, as a sentence; empty: none."""
 
 
 class Misread(Exception):
@@ -119,13 +124,13 @@ class Reader:
         if second is None:
             if self._phrase.search(rest.before) or self._phrase.search(rest.after):
                 raise Misread("Words of a relation stand apart from the start.")
-            return Reading(first, rest.before + " " + rest.after)
+            return Reading(first, f"{rest.before} {rest.after}", _stray((rest.before,), rest.after))
         if after.kind is not None and after.kind != first[-1].target:
             raise Misread(f"The question says 'that {after.kind}', but there stands a {first[-1].target}.")
         free = " ".join((rest.before, after.before, after.after))
         if self._phrase.search(free):
             raise Misread("Words of a relation stand apart from the start.")
-        return Reading((*first, *second), free)
+        return Reading((*first, *second), free, _stray((rest.before, after.before), after.after))
 
     def _run(self, text: str, end: str) -> tuple[tuple[Hop, ...] | None, _Rest]:
         """Phrases directly before one another and before `end`: their hops in order of execution."""
@@ -142,6 +147,22 @@ class Reader:
 
     def _hop(self, match: re.Match[str]) -> Hop:
         return self._hops[(match.lastindex or 1) - 1]
+
+
+def _stray(before: Iterable[str], after: str) -> str:
+    """What asks for something about a chain's end ("the mother of") instead of the end; empty: nothing.
+
+    Args:
+        before: what stands before each part of the chain.
+        after: what stands after the last.
+    """
+    for words in before:
+        if _ASKING.search(words) is None:
+            said = " ".join(words.split()[-3:])[-40:]
+            return f"Before the chain stands {said!r}, not words that ask for it such as {_ASK[0]!r}."
+    if _ENDING.fullmatch(after) is None:
+        return f"After the chain stands {after.strip()[:40]!r}, but the question must end there."
+    return ""
 
 
 class _Rest(NamedTuple):
