@@ -76,7 +76,7 @@ def test_the_oracle_solves_its_task_in_every_mode(domain, fields):
     assert len(task.oracle) <= domain.episode(task).max_turns
 
 
-@pytest.mark.parametrize(("slack", "factor"), [("tight", 1.05), ("fair", 1.2), ("loose", 1.4)])
+@pytest.mark.parametrize(("slack", "factor"), [("tight", 1.1), ("fair", 1.4), ("loose", 2.0)])
 def test_the_budget_is_a_multiple_of_the_cheapest_plan_rounded_up_to_tens(slack, factor):
     task = task_of(PLAN, slack=slack)
     cheapest, budget = float(str(task.payload["cheapest"])), query_of(task).budget
@@ -91,7 +91,7 @@ def test_where_a_day_is_missing_slack_counts_above_what_is_fixed():
     cheapest, budget = float(str(task.payload["cheapest"])), query_of(task).budget
     fixed = float(task.messages[1].content.split("It costs ")[1].split(". ")[0])
     assert 0 < fixed < cheapest
-    assert fixed + 1.4 * (cheapest - fixed) <= budget < fixed + 1.4 * (cheapest - fixed) + 10
+    assert fixed + 2 * (cheapest - fixed) <= budget < fixed + 2 * (cheapest - fixed) + 10
 
 
 def test_a_budget_below_the_cheapest_plan_is_rejected():
@@ -103,7 +103,7 @@ def test_a_budget_below_the_cheapest_plan_is_rejected():
         found.explanation
         == f"The cheapest plan costs ${cheapest:,}, more than the budget of ${cheapest - 1:,}."
     )
-    assert isinstance(made(PLAN, budget=round(cheapest * 1.25)), Task)
+    assert isinstance(made(PLAN, budget=round(cheapest * 1.4)), Task)
 
 
 @pytest.mark.parametrize("trip", [{}, {"days": 5, "destination": "Texas"}], ids=["city", "state"])
@@ -166,11 +166,16 @@ def test_exact_reward_is_all_or_nothing():
 
 def test_random_attempts_are_well_formed_and_hardly_ever_right():
     rng = random.Random(0)
-    for domain, most in ((PLAN, 0.01), (DAY, 0.05)):
-        tasks = [task_of(domain, slack=slack) for slack in ("tight", "fair", "loose")]
-        verdicts = [
-            domain.check(task, domain.random_replies(task, rng)) for task in tasks for _ in range(150)
-        ]
+    for domain, slack, most in (
+        (PLAN, "tight", 0),
+        (PLAN, "fair", 0.01),
+        (PLAN, "loose", 0.03),
+        (DAY, "tight", 0.01),
+        (DAY, "fair", 0.05),
+        (DAY, "loose", 0.25),
+    ):
+        task = task_of(domain, slack=slack)
+        verdicts = [domain.check(task, domain.random_replies(task, rng)) for _ in range(150)]
         assert sum(verdict.success for verdict in verdicts) <= most * len(verdicts)
         assert all(0.3 < verdict.reward <= 1 for verdict in verdicts)
 
