@@ -26,8 +26,8 @@ from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason
 
 FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}
 """Slack -> the budget, as a multiple of what the cheapest plan costs."""
-_MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7, "loose": math.inf}
-"""Slack -> the largest such multiple that a given budget may have."""
+_MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7}
+"""Slack -> the largest such multiple that a given budget may have; what is above is loose."""
 _ROUND_USD = 10
 
 
@@ -162,7 +162,8 @@ def _wrong_budget(spec: TravelSpec, cheapest: float, fixed: float) -> Rejection 
     if spec.budget < cheapest:
         sentence = f"The cheapest plan costs ${cheapest:,.0f}, more than the budget of ${spec.budget:,}."
         return _reject(RejectReason.EXECUTION, sentence)
-    fitting = next(s for s, most in _MOST.items() if spec.budget <= fixed + (cheapest - fixed) * most)
+    largest = {slack: fixed + (cheapest - fixed) * most for slack, most in _MOST.items()}
+    fitting = next((slack for slack, most in largest.items() if spec.budget <= most), "loose")
     if fitting != spec.slack and spec.budget != budget_for(cheapest, spec.slack, fixed=fixed):
         sentence = (
             f"A budget of ${spec.budget:,} is {fitting}, not {spec.slack}: one can do with ${cheapest:,.0f}."
