@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import statistics
 import time
 
 import pytest
@@ -177,7 +178,44 @@ def test_random_attempts_are_well_formed_and_hardly_ever_right():
         task = task_of(domain, slack=slack)
         verdicts = [domain.check(task, domain.random_replies(task, rng)) for _ in range(150)]
         assert sum(verdict.success for verdict in verdicts) <= most * len(verdicts)
-        assert all(0.3 < verdict.reward <= 1 for verdict in verdicts)
+        rewards = [verdict.reward for verdict in verdicts]
+        assert all(0.2 <= reward <= 1 for reward in rewards)
+        if domain is DAY:
+            assert statistics.mean(rewards) < 0.5
+            assert min(rewards) == 0.2
+
+
+def test_a_missing_day_is_worth_what_it_adds_to_the_plan():
+    words = f"{WORDS} We need <room_rule>."
+    task = task_of(DAY, slack="tight", limits=1, room_rule="pets", query=words)
+    right = json.loads(task.oracle[0])
+    query, data = query_of(task), DAY.database
+    dear = max(data.restaurants("Tucson"), key=lambda row: row.average_cost).name
+    strict_room = next(
+        row.name
+        for row in data.accommodations("Tucson")
+        if "No pets" in row.house_rules and row.minimum_nights <= 2 and row.price * query.people < 1e6
+    )
+
+    def reward(**fields: str) -> float:
+        return DAY.check(task, [json.dumps({**right, **fields})]).reward
+
+    assert reward() == 1
+    assert reward(breakfast=dear, lunch=right["lunch"]) == pytest.approx(0.2 + 0.8 / 2)  # over the budget
+    assert reward(lunch=right["dinner"]) == pytest.approx(0.2 + 0.8 / 2)  # a restaurant twice
+    assert reward(accommodation=strict_room, breakfast=dear) == pytest.approx(0.2)
+    for name in right:
+        for blank in ("", " ", "-", ";", "x", "Nowhere", "a"):
+            assert reward(**{name: blank}) == 0
+        assert DAY.check(task, [json.dumps({k: v for k, v in right.items() if k != name})]).reward == 0
+
+
+def test_a_plan_that_leaves_days_open_is_worth_nothing():
+    task = task_of(PLAN)
+    days = json.loads(task.oracle[0])
+    for few in (days[:2], [*days[:2], {}], [days[0], {**days[1], "lunch": "-"}, days[2]]):
+        assert PLAN.check(task, [json.dumps(few)]).reward == 0
+    assert PLAN.check(task, [json.dumps([{**day, "lunch": "x"} for day in days])]).reward < 0.8
 
 
 GARBAGE = [
@@ -209,7 +247,7 @@ GARBAGE = [
 
 @pytest.mark.parametrize("domain", ALL)
 @pytest.mark.parametrize("reply", GARBAGE)
-def test_garbage_is_worth_little_and_is_explained(domain, reply):
+def test_garbage_is_worth_nothing_and_is_explained(domain, reply):
     task = task_of(domain)
     replies = [reply] * domain.episode(task).max_turns
     try:
@@ -218,7 +256,7 @@ def test_garbage_is_worth_little_and_is_explained(domain, reply):
         assert domain.settings.mode == "tools"
     verdict = domain.check(task, replies)
     assert not verdict.success
-    assert verdict.reward < 0.9
+    assert verdict.reward == 0
     assert verdict.explanation.endswith(".")
     assert domain.check(task, replies) == verdict
 

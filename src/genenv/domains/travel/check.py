@@ -15,6 +15,9 @@ from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.trips import read_trip
 from genenv.types import JsonObject, Task, Verdict
 
+_FOR_NAMES = 0.2
+"""Reward of a missing day for five fields that name what there is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
@@ -24,6 +27,8 @@ class Judgement:
     loophole: str | None
     """What the benchmark's evaluator forgets, when that is asked for."""
     strict: bool
+    one_day: bool = False
+    """Only one day of the plan is the agent's."""
 
     @property
     def success(self) -> bool:
@@ -32,12 +37,36 @@ class Judgement:
 
     @property
     def share(self) -> float:
-        """The share of what is asked for that is met, in [0, 1]."""
+        """The soft reward, in [0, 1].
+
+        Of a whole plan: 0 unless it has the information that each day needs (complete_information), else
+
+            (commonsense met + hard met + strict met) / (commonsense asked + hard asked + strict asked)
+
+        Of a missing day, where the rest of the plan would meet most of that without the agent: 0 unless each
+        of its five fields names something of the sandbox (within_sandbox and complete_information are met,
+        and the strict reading where it is demanded), else
+
+            0.2 + 0.8 * max(0, hard met - commonsense broken) / hard asked
+        """
+        return self._share_of_a_day if self.one_day else self._share_of_a_plan
+
+    @property
+    def _share_of_a_plan(self) -> float:
         (met, asked), (hard_met, hard_asked) = self.score.commonsense, self.score.hard
-        if not self.score.delivered:
+        if not self.score.delivered or "complete_information" in self.score.problems:
             return 0
         own = self.strict * (self.loophole is None)
         return (met + hard_met + own) / (asked + hard_asked + self.strict)
+
+    @property
+    def _share_of_a_day(self) -> float:
+        if self.success:
+            return 1
+        if not self.score.judged_hard or self.loophole is not None:
+            return 0
+        (met, asked), (hard_met, hard_asked) = self.score.commonsense, self.score.hard
+        return _FOR_NAMES + (1 - _FOR_NAMES) * max(hard_met - (asked - met), 0) / hard_asked
 
     @property
     def sentence(self) -> str:
@@ -47,10 +76,11 @@ class Judgement:
         return self.score.sentence
 
 
-def judge(query: Query, plan: Plan, database: Database, *, strict: bool) -> Judgement:
+def judge(query: Query, plan: Plan, database: Database, *, strict: bool, one_day: bool = False) -> Judgement:
     """Hold a plan to everything that is asked for."""
     loophole = _loophole(query, plan, database) if strict and plan else None
-    return Judgement(score=score(query, plan, database), loophole=loophole, strict=strict)
+    found = score(query, plan, database)
+    return Judgement(score=found, loophole=loophole, strict=strict, one_day=one_day)
 
 
 def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
@@ -70,7 +100,8 @@ def check(task: Task, replies: Sequence[str], database: Database, settings: Trav
         plan = read_plan(reply, task.payload)
     except NotAPlanError as error:
         return Verdict(reward=0, success=False, explanation=str(error))
-    found = judge(query_of(task), plan, database, strict=settings.strict)
+    one_day = isinstance(task.payload["missing"], int)
+    found = judge(query_of(task), plan, database, strict=settings.strict, one_day=one_day)
     reward = found.share if settings.reward == "soft" else float(found.success)
     return Verdict(reward=reward, success=found.success, explanation=found.sentence)
 
