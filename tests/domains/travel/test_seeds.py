@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 import xgrammar
@@ -61,12 +62,32 @@ def test_held_out_tasks_share_no_destination_with_seeds_schemas_and_variations()
 
 
 def test_no_pair_of_places_and_no_entry_of_the_database_is_in_both_splits():
-    seeds = {(seed.spec["origin"], seed.spec["destination"]) for seed in DOMAIN.seeds()}
-    held = {(task.spec["origin"], task.spec["destination"]) for task in HELD}
-    assert not seeds & held
+    seeds = [(seed.spec["origin"], seed.spec["destination"]) for seed in DOMAIN.seeds()]
+    held = [(task.spec["origin"], task.spec["destination"]) for task in HELD]
+    assert not {frozenset(pair) for pair in seeds} & {frozenset(pair) for pair in held}
     cities = {city for _, city in held}
-    assert not cities & {city for _, city in seeds}
+    assert not cities & {place for pair in seeds for place in pair}
     assert not cities & {city for _, state in seeds for city in sandbox().cities_of(str(state))}
+
+
+def test_prompts_and_offers_of_training_show_nothing_of_held_out_cities():
+    full = Travel(TravelConfig(reference_tokens=8000))
+    reserved = "|".join(sorted(map(re.escape, full.atlas.reserved)))
+    for seed in full.seeds()[:20:2]:
+        task = base_task(full, seed.id, seed.spec, seed=0)
+        assert isinstance(task, Task)
+        shown = "\n".join(message.content for message in task.messages)
+        assert not re.findall(rf"\b(?:{reserved})\b", shown)
+        schema = full.spec_schema(seed)
+        assert not set(schema["$defs"]["origin"]["enum"]) & full.atlas.reserved
+
+
+def test_a_spec_from_a_held_out_city_is_rejected():
+    seed = QUICK.seeds()[0]
+    spec = TravelSpec.model_validate({**seed.spec, "origin": "Miami"})
+    found = QUICK.build(spec, task_id="t", lineage=GENERATED, rng=random.Random(0))
+    assert isinstance(found, Rejection)
+    assert found.reason is RejectReason.HELD_OUT
 
 
 def test_the_splits_share_no_phrasing():
@@ -102,7 +123,7 @@ def test_long_trips_pass_too(number):
 
 def test_variations_follow_the_grammar_and_differ(compiler):
     rng = random.Random(1)
-    for seed in DOMAIN.seeds()[:10]:
+    for seed in DOMAIN.seeds()[:5]:
         schema = DOMAIN.spec_schema(seed)
         specs = [DOMAIN.variation(seed, rng) for _ in range(3)]
         assert all(accepts(compiler, schema, spec) for spec in specs), specs
@@ -110,7 +131,7 @@ def test_variations_follow_the_grammar_and_differ(compiler):
 
 
 def test_seeds_follow_their_own_grammar(compiler):
-    for seed in DOMAIN.seeds()[::40]:
+    for seed in DOMAIN.seeds()[::72]:
         assert accepts(compiler, DOMAIN.spec_schema(seed), bare(TravelSpec.model_validate(seed.spec)))
 
 
@@ -159,9 +180,16 @@ def test_variations_pass_the_whole_gate():
     ]
     outcomes = [proposal.outcome for proposal in gate.admit(contexts, written)]
     refused = [found for found in outcomes if isinstance(found, Rejection)]
-    # a blind attempt may be lucky where the budget is loose; nothing else may be wrong
+    # a blind attempt may be lucky where the budget is loose (twice the cheapest); nothing else may be wrong
     assert {found.reason for found in refused} <= {RejectReason.TRIVIAL}
-    assert len(refused) <= 6
+    lucky = [
+        json.loads(one.text)["slack"]
+        for one, found in zip(written, outcomes, strict=True)
+        if isinstance(found, Rejection)
+    ]
+    assert lucky.count("tight") == 0
+    assert lucky.count("fair") <= 5
+    assert len(lucky) <= 12
 
 
 def test_the_simulator_is_told_its_choices_in_few_words():

@@ -19,6 +19,7 @@ from genenv.domains.travel.domain import Travel
 from genenv.domains.travel.hard import total_cost
 from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.spec import TravelSpec
+from genenv.domains.travel.words import stray, unstated
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
 pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
@@ -216,6 +217,25 @@ def test_a_plan_that_leaves_days_open_is_worth_nothing():
     for few in (days[:2], [*days[:2], {}], [days[0], {**days[1], "lunch": "-"}, days[2]]):
         assert PLAN.check(task, [json.dumps(few)]).reward == 0
     assert PLAN.check(task, [json.dumps([{**day, "lunch": "x"} for day in days])]).reward < 0.8
+
+
+def test_the_number_of_cities_and_the_rules_of_the_route_are_told():
+    task = task_of(PLAN, days=7, destination="Texas", origin="Joplin")
+    assert "from Joplin to 3 cities in Texas, 7 days" in str(task.spec["query"])
+    assert "return to it" in task.messages[0].content
+    assert "come to no city again" in task.messages[0].content
+    assert "Self-driving, from A to B" in task.messages[0].content
+    five = TravelSpec.model_validate({**task.spec, "days": 5, "query": WORDS})
+    for words, state in (
+        ("2 cities in Texas", None),
+        ("two cities in Texas", None),
+        ("Texas", "destination"),
+    ):
+        text = f"A trip from Joplin to {words}, 5 days, March 4 to March 8, 2022, 2 people, $900."
+        assert unstated(text, five, 900) == state
+    text = text.replace("Texas", "3 cities in Texas")
+    assert unstated(text, five, 900) == "destination"
+    assert stray(text, five, 900, []) is not None
 
 
 GARBAGE = [

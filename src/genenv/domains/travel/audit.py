@@ -106,6 +106,12 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
     ruled_out = "no flight" if way.flight else "no self-driving" if way.car == "self-driving" else None
     if ruled_out is not None:
         yield "the wrong way to travel", replace(rich, transport=ruled_out), plan
+    if way.car == "self-driving":
+        yield (
+            "the wrong way to travel, in small letters",
+            replace(rich, transport="no self-driving"),
+            _spelled(plan),
+        )
     nights = sum(day.accommodation is not None and day.cities[-1] == city for day in trip.days)
     rooms = data.accommodations(city)
     fitting = [row for row in rooms if fits_wishes(row, query)]
@@ -115,6 +121,12 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
     ):
         if row is not None:
             yield name, rich, _with_room(plan, city, named(row.name, city))
+
+
+def _spelled(plan: Plan) -> Plan:
+    """The plan with `self-driving` in small letters."""
+    ways = (str(day["transportation"]).replace("Self-driving", "self-driving") for day in plan)
+    return [{**day, "transportation": way} for day, way in zip(plan, ways, strict=True)]
 
 
 def _serves(trip: Trip, cuisine: str) -> bool:

@@ -142,8 +142,9 @@ def _inconsistent(
         problem = f"cuisines are some of {', '.join(CUISINES)}, each once"
     if problem is not None:
         return _reject(RejectReason.INCONSISTENT, f"{problem[0].upper()}{problem[1:]}.")
-    if spec.destination in atlas.reserved and lineage.origin is not Origin.HELD_OUT:
-        return _reject(RejectReason.HELD_OUT, f"{spec.destination} is kept for held-out tasks.")
+    for place in (spec.destination, spec.origin):
+        if place in atlas.reserved and lineage.origin is not Origin.HELD_OUT:
+            return _reject(RejectReason.HELD_OUT, f"{place} is kept for held-out tasks.")
     return None
 
 
@@ -204,7 +205,9 @@ def _messages(
     city = trip.days[missing].cities[0] if missing is not None else None
     parts: list[str] = []
     if settings.mode == "sole":
-        parts.append(reference(query, trip, data, tokens=settings.reference_tokens, city=city))
+        tokens = settings.reference_tokens
+        left_out = () if query.destination in atlas.reserved else atlas.reserved
+        parts.append(reference(query, trip, data, tokens=tokens, city=city, left_out=left_out))
     elif query.days > 3:
         parts.append(f"Cities in {query.destination}: {', '.join(data.cities_of(query.destination))}.")
     parts.append(text)

@@ -85,9 +85,12 @@ def judge(query: Query, plan: Plan, database: Database, *, strict: bool, one_day
 
 def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
     try:
-        read_trip(query, plan, database)
+        trip = read_trip(query, plan, database)
     except UnreadableError as error:
         return str(error)
+    driven = any(way.car == "self-driving" for _, way in trip.ways)
+    if driven and query.transport == "no self-driving":  # in small letters the evaluator does not see it
+        return "the query wants no self-driving"
     return None
 
 

@@ -11,7 +11,7 @@ import re
 
 from genenv.domains.travel.query import Day
 
-_FROM = re.compile(r"from\s+")
+_FROM = re.compile(r"from(\s+)")
 _TO = re.compile(r"(?<=\s)to(?=\s)")
 
 
@@ -64,19 +64,22 @@ def from_to(text: str) -> tuple[str, str] | None:
     goals = [(match.start(), _goal(text, match.end())) for match in _TO.finditer(text)]
     goals = [(place, goal) for place, goal in goals if goal]
     for match in _FROM.finditer(text):
-        place = bisect.bisect_right(goals, match.end(), key=lambda goal: goal[0])
-        if place < len(goals):
-            before, goal = goals[place]
-            origin = text[match.end() : before].rstrip()
-            if "\n" not in origin:
-                return origin, goal
+        start = match.end()
+        place = bisect.bisect_right(goals, start, key=lambda goal: goal[0])
+        origin = text[start : goals[place][0]].rstrip() if place < len(goals) else "\n"
+        if "\n" not in origin:
+            return origin, goals[place][1]
+        blanks = match[1][1:-1].replace("\n", "")  # one of them may be the origin
+        if blanks and place > 0 and goals[place - 1][0] == start:
+            return blanks[-1], goals[place - 1][1]
     return None
 
 
 def _goal(text: str, start: int) -> str:
     """What stands in a text from a place on, up to the next comma."""
     end = text.find(",", start)
-    return text[start : end if end >= 0 else len(text)].lstrip()
+    goal = text[start : end if end >= 0 else len(text)]
+    return goal.lstrip() or goal[1:][-1:]
 
 
 def before_parenthesis(text: str) -> str:

@@ -181,9 +181,9 @@ def _read_way(day: Day, date: str, cities: Sequence[str], database: Database) ->
             raise UnreadableError(f"no flight {number[:20]!r} leaves on {date}")
         return Way(origin, destination, flight=flights[0])
     for start, car in _CARS.items():
-        if text.startswith(start):
+        if text.lower().startswith(start):
             return Way(origin, destination, car=car)
     raise UnreadableError(f"{text[:60]!r} is no flight, self-driving or taxi")
 
 
-_CARS: dict[str, Mode] = {"Self-driving": "self-driving", "Taxi": "taxi"}
+_CARS: dict[str, Mode] = {"self-driving": "self-driving", "taxi": "taxi"}

@@ -2,7 +2,8 @@
 
 `<origin>` in a query stands for the spec's origin, and so on for every field. A small simulator cannot copy
 values reliably, and what it writes around a blank keeps the variety. The blanks of numbers bring their unit
-along ("4 people"), those of limits their meaning ("no flights"), so that words around them cannot change it.
+along ("4 people"), that of a state how many of its cities are to be visited ("2 cities in Ohio"), those of
+limits their meaning ("no flights"), so that words around them cannot change it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _ROOMS = {
     "shared": "shared rooms",
     "not shared": "rooms that are not shared",
 }
+_COUNTS = {2: "two", 3: "three"}
 _WAYS = {"no flight": "no flights", "no self-driving": "no self-driving"}
 _NUMBERS = (
     "two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand|couple|solo|alone|single"
@@ -78,7 +80,7 @@ def sayings(spec: TravelSpec, budget: int) -> dict[str, str]:
     last = spec.start + spec.days - 1
     said = {
         "origin": spec.origin,
-        "destination": spec.destination,
+        "destination": spec.destination if spec.days == 3 else f"{spec.cities} cities in {spec.destination}",
         "days": f"{spec.days} days",
         "dates": f"March {spec.start} to March {last}, 2022",
         "people": f"{spec.people} {'person' if spec.people == 1 else 'people'}",
@@ -149,13 +151,14 @@ def _patterns(spec: TravelSpec, budget: int) -> Iterator[tuple[str, re.Pattern[s
     dates = rf"March {first}(?:st|nd|rd|th)? to March {last}(?:st|nd|rd|th)?, 2022"
     people = rf"{spec.people} (?:people|persons?|travell?ers?)"
     money = rf"\${budget:,}|\${budget}"
+    count = "" if spec.days == 3 else rf"(?:{spec.cities}|{_COUNTS[spec.cities]}) cities (?:in|of) "
     ways = {
         "days": rf"\b{spec.days}[- ]days?\b",
         "dates": rf"\b(?:{dates}|2022-03-{first:02d} to 2022-03-{last:02d})(?!\d)",
         "people": rf"\b{people}\b",
         "budget": rf"(?:{money})(?![\d,]*\d)",
         "origin": rf"\b(?:{'|'.join(BEFORE_ORIGIN)}) {re.escape(spec.origin)}\b",
-        "destination": rf"\b(?:{'|'.join(BEFORE_DESTINATION)}) {re.escape(spec.destination)}\b",
+        "destination": rf"\b(?:{'|'.join(BEFORE_DESTINATION)}) {count}{re.escape(spec.destination)}\b",
     }
     for name, words in said.items():
         words = re.escape(words.removeprefix("places where ")) if name in LIMITS else ways[name]
