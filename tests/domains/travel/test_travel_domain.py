@@ -19,7 +19,7 @@ from genenv.domains.travel.domain import Travel
 from genenv.domains.travel.hard import total_cost
 from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.spec import TravelSpec
-from genenv.domains.travel.words import stray, unstated
+from genenv.domains.travel.words import filled, sayings, stray, unstated
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
 pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
@@ -235,7 +235,32 @@ def test_the_number_of_cities_and_the_rules_of_the_route_are_told():
         assert unstated(text, five, 900) == state
     text = text.replace("Texas", "3 cities in Texas")
     assert unstated(text, five, 900) == "destination"
-    assert stray(text, five, 900, []) is not None
+    assert stray(text, five, 900, PLAN.atlas.names()) is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("2 people", "2 people and my mother"),
+        ("2 people", "2 people and more friends"),
+        ("2 people", "2 people or so"),
+        ("with $", "with over $"),
+        ("with $", "with about $"),
+        ("$900", "$900 each"),
+        ("$900", "$900 a day"),
+        ("no flights", "I hear no flights is off"),
+        ("no flights", "it may be no flights"),
+    ],
+)
+def test_words_that_change_a_value_are_refused(old, new):
+    spec = TravelSpec.model_validate(
+        {**task_of(PLAN).spec, "limits": 1, "transport": "no flight", "query": WORDS}
+    )
+    text = filled(f"{WORDS} We ask for <transport>.", sayings(spec, 900))
+    assert text is not None
+    assert stray(text, spec, 900, PLAN.atlas.names()) is None
+    assert old in text
+    assert stray(text.replace(old, new), spec, 900, PLAN.atlas.names()) is not None
 
 
 GARBAGE = [

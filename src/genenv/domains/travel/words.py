@@ -61,8 +61,19 @@ _STRAY = (
 )
 
 _PARTS = [part for each in (TRAINING, HELD_OUT) for part in each.parts]
-FREE_WORDS = (WORDS | {"places", *words_of(*_PARTS)}) - frozenset(_NUMBERS.split("|"))
+_MISLEADING_WORDS = """
+aunt brother child children class daughter family father friend friends group mother parents people
+sister son uncle more over off may might maybe perhaps hear heard say says said tell told think thought
+met seem seen try trying test old once new next later month year minute moment today tomorrow tonight
+yesterday week weekend work job game ask asked asking asks again also since bring brings join joins
+"""
+_MISLEADING = frozenset(_MISLEADING_WORDS.split())
+"""Everyday words that could add travelers, move a limit or a date, or make a wish hearsay."""
+FREE_WORDS = ((WORDS - _MISLEADING) | {"places", *words_of(*_PARTS)}) - frozenset(_NUMBERS.split("|"))
 """What may stand around values: everyday words, those of all phrasings, and "places where" of a room rule."""
+
+_SUMS = tuple(part for each in (TRAINING, HELD_OUT) for part in each.money)
+_END = r"\s*(?:[.,;:!?]|$)"
 
 
 def blanks(spec: TravelSpec) -> tuple[str, ...]:
@@ -128,6 +139,8 @@ def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str
     rest = text
     for _, pattern in _patterns(spec, budget):
         rest = pattern.sub(" ; ", rest)
+    if (problem := _misplaced(text, spec, budget)) is not None:
+        return problem
     for pattern, problem in _STRAY:
         if match := pattern.search(rest):
             return f"the query has {problem}: {match[0]!r}"
@@ -136,6 +149,37 @@ def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str
     if word := first_strange(rest, FREE_WORDS):
         return f"the query has {word[:40]!r}, which is no everyday word"
     return None
+
+
+def _misplaced(text: str, spec: TravelSpec, budget: int) -> str | None:
+    """Words beside people or the budget that no phrasing has there, such as "2 people and my mother"."""
+    marked = text
+    for name, pattern in _patterns(spec, budget):
+        if name in ("people", "budget"):
+            marked = pattern.sub(f"<{name}>", marked)
+    for blank in ("people", "budget"):
+        for match in re.finditer(f"<{blank}>", marked):
+            if not _after(blank).match(marked, match.end()):
+                return f"the query has words after the {blank} that change it"
+    for match in re.finditer("<budget>", marked):
+        if not _before_budget().search(marked[: match.start()]):
+            return "the query has words before the budget that change it"
+    return None
+
+
+@functools.cache
+def _after(blank: str) -> re.Pattern[str]:
+    """What may follow a blank: a sign of punctuation or the end, or what follows it in a phrasing."""
+    tails = {re.split(r"(?<=>)", part.split(f"<{blank}>")[1])[0] for part in _SUMS}
+    told = [re.escape(tail) + ("" if tail.endswith(">") else _END) for tail in tails if tail[:1].isspace()]
+    return re.compile("|".join([_END, *sorted(told)]), re.IGNORECASE)
+
+
+@functools.cache
+def _before_budget() -> re.Pattern[str]:
+    """What stands before the budget in a phrasing, back to the sign of punctuation or the blank before it."""
+    heads = {re.split(r"[;:,>]", part.split("<budget>")[0])[-1].strip() for part in _SUMS}
+    return re.compile(rf"(?:[.,;:!?>]|^)\s*(?:{'|'.join(map(re.escape, sorted(heads)))})\s*$", re.IGNORECASE)
 
 
 @functools.lru_cache(maxsize=4)
