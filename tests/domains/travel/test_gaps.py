@@ -133,14 +133,14 @@ def _bare(text: str) -> str:
     return match[1] if match else text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(text=PIECES.map(" ".join) | PIECES.map("".join) | st.text(" ,()\nab", max_size=20) | st.text())
 def test_names_are_read_as_the_benchmark_reads_them(text):
     assert name_and_city(text) == _as_the_benchmark(text)
     assert before_parenthesis(text) == _bare(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(pieces=PIECES)
 def test_ways_are_read_as_the_benchmark_reads_them(pieces):
     text = " ".join(piece for piece in pieces if piece)
