@@ -151,7 +151,10 @@ def test_a_loophole_of_the_evaluator_passes_only_without_strict():
     days[1]["attraction"] = "Nowhere, Tucson"
     replies = [json.dumps(days)]
     verdict = PLAN.check(task, replies)
-    assert (verdict.success, verdict.reward) == (False, pytest.approx(9 / 10))
+    assert (verdict.success, verdict.reward) == (
+        False,
+        pytest.approx(9 / 10 * 5 / 6),
+    )  # of 6 entries 5 are real
     assert "not an entry of the database" in verdict.explanation
     assert Travel(TravelConfig(strict=False)).check(task, replies).success
 
@@ -216,7 +219,13 @@ def test_a_plan_that_leaves_days_open_is_worth_nothing():
     days = json.loads(task.oracle[0])
     for few in (days[:2], [*days[:2], {}], [days[0], {**days[1], "lunch": "-"}, days[2]]):
         assert PLAN.check(task, [json.dumps(few)]).reward == 0
-    assert PLAN.check(task, [json.dumps([{**day, "lunch": "x"} for day in days])]).reward < 0.8
+    assert 0 < PLAN.check(task, [json.dumps([{**day, "lunch": "x"} for day in days])]).reward < 0.8
+    fields = ("breakfast", "attraction", "lunch", "dinner", "accommodation")
+    for word in ("a", "x", "a, Tucson", "e, Tucson;"):
+        invented = [{**day, **dict.fromkeys(fields, word)} for day in days]
+        assert PLAN.check(task, [json.dumps(invented)]).reward == 0
+        same = [{**dict.fromkeys(day, word), "days": number} for number, day in enumerate(days, 1)]
+        assert PLAN.check(task, [json.dumps(same)]).reward == 0
 
 
 def test_the_number_of_cities_and_the_rules_of_the_route_are_told():

@@ -8,8 +8,8 @@ from typing import cast
 
 from genenv.domains.travel.constraints import Score, score
 from genenv.domains.travel.database import Database
-from genenv.domains.travel.query import Plan, Query
-from genenv.domains.travel.reading import UnreadableError
+from genenv.domains.travel.query import MEALS, Plan, Query
+from genenv.domains.travel.reading import UnreadableError, name_and_city
 from genenv.domains.travel.replies import NotAPlanError, is_final, read_plan
 from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.trips import read_trip
@@ -27,6 +27,8 @@ class Judgement:
     loophole: str | None
     """What the benchmark's evaluator forgets, when that is asked for."""
     strict: bool
+    real: float
+    """The share of the plan's meals, rooms and attractions that are rows of the database."""
     one_day: bool = False
     """Only one day of the plan is the agent's."""
 
@@ -43,6 +45,8 @@ class Judgement:
 
             (commonsense met + hard met + strict met) / (commonsense asked + hard asked + strict asked)
 
+        times the share of its meals, rooms and attractions that are rows of the database.
+
         Of a missing day, where the rest of the plan would meet most of that without the agent: 0 unless each
         of its five fields names something of the sandbox (within_sandbox and complete_information are met,
         and the strict reading where it is demanded), else
@@ -53,11 +57,13 @@ class Judgement:
 
     @property
     def _share_of_a_plan(self) -> float:
+        if self.success:
+            return 1
         (met, asked), (hard_met, hard_asked) = self.score.commonsense, self.score.hard
         if not self.score.delivered or "complete_information" in self.score.problems:
             return 0
         own = self.strict * (self.loophole is None)
-        return (met + hard_met + own) / (asked + hard_asked + self.strict)
+        return self.real * (met + hard_met + own) / (asked + hard_asked + self.strict)
 
     @property
     def _share_of_a_day(self) -> float:
@@ -79,8 +85,25 @@ class Judgement:
 def judge(query: Query, plan: Plan, database: Database, *, strict: bool, one_day: bool = False) -> Judgement:
     """Hold a plan to everything that is asked for."""
     loophole = _loophole(query, plan, database) if strict and plan else None
-    found = score(query, plan, database)
-    return Judgement(score=found, loophole=loophole, strict=strict, one_day=one_day)
+    found, real = score(query, plan, database), _real(plan[: query.days], database)
+    return Judgement(score=found, loophole=loophole, strict=strict, real=real, one_day=one_day)
+
+
+def _real(plan: Plan, database: Database) -> float:
+    """The share of all entries of a plan that are exactly rows of the database; 0 where there is none."""
+    tables = dict.fromkeys(MEALS, database.restaurants)
+    found: list[bool] = []
+    for field, rows in {
+        **tables,
+        "accommodation": database.accommodations,
+        "attraction": database.attractions,
+    }.items():
+        for text in (day.get(field) for day in plan):
+            for piece in text.split(";") if isinstance(text, str) else ():
+                name, city = name_and_city(piece)
+                if piece.strip() not in ("", "-"):
+                    found.append(any(row.name.strip() == name for row in rows(city)))
+    return sum(found) / len(found) if found else 0
 
 
 def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
