@@ -24,8 +24,9 @@ class TravelConfig(Settings, frozen=True):
     something of the sandbox, else 0.2 + 0.8 * max(0, hard constraints met - commonsense ones broken) / hard
     constraints asked. exact: 1 when all are met, else 0."""
     strict: bool = True
-    """Also demand what the benchmark's evaluator forgets: every entry exact and in a city of its day, flights
-    on their day, no day in another city without travel. Counts as one constraint more."""
+    """Also demand what the benchmark's evaluator forgets: every entry exact and in a city of its day,
+    flights on their day, no day in another city without travel, an attraction on each day without travel,
+    no car that the query rules out. Counts as one constraint more."""
     reference_tokens: int = Field(default=2000, ge=250, le=8000)
     """Length of the information in the prompt, at 4 characters a token. It has what the oracle uses; the rest
     is other rows, also of other cities."""
