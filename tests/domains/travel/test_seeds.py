@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 import xgrammar
@@ -23,6 +24,7 @@ pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'g
 DOMAIN = Travel()
 QUICK = Travel(TravelConfig(form="day", longest=3, reference_tokens=300))
 HELD = QUICK.held_out()
+SEEDS, QUICK_SEEDS = DOMAIN.seeds(), QUICK.seeds()
 GENERATED = Lineage(origin=Origin.GENERATED)
 
 
@@ -53,7 +55,7 @@ def test_held_out_tasks_share_no_destination_with_seeds_schemas_and_variations()
     held = {str(task.spec["destination"]) for task in HELD} | {"Florida", "Minnesota", "Oregon"}
     assert held <= DOMAIN.atlas.reserved
     rng = random.Random(0)
-    for seed in DOMAIN.seeds()[::6]:
+    for seed in SEEDS[::6]:
         assert seed.spec["destination"] not in held
         schema = DOMAIN.spec_schema(seed)
         assert not set(schema["$defs"]["destination"]["enum"]) & DOMAIN.atlas.reserved
@@ -61,12 +63,32 @@ def test_held_out_tasks_share_no_destination_with_seeds_schemas_and_variations()
 
 
 def test_no_pair_of_places_and_no_entry_of_the_database_is_in_both_splits():
-    seeds = {(seed.spec["origin"], seed.spec["destination"]) for seed in DOMAIN.seeds()}
-    held = {(task.spec["origin"], task.spec["destination"]) for task in HELD}
-    assert not seeds & held
+    seeds = [(seed.spec["origin"], seed.spec["destination"]) for seed in SEEDS]
+    held = [(task.spec["origin"], task.spec["destination"]) for task in HELD]
+    assert not {frozenset(pair) for pair in seeds} & {frozenset(pair) for pair in held}
     cities = {city for _, city in held}
-    assert not cities & {city for _, city in seeds}
+    assert not cities & {place for pair in seeds for place in pair}
     assert not cities & {city for _, state in seeds for city in sandbox().cities_of(str(state))}
+
+
+def test_prompts_and_offers_of_training_show_nothing_of_held_out_cities():
+    full = Travel(TravelConfig(reference_tokens=8000))
+    reserved = "|".join(sorted(map(re.escape, full.atlas.reserved)))
+    for seed in full.seeds()[:20:4]:
+        task = base_task(full, seed.id, seed.spec, seed=0)
+        assert isinstance(task, Task)
+        shown = "\n".join(message.content for message in task.messages)
+        assert not re.findall(rf"\b(?:{reserved})\b", shown)
+        schema = full.spec_schema(seed)
+        assert not set(schema["$defs"]["origin"]["enum"]) & full.atlas.reserved
+
+
+def test_a_spec_from_a_held_out_city_is_rejected():
+    seed = QUICK_SEEDS[0]
+    spec = TravelSpec.model_validate({**seed.spec, "origin": "Miami"})
+    found = QUICK.build(spec, task_id="t", lineage=GENERATED, rng=random.Random(0))
+    assert isinstance(found, Rejection)
+    assert found.reason is RejectReason.HELD_OUT
 
 
 def test_the_splits_share_no_phrasing():
@@ -84,7 +106,7 @@ def test_a_spec_to_a_held_out_destination_is_rejected_unless_it_is_held_out():
 
 
 def test_every_held_out_task_and_base_task_passes_the_gates_own_checks():
-    tasks = [*HELD, *base_tasks(QUICK, QUICK.seeds()[:60], seed=0).values()]
+    tasks = [*HELD, *base_tasks(QUICK, QUICK_SEEDS[:60], seed=0).values()]
     assert len(tasks) == 180
     for task in tasks:
         assert QUICK.check(task, task.oracle).success
@@ -93,7 +115,7 @@ def test_every_held_out_task_and_base_task_passes_the_gates_own_checks():
 
 @pytest.mark.parametrize("number", [0, 3, 4, 8])
 def test_long_trips_pass_too(number):
-    seed = DOMAIN.seeds()[number]
+    seed = SEEDS[number]
     task = base_task(DOMAIN, seed.id, seed.spec, seed=0)
     assert isinstance(task, Task)
     assert DOMAIN.check(task, task.oracle).success
@@ -102,7 +124,7 @@ def test_long_trips_pass_too(number):
 
 def test_variations_follow_the_grammar_and_differ(compiler):
     rng = random.Random(1)
-    for seed in DOMAIN.seeds()[:10]:
+    for seed in SEEDS[:4]:
         schema = DOMAIN.spec_schema(seed)
         specs = [DOMAIN.variation(seed, rng) for _ in range(3)]
         assert all(accepts(compiler, schema, spec) for spec in specs), specs
@@ -110,8 +132,11 @@ def test_variations_follow_the_grammar_and_differ(compiler):
 
 
 def test_seeds_follow_their_own_grammar(compiler):
-    for seed in DOMAIN.seeds()[::40]:
+    for seed in SEEDS[::120]:
         assert accepts(compiler, DOMAIN.spec_schema(seed), bare(TravelSpec.model_validate(seed.spec)))
+
+
+GOOD = f"{TRAINING.trip[0]}. {TRAINING.money[0]}."
 
 
 @pytest.mark.parametrize(
@@ -120,26 +145,27 @@ def test_seeds_follow_their_own_grammar(compiler):
         {"destination": "Miami"},
         {"limits": 3},
         {"start": 30},
-        {"query": "A trip from <origin> to <destination> for <days>, <dates>, <people>."},
-        {"query": "A trip from <destination> to <origin> for <days>, <dates>, <people>, <budget>."},
-        {"query": "A trip from <origin> to <destination> for 9 <days>, <dates>, <people>, <budget>."},
+        {"query": GOOD.replace(" with <budget>", "")},
+        {"query": GOOD.replace("from <origin> to <destination>", "from <destination> to <origin>")},
+        {"query": GOOD.replace("<days>", "9 <days>")},
+        {"query": f"{GOOD} And a pool."},
         {"hotel": "any"},
     ],
 )
 def test_the_grammar_cannot_write_what_is_wrong(compiler, change):
-    seed = next(seed for seed in DOMAIN.seeds() if seed.spec["limits"] == 0)
+    seed = next(seed for seed in SEEDS if seed.spec["limits"] == 0)
     schema = DOMAIN.spec_schema(seed)
     right = bare(TravelSpec.model_validate(seed.spec))
-    good = "A trip from <origin> to <destination> for <days>, <dates>, <people>, <budget>."
-    assert accepts(compiler, schema, {**right, "query": good})
-    assert not accepts(compiler, schema, {**right, **change})
+    assert accepts(compiler, schema, {**right, "query": GOOD})
+    assert change != {"query": GOOD}
+    assert not accepts(compiler, schema, {**right, "query": GOOD, **change})
 
 
 def test_variations_pass_the_whole_gate():
     gate = Gate(QUICK, CurriculumConfig(), seed=0)
     gate.protect(HELD)
-    gate.remember(base_tasks(QUICK, QUICK.seeds()[:100], seed=0).values())
-    rng, seeds = random.Random(2), QUICK.seeds()
+    gate.remember(base_tasks(QUICK, QUICK_SEEDS[:100], seed=0).values())
+    rng, seeds = random.Random(2), QUICK_SEEDS
     contexts = [Context(id=f"c{i}", round=0, seed=rng.choice(seeds), messages=()) for i in range(60)]
     written = [
         Generation(
@@ -155,13 +181,20 @@ def test_variations_pass_the_whole_gate():
     ]
     outcomes = [proposal.outcome for proposal in gate.admit(contexts, written)]
     refused = [found for found in outcomes if isinstance(found, Rejection)]
-    # a blind attempt may be lucky where the budget is loose; nothing else may be wrong
+    # a blind attempt may be lucky where the budget is loose (twice the cheapest); nothing else may be wrong
     assert {found.reason for found in refused} <= {RejectReason.TRIVIAL}
-    assert len(refused) <= 6
+    lucky = [
+        json.loads(one.text)["slack"]
+        for one, found in zip(written, outcomes, strict=True)
+        if isinstance(found, Rejection)
+    ]
+    assert lucky.count("tight") == 0
+    assert lucky.count("fair") <= 5
+    assert len(lucky) <= 12
 
 
 def test_the_simulator_is_told_its_choices_in_few_words():
-    seed = DOMAIN.seeds()[1]
+    seed = SEEDS[1]
     system, user = DOMAIN.simulator_messages(seed, Profile(overall=0.25, success={"tight": 0.5}), 0.5)
     assert str(seed.spec["origin"]) in system.content
     assert "50%" in system.content

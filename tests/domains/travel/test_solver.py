@@ -138,7 +138,7 @@ def test_checker_and_model_agree_on_the_oracle_and_on_every_broken_plan(days, se
         ({"day2": {"lunch": "Ash, Home"}}, "is not in Bay"),
         ({"day2": {"lunch": "ig Tre, Bay"}}, "is not an entry"),
         (
-            {"day1": {"transportation": "self-driving, from Home to Bay"}},
+            {"day1": {"transportation": "Bicycle, from Home to Bay"}},
             "is no flight, self-driving or taxi",
         ),
         ({"day2": {"current_city": "Far"}}, "begins in Far"),
@@ -148,6 +148,15 @@ def test_checker_and_model_agree_on_the_oracle_and_on_every_broken_plan(days, se
 def test_loopholes_of_the_evaluator_are_closed_in_strict_reading(query, plan, small, changes, sentence):
     with pytest.raises(UnreadableError, match=sentence):
         read_trip(query, plan(**changes), small)
+
+
+def test_cars_are_read_in_small_letters_and_still_ruled_out(query, plan, small):
+    ways = [f"self-driving, {leg}" for leg in ("from Home to Bay", "from Bay to Home")]
+    days = plan(day1={"transportation": ways[0]}, day3={"transportation": ways[1]})
+    rich = replace(query, budget=9999)
+    assert judge(rich, days, small, strict=True).success
+    assert score(replace(rich, transport="no self-driving"), days, small).passed  # the evaluator's oversight
+    assert not judge(replace(rich, transport="no self-driving"), days, small, strict=True).success
 
 
 def test_flights_leave_on_their_day_in_strict_reading(query, plan, small):

@@ -74,7 +74,28 @@ def test_rows_with_an_empty_cell_are_left_out_but_for_roads(folder):
             "Bay ",
             "line 1: it should be a city, a tab, and its state",
         ),
-        ("restaurants/clean_restaurant_2022.csv", '"Tea, Pizza"', '"Tea" Pizza', "download"),
+        ("restaurants/clean_restaurant_2022.csv", '"Tea, Pizza"', '"Tea" Pizza', "line 2: "),
+        ("restaurants/clean_restaurant_2022.csv", '"Tea, Pizza",', '"Tea, Pizza,', "line 2: unexpected end"),
+        ("restaurants/clean_restaurant_2022.csv", "Fig", "Fig" * 60_000, "line 2: field larger than"),
+        ("restaurants/clean_restaurant_2022.csv", "10,4.8", "-10,4.8", "Average Cost is '-10', below zero"),
+        ("restaurants/clean_restaurant_2022.csv", "Fig", "Fi\0g", "line 2: it has a NUL byte"),
+        ("restaurants/clean_restaurant_2022.csv", "Fig", "", "has no complete line"),
+        ("flights/flights_from_ref_info.csv", "F1,100", "F1,-1", "line 2: Price is '-1', below zero"),
+        (
+            "accommodations/clean_accommodations_2022.csv",
+            "80.0,1.0",
+            "80.0,-1",
+            "line 2: minimum nights is '-1', below zero",
+        ),
+        ("googleDistanceMatrix/distance.csv", "1,144 km", "-4 km", "line 2: distance is '-4 km', not"),
+        ("googleDistanceMatrix/distance.csv", "1,144 km", "inf km", "line 2: distance is 'inf km', not"),
+        (
+            "background/citySet_with_states.txt",
+            "Bay\tCoast",
+            "Home\tCoast",
+            "line 2: Home is in Coast by an earlier line",
+        ),
+        ("background/citySet_with_states.txt", "Bay\tCoast\nHome\tInland", "\n", "names no city"),
     ],
 )
 def test_a_broken_line_ends_in_one_sentence_with_file_and_line(folder, name, old, new, sentence):
@@ -88,7 +109,29 @@ def test_a_broken_line_ends_in_one_sentence_with_file_and_line(folder, name, old
 
 def test_bytes_that_are_no_text_end_in_one_sentence(folder):
     (folder / "attractions/attractions.csv").write_bytes(b"Name,La\xff\xfe\x00")
-    with pytest.raises(UsageError, match=r"attractions.csv.*(UTF-8|line 1)"):
+    with pytest.raises(UsageError, match=r"attractions.csv, line 1: it is not text in UTF-8"):
+        load_database(str(folder))
+    cities = folder / "background/citySet_with_states.txt"
+    cities.write_bytes(b"Bay\tCoast\nH\xffme\tInland")
+    (folder / "attractions/attractions.csv").write_text(FILES["attractions/attractions.csv"])
+    with pytest.raises(UsageError, match=r"citySet_with_states.txt, line 2: it is not text in UTF-8"):
+        load_database(str(folder))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_cell(folder):
+    for name in FILES:
+        (folder / name).write_text(FILES[name], encoding="utf-8-sig")
+    data = load_database(str(folder))
+    assert data.state_of("Bay") == "Coast"
+    assert [row.name for row in data.attractions("Bay")] == ["Pier"]
+
+
+def test_a_table_that_cannot_be_opened_ends_in_one_sentence(folder, monkeypatch):
+    def refuse(*_args, **_options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UsageError, match=r"\.csv cannot be read: Permission denied"):
         load_database(str(folder))
 
 

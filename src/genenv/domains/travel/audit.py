@@ -61,7 +61,12 @@ def _checks_agree(task: Task, query: Query, rng: random.Random, atlas: Atlas) ->
     """The checker and the solver's model give the same verdict on the oracle's plan and on broken ones."""
     data = atlas.database
     plan = cast(Plan, task.payload["plan"])
-    for name, asked, tried in [("the oracle's plan", query, plan), *broken(query, plan, rng, atlas)]:
+    try:
+        tries = [("the oracle's plan", query, plan), *broken(query, plan, rng, atlas)]
+    except UnreadableError as error:
+        sentence = f"The oracle's plan cannot be read back: {error}."
+        return Rejection(reason=RejectReason.CHECKS_DISAGREE, explanation=sentence)
+    for name, asked, tried in tries:
         checked = judge(asked, tried, data, strict=True).success
         modelled = _fits_model(asked, tried, atlas)
         if checked != modelled or checked != (tried is plan and asked is query):
@@ -93,6 +98,7 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
     if away:
         yield "a meal in another city", rich, _with(plan, full, {first: named(away[0].name, query.origin)})
     yield "no attraction", rich, _with(plan, full, {"attraction": "-"})
+    yield "a blank attraction", rich, _with(plan, full, {"attraction": " "})
     yield "a missing meal", rich, _with(plan, full, {first: "-"})
     if (other := next((food for food in CUISINES if not _serves(trip, food)), None)) is not None:
         yield "a missing cuisine", replace(rich, cuisines=(*query.cuisines, other)), plan
@@ -100,6 +106,12 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
     ruled_out = "no flight" if way.flight else "no self-driving" if way.car == "self-driving" else None
     if ruled_out is not None:
         yield "the wrong way to travel", replace(rich, transport=ruled_out), plan
+    if way.car == "self-driving":
+        yield (
+            "the wrong way to travel, in small letters",
+            replace(rich, transport="no self-driving"),
+            _spelled(plan),
+        )
     nights = sum(day.accommodation is not None and day.cities[-1] == city for day in trip.days)
     rooms = data.accommodations(city)
     fitting = [row for row in rooms if fits_wishes(row, query)]
@@ -109,6 +121,12 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
     ):
         if row is not None:
             yield name, rich, _with_room(plan, city, named(row.name, city))
+
+
+def _spelled(plan: Plan) -> Plan:
+    """The plan with `self-driving` in small letters."""
+    ways = (str(day["transportation"]).replace("Self-driving", "self-driving") for day in plan)
+    return [{**day, "transportation": way} for day, way in zip(plan, ways, strict=True)]
 
 
 def _serves(trip: Trip, cuisine: str) -> bool:

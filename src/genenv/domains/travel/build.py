@@ -26,8 +26,8 @@ from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason
 
 FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}
 """Slack -> the budget, as a multiple of what the cheapest plan costs."""
-_MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7, "loose": math.inf}
-"""Slack -> the largest such multiple that a given budget may have."""
+_MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7}
+"""Slack -> the largest such multiple that a given budget may have; what is above is loose."""
 _ROUND_USD = 10
 
 
@@ -142,8 +142,9 @@ def _inconsistent(
         problem = f"cuisines are some of {', '.join(CUISINES)}, each once"
     if problem is not None:
         return _reject(RejectReason.INCONSISTENT, f"{problem[0].upper()}{problem[1:]}.")
-    if spec.destination in atlas.reserved and lineage.origin is not Origin.HELD_OUT:
-        return _reject(RejectReason.HELD_OUT, f"{spec.destination} is kept for held-out tasks.")
+    for place in (spec.destination, spec.origin):
+        if place in atlas.reserved and lineage.origin is not Origin.HELD_OUT:
+            return _reject(RejectReason.HELD_OUT, f"{place} is kept for held-out tasks.")
     return None
 
 
@@ -162,7 +163,8 @@ def _wrong_budget(spec: TravelSpec, cheapest: float, fixed: float) -> Rejection 
     if spec.budget < cheapest:
         sentence = f"The cheapest plan costs ${cheapest:,.0f}, more than the budget of ${spec.budget:,}."
         return _reject(RejectReason.EXECUTION, sentence)
-    fitting = next(s for s, most in _MOST.items() if spec.budget <= fixed + (cheapest - fixed) * most)
+    largest = {slack: fixed + (cheapest - fixed) * most for slack, most in _MOST.items()}
+    fitting = next((slack for slack, most in largest.items() if spec.budget <= most), "loose")
     if fitting != spec.slack and spec.budget != budget_for(cheapest, spec.slack, fixed=fixed):
         sentence = (
             f"A budget of ${spec.budget:,} is {fitting}, not {spec.slack}: one can do with ${cheapest:,.0f}."
@@ -203,7 +205,9 @@ def _messages(
     city = trip.days[missing].cities[0] if missing is not None else None
     parts: list[str] = []
     if settings.mode == "sole":
-        parts.append(reference(query, trip, data, tokens=settings.reference_tokens, city=city))
+        tokens = settings.reference_tokens
+        left_out = () if query.destination in atlas.reserved else atlas.reserved
+        parts.append(reference(query, trip, data, tokens=tokens, city=city, left_out=left_out))
     elif query.days > 3:
         parts.append(f"Cities in {query.destination}: {', '.join(data.cities_of(query.destination))}.")
     parts.append(text)

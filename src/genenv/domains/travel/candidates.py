@@ -2,7 +2,8 @@
 
 Only what can be in a cheapest plan, unless all of it is asked for: of the rooms that fit a stay the cheapest,
 of the ways to travel a leg on a day the own car and the cheaper of plane and taxi, of the restaurants with
-the same wanted cuisines as many of the cheapest as a city can have meals.
+the same wanted cuisines as many of the cheapest as a city can have meals. No stay has more full days than its
+city has attractions.
 """
 
 from __future__ import annotations
@@ -65,8 +66,15 @@ def fits_wishes(row: Accommodation, query: Query) -> bool:
 def candidates(query: Query, database: Database) -> Candidates:
     """What can be in the cheapest plan for a query."""
     cities = cities_to_visit(query, database)
+    sights = {city: len(clear(database.attractions(city))) for city in cities}
     return Candidates(
-        rooms=list(stays(query, {city: clear(database.accommodations(city)) for city in cities}, best=True)),
+        rooms=[
+            room
+            for room in stays(
+                query, {city: clear(database.accommodations(city)) for city in cities}, best=True
+            )
+            if room.nights - 1 <= sights[room.city]
+        ],
         legs=list(_legs(query, cities, database)),
         meals=[row for city in cities for row in _menu(query, clear(database.restaurants(city)))],
     )

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+from genenv.domains.travel.reading import name_and_city
+
 Mode = Literal["self-driving", "taxi"]
 """How a road is travelled."""
 
@@ -170,8 +172,17 @@ class Database:
 
 
 def clear(rows: Sequence[_Row]) -> list[_Row]:
-    """The rows of a city that are found by their own name: it is part of no earlier row's, and has no `;`."""
-    return [row for row in rows if ";" not in row.name and _named(rows, row.name.strip())[0] is row]
+    """The rows of a city that are found by their own name.
+
+    It is part of no earlier row's, has no `;`, and a plan that has it as `Name, City` is read as it is meant.
+    """
+    return [row for row in rows if _legible(row) and _named(rows, row.name.strip())[0] is row]
+
+
+def _legible(row: _Row) -> bool:
+    name = row.name.strip()
+    read = name_and_city(f"{row.name}, {row.city}")
+    return ";" not in name and name not in ("", "-") and read == (name, row.city)
 
 
 def _grouped(rows: Iterable[_Any], key: Callable[[_Any], _Key]) -> dict[_Key, list[_Any]]:

@@ -3,10 +3,10 @@
 Every place a seed offers is connected with every other, each offered room rule goes with each offered room
 type, each cuisine can be had. What is left to go wrong is for the oracle.
 
-**Held out.** A fixed quarter of the states is kept for held-out tasks: no other task goes to one of these
-states or to a city of it, so that no pair of origin and destination, no room, restaurant or sight
-of a held-out task occurs in a seed, can be written under the grammar, or comes out of `variation`. `build`
-rejects other specs that go there.
+**Held out.** A fixed quarter of the states is kept for held-out tasks: no other task starts in, goes to, or
+shows rows of one of these states or a city of it, so that no pair of origin and destination, no room,
+restaurant or sight of a held-out task occurs in a seed, can be written under the grammar, or comes out of
+`variation`. `build` rejects other specs that go there or start there.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ class Atlas:
         states = [state for state in database.states() if len(self._usable(state)) >= _PLACES]
         held = states[2::_EVERY]
         self.reserved = frozenset([*held, *(city for state in held for city in database.cities_of(state))])
-        """The destinations of held-out tasks."""
+        """The destinations of held-out tasks; no other task names them."""
         self._states = states
         self.connected: Callable[[str, str], bool] = functools.cache(self._connected)
         self.by_road: Callable[[str, str], bool] = functools.cache(self._by_road)
         self.origins: Callable[[str], Sequence[str]] = functools.cache(self._origins)
-        """The cities outside a destination's state from which it can be reached on every day."""
+        """The cities outside a destination's state from which it can be reached on every day; trips that are
+        not held out never start in a held-out city."""
 
     def is_place(self, name: str) -> bool:
         """Whether a city or a state is in the database."""
@@ -78,6 +79,8 @@ class Atlas:
     def _origins(self, destination: str) -> list[str]:
         state = self.database.state_of(destination) or destination
         cities = [city for other in self._states for city in self._usable(other) if other != state]
+        if destination not in self.reserved:
+            cities = [city for city in cities if city not in self.reserved]
         return [city for city in cities if self.connected(city, destination)]
 
     def _usable(self, state: str) -> list[str]:

@@ -18,6 +18,10 @@ _RULES = (
     "rooms a "
     "night, cars seat 5, taxis 4."
 )
+_ROUTE = (
+    "Start in the origin and return to it on the last day; come to no city again once it was left. "
+    "Who drives writes Self-driving, from A to B, and who takes a taxi Taxi, from A to B. "
+)
 _DAY_FORM = (
     '{"days":1,"current_city":"from A to B","transportation":"Flight Number: F1, from A to B",'
     '"breakfast":"-","attraction":"-","lunch":"-","dinner":"Name, B","accommodation":"Name, B"}'
@@ -70,7 +74,7 @@ def agent_system(query: Query, settings: TravelConfig) -> str:
         task = (
             f"Plan the trip day by day, with names from {known}. Days of travel say where from and where to; "
             "days in a city need three meals, an attraction and, but for the last, a room. Write - for none. "
-            f"{_RULES}\nAnswer with a JSON list of {query.days} days such as\n{_DAY_FORM}"
+            f"{_ROUTE}{_RULES}\nAnswer with a JSON list of {query.days} days such as\n{_DAY_FORM}"
         )
     if settings.mode == "sole":
         return task

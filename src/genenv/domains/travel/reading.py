@@ -1,14 +1,18 @@
-"""How the texts of a plan are read, to the letter as TravelPlanner's evaluator reads them."""
+"""How the texts of a plan are read, to the letter as TravelPlanner's evaluator reads them.
+
+Its regular expressions stand beside each function; they are not run, for on made-up texts they take time that
+grows with the cube of the length.
+"""
 
 from __future__ import annotations
 
+import bisect
 import re
 
 from genenv.domains.travel.query import Day
 
-_FROM_TO = re.compile(r"from\s+(.+?)\s+to\s+([^,]+)(?=[,\s]|$)")
-_NAME_CITY = re.compile(r"(.*?),\s*([^,]+)(\(\w[\w\s]*\))?$")
-_PARENTHESIS = re.compile(r"^(.*?)\([^)]*\)")
+_FROM = re.compile(r"from(\s+)")
+_TO = re.compile(r"(?<=\s)to(?=\s)")
 
 
 class UnreadableError(Exception):
@@ -53,23 +57,46 @@ def city_text(day: Day) -> str:
 
 
 def from_to(text: str) -> tuple[str, str] | None:
-    """The cities of `... from A to B, ...`; B ends at a comma or at the end."""
-    match = _FROM_TO.search(text)
-    return (match[1], match[2]) if match else None
+    r"""The cities of `... from A to B, ...`; B ends at a comma or at the end.
+
+    `from\s+(.+?)\s+to\s+([^,]+)(?=[,\s]|$)`
+    """
+    goals = [(match.start(), _goal(text, match.end())) for match in _TO.finditer(text)]
+    goals = [(place, goal) for place, goal in goals if goal]
+    for match in _FROM.finditer(text):
+        start = match.end()
+        place = bisect.bisect_right(goals, start, key=lambda goal: goal[0])
+        origin = text[start : goals[place][0]].rstrip() if place < len(goals) else "\n"
+        if "\n" not in origin:
+            return origin, goals[place][1]
+        blanks = match[1][1:-1].replace("\n", "")  # one of them may be the origin
+        if blanks and place > 0 and goals[place - 1][0] == start:
+            return blanks[-1], goals[place - 1][1]
+    return None
+
+
+def _goal(text: str, start: int) -> str:
+    """What stands in a text from a place on, up to the next comma."""
+    end = text.find(",", start)
+    goal = text[start : end if end >= 0 else len(text)]
+    return goal.lstrip() or goal[1:][-1:]
 
 
 def before_parenthesis(text: str) -> str:
-    """`Dallas` of `Dallas(Texas)`; a text without parentheses as it is."""
-    match = _PARENTHESIS.search(text)
-    return match[1] if match else text
+    r"""`Dallas` of `Dallas(Texas)`; a text without parentheses as it is: `^(.*?)\([^)]*\)`."""
+    head, opened, rest = text.partition("(")
+    return head if opened and ")" in rest and "\n" not in head else text
 
 
 def name_and_city(text: str) -> tuple[str, str]:
-    """The parts of `Name, City`, split at the last comma; (`-`, `-`) of what has none."""
-    match = _NAME_CITY.search(text)
-    if not match:
+    r"""The parts of `Name, City`, split at the last comma; (`-`, `-`) of what has none.
+
+    `(.*?),\s*([^,]+)(\(\w[\w\s]*\))?$`: the name is on one line.
+    """
+    head, comma, city = text.rpartition(",")
+    if not comma or not city:
         return "-", "-"
-    return match[1].strip(), before_parenthesis(match[2].strip()).strip()
+    return head.rpartition("\n")[2].strip(), before_parenthesis(city.strip()).strip()
 
 
 def cities_of(day: Day) -> tuple[str, ...]:

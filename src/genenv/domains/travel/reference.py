@@ -8,7 +8,7 @@ in the database's order, so that their place tells nothing.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from genenv.domains.travel.database import Accommodation, Database, Flight, Restaurant
@@ -28,7 +28,15 @@ class Line:
     """By the oracle."""
 
 
-def reference(query: Query, trip: Trip, database: Database, *, tokens: int, city: str | None) -> str:
+def reference(
+    query: Query,
+    trip: Trip,
+    database: Database,
+    *,
+    tokens: int,
+    city: str | None,
+    left_out: Collection[str] = (),
+) -> str:
     """The information for a query.
 
     Args:
@@ -37,6 +45,7 @@ def reference(query: Query, trip: Trip, database: Database, *, tokens: int, city
         database: where the lines come from.
         tokens: the length to come to, at 4 characters a token. The oracle's entries may take more.
         city: only what this city has to offer; None: the whole trip.
+        left_out: cities that are not added as distraction.
     """
     cities = [city] if city is not None else _cities(query, trip, database)
     lines = [line for place in cities for line in _city_lines(place, trip, database)]
@@ -44,7 +53,7 @@ def reference(query: Query, trip: Trip, database: Database, *, tokens: int, city
         lines += _way_lines(query, trip, cities, database)
     rng = random.Random(f"{query.origin}/{query.destination}/{query.dates}/{query.people}/{query.budget}")
     known = {city for state in database.states() for city in database.cities_of(state)}
-    others = sorted(known - {*cities, query.origin})
+    others = sorted(known - {*cities, query.origin, *left_out})
     while others and _size(lines) < tokens * CHARS_PER_TOKEN:
         lines += _city_lines(others.pop(rng.randrange(len(others))), trip, database)
     kept = _cut(lines, tokens * CHARS_PER_TOKEN, rng)

@@ -19,10 +19,14 @@ class TravelConfig(Settings, frozen=True):
     """plan: the agent writes the whole plan. day: it fills in one day of a plan that is otherwise the
     oracle's, in one short object; the completed plan is held to the same constraints."""
     reward: Literal["soft", "exact"] = "soft"
-    """soft: the share of the constraints that are met. exact: 1 when all are, else 0."""
+    """soft: the share of the constraints that are met, times the share of meals, rooms and attractions that
+    are rows of the database, 0 where days lack information; with form day 0 unless all five fields name
+    something of the sandbox, else 0.2 + 0.8 * max(0, hard constraints met - commonsense ones broken) / hard
+    constraints asked. exact: 1 when all are met, else 0."""
     strict: bool = True
-    """Also demand what the benchmark's evaluator forgets: every entry exact and in a city of its day, flights
-    on their day, no day in another city without travel. Counts as one constraint more."""
+    """Also demand what the benchmark's evaluator forgets: every entry exact and in a city of its day,
+    flights on their day, no day in another city without travel, an attraction on each day without travel,
+    no car that the query rules out. Counts as one constraint more."""
     reference_tokens: int = Field(default=2000, ge=250, le=8000)
     """Length of the information in the prompt, at 4 characters a token. It has what the oracle uses; the rest
     is other rows, also of other cities."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -76,6 +76,13 @@ class _Line(NamedTuple):
             raise self.broken(f"{column} is {self.cells[column][:40]!r}, not a number")
         return number
 
+    def amount_in(self, column: str) -> float:
+        """A number that is not below zero."""
+        number = self.number_in(column)
+        if number < 0:
+            raise self.broken(f"{column} is {self.cells[column][:40]!r}, below zero")
+        return number
+
     def broken(self, problem: str) -> UsageError:
         return UsageError(f"{self.file}, line {self.number}: {problem}; mend or remove the line")
 
@@ -106,8 +113,11 @@ def load_database(folder: str) -> Database:
 
 def _find(root: Path, table: str) -> Path:
     for name in FILES[table]:
-        if (root / name).is_file():
-            return root / name
+        try:
+            if (root / name).is_file():
+                return root / name
+        except OSError as error:
+            raise UsageError(f"{root / name} cannot be read: {first_line(error)}; mend that") from None
     raise UsageError(
         f"domain.database: {root} has no {FILES[table][0]}; download TravelPlanner's database again"
     )
@@ -118,7 +128,10 @@ def _rows(
 ) -> list[_Row]:
     file = _find(root, table)
     lines = _lines(file, columns)
-    return [read(line) for line in lines if keep_empty or not _EMPTY & set(line.cells.values())]
+    rows = [read(line) for line in lines if keep_empty or not _EMPTY & set(line.cells.values())]
+    if not rows:
+        raise UsageError(f"{file} has no complete line; download TravelPlanner's database again")
+    return rows
 
 
 def _lines(file: Path, least: int) -> Iterator[_Line]:
@@ -128,20 +141,41 @@ def _lines(file: Path, least: int) -> Iterator[_Line]:
         file: comma-separated values.
         least: columns that it must have.
     """
+    reader = csv.reader(_texts(file), strict=True)
+    start = 0  # a row may be of many lines; where one cannot be read, its first line is the wrong one
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            header = next(reader, list[str]())
-            if len(header) < least:
-                raise _Line(file, 1, {}).broken(f"{len(header)} columns, not {least}")
-            for cells in reader:
-                if len(cells) != len(header):
-                    raise _Line(file, reader.line_num, {}).broken(f"{len(cells)} cells, not {len(header)}")
-                yield _Line(file, reader.line_num, dict(zip(header, cells, strict=True)))
+        header = next(reader, list[str]())
+        if len(header) < least:
+            raise _Line(file, 1, {}).broken(f"{len(header)} columns, not {least}")
+        start = reader.line_num
+        for cells in reader:
+            if len(cells) != len(header):
+                raise _Line(file, reader.line_num, {}).broken(f"{len(cells)} cells, not {len(header)}")
+            yield _Line(file, reader.line_num, dict(zip(header, cells, strict=True)))
+            start = reader.line_num
     except csv.Error as error:
-        raise UsageError(f"{file}: {first_line(error)}; download TravelPlanner's database again") from None
+        raise _Line(file, start + 1, {}).broken(first_line(error)) from None
+
+
+def _texts(file: Path) -> Iterator[str]:
+    """The lines of a file, each with its end, all of them text without NUL.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is not text.
+    """
+    number = 0
+    try:
+        with file.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if "\0" in text:
+                    raise _Line(file, number, {}).broken("it has a NUL byte")
+                yield text
     except UnicodeDecodeError:
-        raise UsageError(f"{file} is not text in UTF-8; download TravelPlanner's database again") from None
+        raise _Line(file, number, {}).broken("it is not text in UTF-8") from None
+    except OSError as error:
+        problem = error.strerror or first_line(error)
+        raise UsageError(f"{file} cannot be read: {problem}; mend that, or download it again") from None
 
 
 def _reading(read: Callable[[_Line], _Row]) -> Callable[[_Line], _Row]:
@@ -161,14 +195,14 @@ def _reading(read: Callable[[_Line], _Row]) -> Callable[[_Line], _Row]:
 def _flight(line: _Line) -> Flight:
     return Flight(
         number=line.text("Flight Number"),
-        price=line.number_in("Price"),
+        price=line.amount_in("Price"),
         departure=line.text("DepTime"),
         arrival=line.text("ArrTime"),
         elapsed=line.text("ActualElapsedTime"),
         date=line.text("FlightDate"),
         origin=line.text("OriginCityName"),
         destination=line.text("DestCityName"),
-        distance=line.number_in("Distance"),
+        distance=line.amount_in("Distance"),
     )
 
 
@@ -180,8 +214,8 @@ def _accommodation(line: _Line) -> Accommodation:
     return Accommodation(
         name=line.text("NAME"),
         room_type=line.text("room type"),
-        price=line.number_in("price"),
-        minimum_nights=line.number_in("minimum nights"),
+        price=line.amount_in("price"),
+        minimum_nights=line.amount_in("minimum nights"),
         review_rate=line.number_in("review rate number"),
         house_rules=line.text("house_rules"),
         maximum_occupancy=occupancy,
@@ -195,7 +229,7 @@ def _restaurant(line: _Line) -> Restaurant:
         name=line.text("Name"),
         city=line.text("City"),
         cuisines=line.text("Cuisines"),
-        average_cost=line.number_in("Average Cost"),
+        average_cost=line.amount_in("Average Cost"),
         rating=line.number_in("Aggregate Rating"),
     )
 
@@ -220,20 +254,25 @@ def _road(line: _Line) -> Road:
     )
     road = Road(line.text("origin"), line.text("destination"), duration, distance)
     try:
-        if road.distance:
-            _ = road.distance_km
+        km = road.distance_km if road.distance else 0
     except ValueError:
-        raise line.broken(f"distance is {road.distance[:40]!r}, not kilometers") from None
+        km = math.nan
+    if not 0 <= km < math.inf:
+        raise line.broken(f"distance is {road.distance[:40]!r}, not kilometers")
     return road
 
 
 def _states(file: Path) -> dict[str, str]:
     states: dict[str, str] = {}
-    lines: Sequence[str] = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    for number, line in enumerate(lines, 1):
+    for number, text in enumerate(_texts(file), 1):
+        line = text.rstrip("\r\n")
         city, tab, state = line.partition("\t")
         if line and not (city and tab and state):
             raise _Line(file, number, {}).broken("it should be a city, a tab, and its state")
+        if states.get(city, state) != state:
+            raise _Line(file, number, {}).broken(f"{city[:40]} is in {states[city][:40]} by an earlier line")
         if line:
             states[city] = state
+    if not states:
+        raise UsageError(f"{file} names no city; download TravelPlanner's database again")
     return states

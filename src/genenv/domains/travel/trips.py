@@ -2,7 +2,7 @@
 
 Reading is strict where the evaluator is lenient: every entry is exactly one row and in a city of its day,
 flights leave on their day, each day begins where the one before ended, and on days without travel nobody
-travels. A plan that can be read means what it says.
+travels and there is something to see. A plan that can be read means what it says.
 """
 
 from __future__ import annotations
@@ -134,13 +134,15 @@ def _read_day(day: Day, date: str, start: str, database: Database) -> TripDay:
     if cities[0] != start:
         raise UnreadableError(f"it begins in {cities[0]}, the one before ended in {start}")
     here = set(cities)
-    stay, sights = said(day, "accommodation"), said(day, "attraction")
+    stay, sights = said(day, "accommodation"), _pieces(said(day, "attraction"))
+    if len(cities) == 1 and not sights:
+        raise UnreadableError("there is no attraction")
     rows = [(database.restaurants, said(day, meal)) for meal in MEALS]
     return TripDay(
         cities=cities,
         way=_read_way(day, date, cities, database),
         meals=tuple(None if text is None else _row(find, text, here) for find, text in rows),
-        attractions=tuple(_row(database.attractions, text, here) for text in _pieces(sights)),
+        attractions=tuple(_row(database.attractions, text, here) for text in sights),
         accommodation=None if stay is None else _row(database.accommodations, stay, {cities[-1]}),
     )
 
@@ -179,9 +181,9 @@ def _read_way(day: Day, date: str, cities: Sequence[str], database: Database) ->
             raise UnreadableError(f"no flight {number[:20]!r} leaves on {date}")
         return Way(origin, destination, flight=flights[0])
     for start, car in _CARS.items():
-        if text.startswith(start):
+        if text.lower().startswith(start):
             return Way(origin, destination, car=car)
     raise UnreadableError(f"{text[:60]!r} is no flight, self-driving or taxi")
 
 
-_CARS: dict[str, Mode] = {"Self-driving": "self-driving", "Taxi": "taxi"}
+_CARS: dict[str, Mode] = {"self-driving": "self-driving", "taxi": "taxi"}

@@ -2,7 +2,8 @@
 
 `<origin>` in a query stands for the spec's origin, and so on for every field. A small simulator cannot copy
 values reliably, and what it writes around a blank keeps the variety. The blanks of numbers bring their unit
-along ("4 people"), those of limits their meaning ("no flights"), so that words around them cannot change it.
+along ("4 people"), that of a state how many of its cities are to be visited ("2 cities in Ohio"), those of
+limits their meaning ("no flights"), so that words around them cannot change it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _ROOMS = {
     "shared": "shared rooms",
     "not shared": "rooms that are not shared",
 }
+_COUNTS = {2: "two", 3: "three"}
 _WAYS = {"no flight": "no flights", "no self-driving": "no self-driving"}
 _NUMBERS = (
     "two|three|four|five|six|seven|eight|nine|ten|twelve|dozen|hundred|thousand|couple|solo|alone|single"
@@ -59,8 +61,19 @@ _STRAY = (
 )
 
 _PARTS = [part for each in (TRAINING, HELD_OUT) for part in each.parts]
-FREE_WORDS = (WORDS | {"places", *words_of(*_PARTS)}) - frozenset(_NUMBERS.split("|"))
+_MISLEADING_WORDS = """
+aunt brother child children class daughter family father friend friends group mother parents people
+sister son uncle more over off may might maybe perhaps hear heard say says said tell told think thought
+met seem seen try trying test old once new next later month year minute moment today tomorrow tonight
+yesterday week weekend work job game ask asked asking asks again also since bring brings join joins
+"""
+_MISLEADING = frozenset(_MISLEADING_WORDS.split())
+"""Everyday words that could add travelers, move a limit or a date, or make a wish hearsay."""
+FREE_WORDS = ((WORDS - _MISLEADING) | {"places", *words_of(*_PARTS)}) - frozenset(_NUMBERS.split("|"))
 """What may stand around values: everyday words, those of all phrasings, and "places where" of a room rule."""
+
+_SUMS = tuple(part for each in (TRAINING, HELD_OUT) for part in each.money)
+_END = r"\s*(?:[.,;:!?]|$)"
 
 
 def blanks(spec: TravelSpec) -> tuple[str, ...]:
@@ -78,7 +91,7 @@ def sayings(spec: TravelSpec, budget: int) -> dict[str, str]:
     last = spec.start + spec.days - 1
     said = {
         "origin": spec.origin,
-        "destination": spec.destination,
+        "destination": spec.destination if spec.days == 3 else f"{spec.cities} cities in {spec.destination}",
         "days": f"{spec.days} days",
         "dates": f"March {spec.start} to March {last}, 2022",
         "people": f"{spec.people} {'person' if spec.people == 1 else 'people'}",
@@ -126,6 +139,8 @@ def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str
     rest = text
     for _, pattern in _patterns(spec, budget):
         rest = pattern.sub(" ; ", rest)
+    if (problem := _misplaced(text, spec, budget)) is not None:
+        return problem
     for pattern, problem in _STRAY:
         if match := pattern.search(rest):
             return f"the query has {problem}: {match[0]!r}"
@@ -134,6 +149,37 @@ def stray(text: str, spec: TravelSpec, budget: int, names: Iterable[str]) -> str
     if word := first_strange(rest, FREE_WORDS):
         return f"the query has {word[:40]!r}, which is no everyday word"
     return None
+
+
+def _misplaced(text: str, spec: TravelSpec, budget: int) -> str | None:
+    """Words beside people or the budget that no phrasing has there, such as "2 people and my mother"."""
+    marked = text
+    for name, pattern in _patterns(spec, budget):
+        if name in ("people", "budget"):
+            marked = pattern.sub(f"<{name}>", marked)
+    for blank in ("people", "budget"):
+        for match in re.finditer(f"<{blank}>", marked):
+            if not _after(blank).match(marked, match.end()):
+                return f"the query has words after the {blank} that change it"
+    for match in re.finditer("<budget>", marked):
+        if not _before_budget().search(marked[: match.start()]):
+            return "the query has words before the budget that change it"
+    return None
+
+
+@functools.cache
+def _after(blank: str) -> re.Pattern[str]:
+    """What may follow a blank: a sign of punctuation or the end, or what follows it in a phrasing."""
+    tails = {re.split(r"(?<=>)", part.split(f"<{blank}>")[1])[0] for part in _SUMS}
+    told = [re.escape(tail) + ("" if tail.endswith(">") else _END) for tail in tails if tail[:1].isspace()]
+    return re.compile("|".join([_END, *sorted(told)]), re.IGNORECASE)
+
+
+@functools.cache
+def _before_budget() -> re.Pattern[str]:
+    """What stands before the budget in a phrasing, back to the sign of punctuation or the blank before it."""
+    heads = {re.split(r"[;:,>]", part.split("<budget>")[0])[-1].strip() for part in _SUMS}
+    return re.compile(rf"(?:[.,;:!?>]|^)\s*(?:{'|'.join(map(re.escape, sorted(heads)))})\s*$", re.IGNORECASE)
 
 
 @functools.lru_cache(maxsize=4)
@@ -149,13 +195,14 @@ def _patterns(spec: TravelSpec, budget: int) -> Iterator[tuple[str, re.Pattern[s
     dates = rf"March {first}(?:st|nd|rd|th)? to March {last}(?:st|nd|rd|th)?, 2022"
     people = rf"{spec.people} (?:people|persons?|travell?ers?)"
     money = rf"\${budget:,}|\${budget}"
+    count = "" if spec.days == 3 else rf"(?:{spec.cities}|{_COUNTS[spec.cities]}) cities (?:in|of) "
     ways = {
         "days": rf"\b{spec.days}[- ]days?\b",
         "dates": rf"\b(?:{dates}|2022-03-{first:02d} to 2022-03-{last:02d})(?!\d)",
         "people": rf"\b{people}\b",
         "budget": rf"(?:{money})(?![\d,]*\d)",
         "origin": rf"\b(?:{'|'.join(BEFORE_ORIGIN)}) {re.escape(spec.origin)}\b",
-        "destination": rf"\b(?:{'|'.join(BEFORE_DESTINATION)}) {re.escape(spec.destination)}\b",
+        "destination": rf"\b(?:{'|'.join(BEFORE_DESTINATION)}) {count}{re.escape(spec.destination)}\b",
     }
     for name, words in said.items():
         words = re.escape(words.removeprefix("places where ")) if name in LIMITS else ways[name]
