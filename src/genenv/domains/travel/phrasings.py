@@ -43,7 +43,7 @@ TRAINING = Phrasings(
     ),
     money=(
         "We are <people> with <budget> to spend",
-        "It is for <people> and should cost <budget>",
+        "It is for <people> and should cost at most <budget>",
         "The budget is <budget> for <people>",
         "There will be <people>, and our limit is <budget>",
         "All in all <budget> must do for <people>",
