@@ -15,9 +15,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import importlib.util
 import json
 import random
+import runpy
 import statistics
 import sys
 import time
@@ -204,16 +204,12 @@ def _mutants(
     path = _ROOT / "tests" / "domains" / name / "mutations.py"
     if not path.exists() or not tasks:
         return
-    loader = importlib.util.spec_from_file_location(f"mutations_{name}", path)
-    assert loader is not None
-    assert loader.loader is not None
-    module = importlib.util.module_from_spec(loader)
-    loader.loader.exec_module(module)
+    mutants = runpy.run_path(str(path))["mutants"]
     made = 0
     for task, text in (tasks[i % len(tasks)] for i in range(10 * n)):
         written = domain.spec.model_validate_json(text)
-        if mutants := list(module.mutants(written, rng)):
-            kind, spec = rng.choice(mutants)
+        if found := list(mutants(written, rng)):
+            kind, spec = rng.choice(found)
             yield kind, spec.model_dump(mode="json") if isinstance(spec, BaseModel) else spec, task
             made += 1
         if made == n:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,20 +38,10 @@ def written_under() -> Callable[[JsonObject, JsonObject], bool]:
 @pytest.fixture(scope="session")
 def draw() -> Callable[[JsonObject, random.Random], Any]:
     """`draw(schema, rng)`: a value that a schema allows, as the benchmark of the domains draws them."""
-    return _module(Path(__file__).parents[2] / "bench" / "grammar_samples.py").draw
+    return runpy.run_path(str(Path(__file__).parents[2] / "bench" / "grammar_samples.py"))["draw"]
 
 
 @pytest.fixture(scope="module")
 def mutants(request: pytest.FixtureRequest) -> Callable[..., Iterator[tuple[str, Any]]]:
     """`mutants(spec, rng)` of the file mutations.py beside a test."""
-    return _module(Path(request.path).parent / "mutations.py").mutants
-
-
-def _module(path: Path) -> Any:
-    """A file as a module, whatever others of its name there are."""
-    found = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return runpy.run_path(str(Path(request.path).parent / "mutations.py"))["mutants"]

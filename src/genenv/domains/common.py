@@ -29,6 +29,23 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
     return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
 
 
+def request(
+    system: str, example: JsonObject, profile: Profile, skills: tuple[str, ...], *, thing: str
+) -> tuple[Message, Message]:
+    """What a simulator is told: its job, how the agent does, an example, and that another one is wanted.
+
+    Args:
+        system: the job, and what may be chosen.
+        example: a spec.
+        profile: the agent's success per skill.
+        skills: those of the seed.
+        thing: what is to be written, e.g. `task`.
+    """
+    shown = json.dumps(example, ensure_ascii=False, separators=(",", ":"))
+    user = f"{profile_line(profile, skills)}Example: {shown}\nWrite one new, different {thing}."
+    return Message(role="system", content=system), Message(role="user", content=user)
+
+
 class OneQuestion:
     """An episode of one question and one reply."""
 
@@ -83,10 +100,8 @@ class QuestionDomain:
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """The job, the rate to aim at, how the agent has been doing, and the seed as the example."""
-        example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
         system = f"{self.job} The agent should solve {target:.0%}."
-        user = f"{profile_line(profile, seed.skills)}Example: {example}\nWrite one new, different task."
-        return Message(role="system", content=system), Message(role="user", content=user)
+        return request(system, seed.spec, profile, seed.skills, thing="task")
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
         """No checks beside those of every gate."""

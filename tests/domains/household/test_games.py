@@ -11,7 +11,7 @@ import pytest
 
 alfworld = pytest.importorskip("alfworld", reason="alfworld is not installed: pip install --no-deps alfworld")
 
-from genenv.domains.household.build import world_of  # noqa: E402
+from genenv.domains.household.build import game_of  # noqa: E402
 from genenv.domains.household.domain import Household  # noqa: E402
 from genenv.domains.household.engine import NOTHING, Game, Play  # noqa: E402
 from genenv.domains.household.planning import good_commands, plan, plan_from  # noqa: E402
@@ -170,7 +170,7 @@ def written_world(task: TaskType) -> World:
     """The world of the first seed of a kind of task."""
     domain = Household()
     tasks = base_tasks(domain, domain.seeds(), seed=0).values()
-    return next(world for found in tasks if (world := world_of(found)).task == task)
+    return next(world for found in tasks if (world := game_of(found).world).task == task)
 
 
 @pytest.mark.parametrize("index", range(len(TASKS)))

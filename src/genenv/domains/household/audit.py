@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from genenv.domains.household.build import world_of
 from genenv.domains.household.playing import check, check_by_facts, random_replies
 from genenv.domains.household.settings import HouseholdConfig
-from genenv.domains.household.spec import HouseholdSpec
+from genenv.domains.household.spec import HouseholdSpec, goal_of
 from genenv.domains.household.wording import problem_with
 from genenv.types import Rejection, RejectReason, Task
 
@@ -18,7 +17,7 @@ _RANDOM_ATTEMPTS = 2
 def audit(task: Task, rng: random.Random, settings: HouseholdConfig) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
     spec = HouseholdSpec.model_validate(task.spec)
-    if (problem := problem_with(spec.wording, spec.task, spec.target, world_of(task).goal)) is not None:
+    if (problem := problem_with(spec.wording, spec.task, spec.target, goal_of(spec))) is not None:
         return Rejection(reason=RejectReason(problem[0]), explanation=problem[1])
     for replies in _attempts(task, rng, settings):
         one, other = check(task, replies, settings).success, check_by_facts(task, replies, settings)

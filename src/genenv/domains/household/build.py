@@ -25,7 +25,7 @@ from genenv.domains.household.spec import (
     read_place,
 )
 from genenv.domains.household.steps import askable_steps
-from genenv.domains.household.world import World, compile_layout
+from genenv.domains.household.world import compile_layout
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 _HOW = (
@@ -79,13 +79,14 @@ def build(
     if step is None:
         messages, oracle = _whole(game, settings), tuple(commands)
     else:
-        play, told = _played(game, commands[:step])
+        play = game.start()
+        told = play.play(commands[:step])
         payload |= {"played": commands[:step], "right": list(good_commands(play))}
-        messages, oracle = _next_step(game, play, told, settings), (commands[step],)
+        messages, oracle = _next_step(play, commands[:step], told, settings), (commands[step],)
     return Task(
         id=task_id,
         domain="household",
-        skills=skills_of(spec, len(commands)),
+        skills=(*skills_of(spec), _length(len(commands))),
         messages=messages,
         spec=spec.model_dump(mode="json"),
         payload=payload,
@@ -94,15 +95,14 @@ def build(
     )
 
 
-def skills_of(spec: HouseholdSpec, steps: int) -> tuple[str, ...]:
-    """The task, the size of the room, whether the object is hidden, and how long the shortest plan is."""
-    length = next((name for most, name in _STEPS if steps <= most), "long")
-    return (spec.task, f"size:{spec.size}", *(("hidden",) if spec.hidden else ()), f"plan:{length}")
+def skills_of(spec: HouseholdSpec) -> tuple[str, ...]:
+    """The task, the size of the room, and whether the object is hidden; a task has its plan's length too."""
+    return (spec.task, f"size:{spec.size}", *(("hidden",) if spec.hidden else ()))
 
 
-def world_of(task: Task) -> World:
-    """The world of a task, made again from its spec."""
-    return game_of(task).world
+def _length(steps: int) -> str:
+    """How long a shortest plan is, as a skill."""
+    return f"plan:{next((name for most, name in _STEPS if steps <= most), 'long')}"
 
 
 def game_of(task: Task) -> Game:
@@ -173,15 +173,13 @@ def possible(play: Play, settings: HouseholdConfig) -> str:
     return f"\nPossible: {', '.join(play.admissible)}." if settings.show_commands else ""
 
 
-def _played(game: Game, commands: Sequence[str]) -> tuple[Play, str]:
-    play, told = game.start(), ""
-    for command in commands:
-        told += f"\n> {command}\n{play.step(command)}"
-    return play, told
-
-
-def _next_step(game: Game, play: Play, told: str, settings: HouseholdConfig) -> tuple[Message, ...]:
-    asked = f"{game.intro}{told}{possible(play, settings)}\n{_NEXT}"
+def _next_step(
+    play: Play, commands: Sequence[str], answers: Sequence[str], settings: HouseholdConfig
+) -> tuple[Message, ...]:
+    """The game so far, command by command, and the question."""
+    pairs = zip(commands, answers, strict=True)
+    told = "".join(f"\n> {command}\n{answer}" for command, answer in pairs)
+    asked = f"{play.game.intro}{told}{possible(play, settings)}\n{_NEXT}"
     return Message(role="system", content=_HOW), Message(role="user", content=asked)
 
 

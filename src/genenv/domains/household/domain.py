@@ -7,7 +7,6 @@ what they are worth), `facts` (the second check) and `wording` (how goals are sa
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from typing import ClassVar, cast
@@ -15,9 +14,9 @@ from typing import ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.domains.base import Episode
-from genenv.domains.common import OneQuestion, held_out_tasks, profile_line
+from genenv.domains.common import OneQuestion, held_out_tasks, request
 from genenv.domains.household.audit import audit
-from genenv.domains.household.build import build
+from genenv.domains.household.build import build, skills_of
 from genenv.domains.household.grammar import spec_schema
 from genenv.domains.household.playing import HouseholdEpisode, check, random_replies
 from genenv.domains.household.seeds import held_out_specs, offered_for, training_specs, variation
@@ -43,7 +42,7 @@ class Household:
                 id=seed_id,
                 domain=self.name,
                 spec=spec.model_dump(mode="json"),
-                skills=(spec.task, f"size:{spec.size}", *(("hidden",) if spec.hidden else ())),
+                skills=skills_of(spec),
             )
             for seed_id, spec in training_specs()
         ]
@@ -65,9 +64,7 @@ class Household:
             f"Room: {offered.room}. Places: {', '.join(offered.places)}.\n"
             f"Objects to ask for: {', '.join(offered.targets)}. Others: {', '.join(offered.distractors)}."
         )
-        example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
-        user = f"{profile_line(profile, seed.skills)}Example: {example}\nWrite one new, different game."
-        return Message(role="system", content=system), Message(role="user", content=user)
+        return request(system, seed.spec, profile, seed.skills, thing="game")
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """A spec in the seed's kind of room, with blanks for the names in its wording."""

@@ -118,6 +118,10 @@ class Play:
             return (act(self, first, second) or NOTHING) if found else NOTHING
         return NOTHING
 
+    def play(self, commands: Iterable[str]) -> list[str]:
+        """Carry out commands one after the other; their answers."""
+        return [self.step(command) for command in commands]
+
     @property
     def won(self) -> bool:
         """Whether the goal holds now."""

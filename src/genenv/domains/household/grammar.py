@@ -50,6 +50,15 @@ class Offer:
         """Types of receptacles."""
         return places_of(self.room)
 
+    @property
+    def lamp_places(self) -> tuple[str, ...]:
+        """Where a lamp can stand."""
+        return tuple(place for place in LAMP_PLACES if place in self.places)
+
+    def beside(self, task: str, goals: Sequence[str]) -> tuple[str, ...]:
+        """What may stand there besides; for `two` no second place of the goal's type: both go into one."""
+        return tuple(place for place in self.places if task != "two" or place not in goals)
+
     def tasks(self, target: str) -> tuple[str, ...]:
         """What may be asked for an object."""
         return tuple(task for task in TASKS if goals_of(task, target, self.room, held_out=False))
@@ -88,14 +97,12 @@ def _alternatives(offered: Offer, task: str, target: str, definitions: dict[str,
     for half in goal_groups(task, goals):
         name = f"{task}_{target}_{half[0]}"
         definitions[f"goal_{name}"] = _goal_lines(offered, task, target, half)
-        starts = starts_of(task, target, offered.room, goals=half)
         other = f"other_{target}"
-        if task == "two":  # both go into one place, so there is one such place
+        if task == "two":
             other += f"_{half[0]}"
-            rest = [place for place in offered.places if place not in half]
-            definitions[other] = _lines(offered, target, rest, kinds=(False, True))
+            definitions[other] = _lines(offered, target, offered.beside(task, half), kinds=(False, True))
         for hidden in (False, True):
-            if places := [place for place in starts if place in OPENABLE or not hidden]:
+            if places := starts_of(task, target, offered.room, goals=half, hidden=hidden):
                 start = f"start_{name}_{hidden}".lower()
                 definitions[start] = _lines(offered, target, places, first=target, kinds=(hidden,))
                 parts = _ref(start), _ref(f"goal_{name}"), _ref(other)
@@ -106,8 +113,7 @@ def _alternatives(offered: Offer, task: str, target: str, definitions: dict[str,
 def _goal_lines(offered: Offer, task: str, target: str, goals: Sequence[str]) -> Json:
     if task != "look":
         return _lines(offered, target, goals, kinds=(False, True))
-    stands = [place for place in LAMP_PLACES if place in offered.places]
-    return _lines(offered, target, stands, first=str(lamp_of(offered.room)), kinds=(False,))
+    return _lines(offered, target, offered.lamp_places, first=str(lamp_of(offered.room)), kinds=(False,))
 
 
 def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple[Json, Json, Json]) -> Json:

@@ -161,7 +161,6 @@ def good_commands(play: Play) -> tuple[str, ...]:
 
 
 def _replay(play: Play, commands: list[str]) -> None:
-    for command in commands:
-        play.step(command)
+    play.play(commands)
     if not play.won:
         raise AssertionError(f"the plan does not win: {commands}")

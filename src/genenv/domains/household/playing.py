@@ -9,7 +9,7 @@ from typing import cast
 
 from genenv.domains.base import Ask, OutOfTurns
 from genenv.domains.household.build import game_of, possible
-from genenv.domains.household.engine import NOTHING, Game, Play
+from genenv.domains.household.engine import NOTHING, Game
 from genenv.domains.household.facts import wins
 from genenv.domains.household.planning import plan_from
 from genenv.domains.household.settings import HouseholdConfig
@@ -97,22 +97,14 @@ def nearer(task: Task, game: Game, command: str) -> bool:
 
     The way goes on by a plan from there, and by the facts it must win.
     """
-    play = _before(task, game)
-    left = plan_from(play)
-    answers = [play.step(command)]
-    rest = plan_from(play)
-    if left is None or rest is None or answers[0] == NOTHING or len(rest) >= len(left):
-        return False
-    before = game.start()
-    told = [before.step(each) for each in cast(Sequence[str], task.payload["played"])]
-    return wins(game.world, [*told, *answers, *(play.step(each) for each in rest)])
-
-
-def _before(task: Task, game: Game) -> Play:
     play = game.start()
-    for command in cast(Sequence[str], task.payload["played"]):
-        play.step(command)
-    return play
+    answers = play.play(cast(Sequence[str], task.payload["played"]))
+    left = plan_from(play)
+    answers += play.play([command])
+    rest = plan_from(play)
+    if left is None or rest is None or answers[-1] == NOTHING or len(rest) >= len(left):
+        return False
+    return wins(game.world, answers + play.play(rest))
 
 
 def random_replies(task: Task, rng: random.Random, settings: HouseholdConfig) -> tuple[str, ...]:

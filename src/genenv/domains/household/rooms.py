@@ -11,6 +11,7 @@ from genenv.domains.household.tables import (
     CLEANABLE,
     COOLABLE,
     HEATABLE,
+    OPENABLE,
 )
 from genenv.domains.household.world import APPLIANCE, TaskType
 
@@ -110,13 +111,12 @@ def goal_groups(task: str, goals: Sequence[str]) -> list[Sequence[str]]:
     return [half for half in halves if half]
 
 
-def starts_of(task: str, target: str, room: str, *, goals: Collection[str]) -> tuple[str, ...]:
-    """Types of places in which the object of a task may start.
+def starts_of(task: str, target: str, room: str, *, goals: Collection[str], hidden: bool) -> tuple[str, ...]:
+    """Types of places in which the object of a task may start, in one that can be closed if it is hidden.
 
     Not in the appliance that treats it; and where it is only moved, not in one of the goals' types, where it
     would be at its goal already.
     """
-    there = goals if task in ("pick", "two") else ()
-    return tuple(
-        place for place in holders(target, room) if place != APPLIANCE.get(TASKS[task]) and place not in there
-    )
+    there = {*(goals if task in ("pick", "two") else ()), APPLIANCE.get(TASKS[task])}
+    able = (place for place in holders(target, room) if place in OPENABLE or not hidden)
+    return tuple(place for place in able if place not in there)

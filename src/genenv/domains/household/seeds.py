@@ -12,11 +12,10 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 from genenv.domains.household.grammar import MOST_BESIDE, Offer, appliance_of, offer
 from genenv.domains.household.rooms import (
-    LAMP_PLACES,
     ROOMS,
     TASKS,
     goal_groups,
@@ -26,7 +25,7 @@ from genenv.domains.household.rooms import (
     places_of,
     starts_of,
 )
-from genenv.domains.household.spec import SIZES, HouseholdSpec, Size, read_place, write_place
+from genenv.domains.household.spec import SIZES, HouseholdSpec, Size, TaskName, read_place, write_place
 from genenv.domains.household.tables import CAN_CONTAIN, OPENABLE
 from genenv.domains.household.wording import HELD_OUT_PHRASINGS, phrase
 
@@ -36,8 +35,6 @@ _LEFT_OPEN = 0.2
 """Share of places that can be closed and are not."""
 _FILLED = 0.6
 """Share of other places that have something in them."""
-
-TaskName = Literal["pick", "look", "clean", "heat", "cool", "two"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +117,7 @@ def _draft(plan: _Plan, rng: random.Random) -> HouseholdSpec:
     goals, starts = rng.choice(_ways(plan))
     start = _furnished(plan, rng.choice(starts), rng, first=plan.target)
     if task == "look":
-        stands = [place for place in LAMP_PLACES if place in offered.places]
-        goal = _furnished(plan, rng.choice(stands), rng, first=str(lamp_of(offered.room)))
+        goal = _furnished(plan, rng.choice(offered.lamp_places), rng, first=str(lamp_of(offered.room)))
     else:
         goal = _furnished(plan, rng.choice(goals), rng)
     others: list[str] = []
@@ -129,8 +125,7 @@ def _draft(plan: _Plan, rng: random.Random) -> HouseholdSpec:
         others.append(_furnished(plan, rng.choice(starts), rng, first=plan.target))
     elif (appliance := appliance_of(task)) is not None:
         others.append(write_place(appliance, closed=appliance in OPENABLE))
-    apart = set(goals) if task == "two" else set[str]()  # both go into one place, so there is one such place
-    rest = [place for place in offered.places if place not in apart]
+    rest = offered.beside(task, goals)
     for _ in range(rng.randint(*SIZES[plan.size]) - len(others)):
         others.append(_furnished(plan, rng.choice(rest), rng))
     words = rng.choice(HELD_OUT_PHRASINGS[task]) if plan.held_out else phrase(task, rng)
@@ -152,9 +147,8 @@ def _ways(plan: _Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
     goals = goals_of(plan.task, plan.target, room, held_out=plan.held_out)
     found: list[tuple[Sequence[str], Sequence[str]]] = []
     for group in goal_groups(plan.task, goals):
-        starts = starts_of(plan.task, plan.target, room, goals=group)
-        if fitting := [place for place in starts if place in OPENABLE or not plan.hidden]:
-            found.append((group, fitting))
+        if starts := starts_of(plan.task, plan.target, room, goals=group, hidden=plan.hidden):
+            found.append((group, starts))
     return found
 
 

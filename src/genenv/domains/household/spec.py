@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 from genenv.domains.household.rooms import TASKS
 from genenv.domains.household.world import Layout, Receptacle, Thing
 
-PLACE = r"[A-Z][A-Za-z]{1,24}( closed)?: [A-Z][A-Za-z]{1,24}(, [A-Z][A-Za-z]{1,24}){0,7}"
-_EMPTY = r"[A-Z][A-Za-z]{1,24}( closed)?"
-_LINE = rf"^({PLACE}|{_EMPTY})$"
+_NAME = "[A-Z][A-Za-z]{1,24}"
+_LINE = rf"^{_NAME}( closed)?(: {_NAME}(, {_NAME}){{0,7}})?$"
+TaskName = Literal["pick", "look", "clean", "heat", "cool", "two"]
 MIN_WORDING, MAX_WORDING = 8, 240
 """Characters, with blanks as with names."""
 Size = Literal["small", "medium", "large"]
@@ -24,7 +24,7 @@ SIZES: dict[Size, tuple[int, int]] = {"small": (2, 3), "medium": (4, 5), "large"
 class HouseholdSpec(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """A household task. A place is written as `Fridge closed: Apple, Mug`, an empty one as `Shelf`."""
 
-    task: Literal["pick", "look", "clean", "heat", "cool", "two"]
+    task: TaskName
     """What must happen to the object: be put somewhere, be looked at under a lamp, be cleaned, heated or
     cooled first; `two` of a kind must be put into one place."""
     size: Size
@@ -32,7 +32,7 @@ class HouseholdSpec(BaseModel, frozen=True, extra="forbid", use_attribute_docstr
     hidden: bool
     """True: each object of the target's type starts in a closed place. False: it starts in the open; of two,
     at least one does."""
-    target: str = Field(pattern=r"^[A-Z][A-Za-z]{1,24}$")
+    target: str = Field(pattern=f"^{_NAME}$")
     """Type of the object."""
     start: str = Field(pattern=_LINE)
     """The place where it starts; for `two`, the first of them."""
@@ -89,7 +89,7 @@ BLANK = re.compile(r"<(object|place|lamp)>")
 
 def filled(spec: HouseholdSpec) -> HouseholdSpec:
     """The spec with names in the blanks of its wording."""
-    lamp = next((kind for kind in read_place(spec.goal)[2] if kind.endswith("Lamp")), "")
-    names = {"object": spec.target, "place": read_place(spec.goal)[0], "lamp": lamp}
+    goal = goal_of(spec)
+    names = {"object": spec.target, "place": goal, "lamp": goal}
     wording = BLANK.sub(lambda blank: names[blank[1]].lower(), spec.wording)
     return spec.model_copy(update={"wording": wording})

@@ -76,19 +76,16 @@ def random_attempt(task: Task, world: World, rng: random.Random) -> tuple[str, .
     return (f"search: {task.payload['start']}", reply) if task.payload["mode"] == "search" else (reply,)
 
 
-class QuestionEpisode:
-    """One attempt: a question, or a conversation with a search tool."""
+class SearchEpisode:
+    """One attempt with a search tool."""
 
     def __init__(self, task: Task, world: World, settings: MultihopConfig) -> None:
         self._task, self._world, self._settings = task, world, settings
-        self.max_turns = settings.max_turns if task.payload["mode"] == "search" else 1
+        self.max_turns = settings.max_turns
 
     async def run(self, ask: Ask) -> None:
         """Converse until the agent answers; searches are answered with passages."""
         messages: Sequence[Message] = self._task.messages
-        if self.max_turns == 1:
-            await ask(messages)
-            return
         for _ in range(self.max_turns):
             words = searched(await ask(messages))
             if words is None:

@@ -8,7 +8,6 @@ This module joins the parts: `relations` and `kb` (what is known), `chains` (wha
 from __future__ import annotations
 
 import functools
-import importlib.util
 import logging
 import random
 from collections.abc import Sequence
@@ -16,12 +15,14 @@ from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
-from genenv.domains.common import held_out_tasks
+from genenv.domains.base import Episode
+from genenv.domains.common import OneQuestion, held_out_tasks
 from genenv.domains.multihop_qa.audit import audit
 from genenv.domains.multihop_qa.build import build, skills_of
-from genenv.domains.multihop_qa.check import QuestionEpisode, check, random_attempt
+from genenv.domains.multihop_qa.check import SearchEpisode, check, random_attempt
 from genenv.domains.multihop_qa.grammar import offered, spec_schema
 from genenv.domains.multihop_qa.prompting import simulator_messages
+from genenv.domains.multihop_qa.search import require_search
 from genenv.domains.multihop_qa.seeds import held_out_specs, spec_of, training_specs
 from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.spec import QuestionSpec
@@ -45,8 +46,8 @@ class MultihopQA:
 
     def __init__(self, settings: MultihopConfig | None = None) -> None:
         self.settings = settings or MultihopConfig()
-        if self.settings.mode == "search" and importlib.util.find_spec("bm25s") is None:
-            raise UsageError("mode search needs the package bm25s: pip install 'genenv[multihop_qa]'")
+        if self.settings.mode == "search":
+            require_search()
         self.world = load_world(self.settings.corpus)
         if self.world.base.written and not (self._seeds and self._held_out):
             raise UsageError(
@@ -117,9 +118,11 @@ class MultihopQA:
         """The gate checks: the words say the chain, nothing is given away. None if all is well."""
         return audit(task, self.world, self.settings, rng)
 
-    def episode(self, task: Task) -> QuestionEpisode:
+    def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
-        return QuestionEpisode(task, self.world, self.settings)
+        if task.payload["mode"] != "search":
+            return OneQuestion(task)
+        return SearchEpisode(task, self.world, self.settings)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """Grade an attempt from the agent's replies alone."""

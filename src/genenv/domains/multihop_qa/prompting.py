@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from genenv.domains.common import profile_line
+from genenv.domains.common import request
 from genenv.domains.multihop_qa.grammar import offered
 from genenv.domains.multihop_qa.world import World
 from genenv.types import Message, Profile, Seed
@@ -29,6 +27,4 @@ def simulator_messages(world: World, seed: Seed, profile: Profile, target: float
         f"Starts, each a {world.base.kind(next(iter(starts)))}: {', '.join(starts)}.\n"
         f"Relations: {', '.join(hops)}."
     )
-    example = json.dumps(seed.spec, ensure_ascii=False, separators=(",", ":"))
-    user = f"{profile_line(profile, seed.skills)}Example: {example}\nWrite one new, different question."
-    return Message(role="system", content=system), Message(role="user", content=user)
+    return request(system, seed.spec, profile, seed.skills, thing="question")

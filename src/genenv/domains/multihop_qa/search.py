@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import logging
 import re
 import unicodedata
@@ -26,20 +26,21 @@ _LENGTH_PENALTY = 0.1
 NOTHING = "Nothing found."
 
 
-class SearchIndex:
-    """Finds passages by their words.
+def require_search() -> None:
+    """Notice that searching is not possible before anything else is done.
 
     Raises:
         UsageError: the package bm25s is not installed.
     """
+    if importlib.util.find_spec("bm25s") is None:
+        raise UsageError("mode search needs the package bm25s: pip install 'genenv[multihop_qa]'")
+
+
+class SearchIndex:
+    """Finds passages by their words."""
 
     def __init__(self, passages: Iterable[Passage]) -> None:
-        try:
-            bm25s: Any = importlib.import_module("bm25s")
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                "mode search needs the package bm25s: pip install 'genenv[multihop_qa]'"
-            ) from error
+        bm25s: Any = importlib.import_module("bm25s")
         logging.getLogger("bm25s").setLevel(logging.WARNING)  # it would announce every index
         self._passages = tuple(passages)
         words = [_weighted(passage) for passage in self._passages]

@@ -24,11 +24,7 @@ class World:
 
     @functools.cached_property
     def index(self) -> SearchIndex:
-        """Search over all passages.
-
-        Raises:
-            UsageError: the package bm25s is not installed.
-        """
+        """Search over all passages."""
         made = (passage_of(self.base, title) for title in self.base.by_subject)
         return SearchIndex([*(self.base.written.values() or made), *self._more])
 

@@ -13,8 +13,8 @@ from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
-from genenv.domains.base import Ask, OutOfTurns
-from genenv.domains.common import held_out_tasks
+from genenv.domains.base import Ask, Episode, OutOfTurns
+from genenv.domains.common import OneQuestion, held_out_tasks
 from genenv.domains.tool_calling.audit import audit, random_attempt
 from genenv.domains.tool_calling.blanks import with_blanks
 from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of
@@ -98,8 +98,10 @@ class ToolCalling:
         """The gate checks: values stated, nothing leaked, two checks agree. None if all is well."""
         return audit(task, rng, self.settings)
 
-    def episode(self, task: Task) -> ToolEpisode:
+    def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
+        if task.payload["mode"] == "single":
+            return OneQuestion(task)
         return ToolEpisode(task, self.settings)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
@@ -122,19 +124,16 @@ class ToolCalling:
 
 
 class ToolEpisode:
-    """One attempt: a single question, or a conversation with a world of its own."""
+    """One attempt: a conversation with a world of its own."""
 
     def __init__(self, task: Task, settings: ToolCallingConfig) -> None:
         self._task = task
         self._settings = settings
-        self.max_turns = 1 if task.payload["mode"] == "single" else settings.max_turns
+        self.max_turns = settings.max_turns
 
     async def run(self, ask: Ask) -> None:
-        """Converse until the episode ends: after one reply, or at one without calls, or after `max_turns`."""
+        """Converse until the episode ends: at a reply without calls, or after `max_turns`."""
         messages: Sequence[Message] = self._task.messages
-        if self.max_turns == 1:
-            await ask(messages)
-            return
         world, shown = start_world(self._task.payload), shown_tools(self._task.payload)
         for _ in range(self.max_turns):
             reply = read_reply(await ask(messages), self._settings.style)

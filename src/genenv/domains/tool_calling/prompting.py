@@ -8,10 +8,9 @@ that nothing is as valid as the example, word for word.
 
 from __future__ import annotations
 
-import json
 import random
 
-from genenv.domains.common import profile_line
+from genenv.domains.common import request
 from genenv.domains.tool_calling.blanks import as_example
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Tool, tools_of
@@ -37,10 +36,7 @@ def simulator_messages(seed: Seed, profile: Profile, target: float) -> tuple[Mes
         f"an instruction with a <blank> for each value. It should solve {target:.0%}.\n"
         f"Today is {today:%A}, {today.isoformat()}. Tools:\n{tools}"
     )
-    rates = profile_line(profile, seed.skills)
-    example = json.dumps(as_example(spec, today), ensure_ascii=False, separators=(",", ":"))
-    user = f"{rates}Example: {example}\nWrite one new, different task."
-    return Message(role="system", content=system), Message(role="user", content=user)
+    return request(system, as_example(spec, today), profile, seed.skills, thing="task")
 
 
 def offered(seed: Seed) -> list[Tool]:

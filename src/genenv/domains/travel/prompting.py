@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from genenv.domains.common import profile_line
+from genenv.domains.common import request
 from genenv.domains.travel.offers import Offer
 from genenv.domains.travel.query import Query
 from genenv.domains.travel.seeds import bare
@@ -15,8 +13,7 @@ from genenv.types import Message, Profile, Seed
 _RULES = (
     "No restaurant or attraction twice. Either drive the own car on every leg or never. Stay at least a "
     "room's minimum nights. Everything for all people must fit the budget: flights and meals are a person, "
-    "rooms a "
-    "night, cars seat 5, taxis 4."
+    "rooms a night, cars seat 5, taxis 4."
 )
 _ROUTE = (
     "Start in the origin and return to it on the last day; come to no city again once it was left. "
@@ -57,9 +54,7 @@ def simulator_messages(seed: Seed, offer: Offer, profile: Profile, target: float
         f"Limits, if any: room_rule {'/'.join(rules)}; room_type {'/'.join(rooms)}; "
         f"cuisines {'/'.join(offer.cuisines)}; transport {'/'.join(offer.transports)}."
     )
-    example = json.dumps(bare(spec), ensure_ascii=False, separators=(",", ":"))
-    user = f"{profile_line(profile, seed.skills)}Example: {example}\nWrite one new, different request."
-    return Message(role="system", content=system), Message(role="user", content=user)
+    return request(system, bare(spec), profile, seed.skills, thing="request")
 
 
 def agent_system(query: Query, settings: TravelConfig) -> str:
@@ -67,7 +62,7 @@ def agent_system(query: Query, settings: TravelConfig) -> str:
     known = "the information" if settings.mode == "sole" else "the results of the tools"
     if settings.form == "day":
         task = (
-            "Fill in the missing day of a travel plan, with names from " + known + ". " + _RULES + "\n"
+            f"Fill in the missing day of a travel plan, with names from {known}. {_RULES}\n"
             f"Answer with one line: {_MISSING_FORM}"
         )
     else:

@@ -52,8 +52,7 @@ def reference(
     if city is None:
         lines += _way_lines(query, trip, cities, database)
     rng = random.Random(f"{query.origin}/{query.destination}/{query.dates}/{query.people}/{query.budget}")
-    known = {city for state in database.states() for city in database.cities_of(state)}
-    others = sorted(known - {*cities, query.origin, *left_out})
+    others = sorted(set(database.tables.states) - {*cities, query.origin, *left_out})
     while others and _size(lines) < tokens * CHARS_PER_TOKEN:
         lines += _city_lines(others.pop(rng.randrange(len(others))), trip, database)
     kept = _cut(lines, tokens * CHARS_PER_TOKEN, rng)

@@ -38,20 +38,10 @@ of the reference information a part of it."""
 
 _EMPTY = frozenset(
     [
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "-1.#IND",
-        "-1.#QNAN",
-        "-NaN",
-        "-nan",
-        "1.#IND",
-        "1.#QNAN",
-        "<NA>",
-        "N/A",
-        "NA",
+        *["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"],
+        *["<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"],
     ]
-) | {"", "NULL", "NaN", "None", "n/a", "nan", "null"}
+)
 """What pandas takes for an empty cell."""
 
 _Row = TypeVar("_Row")
@@ -65,15 +55,18 @@ class _Line(NamedTuple):
     cells: dict[str, str]
 
     def text(self, column: str) -> str:
+        if column not in self.cells:
+            raise self._replace(number=1).broken(f"there is no column {column!r}")
         return self.cells[column]
 
     def number_in(self, column: str) -> float:
+        text = self.text(column)
         try:
-            number = float(self.cells[column])
+            number = float(text)
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise self.broken(f"{column} is {self.cells[column][:40]!r}, not a number")
+            raise self.broken(f"{column} is {text[:40]!r}, not a number")
         return number
 
     def amount_in(self, column: str) -> float:
@@ -178,20 +171,6 @@ def _texts(file: Path) -> Iterator[str]:
         raise UsageError(f"{file} cannot be read: {problem}; mend that, or download it again") from None
 
 
-def _reading(read: Callable[[_Line], _Row]) -> Callable[[_Line], _Row]:
-    """A reader of lines that says which column is absent."""
-
-    @functools.wraps(read)
-    def checked(line: _Line) -> _Row:
-        try:
-            return read(line)
-        except KeyError as error:
-            raise _Line(line.file, 1, {}).broken(f"there is no column {error.args[0]!r}") from None
-
-    return checked
-
-
-@_reading
 def _flight(line: _Line) -> Flight:
     return Flight(
         number=line.text("Flight Number"),
@@ -206,7 +185,6 @@ def _flight(line: _Line) -> Flight:
     )
 
 
-@_reading
 def _accommodation(line: _Line) -> Accommodation:
     occupancy = int(line.number_in("maximum occupancy"))
     if occupancy < 1:
@@ -223,7 +201,6 @@ def _accommodation(line: _Line) -> Accommodation:
     )
 
 
-@_reading
 def _restaurant(line: _Line) -> Restaurant:
     return Restaurant(
         name=line.text("Name"),
@@ -234,7 +211,6 @@ def _restaurant(line: _Line) -> Restaurant:
     )
 
 
-@_reading
 def _attraction(line: _Line) -> Attraction:
     return Attraction(
         name=line.text("Name"),
@@ -247,7 +223,6 @@ def _attraction(line: _Line) -> Attraction:
     )
 
 
-@_reading
 def _road(line: _Line) -> Road:
     duration, distance = (
         "" if line.text(column) in _EMPTY else line.text(column) for column in ("duration", "distance")
