@@ -23,6 +23,10 @@ class Settings(
     """A section: frozen, unknown keys fail, no silent conversions, the line under a field documents it."""
 
 
+class NoSettings(Settings, frozen=True):
+    """The section of a domain or a benchmark that has no settings."""
+
+
 _TYPE_NAMES: dict[object, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 _BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from genenv.errors import ContextOverflow, RolloutError
 from genenv.evaluation.base import Grade, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.policies.assistant import ChatMessage, Reply
@@ -95,11 +94,6 @@ class Scripted:
         return {}
 
 
-def adds(question: str) -> str:
-    """The right answer."""
-    return str(sum(int(part) for part in question.split("+")))
-
-
 @pytest.fixture
 def sums_data(tmp_path: Path) -> Path:
     """A data folder with twelve sums, eight small and four large."""
@@ -141,8 +135,3 @@ def data_folder() -> DataFolder:
 @pytest.fixture
 def scripted() -> type[Scripted]:
     return Scripted
-
-
-@pytest.fixture
-def errors() -> dict[str, Exception]:
-    return {"failed": RolloutError("the endpoint is down"), "overflow": ContextOverflow("too long")}

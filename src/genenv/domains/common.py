@@ -13,7 +13,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from genenv.domains.base import Ask, Domain, Episode
-from genenv.settings import Settings
+from genenv.settings import NoSettings
 from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, Seed, Task
 
 
@@ -73,10 +73,6 @@ def held_out_tasks(domain: Domain, specs: Iterable[tuple[str, BaseModel]]) -> li
             raise ValueError(f"held-out spec {name} is not a task: {task.explanation}")
         tasks.append(task)
     return tasks
-
-
-class NoSettings(Settings, frozen=True):
-    """A domain that has no settings."""
 
 
 class QuestionDomain:

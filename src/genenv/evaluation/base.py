@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.statistics import Figure, by_group, rate
 from genenv.policies.assistant import Assistant, Talk
-from genenv.settings import Settings
+from genenv.settings import NoSettings
 from genenv.types import Json, JsonObject
 
 
@@ -107,16 +107,12 @@ class Judged(Protocol):
     """Asked when set, before the first attempt."""
 
 
-class NoSettings(Settings, frozen=True):
-    """A benchmark that has no settings."""
-
-
 class PlainBenchmark:
     """What most benchmarks have in common; a subclass may replace any of it."""
 
     config: ClassVar[type[BaseModel]] = NoSettings
     max_tokens = 512
-    headline: ClassVar[str] = "accuracy"
+    headline: str = "accuracy"
     """What the mean of the scores is called."""
 
     def __init__(self, settings: BaseModel | None = None) -> None:
@@ -135,16 +131,23 @@ class PlainBenchmark:
 
         An item that was not answered for want of room has none of them, and counts as 0.
         """
-        scores = [grade.score for _, grade in graded]
-        figures = [rate(self.headline, scores)]
+        name, scores = self.headline_of(graded), [grade.score for _, grade in graded]
+        figures = [rate(name, scores)]
         groups = [item.groups for item, _ in graded]
         for key in dict.fromkeys(key for group in groups for key in group):
             figures += by_group(
-                groups, key, lambda at, label: rate(self.headline, [scores[i] for i in at], group=label)
+                groups, key, lambda at, label: rate(name, [scores[i] for i in at], group=label)
             )
-        for name in dict.fromkeys(name for _, grade in graded for name in grade.measures):
-            figures.append(rate(name, [grade.measures.get(name, 0.0) for _, grade in graded]))
-        return figures
+        return [*figures, *self.further(graded)]
+
+    def headline_of(self, graded: Sequence[Graded]) -> str:
+        """What the mean of these scores is called, where that depends on the items."""
+        return self.headline
+
+    def further(self, graded: Sequence[Graded]) -> list[Figure]:
+        """The means of all measures, each a share."""
+        names = dict.fromkeys(name for _, grade in graded for name in grade.measures)
+        return [rate(name, [grade.measures.get(name, 0.0) for _, grade in graded]) for name in names]
 
     def describe(self) -> JsonObject:
         """Nothing else decides the numbers."""

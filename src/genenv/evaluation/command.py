@@ -19,7 +19,7 @@ from genenv.evaluation.base import Benchmark, Item, Judged
 from genenv.evaluation.config import EvaluationConfig
 from genenv.evaluation.contestants import ENDPOINT, assistant
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json, read_summary
+from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
 from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
 from genenv.evaluation.statistics import Figure
@@ -104,6 +104,8 @@ class _Begun:
     prepared: _Prepared
     identity: Mapping[str, Any]
     records: dict[str, Record]
+    seconds: float
+    """What earlier runs took."""
 
 
 def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> Iterator[Outcome]:
@@ -190,13 +192,12 @@ def plain(text: str) -> str:
 
 def _begin(prepared: _Prepared, player: Assistant, request: Request, config: EvaluationConfig) -> _Begun:
     identity = _identity(prepared, player, request, config)
-    return _Begun(prepared, identity, prepared.results.open(identity))
+    return _Begun(prepared, identity, *prepared.results.open(identity))
 
 
 def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, reporter: Reporter) -> Outcome:
     prepared, records = begun.prepared, begun.records
     benchmark, results, items = prepared.benchmark, prepared.results, prepared.items
-    before = float(read_summary(results.summary).get("seconds", 0.0))
     done = [records[item.id] for item in items if item.id in records and records[item.id].status != FAILED]
     answered = {record.id for record in done}
     asked = [item for item in items if item.id not in answered]
@@ -218,7 +219,7 @@ def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, repo
         results=results,
         figures=benchmark.figures(pairs) if pairs else [],
         records=[records[item.id] for item in items],
-        seconds=before + time.monotonic() - began,
+        seconds=begun.seconds + time.monotonic() - began,
         spending=player.spending(),
     )
     results.write_summary(

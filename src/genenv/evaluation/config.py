@@ -63,20 +63,16 @@ def load_evaluation_config(overrides: Sequence[str]) -> EvaluationConfig:
         apply_override(document, override)
     check_keys(document, [key for key, _ in evaluation_settings()])
 
-    def made(name: str, model: type[BaseModel]) -> BaseModel:
-        given = document.get(name, {})
-        return validated(
-            model, {**_BENEATH.get(name, {}), **given} if isinstance(given, dict) else {}, f"{name}."
-        )
+    def given(name: str) -> dict[str, Json]:
+        table = document.get(name, {})
+        return {**_BENEATH.get(name, {}), **table} if isinstance(table, dict) else {}
 
-    found = {name: made(name, model) for name, model in sections().items()}
-    policy, endpoint, sampling = found["policy"], found["endpoint"], found["sampling"]
-    assert isinstance(policy, PolicyConfig)  # noqa: S101 - for the type checker
-    assert isinstance(endpoint, EndpointConfig)  # noqa: S101
-    assert isinstance(sampling, SamplingConfig)  # noqa: S101
     return EvaluationConfig(
-        policy=policy,
-        endpoint=endpoint,
-        sampling=sampling,
-        benchmarks={name: found[section(name)] for name in BENCHMARKS},
+        policy=validated(PolicyConfig, given("policy"), "policy."),
+        endpoint=validated(EndpointConfig, given("endpoint"), "endpoint."),
+        sampling=validated(SamplingConfig, given("sampling"), "sampling."),
+        benchmarks={
+            name: validated(benchmark_class(name).config, given(section(name)), f"{section(name)}.")
+            for name in BENCHMARKS
+        },
     )

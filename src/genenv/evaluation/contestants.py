@@ -60,12 +60,20 @@ def _endpoint(address: str, endpoint: EndpointConfig, sampling: SamplingConfig) 
 
 def _base(name: str, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
     from genenv.policies import models
+
+    weights: JsonObject = {"model": name, "files": _digest(Path(models.resolve(name)))}
+    return _whole(name, policy, sampling, name=name, weights=weights)
+
+
+def _whole(
+    source: str, policy: PolicyConfig, sampling: SamplingConfig, *, name: str, weights: JsonObject
+) -> Assistant:
+    """A model as it is, without an adapter."""
     from genenv.policies.local import LocalModel, LocalPolicy
     from genenv.policies.local_assistant import LocalAssistant
 
-    model = LocalModel(name, policy)
+    model = LocalModel(source, policy)
     model.fuse()
-    weights: JsonObject = {"model": name, "files": _digest(Path(models.resolve(name)))}
     return LocalAssistant(LocalPolicy(model, None, learns=False), sampling, name=name, weights=weights)
 
 
@@ -87,11 +95,8 @@ def _of_run(
         "files": _digest(checkpoint),
     }
     if trained.tuning == "full":
-        whole = LocalModel(str(checkpoint / player), settings)
-        whole.fuse()
-        return LocalAssistant(
-            LocalPolicy(whole, None, learns=False), sampling, name=name, weights={**weights, "tuning": "full"}
-        )
+        whole = str(checkpoint / player)
+        return _whole(whole, settings, sampling, name=name, weights={**weights, "tuning": "full"})
     model = LocalModel(base, settings)
     model.add_adapter(player, seed=0)
     local = LocalPolicy(model, player)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from genenv.errors import DataError, UsageError
 
@@ -37,7 +37,7 @@ class DataFolder:
         self._root = root
         self.hashes: dict[str, str] = {}
         self._known = known_hashes() if known is None else known
-        self._allow_changed = allow_changed
+        self.allow_changed = allow_changed
 
     @classmethod
     def from_environment(cls, folder: Path | None = None, *, allow_changed: bool = False) -> DataFolder:
@@ -53,11 +53,6 @@ class DataFolder:
         return cls(root, allow_changed=allow_changed)
 
     @property
-    def allows_changes(self) -> bool:
-        """Whether files that differ from the known ones are read too."""
-        return self._allow_changed
-
-    @property
     def root(self) -> Path:
         """The folder.
 
@@ -70,11 +65,11 @@ class DataFolder:
 
     def fresh(self) -> DataFolder:
         """The same folder, and a record of hashes of its own."""
-        return DataFolder(self._root, known=self._known, allow_changed=self._allow_changed)
+        return DataFolder(self._root, known=self._known, allow_changed=self.allow_changed)
 
     def elsewhere(self, root: Path) -> DataFolder:
         """The same rules and the same record of hashes, below another folder, such as a package's data."""
-        other = DataFolder(root, known=self._known, allow_changed=self._allow_changed)
+        other = DataFolder(root, known=self._known, allow_changed=self.allow_changed)
         other.hashes = self.hashes
         return other
 
@@ -99,7 +94,7 @@ class DataFolder:
         if not found:
             raise DataError(f"{self.root / folder} holds no {pattern}; {_WHERE}")
         known = {n for n in self._known if n.startswith(f"{folder}/") and PurePosixPath(n).match(pattern)}
-        if (lost := sorted(known.difference(found))) and not self._allow_changed:
+        if (lost := sorted(known.difference(found))) and not self.allow_changed:
             sentence = (
                 f"lacks {len(lost)} of {len(known)} files, {lost[0].removeprefix(folder + '/')} for one"
             )
@@ -118,7 +113,7 @@ class DataFolder:
         content = path.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         expected = self._known.get(name)
-        if expected is not None and digest != expected and not self._allow_changed:
+        if expected is not None and digest != expected and not self.allow_changed:
             raise DataError(
                 f"{path} is not the file that this benchmark is known by (SHA-256 {digest[:12]}…, expected "
                 f"{expected[:12]}…); fetch it again, or allow it with --changed-data"
@@ -142,6 +137,27 @@ class DataFolder:
         except (ValueError, RecursionError) as error:
             place = f"{self.root / name}, line {getattr(error, 'lineno', 1)}"
             raise DataError(f"{place}: it is not JSON; fetch the file again") from error
+
+    def entries(self, name: str, read: Callable[[int, Any], _T]) -> list[_T]:
+        """What `read` makes of each entry of a file that is one JSON list, given its place and itself.
+
+        Raises:
+            DataError: as `json`, or it is no list, or an entry is not as expected; names it.
+        """
+        value = self.json(name)
+        return [
+            self.reading(name, f"entry {place}", lambda place=place, entry=entry: read(place, entry))
+            for place, entry in enumerate(self.reading(name, "at its top", lambda: a_list(value)))
+        ]
+
+    def each_line(self, name: str, read: Callable[[dict[str, Any]], _T]) -> Iterator[_T]:
+        """What `read` makes of each object of a JSONL file.
+
+        Raises:
+            DataError: as `json_lines`, or an object is not as expected; names its line.
+        """
+        for number, entry in self.json_lines(name):
+            yield self.reading(name, f"line {number}", lambda entry=entry: read(entry))
 
     def json_lines(self, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Line numbers and objects of a JSONL file.
@@ -174,6 +190,17 @@ class DataFolder:
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             place, why = f"{self.root / name}, {where}", f"{type(error).__name__}: {error}"
             raise DataError(f"{place}: it is not as expected ({why}); fetch the file again") from error
+
+
+def a_list(value: Any) -> list[Any]:  # noqa: ANN401
+    """A JSON list.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(value, list):
+        raise TypeError("a list was expected")
+    return cast("list[Any]", value)
 
 
 def known_hashes() -> dict[str, str]:

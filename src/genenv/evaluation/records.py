@@ -94,8 +94,10 @@ class Results:
                 ) from error
             yield
 
-    def open(self, identity: JsonObject) -> dict[str, Record]:
-        """Records of an earlier run with the same identity, or none. A last line that was cut off is dropped.
+    def open(self, identity: JsonObject) -> tuple[dict[str, Record], float]:
+        """Records of an earlier run with the same identity, or none, and the seconds that it took.
+
+        A last line that was cut off is dropped.
 
         Raises:
             UsageError: it was run otherwise; names what differs.
@@ -104,7 +106,7 @@ class Results:
         if not self.summary.exists():
             self.path.touch()
             self.write_summary({"complete": False, **identity})
-            return {}
+            return {}, 0.0
         before = read_summary(self.summary)
         if differing := differences(before, identity):
             raise UsageError(
@@ -115,7 +117,7 @@ class Results:
             self.path.touch()
         records = read_records(self.path, cut_off_is_fine=True)
         self.rewrite(records.values())
-        return records
+        return records, float(before.get("seconds", 0.0))
 
     def append(self, record: Record) -> None:
         """Add a record; on the disk when this returns, as far as the system says."""
@@ -132,8 +134,15 @@ class Results:
 
 
 IDENTITY = (
-    *("genenv", "benchmark", "split", "settings", "prompt_version"),
-    *("policy", "sampling", "data", "rules"),
+    "genenv",
+    "benchmark",
+    "split",
+    "settings",
+    "prompt_version",
+    "policy",
+    "sampling",
+    "data",
+    "rules",
 )
 """Fields of a summary that must agree for two results to be of the same measurement; all but `policy` for two
 models to be comparable."""

@@ -16,7 +16,7 @@ from typing import Any
 import openai
 
 from genenv.errors import ContextOverflow, RolloutError, UsageError, first_line
-from genenv.policies.assistant import ChatMessage, Reply, ToolCall
+from genenv.policies.assistant import ChatMessage, Reply, ToolCall, reply_limit
 from genenv.policies.call_formats import arguments_of, clean
 from genenv.policies.settings import EndpointConfig, SamplingConfig
 from genenv.policies.thoughts import answer_of
@@ -266,7 +266,7 @@ class EndpointTalk:
         """Answer; see `Talk`."""
         seed = stream(self._seed, "talk", self._turn) % 2**31
         self._turn += 1
-        limit = self._assistant.sampling.max_new_tokens or max_tokens or 512
+        limit = reply_limit(self._assistant.sampling, max_tokens)
         return await self._assistant.ask(self._assistant.body(messages, tools, seed), limit)
 
 

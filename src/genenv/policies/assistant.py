@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from genenv.policies.settings import SamplingConfig
 from genenv.types import JsonObject
 
 ChatMessage = dict[str, Any]
@@ -113,3 +114,8 @@ class Assistant(Protocol):
     def describe(self) -> JsonObject:
         """What decides its answers, for the summary of a run: model, weights, settings."""
         ...
+
+
+def reply_limit(sampling: SamplingConfig, asked: int | None) -> int:
+    """How many tokens a reply may have: as the settings say, or as the benchmark asks, or 512."""
+    return sampling.max_new_tokens or asked or 512

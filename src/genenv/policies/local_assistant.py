@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from genenv.errors import ContextOverflow, RolloutError, first_line
-from genenv.policies.assistant import ChatMessage, Reply, ToolCall
+from genenv.policies.assistant import ChatMessage, Reply, ToolCall, reply_limit
 from genenv.policies.base import SampleRequest
 from genenv.policies.call_formats import clean, read_calls
 from genenv.policies.local import LocalPolicy
@@ -152,7 +152,7 @@ class LocalTalk:
         completion = await policy.sample(
             SampleRequest(
                 prompt_ids=prompt,
-                max_tokens=min(sampling.max_new_tokens or max_tokens or 512, room),
+                max_tokens=min(reply_limit(sampling, max_tokens), room),
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 stream=stream(self._seed, "talk", next(self._turns)),

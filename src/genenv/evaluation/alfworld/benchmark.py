@@ -8,23 +8,23 @@ TextWorld's: `bench/parity_alfworld.py` plays both side by side.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pydantic import BaseModel
 
 from genenv.evaluation.alfworld.forms import Episodes, Steps
 from genenv.evaluation.alfworld.games import load_trials
 from genenv.evaluation.alfworld.settings import AlfWorldConfig
-from genenv.evaluation.base import Grade, Graded, Item
+from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.statistics import Figure, by_group, rate
+from genenv.evaluation.statistics import Figure
 from genenv.policies.assistant import Talk
 from genenv.types import Json, JsonObject
 
 _FORMS: dict[str, type[Episodes] | type[Steps]] = {"episode": Episodes, "step": Steps}
 
 
-class AlfWorld:
+class AlfWorld(PlainBenchmark):
     """ALFWorld, with its settings."""
 
     name: ClassVar[str] = "alfworld"
@@ -35,11 +35,12 @@ class AlfWorld:
         "valid_seen": "140 games in the training games' rooms, furnished anew",
         "all": "both, 274 games",
     }
-    max_tokens = 512
+    settings: AlfWorldConfig
 
     def __init__(self, settings: BaseModel | None = None) -> None:
-        self.settings = cast(AlfWorldConfig, settings or AlfWorldConfig())
+        super().__init__(settings)
         self._form = _FORMS[self.settings.form](self.settings)
+        self.headline = self._form.headline
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """The games of a split, or their steps, sorted by id; each game's walkthrough has won.
@@ -63,20 +64,9 @@ class AlfWorld:
         """Play the commands again, or compare the command with the expert's."""
         return self._form.grade(item, answer)
 
-    def unanswered(self, item: Item, reason: str) -> Grade:
-        """Wrong."""
-        return Grade(score=0.0, explanation=reason)
-
-    def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Success (or accuracy) over all items, by split and by type of task; then what else the form has."""
-        name, scores = self._form.headline, [grade.score for _, grade in graded]
-        groups = [item.groups for item, _ in graded]
-        figures = [rate(name, scores)]
-        for key in ("split", "type"):
-            figures += by_group(
-                groups, key, lambda at, label: rate(name, [scores[i] for i in at], group=label)
-            )
-        return figures + self._form.figures(graded)
+    def further(self, graded: Sequence[Graded]) -> list[Figure]:
+        """What else the form has to tell."""
+        return self._form.figures(graded)
 
     def describe(self) -> JsonObject:
         """The release of the games, and what plays them."""

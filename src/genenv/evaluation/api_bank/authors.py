@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from genenv.evaluation.api_bank.calls import MAX_REPLY_CHARS, difference
-from genenv.evaluation.api_bank.questions import Question, entries_of, reply_of, text_of
+from genenv.evaluation.api_bank.questions import Question, reply_of, text_of
 from genenv.evaluation.api_bank.requests import request_in
 from genenv.evaluation.api_bank.rouge import rouge_l
 from genenv.evaluation.api_bank.values import declared_in, same_value
@@ -52,11 +52,7 @@ def read_authors(data: DataFolder, part: str) -> list[Item]:
     """
     name = {**REQUESTS, **RESPONSES}[part]
     read = _request if part in REQUESTS else _response
-    entries = data.reading(name, "at its top", lambda: entries_of(data.json(name)))
-    items = [
-        data.reading(name, f"entry {place}", lambda entry=entry, place=place: read(part, place, entry))
-        for place, entry in enumerate(entries)
-    ]
+    items = data.entries(name, lambda place, entry: read(part, place, entry))
     sizes = Counter(item.data.dialogue for item in items)
     return [
         replace(item, data=replace(item.data, of_dialogue=sizes[item.data.dialogue]))

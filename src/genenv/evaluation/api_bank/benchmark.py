@@ -9,7 +9,6 @@ the request out on a fresh database and compares the results; see `authors` for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 from genenv.errors import UsageError
@@ -112,13 +111,12 @@ class ApiBank(PlainBenchmark):
         alone: it is no executed score. `dialogue_match` is the share of level 3's dialogues whose requests
         are all right.
         """
+        return [*super().figures(graded), *_dialogues(graded)]
+
+    def headline_of(self, graded: Sequence[Graded]) -> str:
+        """By what kind of question these are."""
         kinds = {_question(item).kind for item, _ in graded}
-        headline = "accuracy" if "call" in kinds else "rouge_l" if "response" in kinds else "request_match"
-        figures = [
-            replace(figure, name=headline) if figure.name == self.headline else figure
-            for figure in super().figures(graded)
-        ]
-        return [*figures, *_dialogues(graded)]
+        return "accuracy" if "call" in kinds else "rouge_l" if "response" in kinds else "request_match"
 
     def describe(self) -> JsonObject:
         """Which rule decides."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from genenv.evaluation.api_bank.calls import Call
 from genenv.evaluation.api_bank.values import Declared
@@ -28,17 +28,6 @@ class Question:
     """Which dialogue of level 3 it is of, in the authors' form."""
     of_dialogue: int = 0
     """How many requests that dialogue has."""
-
-
-def entries_of(value: Any) -> list[Any]:  # noqa: ANN401
-    """A file's questions.
-
-    Raises:
-        TypeError: it is no list.
-    """
-    if not isinstance(value, list):
-        raise TypeError("a list was expected")
-    return cast("list[Any]", value)
 
 
 def text_of(entry: Any, key: str) -> str:  # noqa: ANN401

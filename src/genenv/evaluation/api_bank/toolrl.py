@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from genenv.evaluation.api_bank.calls import Call, call_of, calls_in, difference, is_subset
-from genenv.evaluation.api_bank.questions import Question, entries_of, reply_of, text_of
+from genenv.evaluation.api_bank.questions import Question, reply_of, text_of
 from genenv.evaluation.api_bank.values import declared_in, same_values
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
@@ -29,12 +29,7 @@ def read_toolrl(data: DataFolder, level: str) -> list[Item]:
     Raises:
         DataError: its file is missing, changed or damaged.
     """
-    name = FILES[level]
-    entries = data.reading(name, "at its top", lambda: entries_of(data.json(name)))
-    return [
-        data.reading(name, f"entry {place}", lambda entry=entry, place=place: _item(level, place, entry))
-        for place, entry in enumerate(entries)
-    ]
+    return data.entries(FILES[level], lambda place, entry: _item(level, place, entry))
 
 
 def _item(level: str, place: int, entry: Any) -> Item:  # noqa: ANN401

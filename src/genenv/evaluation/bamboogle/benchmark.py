@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from genenv.errors import ContextOverflow, DataError, UsageError
 from genenv.evaluation.bamboogle.answers import MAX_REPLY_CHARS, closeness, final_answer
 from genenv.evaluation.bamboogle.conversation import Searching, ask, judged, says_yes
 from genenv.evaluation.base import Grade, Item, PlainBenchmark
-from genenv.evaluation.data import DataFolder
+from genenv.evaluation.data import DataFolder, a_list
 from genenv.policies.assistant import Assistant, Talk
 from genenv.settings import Settings
 from genenv.types import Json, JsonObject
@@ -158,21 +158,11 @@ class Bamboogle(PlainBenchmark):
 
 
 def _read(data: DataFolder) -> list[Item]:
-    entries = data.reading(MAIN, "at its top", lambda: _entries(data.json(MAIN)))
-    return [
-        data.reading(MAIN, f"entry {place}", lambda entry=entry: _item(entry))
-        for place, entry in enumerate(entries)
-    ]
-
-
-def _entries(value: Any) -> list[Any]:  # noqa: ANN401
-    if not isinstance(value, list):
-        raise TypeError("a list was expected")
-    return cast("list[Any]", value)
+    return data.entries(MAIN, lambda _, entry: _item(entry))
 
 
 def _item(entry: Any) -> Item:  # noqa: ANN401
-    right = tuple(_text(each) for each in _entries(entry["answer"]))
+    right = tuple(_text(each) for each in a_list(entry["answer"]))
     if not right:
         raise ValueError("there is no answer")
     return Item(id=_text(entry["id"]), groups={}, data=Question(_text(entry["Question"]), right))
@@ -188,12 +178,9 @@ def _check_copies(data: DataFolder, questions: Sequence[Question]) -> None:
     for name, (question, answer) in COPIES.items():
         if not (data.root / name).is_file():
             continue
-        entries = data.reading(name, "at its top", lambda name=name: _entries(data.json(name)))
-        if len(entries) != len(questions):
-            raise DataError(f"{data.root / name}: it has {len(entries)} questions, {MAIN} {len(questions)}")
-        for place, (entry, known) in enumerate(zip(entries, questions, strict=True)):
-            said = data.reading(
-                name, f"entry {place}", lambda e=entry, q=question, a=answer: (_text(e[q]), _text(e[a]))
-            )
-            if said[0] != known.text or said[1] not in known.right:
+        said = data.entries(name, lambda _, e, q=question, a=answer: (_text(e[q]), _text(e[a])))
+        if len(said) != len(questions):
+            raise DataError(f"{data.root / name}: it has {len(said)} questions, {MAIN} {len(questions)}")
+        for place, ((text, right), known) in enumerate(zip(said, questions, strict=True)):
+            if text != known.text or right not in known.right:
                 raise DataError(f"{data.root / name}, entry {place}: it is not what {MAIN} says; fetch both")

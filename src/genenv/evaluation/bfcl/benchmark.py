@@ -56,7 +56,7 @@ class Bfcl(PlainBenchmark):
     prompt_version: ClassVar[str] = "1"
     splits: ClassVar = SPLITS
     max_tokens = 1024
-    headline: ClassVar[str] = "turns_right"
+    headline = "turns_right"
     settings: BfclSettings
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
@@ -69,7 +69,7 @@ class Bfcl(PlainBenchmark):
         if split not in SPLITS:
             raise unknown_name("split", split, SPLITS)
         files = data.elsewhere(data_folder())
-        if version() != VERSION and not data.allows_changes:
+        if version() != VERSION and not data.allow_changed:
             raise UsageError(
                 f"bfcl-eval {version()} is installed, and {VERSION} is known; install that, or allow the "
                 "other with --changed-data"

@@ -11,7 +11,7 @@ from genenv.evaluation.base import Item
 from genenv.evaluation.bfcl.categories import MULTI_TURN, checks_calls
 from genenv.evaluation.bfcl.package import world_apis
 from genenv.evaluation.bfcl.prompts import Function, language_of
-from genenv.evaluation.data import DataFolder
+from genenv.evaluation.data import DataFolder, a_list
 
 Messages = list[dict[str, Any]]
 
@@ -65,45 +65,34 @@ def items_of(data: DataFolder, category: str) -> Iterator[Item]:
     name = f"BFCL_v4_{category}.json"
     answers = _answers(data, category) if checks_calls(category) else {}
     documented = _documents(data) if category in MULTI_TURN else {}
-    for number, entry in data.json_lines(name):
 
-        def read(entry: dict[str, Any] = entry) -> Item:
-            truth = answers[entry["id"]] if checks_calls(category) else []
-            if category in MULTI_TURN:
-                content = _conversation(entry, category, truth, documented)
-            else:
-                content = _question(entry, category, truth)
-            return Item(id=str(entry["id"]), groups={"category": category}, data=content)
+    def item(entry: dict[str, Any]) -> Item:
+        truth = answers[entry["id"]] if checks_calls(category) else []
+        if category in MULTI_TURN:
+            content = _conversation(entry, category, truth, documented)
+        else:
+            content = _question(entry, category, truth)
+        return Item(id=str(entry["id"]), groups={"category": category}, data=content)
 
-        yield data.reading(name, f"line {number}", read)
+    return data.each_line(name, item)
 
 
 def _answers(data: DataFolder, category: str) -> dict[str, list[Any]]:
     name = f"possible_answer/BFCL_v4_{category}.json"
-    found: dict[str, list[Any]] = {}
-    for number, entry in data.json_lines(name):
-
-        def read(entry: dict[str, Any] = entry) -> None:
-            found[entry["id"]] = _a_list(entry["ground_truth"])
-
-        data.reading(name, f"line {number}", read)
-    return found
+    return dict(data.each_line(name, lambda entry: (entry["id"], a_list(entry["ground_truth"]))))
 
 
 def _documents(data: DataFolder) -> dict[str, list[Function]]:
     """The descriptions of the simulated APIs' functions, by class."""
-    found: dict[str, list[Function]] = {}
-    for api, file in world_apis().items():
-        name = f"multi_turn_func_doc/{file}"
-        for number, document in data.json_lines(name):
-            data.reading(name, f"line {number}", lambda one=document: _check_function(one))
-            found.setdefault(api, []).append(document)
-    return found
+    return {
+        api: list(data.each_line(f"multi_turn_func_doc/{file}", _checked))
+        for api, file in world_apis().items()
+    }
 
 
 def _question(entry: dict[str, Any], category: str, possible: list[Any]) -> Question:
-    for function in _a_list(entry["function"]):
-        _check_function(function)
+    for function in a_list(entry["function"]):
+        _checked(function)
     if len(entry["question"]) != 1:
         raise ValueError("a single-turn question has one turn")
     return Question(
@@ -125,7 +114,7 @@ def _conversation(
         held = [by_name[name] for name in names]
         functions = [function for function in functions if all(function is not one for one in held)]
         added[int(turn)] = held
-    turns = [_messages(turn) for turn in _a_list(entry["question"])]
+    turns = [_messages(turn) for turn in a_list(entry["question"])]
     if len(turns) != len(truth) or not all(isinstance(call, str) for turn in truth for call in turn):
         raise ValueError("every turn has calls that are right, as text")
     return Conversation(
@@ -135,23 +124,18 @@ def _conversation(
         truth=truth,
         functions=functions,
         added=added,
-        classes=_a_list(entry["involved_classes"]),
+        classes=a_list(entry["involved_classes"]),
         config=dict(entry["initial_config"]),
     )
 
 
 def _messages(messages: Any) -> Messages:  # noqa: ANN401
-    return [{"role": str(one["role"]), "content": str(one["content"])} for one in _a_list(messages)]
+    return [{"role": str(one["role"]), "content": str(one["content"])} for one in a_list(messages)]
 
 
-def _check_function(function: Mapping[str, Any]) -> None:
-    """Raise where a description lacks what prompts and the checker look up."""
+def _checked(function: Function) -> Function:
+    """A description. Raises where it lacks what prompts and the checker look up."""
     for details in function["parameters"]["properties"].values():
         details.get("type")
-    _ = function["name"] + function["description"], _a_list(function["parameters"]["required"])
-
-
-def _a_list(value: Any) -> list[Any]:  # noqa: ANN401
-    if not isinstance(value, list):
-        raise TypeError("a list is wanted")
-    return value  # pyright: ignore[reportUnknownVariableType]
+    _ = function["name"] + function["description"], a_list(function["parameters"]["required"])
+    return function

@@ -10,6 +10,7 @@ make them, results included, and one turn is asked and graded.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +60,7 @@ async def _turn(
             return steps, False
 
 
-class _Form:
+class _Form(ABC):
     """How calls and results are written: what text and native mode have in common."""
 
     def __init__(self, conversation: Conversation) -> None:
@@ -67,25 +68,32 @@ class _Form:
         self.functions = shown(conversation.functions, conversation.category)
         self.tools: list[Any] = []
 
+    @abstractmethod
     def opened(self, messages: list[ChatMessage], index: int) -> list[ChatMessage]:
         """The conversation with the user's part of a turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def calls(self, reply: Reply) -> list[str]:
         """The calls of a reply as text; empty where there are none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def said(self, reply: Reply) -> ChatMessage:
         """The reply as a message."""
-        raise NotImplementedError
 
+    @abstractmethod
     def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
         """What the calls answered, as messages."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def reply_with(self, calls: Sequence[str], world: Rollout) -> Reply:
+        """The reply of a model that makes these calls."""
 
     def shown_calls(self, calls: Sequence[str], world: Rollout) -> list[ChatMessage]:
         """Calls that are carried out without asking the model, as if it had made them."""
-        raise NotImplementedError
+        if not calls:
+            return []
+        reply = self.reply_with(calls, world)
+        return [self.said(reply), *self.results(reply, calls, world.run(calls))]
 
 
 class _Text(_Form):
@@ -119,11 +127,8 @@ class _Text(_Form):
         ]
         return [{"role": "user", "content": repr(told)}]
 
-    def shown_calls(self, calls: Sequence[str], world: Rollout) -> list[ChatMessage]:
-        if not calls:
-            return []
-        reply = Reply(text=f"[{', '.join(calls)}]")
-        return [self.said(reply), *self.results(reply, calls, world.run(calls))]
+    def reply_with(self, calls: Sequence[str], world: Rollout) -> Reply:
+        return Reply(text=f"[{', '.join(calls)}]")
 
 
 class _Native(_Form):
@@ -152,9 +157,6 @@ class _Native(_Form):
             for index, (call, result) in enumerate(zip(reply.calls, results, strict=True))
         ]
 
-    def shown_calls(self, calls: Sequence[str], world: Rollout) -> list[ChatMessage]:
-        if not calls:
-            return []
+    def reply_with(self, calls: Sequence[str], world: Rollout) -> Reply:
         named = [world.named(call) for call in calls]
-        reply = Reply(text="", calls=tuple(ToolCall(name=name, arguments=words) for name, words in named))
-        return [self.said(reply), *self.results(reply, calls, world.run(calls))]
+        return Reply(text="", calls=tuple(ToolCall(name=name, arguments=words) for name, words in named))

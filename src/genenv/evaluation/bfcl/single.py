@@ -32,6 +32,8 @@ _MAX_NODES = 20_000
 _MAX_DEPTH = 60
 _MAX_LETTERS = 200_000
 _MAX_SAID = 300
+_CALL = re.compile(r"\W*[A-Za-z_][\w.]*\(")
+"""How a list of calls begins."""
 _CHECKER_ERRORS = (
     LookupError,
     TypeError,
@@ -56,10 +58,6 @@ async def ask(question: Question, talk: Talk, *, native: bool) -> Json:
 def native_answer(reply: Reply) -> Json:
     """The calls of a reply, as JSON."""
     return {"calls": [{"name": call.name, "arguments": call.arguments} for call in reply.calls]}
-
-
-_CALL = re.compile(r"\W*[A-Za-z_][\w.]*\(")
-"""How a list of calls begins."""
 
 
 def spoken(reply: Reply) -> str:

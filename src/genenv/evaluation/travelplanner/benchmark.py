@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from genenv.domains.travel.constraints import COMMONSENSE, HARD, Score, score
 from genenv.domains.travel.query import Plan
-from genenv.evaluation.base import Grade, Graded, Item
+from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.statistics import Figure
 from genenv.evaluation.travelplanner import figures, prompts
@@ -31,7 +31,7 @@ _LONGEST = 300
 _DIRECT_TOKENS, _THINKING_TOKENS = 2048, 4096
 
 
-class TravelPlanner:
+class TravelPlanner(PlainBenchmark):
     """The benchmark. Its headline is the mean of the four constraint rates, as GenEnv reports it."""
 
     name: ClassVar[str] = "travelplanner"
@@ -42,8 +42,10 @@ class TravelPlanner:
         "train": "45 queries, 5 of each level and length, with plans by people",
     }
 
-    def __init__(self, settings: TravelPlannerSettings | None = None) -> None:
-        self.settings = settings or TravelPlannerSettings()
+    settings: TravelPlannerSettings
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
         thinks = self.settings.strategy == "cot"
         self.max_tokens = _THINKING_TOKENS if thinks else _DIRECT_TOKENS
         """A plan for a week is about 1,300 tokens of JSON."""
@@ -58,10 +60,6 @@ class TravelPlanner:
             )
             for number, question in enumerate(read_questions(data, split), 1)
         ]
-
-    def many_turns(self, item: Item) -> bool:
-        """One question, one plan."""
-        return False
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Ask once; the answer is the reply's text, so that it can be read again."""

@@ -132,8 +132,8 @@ def _database(data: DataFolder, split: str) -> Database:
 def _flights(data: DataFolder, name: str) -> list[Flight]:
     """The flights of a split's reference information, each once, in the order in which they come."""
     found: dict[Flight, None] = {}
-    for number, information in data.json_lines(name):
-        found |= data.reading(name, f"line {number}", lambda entries=information: _flights_in(entries))
+    for flights in data.each_line(name, _flights_in):
+        found |= flights
     return list(found)
 
 
