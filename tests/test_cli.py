@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -156,8 +157,8 @@ def test_a_real_process_ends_in_one_sentence_too(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("genenv: there is no file ")
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.splitlines()[-1].startswith("genenv: there is no file ")
+    assert done.stderr.splitlines()[:-1] == ["starting a run ..."]
 
 
 # settings and base data
@@ -179,7 +180,7 @@ def test_a_wrong_setting_is_named(config: Path, override: str, sentence: str) ->
 def test_a_config_must_be_a_toml_file(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("rounds = = 3", encoding="utf-8")
     assert "there is no file" in refused("train", tmp_path / "none.toml")
-    assert "is a folder; name a TOML file" in refused("train", tmp_path)
+    assert "is a folder; name a TOML file, or one of household, " in refused("train", tmp_path)
     assert "is not valid TOML" in refused("train", tmp_path / "bad.toml")
 
 
@@ -447,6 +448,14 @@ def test_generate_wants_the_model_and_the_domain_of_its_run(finished: Path, conf
 def test_generate_says_so_when_nothing_passes(config: Path) -> None:
     sentence = refused("generate", config, "--set", "simulator.max_new_tokens=20")
     assert sentence.startswith("none of 30 generations passed the gate; ")
+
+
+def test_generate_writes_no_more_than_it_was_asked_for(config: Path) -> None:
+    result = succeeds(
+        "generate", config, "--n", "1", "--set", "simulator.contexts=20", "--set", "simulator.variations=1"
+    )
+    written = int(re.search(r"1 tasks of (\d+) generations", result.stderr)[1])
+    assert written <= 3, "it once wrote a whole round, 20 specs, for one task"
 
 
 def test_report_prints_where_the_page_is(finished: Path) -> None:

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from genenv.config import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
+from genenv.config import (
+    RunConfig,
+    all_settings,
+    as_tables,
+    bundled_configs,
+    dump_toml,
+    load_config,
+    resolve,
+)
 from genenv.config_reference import render_reference
 from genenv.curriculum.presets import PAPER, PRESETS, ROBUST
 from genenv.domains import domain_config, domain_names, load_domain
@@ -248,3 +256,36 @@ def test_the_reference_in_the_docs_is_the_one_made_from_the_code() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
 def test_every_shipped_configuration_is_valid(path: Path) -> None:
     load_config(path)
+
+
+# what comes with genenv
+
+
+def test_a_configuration_that_comes_along_is_found_by_name_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    assert load_config(Path("quickstart")).run.name == "quickstart"
+    assert set(bundled_configs()) == {path.stem for path in (ROOT / "configs").glob("*.toml")}
+
+
+def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text('[run]\nname = "mine"\n', encoding="utf-8")
+    assert load_config(Path("quickstart")).run.name == "mine"
+
+
+@pytest.mark.parametrize("name", ["quikstart", "configs/quickstart.toml", "quickstart.toml"])
+def test_a_configuration_named_almost_right_is_named_in_the_answer(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="did you mean 'quickstart', which comes with genenv"):
+        load_config(Path(name))
+
+
+def test_the_wheel_takes_the_configurations_along() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {"configs": "genenv/configs"}

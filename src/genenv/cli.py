@@ -77,7 +77,9 @@ app = typer.Typer(
 ConfigFile = Annotated[
     Path,
     typer.Argument(
-        metavar="CONFIG", help="A TOML file, such as configs/quickstart.toml.", show_default=False
+        metavar="CONFIG",
+        help="A TOML file, or the name of one that comes with genenv, such as quickstart.",
+        show_default=False,
     ),
 ]
 RunPath = Annotated[
@@ -111,6 +113,7 @@ def train(
     corpus: Corpus = None,
 ) -> None:
     """Co-evolve an agent and its simulator."""
+    _begin("going on with a run" if resume else "starting a run")
     from genenv.commands import train_run
 
     train_run(config, out, [*overrides, *_reading(corpus)], resume=resume)
@@ -128,9 +131,15 @@ def generate(
     corpus: Corpus = None,
 ) -> None:
     """Write checked tasks, without training anything."""
+    _begin("writing tasks")
     from genenv.commands import generate_tasks
 
     generate_tasks(config, [*overrides, *_reading(corpus)], n=n, run=run, out=out)
+
+
+def _begin(what: str) -> None:
+    """The first sign of life: libraries and models take seconds to load, and a log file shows no cursor."""
+    typer.echo(f"{what} ...", err=True)
 
 
 def _reading(corpus: Path | None) -> list[str]:
@@ -202,6 +211,7 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
     ] = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Measure a model on benchmarks, scored as their authors score them."""
+    _begin(f"measuring {policy}")
     from genenv.evaluation.command import Request
     from genenv.evaluation_commands import run_evaluations
 

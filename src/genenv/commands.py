@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
+import math
 import random
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -59,7 +60,9 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
     players = _players(config, domain)
     sinks = open_sinks(config.logging, path, name=config.run.name, settings=as_tables(config))
     try:
-        loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=ConsoleReporter())
+        reporter = ConsoleReporter()
+        with reporter.stage("building base tasks", items=None, unit=""):
+            loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=reporter)
         if saved is None:
             RunFolder.create(path, dump_toml(config))
         elif saved != config:
@@ -93,8 +96,8 @@ def generate_tasks(
     stats, gate, last = SkillStats(config.curriculum), _gate(domain, config), 0
     if folder is not None:
         last = _continue_from(folder, players, stats, gate)
-    rounds = _written_rounds(config, domain, players, stats, gate, first=last + 1)
-    tasks, written = asyncio.run(_written(rounds, n))
+    rounds = _Rounds(config=config, domain=domain, players=players, stats=stats, gate=gate, next_=last + 1)
+    tasks, written = asyncio.run(rounds.write(n))
     if not tasks:
         advice = (
             "warm a simulator up and train it, then name its run with --run"
@@ -149,7 +152,8 @@ def _from_to(first: float, last: float) -> str:
 def _players(config: RunConfig, domain: Domain) -> Players:
     from genenv.players import local_players
 
-    return local_players(config, domain)
+    with ConsoleReporter().stage(f"loading {config.policy.model}", items=None, unit=""):
+        return local_players(config, domain)
 
 
 def _settled(config: RunConfig, saved: PolicyConfig | None = None) -> RunConfig:
@@ -289,33 +293,46 @@ def _continue_from(folder: RunFolder, players: Players, stats: SkillStats, gate:
     return last
 
 
-async def _written_rounds(
-    config: RunConfig, domain: Domain, players: Players, stats: SkillStats, gate: Gate, *, first: int
-) -> AsyncIterator[list[Proposal]]:
-    """Rounds of writing without any learning, numbered from `first`."""
-    reporter = ConsoleReporter()
-    for round_ in itertools.count(first):
+_BARREN_ROUNDS = 5
+"""So many rounds' worth of generations without a task, and `generate` gives up."""
+
+
+@dataclass(kw_only=True)
+class _Rounds:
+    """Rounds of writing without any learning, numbered from `next_`."""
+
+    config: RunConfig
+    domain: Domain
+    players: Players
+    stats: SkillStats
+    gate: Gate
+    next_: int
+
+    async def write(self, n: int) -> tuple[list[Task], int]:
+        """Up to `n` tasks that passed the gate, and how many generations it took; asks for what is missing."""
+        tasks: list[Task] = []
+        written = barren = 0
+        patience = _BARREN_ROUNDS * self.config.simulator.contexts * self.config.simulator.variations
+        while len(tasks) < n and barren < patience:
+            proposals = await self._round(n - len(tasks))
+            fresh = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
+            tasks, written = tasks + fresh, written + len(proposals)
+            barren = 0 if fresh else barren + len(proposals)
+        return tasks[:n], written
+
+    async def _round(self, missing: int) -> list[Proposal]:
+        config, round_ = self.config, self.next_
+        self.next_ += 1
+        contexts = min(config.simulator.contexts, math.ceil(missing / config.simulator.variations))
         rng = generator(config.run.seed, "generate", round_)
-        chosen = choose_seeds(domain.seeds(), stats, config.simulator.contexts, rng, config.curriculum)
-        contexts = make_contexts(
-            domain, chosen, stats.profile(), round_=round_, target=config.curriculum.alpha
+        chosen = choose_seeds(self.domain.seeds(), self.stats, contexts, rng, config.curriculum)
+        asked = make_contexts(
+            self.domain, chosen, self.stats.profile(), round_=round_, target=config.curriculum.alpha
         )
-        wanted = len(contexts) * config.simulator.variations
-        with reporter.stage("writing tasks", items=wanted, unit="specs") as stage:
-            generations = await players.simulator.propose(domain, contexts, stage=stage)
-        yield gate.admit(contexts, generations)
-
-
-async def _written(rounds: AsyncIterator[list[Proposal]], n: int) -> tuple[list[Task], int]:
-    """Tasks that passed, and how many generations it took; gives up after five barren rounds."""
-    tasks: list[Task] = []
-    written = barren = 0
-    async for proposals in rounds:
-        fresh = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
-        tasks, written, barren = tasks + fresh, written + len(proposals), 0 if fresh else barren + 1
-        if len(tasks) >= n or barren == 5:
-            break
-    return tasks[:n], written
+        wanted = len(asked) * config.simulator.variations
+        with ConsoleReporter().stage("writing tasks", items=wanted, unit="specs") as stage:
+            generations = await self.players.simulator.propose(self.domain, asked, stage=stage)
+        return self.gate.admit(asked, generations)
 
 
 def _as_line(task: Task) -> dict[str, object]:

@@ -142,19 +142,35 @@ def dump_toml(config: RunConfig) -> str:
     return "\n".join(_toml_lines(as_tables(config), "")).lstrip("\n") + "\n"
 
 
+def bundled_configs() -> dict[str, Path]:
+    """The configurations that come with genenv, by name: in the package, or in `configs/` of a clone."""
+    package = Path(__file__).parent
+    folder = next((f for f in (package / "configs", package.parents[1] / "configs") if f.is_dir()), package)
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
 def _read(path: Path) -> dict[str, Json]:
+    bundled = bundled_configs()
+    if not path.is_file() and str(path) in bundled:
+        path = bundled[str(path)]
     if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a TOML file, such as configs/quickstart.toml")
+        raise UsageError(f"{path} is a folder; name a TOML file, or one of {', '.join(bundled)}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as err:
-        raise UsageError(
-            f"there is no file {path}; name a TOML file, such as configs/quickstart.toml"
-        ) from err
+        raise UsageError(f"there is no file {path}; {_named(path, bundled)}") from err
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
         raise UsageError(f"{path} is not valid TOML: {err}; mend it or name another file") from err
     except OSError as err:
         raise UsageError(f"cannot read {path}: {err.strerror}; name a TOML file that you may read") from err
+
+
+def _named(path: Path, bundled: Collection[str]) -> str:
+    """What to name instead of a file that is not there."""
+    close = difflib.get_close_matches(path.stem, bundled, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}, which comes with genenv?"
+    return f"name a TOML file, or one that comes with genenv: {', '.join(bundled)}"
 
 
 def apply_override(document: dict[str, Json], override: str) -> None:

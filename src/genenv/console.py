@@ -1,8 +1,13 @@
-"""Progress in the terminal: one live line per stage with rate and time left, a table line per round."""
+"""Progress in the terminal: one live line per stage with rate and time left, a table line per round.
+
+Where there is no terminal (a log file, a pipe), a line says every ten seconds where the work is, also while a
+stage has nothing to count; before the first row of the table each stage is announced as it begins.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Generator, Mapping
 
@@ -33,14 +38,17 @@ _COLUMNS = (
     ("trained", "tokens/trained", "{:.0f}"),
     ("seconds", "time/round_s", "{:.0f}"),
 )
-_PLAIN_EVERY_S = 30.0
+PLAIN_EVERY_S = 10.0
+"""Without a terminal, the longest silence while a stage is under way."""
 
 
 class _Count(ProgressColumn):
-    """Items done, out of how many where that is known."""
+    """Items done, out of how many where that is known; nothing where there are no items."""
 
     def render(self, task: Task) -> Text:
         """The column's text."""
+        if not task.fields["unit"]:
+            return Text("")
         total = "" if task.total is None else f"/{task.total:.0f}"
         return Text(f"{task.completed:.0f}{total} {task.fields['unit']}")
 
@@ -55,11 +63,42 @@ class _Rate(ProgressColumn):
         return Text(f"{tokens / elapsed:,.0f} tokens/s" if tokens and elapsed > 0.5 else "")
 
 
-class ConsoleReporter:
-    """Writes to a terminal; where there is none (a log file), a line now and then instead of a live one."""
+class _PlainStage:
+    """What is done of a stage, and the line that says so."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, name: str, total: int | None, unit: str) -> None:
+        self.name, self.total, self.unit = name, total, unit
+        self.tokens = self.items = 0
+        self.said = ""
+        self._start = time.monotonic()
+
+    def __call__(self, tokens: int, items: int, note: str = "") -> None:
+        """So much more is done."""
+        self.tokens, self.items, self.said = self.tokens + tokens, self.items + items, note or self.said
+
+    def line(self) -> str:
+        """Items, tokens a second, time left; only what there is to say."""
+        took = time.monotonic() - self._start
+        done = f"{self.items}{'' if self.total is None else f'/{self.total}'} {self.unit}"
+        parts = [done if self.unit else f"{took:.0f} s so far"]
+        if self.tokens and took:
+            parts.append(f"{self.tokens / took:,.0f} tokens/s")
+        if self.total and self.items:
+            parts.append(f"{took * (self.total - self.items) / self.items:.0f} s left")
+        return f"  {self.name}: {', '.join([*parts, self.said] if self.said else parts)}"
+
+
+class ConsoleReporter:
+    """Writes to a terminal; where there is none, a line now and then instead of a live one.
+
+    Args:
+        console: where to; standard error when left out.
+        every_s: seconds between lines where there is no terminal.
+    """
+
+    def __init__(self, console: Console | None = None, *, every_s: float = PLAIN_EVERY_S) -> None:
         self.console = console or Console(stderr=True, highlight=False)
+        self._every_s, self._last = every_s, time.monotonic()
         self._headed = False
 
     @contextlib.contextmanager
@@ -95,23 +134,22 @@ class ConsoleReporter:
 
     @contextlib.contextmanager
     def _plain_stage(self, name: str, total: int | None, unit: str) -> Generator[Stage]:
-        start = last = time.monotonic()
-        tokens_done = items_done = 0
-        said = ""
+        stage, over = _PlainStage(name, total, unit), threading.Event()
+        if not self._headed:
+            self._line(f"  {name}" + (f": {total} {unit}" if total is not None else ""))
 
-        def advance(tokens: int, items: int, note: str = "") -> None:
-            nonlocal last, tokens_done, items_done, said
-            tokens_done, items_done, said = tokens_done + tokens, items_done + items, note or said
-            now = time.monotonic()
-            if now - last < _PLAIN_EVERY_S:
-                return
-            last, took = now, now - start
-            of = "" if total is None else f"/{total}"
-            left = f", {took * (total - items_done) / items_done:.0f} s left" if total and items_done else ""
-            tail = f"{left}, {said}" if said else left
-            self._line(f"  {name}: {items_done}{of} {unit}, {tokens_done / took:,.0f} tokens/s{tail}")
+        def speak() -> None:
+            while not over.wait(max(0.0, self._last + self._every_s - time.monotonic())):
+                if time.monotonic() - self._last >= self._every_s:
+                    self._line(stage.line())
 
-        yield advance
+        speaker = threading.Thread(target=speak, name="progress", daemon=True)
+        speaker.start()
+        try:
+            yield stage
+        finally:
+            over.set()
+            speaker.join()
 
     def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
         """A line of the table; the head comes first, and again every 20 rounds."""
@@ -131,4 +169,5 @@ class ConsoleReporter:
         self._line(text, "dim")
 
     def _line(self, text: str, style: str = "") -> None:
+        self._last = time.monotonic()
         self.console.print(Text(text, style=style), soft_wrap=True)

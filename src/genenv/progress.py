@@ -24,7 +24,7 @@ class Reporter(Protocol):
         Args:
             name: what is being done.
             items: how many items there are; None when that is not known.
-            unit: what an item is, in the plural.
+            unit: what an item is, in the plural; empty for work that has none, such as loading.
         """
         ...
 

@@ -130,9 +130,11 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
         for one in prepared:
             one.results.prepare(resume=request.resume)
             locks.enter_context(one.results.lock())
-        player = assistant(request.policy, config.policy, config.endpoint, config.sampling)
+        with reporter.stage(f"loading {plain(request.policy)}", items=None, unit=""):
+            player = assistant(request.policy, config.policy, config.endpoint, config.sampling)
         if request.judge and judged:
-            judge = assistant(request.judge, config.policy, config.endpoint, config.sampling)
+            with reporter.stage(f"loading the judge, {plain(request.judge)}", items=None, unit=""):
+                judge = assistant(request.judge, config.policy, config.endpoint, config.sampling)
             for benchmark in judged:
                 benchmark.judge = judge
         begun = [_begin(one, player, request, config) for one in prepared]
