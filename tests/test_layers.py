@@ -13,7 +13,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = (
-    ("genenv", "types", "errors", "settings", "progress", "streams", "schedules"),
+    ("genenv", "types", "errors", "texts", "settings", "progress", "streams", "schedules"),
     ("curriculum",),
     ("domains",),
     ("policies",),

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from genenv import __version__
 from genenv.errors import GenenvError, UsageError, disk_is_full, out_of_memory
+from genenv.texts import inert, masked
 
 _KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
 
@@ -44,7 +45,7 @@ def one_sentence() -> Generator[None]:
 
 
 def _ended(text: str, status: int) -> typer.Exit:
-    typer.echo(f"genenv: {' '.join(text.split())}", err=True)
+    typer.echo(f"genenv: {masked(inert(' '.join(text.split())))}", err=True)
     return typer.Exit(status)
 
 
@@ -139,7 +140,7 @@ def generate(
 
 def _begin(what: str) -> None:
     """The first sign of life: libraries and models take seconds to load, and a log file shows no cursor."""
-    typer.echo(f"{what} ...", err=True)
+    typer.echo(f"{masked(inert(what))} ...", err=True)
 
 
 def _reading(corpus: Path | None) -> list[str]:

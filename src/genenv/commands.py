@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 import shlex
@@ -31,6 +30,7 @@ from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_tasks
 from genenv.simulator.player import make_contexts
 from genenv.streams import generator
+from genenv.texts import json_line
 from genenv.types import Json, JsonObject, Origin, Proposal, Task
 
 
@@ -105,7 +105,7 @@ def generate_tasks(
             else f"train {folder.path} for longer"
         )
         raise UsageError(f"none of {written} generations passed the gate; {advice}")
-    lines = [json.dumps(_as_line(task), ensure_ascii=False) for task in tasks]
+    lines = [json_line(_as_line(task)) for task in tasks]
     if out is None:
         typer.echo("\n".join(lines))
     else:
@@ -309,7 +309,7 @@ class _Rounds:
     next_: int
 
     async def write(self, n: int) -> tuple[list[Task], int]:
-        """Up to `n` tasks that passed the gate, and how many generations it took; asks for what is missing."""
+        """Up to `n` tasks that passed the gate, and how many generations it took."""
         tasks: list[Task] = []
         written = barren = 0
         patience = _BARREN_ROUNDS * self.config.simulator.contexts * self.config.simulator.variations
@@ -335,7 +335,7 @@ class _Rounds:
         return self.gate.admit(asked, generations)
 
 
-def _as_line(task: Task) -> dict[str, object]:
+def _as_line(task: Task) -> dict[str, Json]:
     return {
         "id": task.id,
         "skills": task.skills,

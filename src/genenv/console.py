@@ -24,6 +24,7 @@ from rich.progress import (
 from rich.text import Text
 
 from genenv.progress import Stage
+from genenv.texts import inert
 
 _COLUMNS = (
     ("held-out", "agent/eval_success", "{:.1%}"),
@@ -170,4 +171,4 @@ class ConsoleReporter:
 
     def _line(self, text: str, style: str = "") -> None:
         self._last = time.monotonic()
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        self.console.print(Text(inert(text), style=style), soft_wrap=True)

@@ -46,7 +46,7 @@ class Server:
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.times: list[float] = []
-        self.drips = False
+        self.drips = self.endless = False
         self.answer: Callable[[dict[str, Any]], Answer] = lambda body: said(
             "hello", read=20 if "tools" in body else 10
         )
@@ -66,6 +66,8 @@ class Server:
                     for _ in range(40 if server.drips else 0):
                         self.wfile.write(b" ")
                         time.sleep(0.05)
+                    for _ in range(2_000 if server.endless else 0):  # 2 GB: an end after all
+                        self.wfile.write(b" " * 2**20)
                     self.wfile.write(text.encode())
 
             def log_message(self, *_: object) -> None:
@@ -352,3 +354,93 @@ def test_the_key_comes_from_the_environment(server: Server, monkeypatch: pytest.
     monkeypatch.setenv("MY_KEY", "secret")
     assistant = meet(server, key_variable="MY_KEY")
     assert "secret" not in json.dumps(assistant.describe())
+
+
+# servers that are not to be trusted
+
+KEY = "sk-very-secret-1234567890"
+
+
+def outcome_of(assistant: EndpointAssistant) -> str:
+    """What became of one request, as it is told."""
+    try:
+        return ask(assistant)[0].text
+    except RolloutError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 100_000,
+        '{"choices":' + "[" * 100_000,
+        '{"a":' * 100_000,
+        said("fine")[1].replace('"prompt_tokens": 10', '"prompt_tokens": ' + "9" * 4_000),
+        said("fine")[1].replace('"prompt_tokens": 10', '"prompt_tokens": ' + "9" * 5_000),
+        said("x" * 3_000_000)[1],
+        said([{"type": "text", "text": "x" * 1_500_000}] * 2)[1],
+    ],
+    ids=["brackets", "choices", "objects", "4,000 digits", "5,000 digits", "long text", "long parts"],
+)
+def test_an_answer_of_any_size_costs_no_more_than_its_item(server: Server, body: str) -> None:
+    assistant = meet(server, retries=0)
+    server.answer = lambda _: (200, body, {})
+    assert outcome_of(assistant)
+    assert assistant.spent.prompt_tokens < 10**10
+    server.answer = lambda _: said("and on it goes")
+    assert ask(assistant)[0].text == "and on it goes"
+
+
+def test_a_body_without_an_end_is_cut_and_not_asked_for_again(server: Server) -> None:
+    assistant = meet(server)
+    server.endless = True
+    assert outcome_of(assistant) == "the endpoint gave no answer: it sent more than 16 MiB"
+    assert len(server.requests) == 1
+
+
+def test_a_body_that_would_unpack_to_gigabytes_is_not_unpacked(server: Server) -> None:
+    assistant = meet(server)
+    server.answer = lambda _: (200, "x", {"content-encoding": "gzip"})
+    assert outcome_of(assistant) == (
+        "the endpoint gave no answer: it sent its answer packed (gzip), which was not asked for"
+    )
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+def test_a_key_that_a_server_quotes_is_masked(
+    server: Server, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assistant = meet(server, retries=0)
+    server.answer = lambda _: refused(f"Incorrect API key provided: {KEY}.", status)
+    told = outcome_of(assistant)
+    assert KEY not in told
+    assert "Incorrect API key provided: ***." in told
+    server.answer = lambda _: said(f"Bearer {KEY}", calls=[call_quoting(KEY)])
+    reply = ask(assistant)[0]
+    assert KEY not in repr(reply)
+
+
+def call_quoting(key: str) -> dict[str, Any]:
+    return {"id": "1", "type": "function", "function": {"name": key, "arguments": json.dumps({"key": key})}}
+
+
+def test_a_password_in_the_address_is_shown_nowhere(server: Server) -> None:
+    address = server.url.replace("//", "//user:pa55word%21@")
+    assistant = EndpointAssistant(f"{address}#m", EndpointConfig(retries=0), SamplingConfig())
+    assert assistant.describe()["base_url"] == server.url.replace("//", "//***@")
+    server.answer = lambda _: refused(f"no such user: user:pa55word! at {address}", 401)
+    told = outcome_of(assistant)
+    assert "pa55word" not in told
+    with pytest.raises(UsageError) as caught:
+        EndpointAssistant(f"{address}#m", EndpointConfig(retries=0), SamplingConfig())
+    assert "pa55word" not in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        EndpointAssistant("htp://user:pa55word@host", EndpointConfig(), SamplingConfig())
+    assert "pa55word" not in str(caught.value)
+
+
+def test_what_a_server_says_cannot_move_the_cursor(server: Server) -> None:
+    assistant = meet(server, retries=0)
+    server.answer = lambda _: refused("\x1b[2J\u202eno \ud800", 400)
+    assert "\\u001b[2J\\u202eno \\ud800" in outcome_of(assistant)

@@ -25,6 +25,7 @@ from genenv.evaluation.run import Run, choose, graded
 from genenv.evaluation.statistics import Figure
 from genenv.policies.assistant import Assistant
 from genenv.progress import Reporter
+from genenv.texts import masked
 from genenv.types import JsonObject
 
 _LONGEST_NAME = 150
@@ -130,10 +131,10 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
         for one in prepared:
             one.results.prepare(resume=request.resume)
             locks.enter_context(one.results.lock())
-        with reporter.stage(f"loading {plain(request.policy)}", items=None, unit=""):
+        with reporter.stage(f"loading {masked(request.policy)}", items=None, unit=""):
             player = assistant(request.policy, config.policy, config.endpoint, config.sampling)
         if request.judge and judged:
-            with reporter.stage(f"loading the judge, {plain(request.judge)}", items=None, unit=""):
+            with reporter.stage(f"loading the judge, {masked(request.judge)}", items=None, unit=""):
                 judge = assistant(request.judge, config.policy, config.endpoint, config.sampling)
             for benchmark in judged:
                 benchmark.judge = judge
@@ -241,7 +242,7 @@ def _identity(
         "split": prepared.split,
         "settings": config.benchmarks[benchmark.name].model_dump(mode="json"),
         "prompt_version": benchmark.prompt_version,
-        "policy": {"name": request.policy, **player.describe()},
+        "policy": {"name": masked(request.policy), **player.describe()},
         "sampling": config.sampling.model_dump(mode="json"),
         "data": prepared.hashes,
         "rules": benchmark.describe(),

@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from genenv.errors import DataError, UsageError, first_line
 from genenv.evaluation.statistics import Figure
 from genenv.run_folder import write_whole
+from genenv.texts import json_line
 from genenv.types import JsonObject
 
 GRADED, OVERFLOW, FAILED = "graded", "overflow", "failed"
@@ -130,7 +131,7 @@ class Results:
 
     def write_summary(self, summary: JsonObject) -> None:
         """Put a summary in place."""
-        write_whole(self.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        write_whole(self.summary, json_line(summary, indent=2) + "\n")
 
 
 IDENTITY = (

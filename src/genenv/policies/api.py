@@ -6,18 +6,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import re
 import time
-import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import openai
 
-from genenv.errors import ContextOverflow, RolloutError, UsageError, first_line
+from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.policies.assistant import ChatMessage, Reply, ToolCall, reply_limit
 from genenv.policies.call_formats import arguments_of, clean
+from genenv.policies.endpoint_client import Address, TooMuch, client
 from genenv.policies.settings import EndpointConfig, SamplingConfig
 from genenv.policies.thoughts import answer_of
 from genenv.streams import stream
@@ -44,6 +43,10 @@ _PASSING = {408, 409, 425, 429}
 _NO_TOOLS = {400, 404, 422, 501}
 _OPTIONAL = ("temperature", "top_p", "seed")
 """Left out where a server names them in a refusal: some models take none of them."""
+_MAX_TEXT = 2_000_000
+"""Characters of a reply; longer ones are no answer."""
+_MAX_COUNT = 10**9
+"""Tokens that one request can have used; a server that tells of more tells nothing."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 
 
@@ -51,12 +54,19 @@ class _Nonsense(Exception):
     """An answer that is no chat completion."""
 
 
+_NO_ANSWER = (
+    *(openai.OpenAIError, TooMuch, _Nonsense),
+    *(ValueError, TypeError, AttributeError, RecursionError, OverflowError),
+)
+"""What the client and the reading of its answer raise for a body that is no chat completion."""
+
+
 class _Refused(RolloutError):
     """The server does not want the request, and would not want it later."""
 
-    def __init__(self, error: openai.APIStatusError) -> None:
-        super().__init__(f"the endpoint refuses the request: {first_line(error)}")
-        self.status = error.status_code
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"the endpoint refuses the request: {said}")
+        self.status = status
 
 
 class EndpointAssistant:
@@ -73,8 +83,8 @@ class EndpointAssistant:
         Raises:
             UsageError: the address is not of that form, or the server cannot be asked as the settings want.
         """
-        self.base_url, self.model = _parts(address)
-        self.name = self.model
+        self.address = Address(address, endpoint)
+        self.name = self.model = self.address.model
         if endpoint.max_cost and not (endpoint.price_in or endpoint.price_out):
             raise UsageError("endpoint.max_cost needs prices: set endpoint.price_in and endpoint.price_out")
         self.endpoint, self.sampling = endpoint, sampling
@@ -101,7 +111,7 @@ class EndpointAssistant:
         return {
             "kind": "endpoint",
             "model": self.model,
-            "base_url": self.base_url,
+            "base_url": self.address.shown,
             "native_tools": self.native_tools,
             "left_out": sorted(self._left_out),
         }
@@ -131,18 +141,21 @@ class EndpointAssistant:
             except openai.APIStatusError as error:
                 if _is_overflow(error):
                     if not limited:
-                        raise ContextOverflow(f"the endpoint says: {first_line(error)}") from error
+                        raise ContextOverflow(f"the endpoint says: {self.address.sentence(error)}") from error
                     limited = False  # the server then gives what room there is
                     continue
                 if self._corrects(error, sent):
                     continue
                 if error.status_code < 500 and error.status_code not in _PASSING:
-                    raise _Refused(error) from error
-                why, wait_s = first_line(error), _asked_wait_s(error) or wait_s
+                    raise _Refused(error.status_code, self.address.sentence(error)) from error
+                why, wait_s = self.address.sentence(error), _asked_wait_s(error) or wait_s
             except TimeoutError:
                 why = f"it took longer than {self.endpoint.timeout_s:g} s"
-            except (openai.OpenAIError, _Nonsense, ValueError, TypeError, AttributeError) as error:
-                why = first_line(error)
+            except _NO_ANSWER as error:
+                for one in (error, error.__cause__):  # as the version of the client has it
+                    if isinstance(one, TooMuch):
+                        raise RolloutError(f"the endpoint gave no answer: {one}") from error
+                why = self.address.sentence(error)
             failures += 1
             if failures > self.endpoint.retries:
                 raise RolloutError(f"the endpoint gave no answer after {failures - 1} retries: {why}")
@@ -166,12 +179,7 @@ class EndpointAssistant:
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._loop = loop
-            self._client = openai.AsyncOpenAI(
-                base_url=self.base_url,
-                api_key=os.environ.get(self.endpoint.key_variable) or "none",
-                timeout=self.endpoint.timeout_s,
-                max_retries=0,  # ours: they also cover answers that are no answers, and each costs
-            )
+            self._client = client(self.address, self.endpoint)
         return self._client
 
     def _reply(self, answer: Any) -> Reply:  # noqa: ANN401
@@ -193,8 +201,8 @@ class EndpointAssistant:
         if self.progress is not None:
             self.progress(tokens)
         return Reply(
-            text=answer_of(clean(_text(said)), finished=finished),
-            calls=tuple(_call(call) for call in calls),
+            text=answer_of(self.address.safe(clean(_text(said))), finished=finished),
+            calls=tuple(_call(call, self.address.safe) for call in calls),
             finished=finished,
             prompt_tokens=prompt_tokens,
             tokens=tokens,
@@ -210,12 +218,14 @@ class EndpointAssistant:
         try:
             plain = await self.ask(body, _PROBE_TOKENS)
             if self.endpoint.max_cost and not plain.prompt_tokens:
-                raise UsageError(f"{self.base_url} does not tell how many tokens it used: no max_cost holds")
+                raise UsageError(
+                    f"{self.address.shown} does not tell how many tokens it used: no max_cost holds"
+                )
             if self.endpoint.tools == "auto":
                 self.native_tools = await self._shows_tools(body, plain)
         except RolloutError as error:
             raise UsageError(
-                f"{self.base_url} cannot be used as an endpoint for {self.model}: {error}; check the "
+                f"{self.address.shown} cannot be used as an endpoint for {self.model}: {error}; check the "
                 f"address, the model's name, and the key in {self.endpoint.key_variable}"
             ) from error
         finally:
@@ -316,26 +326,6 @@ class Spent:
             raise RolloutError(f"endpoint.max_cost = {limit:g} is spent")
 
 
-def _parts(address: str) -> tuple[str, str]:
-    """Base URL and model.
-
-    Raises:
-        UsageError: the address is not of that form.
-    """
-    base_url, _, model = address.rpartition("#")
-    try:
-        parsed = urllib.parse.urlsplit(base_url)
-        sound = parsed.scheme in ("http", "https") and bool(parsed.hostname) and (parsed.port or 1) > 0
-    except ValueError:
-        sound = False
-    if not (sound and model):
-        raise UsageError(
-            f"an endpoint is named openai:BASE_URL#MODEL, e.g. openai:http://localhost:8000/v1#my-model, "
-            f"not openai:{address}"
-        )
-    return base_url, model
-
-
 def _is_overflow(error: openai.APIStatusError) -> bool:
     """Whether a refusal says that the conversation is too long for the model, in one of many wordings."""
     if error.status_code not in _MAY_OVERFLOW:
@@ -361,28 +351,32 @@ def _text(content: object) -> str:
     Raises:
         _Nonsense: it is neither text nor parts.
     """
-    if content is None or isinstance(content, str):
-        return content or ""
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        return "".join(str(part.get("text", "")) for part in content)
-    raise _Nonsense("it answered with a message that is no text")
+        content = "".join(str(part.get("text", "")) for part in content)
+    if not isinstance(content, str | None):
+        raise _Nonsense("it answered with a message that is no text")
+    if content and len(content) > _MAX_TEXT:
+        raise _Nonsense(f"it answered with {len(content):,} characters")
+    return content or ""
 
 
-def _call(call: Any) -> ToolCall:  # noqa: ANN401
+def _call(call: Any, safe: Callable[[str], str]) -> ToolCall:  # noqa: ANN401
     """A call as the API gives it; some servers give arguments as an object."""
     function = getattr(call, "function", None)
     name, given = getattr(function, "name", None), getattr(function, "arguments", None)
     id_ = getattr(call, "id", None)
     return ToolCall(
-        name=clean(name) if isinstance(name, str) else "",
-        arguments=arguments_of({} if given in (None, "") else given),
+        name=safe(clean(name)) if isinstance(name, str) else "",
+        arguments=arguments_of(
+            {} if given in (None, "") else safe(given) if isinstance(given, str) else given
+        ),
         id=id_ if isinstance(id_, str) else "",
     )
 
 
 def _count(usage: Any, name: str) -> int:  # noqa: ANN401
     value = getattr(usage, name, None)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value <= _MAX_COUNT else 0
 
 
 def _asked_wait_s(error: openai.APIStatusError) -> float | None:

@@ -17,6 +17,7 @@ from genenv.report import charts
 from genenv.report.examples import Example, pick_examples
 from genenv.report.facts import RunFacts, read_facts
 from genenv.run_folder import RunFolder, write_whole
+from genenv.texts import inert
 
 _NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 """Code points that no HTML page may hold, control characters and lone surrogates: models write anything."""
@@ -84,6 +85,7 @@ def render(run: RunFacts, early: Sequence[Example], late: Sequence[Example]) -> 
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_shown,
     )
     environment.filters["rate"] = _rate
     environment.filters["precise"] = _precise
@@ -96,6 +98,11 @@ def render(run: RunFacts, early: Sequence[Example], late: Sequence[Example]) -> 
         examples=[("Early tasks", early), ("Late tasks", late)],
     )
     return _NOT_IN_HTML.sub("\N{REPLACEMENT CHARACTER}", page)
+
+
+def _shown(value: object) -> object:
+    """Text as a reader may see it: characters that hide or turn others around stand as their escapes."""
+    return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _progress(run: RunFacts) -> str:
