@@ -20,6 +20,7 @@ import genenv
 import genenv.commands
 import genenv.pools.database
 from genenv.cli import app
+from genenv.config import all_settings
 from genenv.errors import UsageError
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
@@ -410,6 +411,49 @@ def test_stopping_a_run_by_hand_keeps_committed_rounds(halfway: Path, finished: 
     assert digest(halfway) != digest(finished)
     succeeds("train", config, "--out", halfway, "--resume")
     assert digest(halfway) == digest(finished)
+
+
+# extreme settings
+
+
+def extremes() -> dict[str, dict[str, float]]:
+    """The fractions among the settings of a run, each at an end of its range; counts cost what they say."""
+    ends: dict[str, dict[str, float]] = {"lowest": {}, "highest": {}}
+    for key, field in all_settings("tool_calling"):
+        bounds = {sign: value for rule in field.metadata for sign, value in vars_of(rule)}
+        if (
+            field.annotation is float
+            and "curriculum" in key
+            and not key.endswith(("base_share", "review_share"))
+        ):
+            ends["lowest"][key], ends["highest"][key] = bounds["ge"], bounds["le"]
+    return ends
+
+
+def vars_of(rule: object) -> list[tuple[str, float]]:
+    return [(sign, float(getattr(rule, sign))) for sign in ("ge", "le") if hasattr(rule, sign)]
+
+
+@pytest.mark.parametrize("key", sorted(extremes()["lowest"]))
+def test_a_run_goes_through_with_a_setting_at_either_end_of_its_range(
+    key: str, config: Path, tmp_path: Path
+) -> None:
+    for end, values in extremes().items():
+        succeeds(
+            "train",
+            config,
+            "--out",
+            tmp_path / end,
+            "--set",
+            f"{key}={values[key]!r}",
+            "--set",
+            "run.rounds=1",
+        )
+
+
+def test_a_run_goes_through_with_priors_at_the_ends_of_their_range(config: Path, tmp_path: Path) -> None:
+    for prior in ("[0.01, 0.01]", "[10000.0, 10000.0]", "[0.01, 10000.0]"):
+        succeeds("train", config, "--out", tmp_path / prior, "--set", f"curriculum.prior={prior}")
 
 
 # the other commands

@@ -8,15 +8,15 @@ from pydantic import Field, model_validator
 
 from genenv.settings import Settings
 
-PositiveCount = Annotated[float, Field(gt=0)]
+PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
 
 
 class CurriculumConfig(Settings, frozen=True):
     """Which tasks are wanted. The corrections of the published method are settings here; see `presets`."""
 
-    alpha: float = Field(default=0.5, gt=0, lt=1)
+    alpha: float = Field(default=0.5, ge=0.001, le=0.999)
     """Share of attempts the agent should solve."""
-    beta: float = Field(default=2.0, gt=0, le=1000)
+    beta: float = Field(default=2.0, ge=0.001, le=1000)
     """How fast the simulator's reward falls with the distance from alpha."""
     band_filter: bool = True
     """Train the simulator on batches inside the band only; the agent trains on all either way."""
@@ -38,19 +38,19 @@ class CurriculumConfig(Settings, frozen=True):
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
     gate: Literal["full", "executes"] = "full"
     """Which generations become tasks: those that pass every check, or all that parse and execute."""
-    novelty_threshold: float = Field(default=0.1, ge=0, lt=1)
+    novelty_threshold: float = Field(default=0.1, ge=0, le=0.99)
     """Reject a task whose distance to the nearest of the whole archive is smaller; 0 rejects none."""
     full_novelty: float = Field(default=0.5, ge=0, le=1)
     """A task nearer than this to another of the archive earns proportionally less; 0 asks for no novelty."""
-    base_share: float = Field(default=0.25, ge=0, lt=1)
+    base_share: float = Field(default=0.25, ge=0, le=0.9)
     """Floor on the share of base tasks among the tasks of a round."""
-    review_share: float = Field(default=0.05, ge=0, lt=1)
+    review_share: float = Field(default=0.05, ge=0, le=0.9)
     """Share of a round's tasks that are generated tasks once mastered."""
-    mastered_success: float = Field(default=0.9, gt=0, le=1)
+    mastered_success: float = Field(default=0.9, ge=0.01, le=1)
     """Success rate from which a generated task counts as mastered."""
-    staleness_rounds: int = Field(default=20, ge=1)
+    staleness_rounds: int = Field(default=20, ge=1, le=1_000_000)
     """For how many rounds after it was written a generated task may come back."""
-    profile_decay: float = Field(default=0.7, gt=0, le=1)
+    profile_decay: float = Field(default=0.7, ge=0.01, le=1)
     """Factor on old attempts per round in the agent's profile; 1 never forgets."""
 
     @model_validator(mode="after")

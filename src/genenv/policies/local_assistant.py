@@ -17,7 +17,7 @@ from genenv.policies.assistant import ChatMessage, Reply, ToolCall, reply_limit
 from genenv.policies.base import SampleRequest
 from genenv.policies.call_formats import clean, read_calls
 from genenv.policies.local import LocalPolicy
-from genenv.policies.settings import SamplingConfig
+from genenv.policies.settings import COLDEST, SamplingConfig
 from genenv.policies.thoughts import answer_of
 from genenv.streams import stream
 from genenv.types import JsonObject
@@ -153,7 +153,7 @@ class LocalTalk:
             SampleRequest(
                 prompt_ids=prompt,
                 max_tokens=min(reply_limit(sampling, max_tokens), room),
-                temperature=sampling.temperature,
+                temperature=sampling.temperature if sampling.temperature >= COLDEST else 0.0,
                 top_p=sampling.top_p,
                 stream=stream(self._seed, "talk", next(self._turns)),
                 memory=self._memory,

@@ -8,15 +8,18 @@ from pydantic import Field
 
 from genenv.settings import Settings
 
+COLDEST = 0.001
+"""Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
+
 
 class SamplingConfig(Settings, frozen=True):
     """How an evaluated model answers."""
 
-    temperature: float = Field(default=0.0, ge=0)
-    """0 is greedy."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    temperature: float = Field(default=0.0, ge=0, le=10)
+    """0 is greedy, and so is a local model below 0.001."""
+    top_p: float = Field(default=1.0, ge=0.001, le=1)
     """Draw among the most probable tokens alone that together have at least this probability."""
-    max_new_tokens: int = Field(default=0, ge=0)
+    max_new_tokens: int = Field(default=0, ge=0, le=1_000_000)
     """A reply has at most so many tokens; 0: as the benchmark says."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of what is drawn."""
@@ -27,21 +30,21 @@ class EndpointConfig(Settings, frozen=True):
 
     concurrency: int = Field(default=16, ge=1, le=10_000)
     """Requests under way at the same time."""
-    requests_per_minute: float = Field(default=0.0, ge=0)
+    requests_per_minute: float = Field(default=0.0, ge=0, le=1_000_000)
     """At most so many requests are begun in a minute; 0: no limit."""
     retries: int = Field(default=5, ge=0, le=100)
     """How often a request that failed is repeated, after waits that grow."""
-    timeout_s: float = Field(default=300.0, gt=0)
+    timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
     """How long a reply may take, seconds."""
     tools: Literal["auto", "native", "text"] = "auto"
     """Whether tools are offered through the API or described in the prompt; auto asks the server once."""
     key_variable: str = Field(default="OPENAI_API_KEY", min_length=1)
     """Environment variable that holds the key; servers of your own need none."""
-    price_in: float = Field(default=0.0, ge=0)
+    price_in: float = Field(default=0.0, ge=0, le=1_000_000)
     """Price of a million prompt tokens, in any currency."""
-    price_out: float = Field(default=0.0, ge=0)
+    price_out: float = Field(default=0.0, ge=0, le=1_000_000)
     """Price of a million sampled tokens."""
-    max_cost: float = Field(default=0.0, ge=0)
+    max_cost: float = Field(default=0.0, ge=0, le=1_000_000_000)
     """Stop asking when one run of the command has spent so much, in that currency; 0: no limit."""
 
 
@@ -56,7 +59,7 @@ class PolicyConfig(Settings, frozen=True):
     """What learns: low-rank adapters on a frozen base, or all weights."""
     lora_rank: int = Field(default=16, ge=1, le=1024)
     """Rank of the adapters."""
-    lora_alpha: float = Field(default=32.0, gt=0)
+    lora_alpha: float = Field(default=32.0, ge=1e-6, le=1_000_000)
     """Scale of the adapters; their output is multiplied by lora_alpha / lora_rank."""
     lora_targets: str = Field(default="all-linear", min_length=1)
     """Layers with adapters: `all-linear`, or names separated by commas such as `q_proj,v_proj`."""
@@ -70,13 +73,13 @@ class PolicyConfig(Settings, frozen=True):
     """Whether a C++ compiler, where there is one, makes the small operations on a CPU faster."""
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 measures and chooses."""
-    tokens_per_microbatch: int = Field(default=4096, ge=1)
+    tokens_per_microbatch: int = Field(default=4096, ge=1, le=100_000_000)
     """Tokens of one forward and backward pass: lower it when memory runs out."""
-    activation_gib: float = Field(default=0.0, ge=0)
+    activation_gib: float = Field(default=0.0, ge=0, le=100_000)
     """What a backward pass may keep in memory before layers are computed twice; 0 is a quarter of it."""
-    max_batch_rows: int = Field(default=64, ge=1)
+    max_batch_rows: int = Field(default=64, ge=1, le=1_000_000)
     """Sequences sampled at once."""
-    cache_gib: float = Field(default=1.0, ge=0)
+    cache_gib: float = Field(default=1.0, ge=0, le=100_000)
     """What may be remembered of conversations between their turns; what does not fit is read again."""
-    context_tokens: int = Field(default=2048, ge=16)
+    context_tokens: int = Field(default=2048, ge=16, le=100_000_000)
     """Longest episode; never more than the model allows."""
