@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from genenv.cli import app
-from genenv.config import load_config
+from genenv.config import all_settings, load_config
 from genenv.pools.store import PoolStore
 from genenv.types import RejectReason, StopReason
 
@@ -195,3 +195,27 @@ def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:
     sentence = refused("train", config, "--out", tmp_path / "run", "--resume")
     assert "simulator/adapter_model.safetensors is damaged" in sentence
     assert len(rounds(tmp_path / "run")) == 2
+
+
+# extreme settings
+
+
+def fractions() -> dict[str, tuple[float, float]]:
+    """The fractions among the settings of players and policies, with the ends of their ranges."""
+    found: dict[str, tuple[float, float]] = {}
+    for key, field in all_settings("tool_calling"):
+        ends = [
+            getattr(rule, sign) for sign in ("ge", "le") for rule in field.metadata if hasattr(rule, sign)
+        ]
+        if field.annotation is float and not key.startswith(("curriculum.", "agent.warmup.target")):
+            found[key] = (float(ends[0]), float(ends[1]))
+    return found
+
+
+@pytest.mark.parametrize("end", [0, 1], ids=["lowest", "highest"])
+@pytest.mark.parametrize("key", [pytest.param(key, marks=pytest.mark.slow) for key in sorted(fractions())])
+def test_a_run_goes_through_with_a_setting_at_either_end_of_its_range(
+    key: str, end: int, config: Path, tmp_path: Path
+) -> None:
+    result = run("train", config, "--out", tmp_path / "run", "--set", f"{key}={fractions()[key][end]!r}")
+    assert result.exit_code == 0, result.stderr

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from genenv.types import Json
+if TYPE_CHECKING:  # the nouns are made of clean text
+    from genenv.types import Json
 
 _UNSAFE = re.compile(
     "["
@@ -22,10 +24,16 @@ _UNSAFE = re.compile(
     "\ud800-\udfff"
     "]"
 )
+_HALVES = re.compile("[\ud800-\udfff]")
 _USER_INFO = re.compile(r"(?<=//)[^/\s@#?\"']+@")
 _SHORTEST_SECRET = 6
 """Shorter ones occur in words; in addresses they are masked all the same."""
 MASK = "***"
+
+
+def clean(text: str) -> str:
+    """Text that can be encoded: halves of surrogate pairs are replaced, as a decoder would have done."""
+    return text if text.isascii() else _HALVES.sub("\ufffd", text)
 
 
 def inert(text: str) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from genenv.texts import clean
+
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 """A JSON value."""
 
@@ -82,6 +84,11 @@ class Message:
 
     role: Role
     content: str
+    """Lone halves of surrogate pairs, which no tokenizer can read, are replaced."""
+
+    def __post_init__(self) -> None:
+        """Keep text that can be encoded."""
+        object.__setattr__(self, "content", clean(self.content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

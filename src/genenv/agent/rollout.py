@@ -16,6 +16,9 @@ from genenv.progress import Stage
 from genenv.streams import stream
 from genenv.types import Group, Message, StopReason, Task, Trace
 
+CHARS_A_TOKEN = 64
+"""Text with more characters for each token of the window does not fit; it is not tokenized to see that."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
@@ -88,6 +91,8 @@ class _Conversation:
 
     async def ask(self, messages: Sequence[Message]) -> str:
         """Append messages, sample the reply, append it."""
+        if sum(len(m.content) for m in messages) > CHARS_A_TOKEN * self.policy.context_tokens:
+            raise _EpisodeOver(StopReason.CONTEXT)
         rendered = self.policy.render(messages, first=not self.replies)
         self._append(rendered, [0.0] * len(rendered), sampled=False)
         if not self.replies:

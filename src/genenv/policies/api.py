@@ -15,11 +15,12 @@ import openai
 
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.policies.assistant import ChatMessage, Reply, ToolCall, reply_limit
-from genenv.policies.call_formats import arguments_of, clean
+from genenv.policies.call_formats import arguments_of
 from genenv.policies.endpoint_client import Address, TooMuch, client
 from genenv.policies.settings import EndpointConfig, SamplingConfig
 from genenv.policies.thoughts import answer_of
 from genenv.streams import stream
+from genenv.texts import clean
 from genenv.types import JsonObject
 
 _PROBE_TOOL = {

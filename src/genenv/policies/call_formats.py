@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from genenv.policies.assistant import ToolCall
+from genenv.texts import clean
 from genenv.types import JsonObject
 
 MAX_CHARS = 200_000
@@ -24,12 +25,6 @@ UNREADABLE: JsonObject = {"": "arguments that cannot be read"}
 _BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _BEFORE = re.compile(r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>|```(?:json)?)")
 _AFTER = re.compile(r"```\s*\Z")
-_HALVES = re.compile("[\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """Text that can be encoded: halves of surrogate pairs are replaced, as a decoder would have done."""
-    return _HALVES.sub("\ufffd", text)
 
 
 def read_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:

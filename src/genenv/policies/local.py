@@ -38,6 +38,7 @@ from genenv.policies.packing import AnyLayout, Layout, Packed
 from genenv.policies.selfcheck import fused_decoder, use_packed_attention
 from genenv.policies.settings import PolicyConfig
 from genenv.policies.vocabulary import frozen_logprobs
+from genenv.texts import clean
 from genenv.types import Message
 
 log = logging.getLogger(__name__)
@@ -214,7 +215,7 @@ class LocalPolicy:
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
         """Token ids of an assistant's reply, end-of-turn token included."""
-        return (*self.model.tokenizer.encode(text, add_special_tokens=False), self.model.chat.end_id)
+        return (*self.model.tokenizer.encode(clean(text), add_special_tokens=False), self.model.chat.end_id)
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Requests of all coroutines that wait at the same time run as one batch.

@@ -15,11 +15,12 @@ from typing import Any
 from genenv.errors import ContextOverflow, RolloutError, first_line
 from genenv.policies.assistant import ChatMessage, Reply, ToolCall, reply_limit
 from genenv.policies.base import SampleRequest
-from genenv.policies.call_formats import clean, read_calls
+from genenv.policies.call_formats import read_calls
 from genenv.policies.local import LocalPolicy
 from genenv.policies.settings import COLDEST, SamplingConfig
 from genenv.policies.thoughts import answer_of
 from genenv.streams import stream
+from genenv.texts import clean
 from genenv.types import JsonObject
 
 _BATCHES = 3

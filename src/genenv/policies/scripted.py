@@ -10,6 +10,7 @@ from pathlib import Path
 
 from genenv.errors import RolloutError
 from genenv.policies.base import Advance, Completion, SampleRequest
+from genenv.texts import clean
 from genenv.types import Group, Message, SimulatorSample
 
 Script = Callable[[str, random.Random], str]
@@ -34,7 +35,7 @@ class ScriptedPolicy:
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
         """Bytes and the end token."""
-        return (*text.encode(), END)
+        return (*clean(text).encode(), END)
 
     async def sample(self, request: SampleRequest) -> Completion:
         """The script's reply, cut at the token limit.

@@ -36,7 +36,7 @@ class ToolCallingConfig(Settings, frozen=True):
     """How calls are written: `python` is compact (small models), `json` is the Hermes and Qwen form."""
     reward: Literal["exact", "soft"] = "exact"
     """exact: 1 or 0. soft: partial credit below 1 for right names and arguments."""
-    success_threshold: float = Field(default=1.0, gt=0, le=1)
+    success_threshold: float = Field(default=1.0, ge=0.01, le=1)
     """With the soft reward, an attempt counts as a success from this reward on, in (0, 1]."""
     max_turns: int = Field(default=6, ge=3, le=32)
     """Replies the agent gets in a task over several turns, which may need three."""
