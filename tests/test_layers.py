@@ -36,6 +36,8 @@ LAYERS = (
         "cli",
         "commands",
         "evaluation_commands",
+        "domain_check",
+        "domain_command",
         "config_reference",
         "console",
         "doctor",

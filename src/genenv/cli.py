@@ -251,6 +251,26 @@ def compare(
 
 
 @app.command()
+def check(
+    domain: Annotated[
+        str,
+        typer.Argument(
+            metavar="DOMAIN",
+            help="A domain's name, package.module:Class for one of your own, or a run's TOML file.",
+            show_default=False,
+        ),
+    ],
+    n: Annotated[int, typer.Option("--n", min=1, help="How many tasks of each kind to look at.")] = 100,
+    overrides: Override = [],  # noqa: B006 - Typer's form
+) -> None:
+    """Say whether a domain keeps what it promises. No model takes part."""
+    _begin(f"checking {domain}")
+    from genenv.domain_command import show_check
+
+    show_check(domain, overrides, n=n)
+
+
+@app.command()
 def doctor() -> None:
     """Say what works on this machine, and how to get the rest."""
     from rich.console import Console

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from genenv.agent.grpo import GrpoLearner
 from genenv.agent.player import Agent
-from genenv.agent.rollout import guide
+from genenv.agent.rollout import NO_ROOM, guide
 from genenv.agent.settings import AgentWarmupConfig
 from genenv.domains.base import Domain
-from genenv.errors import UpdateSkipped, UsageError
+from genenv.errors import DomainError, UpdateSkipped, UsageError
 from genenv.policies.base import Policy
 from genenv.policies.local import LocalPolicy
 from genenv.progress import Reporter, silent
@@ -174,10 +174,18 @@ def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration | N
     """A task solved by its oracle, as tokens: the replies count, what the environment says does not.
 
     None where the solution does not fit into the policy's context.
+
+    Raises:
+        DomainError: it fits, and does not pass as it was played.
     """
     trace = asyncio.run(guide(domain, policy, task))
-    if not trace.success:
+    if trace.explanation in NO_ROOM:
         return None
+    if not trace.success:
+        raise DomainError(
+            f"domain {domain.name!r}, {task.id}: its own solution does not pass when it is played "
+            f"({trace.explanation}); mend the domain's oracle, its episode or its check"
+        )
     start = trace.prompt_tokens
     return Demonstration(
         prompt_ids=trace.token_ids[:start],

@@ -189,7 +189,7 @@ class _Oracle:
         text = next(self._replies, "")
         ids = self.encode_reply(text)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:
-            raise RolloutError("The known solution does not fit into the context window.")
+            raise RolloutError(_NO_ROOM_FOR_SOLUTION)
         return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True)
 
 
@@ -207,9 +207,7 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
             except _EpisodeOver as over:
                 reason = over.reason
                 if reason is StopReason.CONTEXT and not conversation.replies:
-                    raise RolloutError(
-                        "The task's prompt leaves no room for a reply in the context window."
-                    ) from over
+                    raise RolloutError(_NO_ROOM_FOR_REPLY) from over
             except OutOfTurns:
                 reason = StopReason.MAX_TURNS
             finally:
@@ -242,7 +240,13 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
 
 _GUIDE_TIMEOUT_S = 120.0
 
+_NO_ROOM_FOR_SOLUTION = "The known solution does not fit into the context window."
+_NO_ROOM_FOR_REPLY = "The task's prompt leaves no room for a reply in the context window."
+
 _UNFINISHED = {
     StopReason.LENGTH: "The reply reached the token limit before it ended.",
     StopReason.CONTEXT: "The conversation no longer fits into the context window.",
 }
+
+NO_ROOM = {_NO_ROOM_FOR_SOLUTION, _NO_ROOM_FOR_REPLY, _UNFINISHED[StopReason.CONTEXT]}
+"""What is said of a solution that is right and too long for the policy."""

@@ -5,13 +5,16 @@ A domain of this package is one line here; one of your own is named by where it 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Generator
 from typing import cast
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Domain
-from genenv.errors import UsageError, unknown_name
+from genenv.domains.guard import guarded
+from genenv.errors import DomainError, GenenvError, UsageError, first_line, unknown_name
 
 _DOMAINS = {
     "household": "genenv.domains.household.domain:Household",
@@ -39,7 +42,7 @@ def domain_config(name: str) -> type[BaseModel]:
 
 
 def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
-    """A domain, ready for use.
+    """A domain, ready for use; one of a user's own stands behind a guard.
 
     Args:
         name: one of `domain_names()`, or `package.module:Class`.
@@ -47,8 +50,15 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
 
     Raises:
         UsageError: no such domain, or something that it needs is not installed.
+        DomainError: a user's own cannot be made.
     """
-    return cast(Domain, _domain_class(name)(settings or domain_config(name)()))
+    made = _domain_class(name)
+    chosen = settings or domain_config(name)()
+    if name in _DOMAINS:
+        return cast(Domain, made(chosen))
+    with _sentence(name, "cannot be made"):
+        own = made(chosen)
+    return guarded(own)
 
 
 def _domain_class(name: str) -> type:
@@ -57,10 +67,15 @@ def _domain_class(name: str) -> type:
         raise unknown_name("domain", name, _DOMAINS)
     module, _, attribute = where.partition(":")
     try:
-        loaded = importlib.import_module(module)
+        with _sentence(name, f"its module {module!r} cannot be loaded"):
+            loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if name in _DOMAINS or not f"{module}.".startswith(f"{error.name}."):
+        if name in _DOMAINS:
             raise
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise UsageError(
+                f"domain {name!r}: its module {module!r} needs {error.name!r}, which is not installed"
+            ) from error
         raise UsageError(
             f"domain {name!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
         ) from error
@@ -73,4 +88,26 @@ def _domain_class(name: str) -> type:
         raise UsageError(
             f"domain {name!r} lacks {', '.join(missing)}; genenv.domains.base says what a domain is"
         )
+    for part, kind in (("spec", BaseModel), ("config", BaseModel)):
+        if not (isinstance(of_class := getattr(found, part), type) and issubclass(of_class, kind)):
+            raise UsageError(f"domain {name!r}: its {part} is no class of pydantic's BaseModel")
     return found
+
+
+@contextlib.contextmanager
+def _sentence(name: str, what: str) -> Generator[None]:
+    """What a user's own code raises while it is loaded, as one sentence; of genenv's own it is a bug.
+
+    Raises:
+        DomainError: names the domain, what was tried and the error.
+    """
+    try:
+        yield
+    except (GenenvError, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        if name in _DOMAINS or (not name.partition(":")[0].strip(".") or name.startswith(".")):
+            raise
+        raise DomainError(
+            f"domain {name!r}: {what}: {type(error).__name__}: {first_line(error)}; mend it"
+        ) from error
