@@ -111,8 +111,7 @@ def _gain(first: Path, other: Path) -> Figure | None:
         for id_ in left
         if id_ in right and FAILED not in (left[id_].status, right[id_].status)
     ]
-    # Denominators make it a bootstrap: differences are no rights and wrongs.
-    return weighted("gain", [Part(shared, [1.0] * len(shared))]) if shared else None
+    return weighted("gain", [Part(shared, bounds=(-1.0, 1.0))]) if shared else None
 
 
 def _items_path(summary: Path) -> Path:

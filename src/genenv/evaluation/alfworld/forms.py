@@ -90,7 +90,7 @@ class Episodes:
         won = [grade.measures["commands"] for grade in played if grade.score]
         used = [grade.measures["commands"] for grade in played]
         nothing = [grade.measures["commands_that_did_nothing"] for grade in played]
-        length = [weighted("commands_of_won_games", [Part(won)], percent=False)] if won else []
+        length = [weighted("commands_of_won_games", [Part(won, bounds=None)], percent=False)] if won else []
         return [*length, weighted("commands_that_did_nothing", [Part(nothing, used)])]
 
 
