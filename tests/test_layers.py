@@ -36,6 +36,7 @@ LAYERS = (
         "cli",
         "commands",
         "evaluation_commands",
+        "evaluation_tables",
         "config_reference",
         "console",
         "doctor",

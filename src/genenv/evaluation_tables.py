@@ -1,4 +1,4 @@
-"""Tables of figures, in which names stand whole: a name that is broken in two cannot be searched for or copied.
+"""Tables of figures, in which names stand whole: one that is broken in two cannot be searched for or copied.
 
 Figures of one group, or of one name over several groups, stand indented below what they share, so that a
 table fits into 80 columns. Where it does not, its lines are longer than the terminal, not its words shorter.
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +22,8 @@ from genenv.texts import inert
 
 _LONGEST_HEAD = 20
 """Policies with longer names are called A, B, ... in a comparison."""
+
+_WIDEST = 10_000
 
 Label = tuple[str, int | None]
 """The text of a line, and which figure stands on it; None for a heading."""
@@ -76,8 +79,14 @@ def comparison_table(found: Comparison) -> tuple[Table, list[str]]:
 
 def show(table: Table, console: Console) -> None:
     """Print a table at its own width, though the terminal be narrower."""
-    width = console.measure(table).maximum
-    console.print(table, width=max(width, console.width), crop=False, overflow="ignore", no_wrap=True)
+    wanted = Measurement.get(console, console.options.update(width=_WIDEST), table).maximum
+    wide = Console(
+        file=console.file,
+        width=max(wanted, console.width),
+        force_terminal=console.is_terminal,
+        highlight=False,
+    )
+    wide.print(table)
 
 
 def value(figure: Figure) -> str:
