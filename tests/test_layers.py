@@ -38,6 +38,7 @@ LAYERS = (
         "evaluation_commands",
         "domain_check",
         "domain_command",
+        "evaluation_tables",
         "config_reference",
         "console",
         "doctor",

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from genenv.console import ConsoleReporter
 from genenv.evaluation.command import Outcome, Request, evaluate
-from genenv.evaluation.compare import Comparison, compare
+from genenv.evaluation.compare import compare
 from genenv.evaluation.config import load_evaluation_config
-from genenv.evaluation.statistics import Figure
+from genenv.evaluation_tables import comparison_table, figures_table, show
 
 _FAILED = 1
 """Exit status when items were not answered."""
@@ -45,19 +42,9 @@ def run_evaluations(request: Request, overrides: Sequence[str]) -> None:
 
 def show_outcome(outcome: Outcome, console: Console) -> None:
     """Print one benchmark's figures, and what a reader must know beside them."""
-    table = Table(box=box.SIMPLE_HEAD, title=outcome.name, title_justify="left", title_style="bold")
-    for name in ("figure", "of", "value", "95% interval", "items"):
-        table.add_column(name, justify="left" if name in ("figure", "of") else "right", overflow="fold")
-    for figure in outcome.figures:
-        table.add_row(
-            Text(figure.name),
-            Text(figure.group or "all"),
-            _value(figure),
-            _interval(figure),
-            str(figure.items),
-        )
-    console.print(table)
     asked, seconds = len(outcome.records), outcome.seconds
+    part = "" if asked == outcome.of else f", {asked} of {outcome.of} items"
+    show(figures_table(f"{outcome.name}{part}", outcome.figures), console)
     console.print(
         Text(
             f"{asked} items in {seconds:,.0f} s, {outcome.tokens('prompt'):,} prompt tokens, "
@@ -86,7 +73,10 @@ def show_comparison(paths: Sequence[Path]) -> None:
     """
     console = Console(highlight=False)
     found = compare(paths)
-    console.print(_comparison_table(found))
+    table, legend = comparison_table(found)
+    show(table, console)
+    for line in legend:
+        console.print(Text(line), soft_wrap=True)
     for name, gain in zip(found.names[1:], found.gains, strict=True):
         if gain is not None:
             console.print(
@@ -98,36 +88,3 @@ def show_comparison(paths: Sequence[Path]) -> None:
             )
     for warning in found.warnings:
         console.print(Text(f"note: {warning}", style="bold"), soft_wrap=True)
-
-
-def _comparison_table(found: Comparison) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title=found.benchmark, title_justify="left", title_style="bold")
-    table.add_column("figure", overflow="fold")
-    table.add_column("of", overflow="fold")
-    for name in found.names:
-        table.add_column(name, justify="right", overflow="fold")
-    for row in found.rows:
-        cells = [_cell(cell) for cell in row.cells]
-        table.add_row(Text(row.name), Text(row.group or "all"), *cells)
-    return table
-
-
-def _cell(figure: Figure | None) -> str:
-    return "-" if figure is None else f"{_value(figure)} ({_interval(figure)})"
-
-
-def _value(figure: Figure) -> str:
-    return _number(figure.value, percent=figure.percent)
-
-
-def _interval(figure: Figure) -> str:
-    if math.isnan(figure.low):
-        return "-"
-    low, high = (_number(end, percent=figure.percent) for end in (figure.low, figure.high))
-    return f"{low} to {high}"
-
-
-def _number(value: float, *, percent: bool) -> str:
-    if math.isnan(value):
-        return "-"
-    return f"{value:.1%}" if percent else f"{value:.2f}"

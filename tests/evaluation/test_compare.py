@@ -131,3 +131,38 @@ def test_a_damaged_summary_is_one_sentence(written: Any, tmp_path: Path, text: s
 def test_a_missing_summary_is_one_sentence(written: Any) -> None:
     with pytest.raises(UsageError, match="there is no summary nowhere"):
         compare([written("a", BEFORE), Path("nowhere")])
+
+
+def test_a_limit_is_not_told_of_results_that_are_not_complete(written: Any) -> None:
+    whole, stopped = written("a", BEFORE, limit=20), written("b", AFTER)
+    summary = json.loads(stopped.read_text(encoding="utf-8"))
+    stopped.write_text(json.dumps({**summary, "complete": False}), encoding="utf-8")
+    assert compare([whole, stopped]).warnings == (f"{stopped} is not complete; continue it with --resume",)
+
+
+def test_results_of_a_part_of_the_items_say_so(written: Any) -> None:
+    part, whole = (
+        written("a", BEFORE, limit=3, items=3, of=180),
+        written("b", AFTER, limit=3, items=180, of=180),
+    )
+    assert compare([part, whole]).warnings == (f"{part} has 3 of the 180 items",)
+
+
+def test_the_steps_of_one_game_count_once_in_a_difference(written: Any) -> None:
+    def clustered(path: Path) -> Path:
+        items = path.with_name(path.name.replace(".summary.json", ".jsonl"))
+        records = [json.loads(line) for line in items.read_text(encoding="utf-8").splitlines()]
+        lines = [json.dumps({**one, "cluster": f"game {i // 10}"}) + "\n" for i, one in enumerate(records)]
+        items.write_text("".join(lines), encoding="utf-8")
+        return path
+
+    (alone,) = compare([written("a", BEFORE), written("b", AFTER)]).gains
+    better = {name: float(int(name[1:]) // 10 in (0, 1)) for name in BEFORE}
+    paths = [written("c", dict.fromkeys(BEFORE, 0.0)), written("d", better)]
+    (of_items,) = compare(paths).gains
+    (of_games,) = compare([clustered(path) for path in paths]).gains
+    assert alone is not None
+    assert of_items is not None
+    assert of_games is not None
+    assert of_games.value == of_items.value == 0.5
+    assert of_games.high - of_games.low > 2 * (of_items.high - of_items.low)

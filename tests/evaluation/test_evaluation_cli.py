@@ -43,6 +43,8 @@ def test_a_local_model_is_measured_and_compared(model: Path, sums_data: Path, tm
     summary = json.loads((tmp_path / "a" / "sums-test.summary.json").read_text())
     assert summary["policy"]["kind"] == "local"
     assert summary["items"] == 6
+    assert summary["of"] == 12
+    assert "sums, 6 of 12 items" in first.stdout
     second = measure(model, sums_data, tmp_path / "b.jsonl", "--limit", 6, "--set", "sampling.temperature=1")
     assert second.exit_code == 0, (second.exception, second.stderr)
     compared = run("compare", tmp_path / "a" / "sums-test.summary.json", tmp_path / "b.jsonl")

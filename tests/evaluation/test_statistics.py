@@ -25,16 +25,64 @@ def test_wilsons_interval_covers_the_rate_about_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("right", [0, 3, 40, 100])
-def test_resampling_agrees_with_wilson_on_plain_rates(right: int) -> None:
+def test_drawing_agrees_with_wilson_on_plain_rates(right: int) -> None:
     scores = [1.0] * right + [0.0] * (100 - right)
     exact, drawn = rate("r", scores), weighted("r", [Part(scores)])
     assert (drawn.low, drawn.high) == pytest.approx((exact.low, exact.high), abs=0.02)
 
 
-def test_the_bootstrap_agrees_with_the_posterior_where_both_apply() -> None:
-    scores = [1.0] * 40 + [0.0] * 60
-    drawn, posterior = weighted("r", [Part(scores, [1.0] * 100)]), weighted("r", [Part(scores)])
-    assert (drawn.low, drawn.high) == pytest.approx((posterior.low, posterior.high), abs=0.02)
+@pytest.mark.parametrize("right", [0, 1, 40, 100])
+def test_reweighted_items_agree_with_the_posterior_where_both_apply(right: int) -> None:
+    scores = [1.0] * right + [0.0] * (100 - right)
+    drawn = weighted("r", [Part([2 * score for score in scores], [2.0] * 100)])
+    posterior = weighted("r", [Part(scores)])
+    assert (drawn.low, drawn.high) == pytest.approx((posterior.low, posterior.high), abs=0.015)
+
+
+@pytest.mark.parametrize("over", [[0, 0, 0], [8, 8, 8], [4, 4, 4]])
+def test_a_micro_rate_of_three_items_that_agree_is_no_certainty(over: list[float]) -> None:
+    figure = weighted("commonsense_micro", [Part(over, [8, 8, 8])])
+    assert figure.high - figure.low > 0.3, "it once said 0.0% to 0.0%"
+
+
+def test_lengths_that_agree_have_no_interval() -> None:
+    assert math.isnan(weighted("commands", [Part([12.0, 12.0], bounds=None)], percent=False).low)
+    assert weighted("commands", [Part([12.0, 20.0], bounds=None)], percent=False).low < 16
+
+
+def test_a_difference_of_nothing_on_few_items_is_no_certainty() -> None:
+    figure = weighted("gain", [Part([0.0] * 5, bounds=(-1.0, 1.0))])
+    assert figure.value == 0
+    assert figure.low < -0.1
+    assert figure.high > 0.1
+
+
+def test_items_that_hang_together_count_once() -> None:
+    games = [str(game) for game in range(20) for _ in range(10)]
+    scores = [float(game < 8) for game in range(20) for _ in range(10)]
+    alone, together = rate("r", scores), rate("r", scores, clusters=games)
+    assert alone.value == together.value == 0.4
+    assert alone.items == together.items == 200
+    by_game = rate("r", [float(game < 8) for game in range(20)])
+    assert (together.low, together.high) == pytest.approx((by_game.low, by_game.high), abs=0.05)
+    assert together.high - together.low > 2 * (alone.high - alone.low)
+
+
+def test_items_that_stand_alone_have_the_same_interval_with_names() -> None:
+    scores = [1.0, 0.0, 1.0, 1.0]
+    assert rate("r", scores, clusters=["a", "b", "c", "d"]) == rate("r", scores)
+
+
+def test_the_interval_covers_the_rate_of_clusters_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(2)
+
+    def covers() -> bool:
+        skills = rng.beta(1.2, 2.8, size=30)  # of 30 games, 0.3 on average
+        scores = [float(rng.random() < skill) for skill in skills for _ in range(8)]
+        figure = rate("r", scores, clusters=[str(game) for game in range(30) for _ in range(8)])
+        return figure.low <= 0.3 <= figure.high
+
+    assert 0.9 <= sum(covers() for _ in range(300)) / 300 <= 0.99
 
 
 def test_that_all_agree_is_no_certainty() -> None:

@@ -6,7 +6,7 @@ grade is made from item and answer alone, so that answers can be graded again, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -29,6 +29,9 @@ class Item:
     """What sub-scores are of, e.g. `{"category": "simple_python"}`. `--limit` draws evenly from all."""
     data: Any = field(repr=False)
     """What the benchmark needs to ask and to grade it."""
+    cluster: str = ""
+    """What it hangs together with, such as the game that its step is of; intervals count that once. Empty: it
+    stands alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,20 @@ class Judged(Protocol):
     """Asked when set, before the first attempt."""
 
 
+def clusters_of(items: Iterable[Item]) -> list[str]:
+    """[N] what each item hangs together with: itself where it stands alone."""
+    return [item.cluster or item.id for item in items]
+
+
+def shares(graded: Sequence[Graded], names: Iterable[str]) -> list[Figure]:
+    """The means of measures that are shares; an item that has none counts as 0."""
+    clusters = clusters_of(item for item, _ in graded)
+    return [
+        rate(name, [grade.measures.get(name, 0.0) for _, grade in graded], clusters=clusters)
+        for name in names
+    ]
+
+
 class PlainBenchmark:
     """What most benchmarks have in common; a subclass may replace any of it."""
 
@@ -132,11 +149,16 @@ class PlainBenchmark:
         An item that was not answered for want of room has none of them, and counts as 0.
         """
         name, scores = self.headline_of(graded), [grade.score for _, grade in graded]
-        figures = [rate(name, scores)]
+        clusters = clusters_of(item for item, _ in graded)
+        figures = [rate(name, scores, clusters=clusters)]
         groups = [item.groups for item, _ in graded]
         for key in dict.fromkeys(key for group in groups for key in group):
             figures += by_group(
-                groups, key, lambda at, label: rate(name, [scores[i] for i in at], group=label)
+                groups,
+                key,
+                lambda at, label: rate(
+                    name, [scores[i] for i in at], group=label, clusters=[clusters[i] for i in at]
+                ),
             )
         return [*figures, *self.further(graded)]
 
@@ -146,8 +168,7 @@ class PlainBenchmark:
 
     def further(self, graded: Sequence[Graded]) -> list[Figure]:
         """The means of all measures, each a share."""
-        names = dict.fromkeys(name for _, grade in graded for name in grade.measures)
-        return [rate(name, [grade.measures.get(name, 0.0) for _, grade in graded]) for name in names]
+        return shares(graded, dict.fromkeys(name for _, grade in graded for name in grade.measures))
 
     def describe(self) -> JsonObject:
         """Nothing else decides the numbers."""

@@ -59,6 +59,8 @@ class Outcome:
     """Time spent asking, over all runs of the command that came to their end."""
     spending: JsonObject
     """What the endpoint has cost since the start of the process."""
+    of: int
+    """How many items there are; with `--limit` fewer were asked."""
 
     @property
     def failed(self) -> list[Record]:
@@ -78,6 +80,7 @@ class Outcome:
         """The part of the summary that tells how it went."""
         return {
             "items": len(self.records),
+            "of": self.of,
             "failed": len(self.failed),
             "overflow": self.overflow,
             "seconds": round(self.seconds, 1),
@@ -96,6 +99,8 @@ class _Prepared:
     items: Sequence[Item]
     hashes: JsonObject
     results: Results
+    of: int
+    """How many items the split has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +167,11 @@ def _prepare(
     benchmark = kind(config.benchmarks[name])
     split = _split(benchmark, request.split)
     fresh = folder.fresh()
-    items = choose(benchmark.load(fresh, split), request.limit)
+    everything = benchmark.load(fresh, split)
+    items = choose(everything, request.limit)
     out = _out(request, name, split, count, config.benchmarks[name])
-    return _Prepared(benchmark, split, items, dict(sorted(fresh.hashes.items())), Results(out))
+    hashes = dict(sorted(fresh.hashes.items()))
+    return _Prepared(benchmark, split, items, hashes, Results(out), len(everything))
 
 
 def _split(benchmark: Benchmark, asked: str | None) -> str:
@@ -224,6 +231,7 @@ def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, repo
         records=[records[item.id] for item in items],
         seconds=begun.seconds + time.monotonic() - began,
         spending=player.spending(),
+        of=prepared.of,
     )
     results.write_summary(
         {"complete": not outcome.failed, **begun.identity, "limit": request.limit, **outcome.summary()}

@@ -1,7 +1,7 @@
 """`genenv compare`: figures of several evaluations side by side, and differences over the items they share.
 
 The difference of two policies is taken item by item, since both answered the same questions: its interval is
-the percentile bootstrap's over items, much narrower than what two separate intervals suggest.
+that of the mean difference, much narrower than what two separate intervals suggest.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def compare(paths: Sequence[Path]) -> Comparison:
     for path, summary in zip(files, found, strict=True):
         if not summary.get("complete"):
             warnings.append(f"{path} is not complete; continue it with --resume")
+        if summary.get("items", 0) < summary.get("of", 0):
+            warnings.append(f"{path} has {summary['items']} of the {summary['of']} items")
         differing = differences(first, summary, but=("policy",)) + _notable(first, summary)
         if differing:
             warnings.append(f"{path} differs from {files[0]} in {', '.join(differing)}")
@@ -76,7 +78,8 @@ def _notable(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """What else may explain a difference: how many items, and how the model was asked."""
     both = (first.get("policy", {}), other.get("policy", {}))
     asked = [name for name in _ASKED if both[0].get(name) != both[1].get(name)]
-    limits = ["limit"] if first.get("limit") != other.get("limit") else []
+    whole = bool(first.get("complete") and other.get("complete"))  # else it is not known yet
+    limits = ["limit"] if whole and first.get("limit") != other.get("limit") else []
     return [*limits, *(f"policy.{name}" for name in asked)]
 
 
@@ -106,13 +109,10 @@ def _gain(first: Path, other: Path) -> Figure | None:
         left, right = (read_records(_items_path(path)) for path in (first, other))
     except DataError:
         return None
-    shared = [
-        right[id_].score - left[id_].score
-        for id_ in left
-        if id_ in right and FAILED not in (left[id_].status, right[id_].status)
-    ]
-    # Denominators make it a bootstrap: differences are no rights and wrongs.
-    return weighted("gain", [Part(shared, [1.0] * len(shared))]) if shared else None
+    both = [id_ for id_ in left if id_ in right and FAILED not in (left[id_].status, right[id_].status)]
+    gains = [right[id_].score - left[id_].score for id_ in both]
+    clusters = [left[id_].cluster or id_ for id_ in both]
+    return weighted("gain", [Part(gains, clusters=clusters, bounds=(-1.0, 1.0))]) if both else None
 
 
 def _items_path(summary: Path) -> Path:

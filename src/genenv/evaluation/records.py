@@ -41,6 +41,8 @@ class Record:
     tokens: Mapping[str, int] = field(default_factory=dict[str, int])
     """Prompt tokens, sampled tokens, replies, and replies cut off by the limit."""
     seconds: float = 0.0
+    cluster: str = ""
+    """What the item hangs together with; empty: it stands alone."""
 
     def line(self) -> str:
         """The record as a line of JSON. What is no Unicode, such as half a surrogate pair, is escaped."""

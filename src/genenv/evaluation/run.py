@@ -175,6 +175,7 @@ def _record(
         if heard
         else {},
         seconds=round(seconds, 3),
+        cluster=item.cluster,
     )
 
 

@@ -37,7 +37,7 @@ def played(benchmark, item, talk):
 
 def test_it_is_a_benchmark():
     benchmark: Benchmark = AlfWorld()
-    assert list(benchmark.splits) == ["valid_unseen", "valid_seen", "all"]
+    assert list(benchmark.splits) == ["valid_unseen", "valid_seen", "all", "valid_train", "train"]
     assert benchmark.config is AlfWorldConfig
 
 
@@ -114,6 +114,28 @@ def test_items_are_the_games_of_a_split_or_their_steps(houses, game):
     assert [item.id for item in AlfWorld().load(houses.data(), "valid_unseen")] == [games[1].id]
     steps = AlfWorld(STEPS).load(houses.data(), "valid_seen")
     assert [item.id for item in steps] == [f"valid_seen/pick-1/trial_1#{number}" for number in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("split", ["train", "valid_train"])
+def test_the_training_splits_are_those_games_that_alfworlds_own_loader_takes(houses, game, split):
+    houses.add(split, "pick_and_place_simple-Mug-None-Microwave-1", game())
+    houses.add(split, "pick_and_place_with_movable_recep-Pen-Mug-Shelf-2", game())
+    houses.add(split, "pick_and_place_simple-AppleSliced-None-Microwave-3", "these are not even games")
+    houses.add(split, "pick_and_place_simple-Mug-None-Shelf-4", game(solvable=False, walkthrough=[]))
+    houses.add("valid_seen", "pick-1", game())
+    houses.add("valid_unseen", "pick-2", game())
+    (only,) = AlfWorld().load(houses.data(), split)
+    assert only.id == f"{split}/pick_and_place_simple-Mug-None-Microwave-1/trial_1"
+    assert only.groups["split"] == split
+    assert len(AlfWorld().load(houses.data(), "all")) == 2, "all is what is reported, without training games"
+
+
+def test_the_steps_of_a_game_hang_together_and_whole_games_do_not(houses, game):
+    houses.add("valid_seen", "pick-1", game("pick"))
+    houses.add("valid_seen", "light-1", game("light"))
+    steps = AlfWorld(STEPS).load(houses.data(), "valid_seen")
+    assert {step.cluster for step in steps} == {step.id.partition("#")[0] for step in steps}
+    assert {one.cluster for one in AlfWorld().load(houses.data(), "valid_seen")} == {""}
 
 
 DAMAGES = {

@@ -12,8 +12,8 @@ from genenv.errors import ContextOverflow
 from genenv.evaluation.alfworld.games import TYPES, Trial
 from genenv.evaluation.alfworld.reading import command_of, plain
 from genenv.evaluation.alfworld.settings import AlfWorldConfig
-from genenv.evaluation.base import Grade, Graded, Item
-from genenv.evaluation.statistics import Figure, Part, rate, weighted
+from genenv.evaluation.base import Grade, Graded, Item, shares
+from genenv.evaluation.statistics import Figure, Part, weighted
 from genenv.policies.assistant import ChatMessage, Talk
 from genenv.types import Json
 
@@ -90,7 +90,7 @@ class Episodes:
         won = [grade.measures["commands"] for grade in played if grade.score]
         used = [grade.measures["commands"] for grade in played]
         nothing = [grade.measures["commands_that_did_nothing"] for grade in played]
-        length = [weighted("commands_of_won_games", [Part(won)], percent=False)] if won else []
+        length = [weighted("commands_of_won_games", [Part(won, bounds=None)], percent=False)] if won else []
         return [*length, weighted("commands_that_did_nothing", [Part(nothing, used)])]
 
 
@@ -117,7 +117,9 @@ class Steps:
     def items(self, trial: Trial) -> Iterator[Item]:
         """One for each command of the game."""
         for index in range(len(trial.walkthrough)):
-            yield Item(id=f"{trial.id}#{index + 1}", groups=_groups(trial), data=Step(trial, index))
+            yield Item(
+                id=f"{trial.id}#{index + 1}", groups=_groups(trial), data=Step(trial, index), cluster=trial.id
+            )
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Ask once."""
@@ -156,10 +158,7 @@ class Steps:
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """How often the command begins a shortest way, and how often it is possible."""
-        return [
-            rate(name, [grade.measures.get(name, 0.0) for _, grade in graded])
-            for name in ("shortest", "admissible")
-        ]
+        return shares(graded, ("shortest", "admissible"))
 
 
 def _groups(trial: Trial) -> dict[str, str]:

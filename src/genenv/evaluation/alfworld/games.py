@@ -19,6 +19,8 @@ from genenv.evaluation.data import DataFolder
 _FOLDER = "alfworld/json_2.1.1"
 _MOST_CHARS = 1_000_000
 """Of a problem; the largest has 90,000."""
+_NO_GAMES = ("movable", "Sliced")
+"""Words in the name of a folder whose tasks are no games."""
 _TASK = re.compile(r'"Your task is to: ([^"\\]{1,500})\."')
 _HELP = re.compile(r'action help \{\s*template :: "help";\s*feedback :: "\s*([^"]*)"')
 _MOVE = 'template :: "move {o} to {r}"'
@@ -64,17 +66,26 @@ class Trial:
 
 
 def load_trials(data: DataFolder, split: str) -> list[Trial]:
-    """The games of one of the splits, sorted by id.
+    """The games of one of the splits, sorted by id; those that ALFWorld's own loader leaves out are left out.
+
+    The training split has folders of kinds of task that there are no games of (an object in a movable
+    receptacle, a sliced object), and games that no plan wins (`collect_game_files` of ALFWorld's
+    `alfred_tw_env.py`).
 
     Raises:
         DataError: a file is missing, changed, damaged or of another release.
     """
     names = data.files(f"{_FOLDER}/{split}", "*/trial_*/game.tw-pddl")
-    return [_trial(data, name, split) for name in names]
+    named = [name for name in names if not any(word in name for word in _NO_GAMES)]
+    records = ((name, data.json(name)) for name in named)
+    return [_trial(data, name, record, split) for name, record in records if _is_solvable(data, name, record)]
 
 
-def _trial(data: DataFolder, name: str, split: str) -> Trial:
-    record = data.json(name)
+def _is_solvable(data: DataFolder, name: str, record: Any) -> bool:  # noqa: ANN401
+    return bool(data.reading(name, "solvable", lambda: record["solvable"]))
+
+
+def _trial(data: DataFolder, name: str, record: Any, split: str) -> Trial:  # noqa: ANN401
     world = data.reading(name, "pddl_problem and grammar", lambda: read_world(record))
     game = Game(world)
     return Trial(

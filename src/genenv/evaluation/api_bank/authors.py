@@ -55,8 +55,8 @@ def read_authors(data: DataFolder, part: str) -> list[Item]:
     items = data.entries(name, lambda place, entry: read(part, place, entry))
     sizes = Counter(item.data.dialogue for item in items)
     return [
-        replace(item, data=replace(item.data, of_dialogue=sizes[item.data.dialogue]))
-        if item.data.dialogue
+        replace(item, cluster=name, data=replace(item.data, of_dialogue=sizes[name]))
+        if (name := item.data.dialogue)
         else item
         for item in items
     ]

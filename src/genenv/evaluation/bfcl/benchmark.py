@@ -143,4 +143,5 @@ def _turn_by_turn(files: DataFolder, split: str) -> Iterator[Item]:
                     id=f"{item.id}:{turn}",
                     groups={"turn": str(turn + 1)},
                     data=replace(conversation, only=turn),
+                    cluster=item.id,
                 )

@@ -1,0 +1,118 @@
+"""Tables of figures, in which names stand whole: one that is broken in two cannot be searched for or copied.
+
+Figures of one group, or of one name over several groups, stand indented below what they share, so that a
+table fits into 80 columns. Where it does not, its lines are longer than the terminal, not its words shorter.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from genenv.evaluation.compare import Comparison
+from genenv.evaluation.statistics import Figure
+from genenv.texts import inert
+
+_LONGEST_HEAD = 20
+"""Policies with longer names are called A, B, ... in a comparison."""
+
+_WIDEST = 10_000
+
+Label = tuple[str, int | None]
+"""The text of a line, and which figure stands on it; None for a heading."""
+
+
+def labels(keys: Sequence[tuple[str, str]]) -> Iterator[Label]:
+    """How to call figures one below the other.
+
+    Args:
+        keys: name and group of each, the group empty for all items.
+    """
+    name, heading = "", ""
+    for index, (own, group) in enumerate(keys):
+        if not group:
+            heading = ""
+            yield own, index
+        elif own == name and not heading:
+            yield f"  {group}", index
+        else:
+            if group != heading:
+                heading = group
+                yield group, None
+            yield f"  {own}", index
+        name = own
+
+
+def figures_table(title: str, figures: Sequence[Figure]) -> Table:
+    """Figures with their intervals."""
+    table = _table(title)
+    for column in ("value", "95% interval", "items"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for label, index in labels([(figure.name, figure.group) for figure in figures]):
+        cells = [] if index is None else [value(f := figures[index]), interval(f), str(f.items)]
+        table.add_row(Text(inert(label)), *cells)
+    return table
+
+
+def comparison_table(found: Comparison) -> tuple[Table, list[str]]:
+    """Results side by side; and what the letters at its head stand for, where names are too long for it."""
+    names = [inert(name) for name in found.names]
+    heads, legend = names, list[str]()
+    if max(map(len, names)) > _LONGEST_HEAD:
+        heads = [string.ascii_uppercase[i] if i < 26 else f"#{i}" for i in range(len(names))]
+        legend = [f"{head}: {name}" for head, name in zip(heads, names, strict=True)]
+    table = _table(found.benchmark)
+    for head in heads:
+        table.add_column(Text(head), justify="right", no_wrap=True)
+    for label, index in labels([(row.name, row.group) for row in found.rows]):
+        cells = [] if index is None else [_cell(cell) for cell in found.rows[index].cells]
+        table.add_row(Text(inert(label)), *cells)
+    return table, legend
+
+
+def show(table: Table, console: Console) -> None:
+    """Print a table at its own width, though the terminal be narrower."""
+    wanted = Measurement.get(console, console.options.update(width=_WIDEST), table).maximum
+    wide = Console(
+        file=console.file,
+        width=max(wanted, console.width),
+        force_terminal=console.is_terminal,
+        highlight=False,
+    )
+    wide.print(table)
+
+
+def value(figure: Figure) -> str:
+    """A figure's value."""
+    return _number(figure.value, percent=figure.percent)
+
+
+def interval(figure: Figure) -> str:
+    """A figure's interval, a dash where there is none."""
+    if math.isnan(figure.low):
+        return "-"
+    low, high = (_number(end, percent=figure.percent) for end in (figure.low, figure.high))
+    return f"{low} to {high}"
+
+
+def _table(title: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=inert(title), title_justify="left", title_style="bold")
+    table.add_column("figure", no_wrap=True)
+    return table
+
+
+def _cell(figure: Figure | None) -> str:
+    return "-" if figure is None else f"{value(figure)} ({interval(figure)})"
+
+
+def _number(number: float, *, percent: bool) -> str:
+    if math.isnan(number):
+        return "-"
+    return f"{number:.1%}" if percent else f"{number:.2f}"
