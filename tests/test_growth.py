@@ -1,0 +1,210 @@
+"""What a run costs does not grow with its length: counted, not timed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from genenv.commands import summarise
+from genenv.config import resolve
+from genenv.pools import migrations, rows
+from genenv.pools.database import Database
+from genenv.pools.records import RoundRecord
+from genenv.pools.store import PoolStore
+from genenv.report.facts import read_facts
+from genenv.run_folder import RunFolder
+from genenv.types import Origin, Task
+
+
+def beside(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+loops = beside("test_coevolve")
+ROUNDS = 12
+SETTINGS = {
+    **loops.SETTINGS,
+    "run": {"rounds": ROUNDS, "eval_every": 6, "eval_tasks": 4, "seed": 5},
+    "agent": {"rollouts": 2, "max_new_tokens": 2000, "replayed": 5},
+    "curriculum": {"staleness_rounds": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("growth") / "run"
+    loops.build(resolve(SETTINGS), path).run()
+    return path
+
+
+@contextmanager
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Task]]:
+    """The tasks that are read from rows inside the block."""
+    found: list[Task] = []
+    original = rows.task_of
+
+    def watched(row: sqlite3.Row) -> Task:
+        found.append(original(row))
+        return found[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "task_of", watched)
+        yield found
+
+
+@contextmanager
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The SQL that is executed inside the block."""
+    found: list[str] = []
+    original = Database.rows
+
+    def watched(self: Database, sql: str, *values: object) -> list[sqlite3.Row]:
+        found.append(sql)
+        return original(self, sql, *values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "rows", watched)
+        yield found
+
+
+def test_the_state_of_a_round_names_seeds_and_the_latest_tasks_only(long_run: Path) -> None:
+    with PoolStore.open(long_run / "pool.db", create=False) as store:
+        named = [len(re.findall(r'"(?:seed|base|task)-', json.dumps(store.state(n)))) for n in store.rounds()]
+        latest = max(
+            sum(
+                len(store.tasks(origin=Origin.GENERATED, rounds=range(k, k + 1))) for k in range(n - 2, n + 1)
+            )
+            for n in store.rounds()
+        )
+        assert max(named) <= 40 + latest
+        assert len(store.last_seen()) > 40 + latest  # the seeds, and what all rounds have added
+
+
+def test_a_round_reads_only_the_tasks_that_it_uses(
+    long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = loops.build(resolve(SETTINGS), long_run, resume=True)
+    with PoolStore.open(long_run / "pool.db", create=False) as store:
+        with decoded(monkeypatch) as found:
+            loop._resume(store)
+        assert found == []  # the archive has texts, the replay ids
+        in_turn: list[Task] = []
+        for number in range(ROUNDS + 1, ROUNDS + 26):
+            with decoded(monkeypatch) as found:
+                replayed = loop._replayed(number, [], store)
+            assert len(replayed) == 5
+            assert found == [task for task in replayed if task.lineage.origin is Origin.GENERATED]
+            in_turn += replayed
+        known = {task.id for task in [*loop.base.values(), *store.tasks(origin=Origin.GENERATED)]}
+        first = [task.id for task in in_turn[: len(known)]]
+        assert set(first) == known, "each comes once before any comes twice"
+
+
+def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
+    long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = tmp_path / "short"
+    loops.build(resolve({**SETTINGS, "run": {"rounds": 2, "eval_every": 1}}), short).run()
+    counts: dict[str, list[int]] = {"report": [], "summary": []}
+    for path in (short, long_run):
+        with decoded(monkeypatch) as tasks, asked(monkeypatch) as sql:
+            with PoolStore.open(path / "pool.db", create=False) as store:
+                read_facts(RunFolder.open(path), store)
+            counts["report"].append(len(sql))
+            summarise(path)
+            counts["summary"].append(len(sql))
+        assert tasks == []
+    assert all(short == long for short, long in counts.values()), counts
+
+
+def test_the_tables_are_searched_by_their_indices(long_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No question about one round, or about numbers of tasks, looks at every row."""
+    with PoolStore.open(long_run / "pool.db", create=False) as store, asked(monkeypatch) as sql:
+        number = ROUNDS // 2
+        store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
+        store.tasks(rounds=range(number, number + 1))
+        store.task_count(Origin.GENERATED)
+        store.groups(number)
+        store.batches(number)
+        store.samples(number)
+        store.rejections(number)
+        store.generation_count(number)
+        store.evaluations(number)
+        store.lineage(store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 2))[0].id)
+        store.metrics(number)
+    connection = sqlite3.connect(long_run / "pool.db")
+    for question in sql:
+        places = len(re.findall(r"\?", question))
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {question}", (1,) * places)]
+        assert not [step for step in plan if step.startswith("SCAN")], (question, plan)
+    connection.close()
+
+
+def test_a_round_that_is_asked_for_alone_says_what_the_overview_says(long_run: Path) -> None:
+    with PoolStore.open(long_run / "pool.db", create=False) as store:
+        overview = store.overview()
+        assert tuple(found.number for found in overview) == store.rounds()
+        for found in overview:
+            number = found.number
+            tasks = store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
+            held_out = [evaluation.success for evaluation in store.evaluations(number)]
+            assert found.metrics == store.metrics(number)
+            assert found.batches == store.batch_rates(number)
+            assert found.generated == store.generation_count(number)
+            assert found.rejected == store.rejections(number)
+            assert found.task_skills == tuple(frozenset(task.skills) for task in tasks)
+            assert found.held_out == ((sum(held_out), len(held_out)) if held_out else None)
+        assert store.task_count(Origin.GENERATED) == len(store.tasks(origin=Origin.GENERATED)) > ROUNDS
+
+
+def older_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of the first format: the rounds in which tasks were last seen stand in each state."""
+    seen: dict[str, int] = {}
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
+        with PoolStore.open(path, create=True) as store:
+            for number in range(4):
+                seen |= {f"base-{number}": number, "base-often": number, "base-Zoë": min(number, 1)}
+                state = {"stats": {"é": 0.30000000000000004}, "replay": {"deck": ["s"], "seen": dict(seen)}}
+                store.commit_round(RoundRecord(number=number, metrics={}, state=state))
+
+
+def test_a_store_of_the_first_format_keeps_what_it_knew_and_loses_its_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older_store(tmp_path / "pool.db", monkeypatch)
+    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
+        assert store.last_seen() == {
+            "base-0": 0, "base-1": 1, "base-2": 2, "base-3": 3, "base-often": 3, "base-Zoë": 1,
+        }  # fmt: skip
+        for number in range(4):
+            assert store.state(number) == {"stats": {"é": 0.30000000000000004}, "replay": {"deck": ["s"]}}
+        store.commit_round(RoundRecord(number=4, metrics={}, state={}, reminded=["base-0"]))
+        assert store.last_seen()["base-0"] == 4
+
+
+def test_a_store_of_the_first_format_with_a_damaged_state_is_opened_and_named_where_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older_store(tmp_path / "pool.db", monkeypatch)
+    connection = sqlite3.connect(tmp_path / "pool.db")
+    with connection:
+        connection.execute("UPDATE rounds SET state = '{\"replay\": ' WHERE number = 3")
+    connection.close()
+    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
+        assert store.state(2)["replay"] == {"deck": ["s"]}
+        with pytest.raises(loops.DataError, match="damaged"):
+            store.state(3)
