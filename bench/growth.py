@@ -256,7 +256,8 @@ def measure_resume(options: argparse.Namespace) -> None:
     loop = loops[0]
     with PoolStore.open(loop.folder.pool, create=False) as store:
         last = store.last_round() or 0
-        times = [timed(lambda n=n: loop._replayed(last + n, [], store)) for n in range(1, 21)]
+        replayed = loop._replayed  # pyright: ignore[reportPrivateUsage]
+        times = [timed(lambda n=n: replayed(last + n, [], store)) for n in range(1, 21)]
     say(bench="growth", of="choosing 16 tasks to replay", **spread(times))
     times = [
         timed(lambda p=p: loop.gate.admit([p[0]], [p[1]])) for p in new_specs(loop.domain, options.asked)
