@@ -58,7 +58,7 @@ REJECTED = 0.07
 """Share of the generations that become no task."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3000)
     parser.add_argument("--domain", default="tool_calling")
@@ -69,7 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--asked", type=int, default=200, help="new tasks that the gate is timed on")
     parser.add_argument("--run", type=Path, help="folder of the run; kept, and not made where it is")
     parser.add_argument("--measure", choices=sorted(MEASURES), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parser().parse_args(arguments)
     if options.measure:
         MEASURES[options.measure](options)
         return

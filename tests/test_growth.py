@@ -26,9 +26,11 @@ from genenv.report.facts import HeldOut, RoundFacts, RunFacts, read_facts
 from genenv.run_folder import RunFolder
 from genenv.types import Origin, RejectReason, Task
 
+BENCH = Path(__file__).parents[1] / "bench"
 
-def beside(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+
+def beside(name: str, folder: Path = Path(__file__).parent) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -268,3 +270,23 @@ def test_a_store_of_the_first_format_with_a_damaged_state_is_opened_and_named_wh
         assert store.state(2)["replay"] == {"deck": ["s"]}
         with pytest.raises(loops.DataError, match="damaged"):
             store.state(3)
+
+
+def test_the_bench_of_growth_measures_a_small_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    beside("scripted_genenv").few_base_data(monkeypatch)
+    bench = beside("growth", BENCH)
+    words = ["--rounds", "2", "--contexts", "2", "--distinct", "5", "--asked", "3", "--run", tmp_path / "run"]
+    options = bench.parser().parse_args(map(str, words))
+    bench.make(options)
+    for measure in bench.MEASURES.values():
+        measure(options)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["of"] for line in lines] == [
+        "making", "report", "summary", "resume", "choosing 16 tasks to replay", "gate, a task",
+        "nearest", "nearest", "nearest",
+    ]  # fmt: skip
+    assert all(line["peak_mib"] > 0 for line in lines[1:4])
+    assert all(line["median_ms"] > 0 for line in lines[4:])

@@ -186,7 +186,7 @@ def digest(db: Database) -> str:
     """SHA-256 of everything in the store but wall-clock values and the order of insertion."""
     sha = hashlib.sha256()
     for sql in _COMPARED:
-        for row in db.rows(sql):
+        for row in db.each(sql):
             sha.update(repr(tuple(row)).encode())
     return sha.hexdigest()
 
