@@ -11,7 +11,7 @@ import numpy as np
 from genenv.simulator.postings import FIRST_PAIRS, MOST_TEXTS, Postings
 
 _WORD = re.compile(r"[^\W_]+")
-_LOOSE = 256
+_LOOSE = 64
 """So many texts are compared one by one; then they get an index."""
 _JOINED = 4
 """So many indices of equal size become one."""
