@@ -281,6 +281,23 @@ def test_a_store_of_the_first_format_keeps_what_it_knew_and_loses_its_weight(
         assert store.last_seen()["base-0"] == 4
 
 
+def test_reminders_belong_to_their_round_and_to_the_digest(tmp_path: Path) -> None:
+    with (
+        PoolStore.open(tmp_path / "a.db", create=True) as one,
+        PoolStore.open(tmp_path / "b.db", create=True) as two,
+    ):
+        for store in (one, two):
+            store.commit_round(RoundRecord(number=0, metrics={}, state={}, reminded=["base-1", "base-2"]))
+        one.commit_round(RoundRecord(number=1, metrics={}, state={}, reminded=["base-2"]))
+        two.commit_round(RoundRecord(number=1, metrics={}, state={}, reminded=["base-1"]))
+        assert one.last_seen() == {"base-1": 0, "base-2": 1}
+        assert one.digest() != two.digest()
+        for store in (one, two):
+            store._db.run("DELETE FROM rounds WHERE number = 1")
+        assert one.last_seen() == two.last_seen() == {"base-1": 0, "base-2": 0}
+        assert one.digest() == two.digest()
+
+
 def test_a_store_of_the_first_format_with_a_damaged_state_is_opened_and_named_where_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
