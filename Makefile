@@ -81,7 +81,8 @@ bench: $(STAMP) .venv-vllm/.tried
 	$(BIN)/python bench/update.py; \
 	$(BIN)/python bench/round.py; \
 	$(BIN)/python bench/scaling.py step; \
-	$(BIN)/python bench/scaling.py rounds
+	$(BIN)/python bench/scaling.py rounds; \
+	$(BIN)/python bench/growth.py
 	@echo "the results are in $(BENCH):"; cat '$(BENCH)'
 
 # vLLM wants other versions than genenv does. Where it cannot be installed, the benchmarks leave it out.

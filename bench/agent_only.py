@@ -76,13 +76,14 @@ class Probe:
     ) -> tuple[list[Group], dict[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
         groups = await self.agent.attempt(self.domain, tasks, round_=round_, stage=silent)
-        replayed = self.replay.remind(
-            round_, pool=self.tasks, groups=groups, n=self.config.agent.replayed, rng=self.rng
+        tasks_by_id = {task.id: task for task in self.tasks}
+        reminded = self.replay.remind(
+            round_, base=list(tasks_by_id), groups=groups, n=self.config.agent.replayed, rng=self.rng
         )
         metrics = await self.agent.update(
             self.domain,
             groups,
-            replayed=replayed,
+            replayed=[tasks_by_id[name] for name in reminded],
             round_=round_,
             rounds=rounds,
             stage=silent,

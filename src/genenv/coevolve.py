@@ -31,7 +31,7 @@ from genenv.run_folder import RunFolder
 from genenv.simulator.gate import Gate, base_tasks
 from genenv.simulator.player import Simulator, make_contexts
 from genenv.streams import generator
-from genenv.types import Context, Group, JsonObject, Origin, Proposal, Seed, Task, TaskBatch
+from genenv.types import Context, Group, JsonObject, Proposal, Seed, Task, TaskBatch
 
 
 class Warmup(Protocol):
@@ -131,7 +131,9 @@ class CoEvolution:
             state = store.state(last)
             self.stats.load_state_dict(_part(state, "stats"))
             self.replay.load_state_dict(_part(state, "replay"))
-            self.gate.remember(store.tasks(origin=Origin.GENERATED))
+            if self.config.agent.replayed:
+                self.replay.recall(store.last_seen())
+            self.gate.recall(store)
             checkpoint = checkpoint_path(self.folder.checkpoints, last)
             verify_checkpoint(checkpoint)
             self.players.load(checkpoint)
@@ -185,6 +187,7 @@ class CoEvolution:
             groups=groups,
             samples=selection.samples,
             surfaces={group.task.id: self.domain.surface(group.task) for group in groups},
+            reminded=[task.id for task in replayed],
         )
         every = config.run.eval_every
         due = every and (number == config.run.rounds or number % every == 0)
@@ -212,14 +215,15 @@ class CoEvolution:
         """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
         if not self.config.agent.replayed:
             return []
-        pool = [*self.base.values(), *store.tasks(origin=Origin.GENERATED)]
-        return self.replay.remind(
+        base = {task.id: task for task in self.base.values()}
+        chosen = self.replay.remind(
             number,
-            pool=pool,
+            base=list(base),
             groups=groups,
             n=self.config.agent.replayed,
             rng=generator(self.seed, "replayed", number),
         )
+        return [base[name] if name in base else store.task(name) for name in chosen]
 
     def _score(
         self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]

@@ -123,13 +123,12 @@ def summarise(run: Path) -> list[str]:
     """Five lines: held-out success, valid rate, p_hat, tasks, time."""
     folder = RunFolder.open(run)
     with PoolStore.open(folder.pool, create=False) as store:
-        rounds = store.rounds()
-        metrics = {number: store.metrics(number) for number in rounds}
-        new = len(store.tasks(origin=Origin.GENERATED))
-    if not rounds:
+        metrics = store.metrics_by_round()
+        new = store.task_count(Origin.GENERATED)
+    if not metrics:
         raise UsageError(f"{run} has no committed round yet; continue it with --resume")
     held_out = [(n, m["agent/eval_success"]) for n, m in metrics.items() if "agent/eval_success" in m]
-    played = [n for n in rounds if n > 0]
+    played = [n for n in metrics if n > 0]
     valid = [metrics[n].get("simulator/valid_rate", 0.0) for n in played]
     p_hats = late_p_hats(metrics)
     low, high = target_band(load_config(folder.config).curriculum.alpha)
@@ -286,7 +285,7 @@ def _continue_from(folder: RunFolder, players: Players, stats: SkillStats, gate:
         if last is None:
             raise DataError(f"{folder.path} has no committed round yet")
         stats.load_state_dict(cast("JsonObject", store.state(last)["stats"]))
-        gate.remember(store.tasks(origin=Origin.GENERATED))
+        gate.recall(store)
     checkpoint = checkpoint_path(folder.checkpoints, last)
     verify_checkpoint(checkpoint)
     players.load(checkpoint)

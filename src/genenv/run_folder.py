@@ -175,7 +175,7 @@ class RunFolder:
                 "restore a copy of it, or start a new run"
             )
         discard_after(self.checkpoints, last)
-        lines = "".join(metrics_line(round_, store.metrics(round_)) for round_ in store.rounds())
+        lines = "".join(metrics_line(*item) for item in store.metrics_by_round().items())
         if not self.metrics.exists() or self.metrics.read_bytes() != lines.encode():
             write_whole(self.metrics, lines)
         return last

@@ -187,20 +187,24 @@ def test_a_generated_task_comes_back_for_so_many_rounds_only(make) -> None:
 def test_a_restored_replay_goes_on_equally(make, rounds: int, state: int) -> None:
     config = CurriculumConfig(base_share=0.3, review_share=0.3)
     seeds = [make.seed(f"s{index}") for index in range(7)]
-    pool = [make.task(f"p{index}") for index in range(9)]
+    base = [f"p{index}" for index in range(9)]
     replay, restored, rng = Replay(config), Replay(config), random.Random(state)
+    last_seen: dict[str, int] = {}  # what the store knows
     for round_ in range(rounds):
         replay.draw(round_, planned=4, seeds=seeds, rng=rng)
-        replay.observe(round_, [make.group(f"t{round_}", rng.randint(6, 8), 8)])
-        replay.remind(round_, pool=pool, groups=[make.group(pool[round_], 8, 8)], n=2, rng=rng)
+        groups = [make.group(f"t{round_}", rng.randint(6, 8), 8), make.group(base[round_], 8, 8)]
+        replay.observe(round_, groups)
+        reminded = replay.remind(round_, base=base, groups=groups, n=2, rng=rng)
+        last_seen |= dict.fromkeys([*(group.task.id for group in groups), *reminded], round_)
     restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    restored.recall(last_seen)
     once, again = (
         [each.draw(rounds + step, planned=4, seeds=seeds, rng=random.Random(step)) for step in range(4)]
         for each in (replay, restored)
     )
     assert once == again
     once, again = (
-        each.remind(rounds, pool=pool, groups=[], n=4, rng=random.Random(state))
+        [each.remind(rounds + step, base=base, groups=[], n=4, rng=random.Random(step)) for step in range(5)]
         for each in (replay, restored)
     )
     assert once == again
@@ -208,18 +212,34 @@ def test_a_restored_replay_goes_on_equally(make, rounds: int, state: int) -> Non
 
 def test_reminders_are_of_tasks_not_seen_for_longest(make) -> None:
     replay, rng = Replay(CurriculumConfig()), random.Random(0)
-    pool = [make.task(f"t{index}", ["add"]) for index in range(10)]
-    attempted = [make.group(pool[0], 1, 2)]
+    base = [f"t{index}" for index in range(8)]
+    attempted = [make.group("t0", 1, 2), make.group("new1", 1, 2), make.group("new2", 0, 2)]
 
     def remind(round_: int, n: int, groups=()) -> set[str]:
-        return {task.id for task in replay.remind(round_, pool=pool, groups=groups, n=n, rng=rng)}
+        chosen = replay.remind(round_, base=base, groups=groups, n=n, rng=rng)
+        assert len(chosen) == len(set(chosen))
+        return set(chosen)
 
-    first = remind(1, 6, attempted)
-    second = remind(2, 3)
-    assert len(first) == 6
-    assert first | second == {task.id for task in pool[1:]}
-    assert remind(3, 7) == first | {pool[0].id}
-    assert remind(4, 20, attempted) == {task.id for task in pool[1:]}
+    first = remind(1, 5, attempted)
+    second = remind(2, 2)
+    assert len(first) == 5
+    assert first | second == set(base[1:])
+    assert remind(3, 8) == first | {"t0", "new1", "new2"}
+    assert remind(4, 20, attempted) == set(base[1:])
+
+
+def test_the_state_of_a_replay_does_not_grow_with_the_rounds(make) -> None:
+    config = CurriculumConfig(base_share=0.3, review_share=0.3, staleness_rounds=5)
+    seeds = [make.seed(f"s{index:02d}") for index in range(20)]
+    base = [seed.id for seed in seeds]
+    replay, rng, sizes = Replay(config), random.Random(0), []
+    for round_ in range(10_001, 10_101):
+        replay.draw(round_, planned=8, seeds=seeds, rng=rng)
+        groups = [make.group(f"t{round_}-{index}", 8, 8) for index in range(8)]
+        replay.observe(round_, groups)
+        replay.remind(round_, base=base, groups=groups, n=4, rng=rng)
+        sizes.append(len(json.dumps(replay.state_dict())))
+    assert max(sizes[80:]) == max(sizes[:20])  # 20 rounds deal every deck and pass every mastered task
 
 
 def test_a_damaged_state_is_a_data_error() -> None:

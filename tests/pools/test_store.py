@@ -153,7 +153,7 @@ def test_a_round_reads_back_as_it_was_committed(path: Path) -> None:
         assert store.evaluations(1) == record.evaluations
         assert store.rejections(1) == {RejectReason.LEAK: 1}
         assert store.generation_count(1) == 3
-        assert store.surfaces() == record.surfaces
+        assert dict(store.surfaces()) == record.surfaces
         rate = store.batch_rates(1)[0]
         assert (rate.context_id, rate.p_hat, rate.env_reward, rate.selected) == ("r1-c0", 0.5, 1.0, True)
 
@@ -161,7 +161,7 @@ def test_a_round_reads_back_as_it_was_committed(path: Path) -> None:
 def test_a_new_store_is_empty(path: Path) -> None:
     with PoolStore.open(path, create=True) as store:
         assert store.last_round() is None
-        assert (store.rounds(), store.tasks(), store.surfaces(), store.batches(1)) == ((), (), {}, ())
+        assert (store.rounds(), store.tasks(), [*store.surfaces()], store.batches(1)) == ((), (), [], ())
         with pytest.raises(KeyError, match="round 1 is not in"):
             store.metrics(1)
 
@@ -199,10 +199,10 @@ def test_lineage_leads_from_a_task_to_its_seed_and_its_attempts(path: Path) -> N
 def test_a_replayed_task_is_stored_once_and_keeps_its_surface(path: Path) -> None:
     with filled(path, rounds=1) as store:
         task = store.tasks(origin=Origin.GENERATED)[0]
-        surfaces = store.surfaces()
+        surfaces = dict(store.surfaces())
         store.commit_round(make_record(2, replayed=task))
         assert [found.id for found in store.tasks()].count(task.id) == 1
-        assert store.surfaces()[task.id] == surfaces[task.id]
+        assert dict(store.surfaces())[task.id] == surfaces[task.id]
 
 
 def test_groups_that_only_a_batch_knows_are_kept_too(path: Path) -> None:

@@ -123,7 +123,7 @@ def test_whatever_a_round_holds_reads_back_equal(
         assert store.batches(1) == record.batches
         assert store.groups(1) == record.groups
         assert store.samples(1) == record.samples
-        assert store.surfaces() == record.surfaces
+        assert dict(store.surfaces()) == record.surfaces
         assert store.evaluations(1) == record.evaluations
         assert list(store.tasks()[0].spec) == list(record.groups[0].task.spec), "key order is kept"
     shutil.rmtree(folder)

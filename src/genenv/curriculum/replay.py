@@ -9,7 +9,7 @@ import bisect
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
@@ -19,7 +19,7 @@ from genenv.curriculum.reward import expected_env_reward, rwr_weights
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.stats import SkillStats
 from genenv.errors import DataError, UsageError
-from genenv.types import Group, JsonObject, Origin, Seed, Task
+from genenv.types import Group, JsonObject, Origin, Seed
 
 
 def choose_seeds(
@@ -127,13 +127,18 @@ class _State(BaseModel, extra="forbid"):
 
     deck: list[str]
     mastered: dict[str, _Mastered]
-    seen: dict[str, int] = {}
+
+
+_NEVER = -1
+"""Stands for the round in which a task was last seen, where there was none."""
 
 
 class Replay:
     """Remembers which base tasks are due, which generated tasks were mastered, and when each was last seen.
 
-    Base tasks are dealt from a shuffled deck, so that each comes up once before any comes up twice.
+    Base tasks are dealt from a shuffled deck, so that each comes up once before any comes up twice. Its state
+    does not grow with the run: the deck has the base tasks, what was mastered is forgotten after
+    `staleness_rounds`, and when a task was last seen follows from the rounds in the store (`recall`).
 
     Args:
         config: the shares, `mastered_success` and `staleness_rounds` are read.
@@ -144,6 +149,7 @@ class Replay:
         self._deck: list[str] = []
         self._mastered: dict[str, _Mastered] = {}
         self._seen: dict[str, int] = {}
+        self._seen_in: dict[int, set[str]] = {}
 
     def sizes(self, planned: int) -> tuple[int, int]:
         """How many base tasks and reviews go with a number of new tasks.
@@ -181,23 +187,42 @@ class Replay:
         return Revisit(seeds=self._deal(base, seeds, rng), task_ids=self._review(round_, reviews, rng))
 
     def remind(
-        self, round_: int, *, pool: Sequence[Task], groups: Sequence[Group], n: int, rng: random.Random
-    ) -> list[Task]:
+        self, round_: int, *, base: Sequence[str], groups: Sequence[Group], n: int, rng: random.Random
+    ) -> list[str]:
         """Choose tasks whose known solutions are imitated again: those not seen for longest.
+
+        They come from the base tasks and from all that was attempted in earlier rounds.
 
         Args:
             round_: the round, whose attempts are over.
-            pool: all tasks that may come back.
+            base: ids of the base tasks; one that was never seen comes before all others.
             groups: the round's attempts; their tasks count as seen and are not chosen.
             n: how many; all there are when they are fewer.
             rng: breaks ties; the same state gives the same choice.
+
+        Returns:
+            Ids of tasks.
         """
-        attempted = {group.task.id for group in groups}
-        others = [task for task in pool if task.id not in attempted]
-        rng.shuffle(others)
-        chosen = sorted(others, key=lambda task: self._seen.get(task.id, -1))[:n]
-        self._seen |= dict.fromkeys([*sorted(attempted), *(task.id for task in chosen)], round_)
+        for name in base:
+            if name not in self._seen:
+                self._see(name, _NEVER)
+        for group in groups:
+            self._see(group.task.id, round_)
+        chosen: list[str] = []
+        for last in sorted(self._seen_in):
+            if len(chosen) == n or last == round_:
+                break
+            waiting = sorted(self._seen_in[last])
+            rng.shuffle(waiting)
+            chosen += waiting[: n - len(chosen)]
+        for name in chosen:
+            self._see(name, round_)
         return chosen
+
+    def recall(self, last_seen: Mapping[str, int]) -> None:
+        """Know again when each task was last attempted or reminded of, from what the store holds."""
+        for name, round_ in last_seen.items():
+            self._see(name, round_)
 
     def observe(self, round_: int, groups: Sequence[Group]) -> None:
         """Note which generated tasks were mastered in a round, and forget those that have become stale.
@@ -219,8 +244,8 @@ class Replay:
         self._mastered = {name: entry for name, entry in self._mastered.items() if entry.since >= oldest}
 
     def state_dict(self) -> JsonObject:
-        """Everything that `load_state_dict` needs, as JSON."""
-        return _State(deck=self._deck, mastered=self._mastered, seen=self._seen).model_dump(mode="json")
+        """What `load_state_dict` needs, as JSON; when tasks were seen is told to `recall`."""
+        return _State(deck=self._deck, mastered=self._mastered).model_dump(mode="json")
 
     def load_state_dict(self, state: JsonObject) -> None:
         """Continue from what `state_dict` gave.
@@ -234,7 +259,16 @@ class Replay:
             raise DataError(
                 f"the replay state in this run's store is damaged: {err.errors()[0]['msg']}"
             ) from err
-        self._deck, self._mastered, self._seen = loaded.deck, loaded.mastered, loaded.seen
+        self._deck, self._mastered = loaded.deck, loaded.mastered
+
+    def _see(self, name: str, round_: int) -> None:
+        before = self._seen.get(name)
+        if before is not None:
+            self._seen_in[before].discard(name)
+            if not self._seen_in[before]:
+                del self._seen_in[before]
+        self._seen[name] = round_
+        self._seen_in.setdefault(round_, set()).add(name)
 
     def _deal(self, n: int, seeds: Sequence[Seed], rng: random.Random) -> tuple[Seed, ...]:
         by_id = {seed.id: seed for seed in seeds}

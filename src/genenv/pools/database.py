@@ -65,6 +65,11 @@ class Database:
         with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:
             return cursor.fetchall()
 
+    def each(self, sql: str, values: Sequence[SqlValue] = ()) -> Generator[sqlite3.Row]:
+        """The rows of a query one by one, for what does not fit into memory."""
+        with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:
+            yield from cursor
+
     def run(self, sql: str, values: Sequence[SqlValue] = ()) -> int:
         """Execute one statement; returns how many rows it changed."""
         with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:

@@ -135,7 +135,29 @@ _FIRST_TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST_TABLES,)
+_STATE = "CASE WHEN json_valid(state) THEN state ELSE '{}' END"  # a damaged one is found where it is read
+_NO_GROWTH = (
+    """CREATE TABLE reminders (
+        round INTEGER NOT NULL REFERENCES rounds (number) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        task_id TEXT NOT NULL,
+        PRIMARY KEY (round, position)
+    )""",
+    f"""INSERT INTO reminders (round, position, task_id)
+        SELECT round, row_number() OVER (PARTITION BY round ORDER BY task_id) - 1, task_id FROM (
+            SELECT rounds.number AS round, seen.key AS task_id
+            FROM (SELECT {_STATE} AS state FROM rounds ORDER BY number DESC LIMIT 1) AS last,
+                 json_each(last.state, '$.replay.seen') AS seen
+            JOIN rounds ON rounds.number = seen.value
+            WHERE NOT EXISTS (SELECT 1 FROM groups WHERE groups.task_id = seen.key AND round = seen.value)
+        )""",  # noqa: S608 - a constant
+    f"""UPDATE rounds SET state = json_remove(state, '$.replay.seen')
+        WHERE json_type({_STATE}, '$.replay.seen') IS NOT NULL""",  # noqa: S608 - a constant
+    "CREATE INDEX tasks_by_origin ON tasks (origin, round)",
+)
+"""When each task was last seen stood whole in every round's state: now a round has what it reminded of."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST_TABLES, _NO_GROWTH)
 """Step N-1 of the list makes version N: a tuple of SQL statements, applied in one transaction."""
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 from genenv.pools import rows
 from genenv.pools.database import Database
-from genenv.pools.encode import from_text
+from genenv.pools.encode import SqlValue
 from genenv.pools.records import BatchRate, Evaluation, Provenance
 from genenv.types import (
     Context,
@@ -39,6 +39,7 @@ _COMPARED = (
     "SELECT round, position, generation_id, weight FROM simulator_samples ORDER BY round, position",
     """SELECT round, position, task_id, success, reward, replies, explanation
        FROM evaluations ORDER BY round, position""",
+    "SELECT round, position, task_id FROM reminders ORDER BY round, position",
 )
 
 
@@ -56,12 +57,13 @@ def round_row(db: Database, round_: int) -> sqlite3.Row:
 
 def tasks(db: Database, *, origin: Origin | None, rounds: range | None) -> tuple[Task, ...]:
     """Tasks in the order in which they came, of an origin, first stored in some rounds."""
-    limits = (None, None) if rounds is None else (rounds.start, rounds.stop - 1)
-    found = db.rows(
-        """SELECT * FROM tasks WHERE (:origin IS NULL OR origin = :origin)
-           AND (:first IS NULL OR round BETWEEN :first AND :last) ORDER BY n""",
-        {"origin": None if origin is None else origin.value, "first": limits[0], "last": limits[1]},
-    )
+    wanted: dict[str, SqlValue] = {}  # only conditions that are asked for, so that an index serves them
+    if origin is not None:
+        wanted["origin = ?"] = origin.value
+    if rounds is not None:
+        wanted |= {"round >= ?": rounds.start, "round < ?": rounds.stop}
+    where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
+    found = db.rows(f"SELECT * FROM tasks {where} ORDER BY n", tuple(wanted.values()))  # noqa: S608 - constants
     return tuple(rows.task_of(row) for row in found)
 
 
@@ -118,15 +120,7 @@ def batches(db: Database, round_: int) -> tuple[TaskBatch, ...]:
 def batch_rates(db: Database, round_: int) -> tuple[BatchRate, ...]:
     """How each batch of a round did."""
     found = db.rows("SELECT * FROM batches WHERE round = ? ORDER BY position", (round_,))
-    return tuple(
-        BatchRate(
-            context_id=row["context_id"],
-            p_hat=row["p_hat"],
-            env_reward=row["env_reward"],
-            selected=bool(row["selected"]),
-        )
-        for row in found
-    )
+    return tuple(rows.batch_rate_of(row) for row in found)
 
 
 def samples(db: Database, round_: int) -> tuple[SimulatorSample, ...]:
@@ -164,15 +158,6 @@ def evaluations(db: Database, round_: int) -> tuple[Evaluation, ...]:
     return tuple(rows.evaluation_of(row) for row in found)
 
 
-def surfaces(db: Database) -> dict[str, str]:
-    """The surface of every generated task that has one, by task id, oldest first."""
-    found = db.rows(
-        "SELECT id, surface FROM tasks WHERE origin = ? AND surface IS NOT NULL ORDER BY n",
-        (Origin.GENERATED.value,),
-    )
-    return {row["id"]: from_text(row["surface"]) for row in found}
-
-
 def provenance(db: Database, task_id: str) -> Provenance:
     """From a task back to its seed, and on to its attempts.
 
@@ -201,7 +186,7 @@ def digest(db: Database) -> str:
     """SHA-256 of everything in the store but wall-clock values and the order of insertion."""
     sha = hashlib.sha256()
     for sql in _COMPARED:
-        for row in db.rows(sql):
+        for row in db.each(sql):
             sha.update(repr(tuple(row)).encode())
     return sha.hexdigest()
 

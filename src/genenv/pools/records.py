@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from genenv.types import Context, Generation, Group, JsonObject, Seed, SimulatorSample, Task, TaskBatch, Trace
+from genenv.types import (
+    Context,
+    Generation,
+    Group,
+    JsonObject,
+    RejectReason,
+    Seed,
+    SimulatorSample,
+    Task,
+    TaskBatch,
+    Trace,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +51,8 @@ class RoundRecord:
     surfaces: Mapping[str, str] = field(default_factory=dict[str, str])
     """By task id: the text by which novelty is measured, for the tasks that are new."""
     evaluations: Sequence[Evaluation] = ()
+    reminded: Sequence[str] = ()
+    """Ids of base tasks and of earlier rounds' tasks whose known solutions the agent imitated again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +65,23 @@ class BatchRate:
     env_reward: float
     selected: bool
     """Whether the simulator learned from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOverview:
+    """What a round came to, without any text or token."""
+
+    number: int
+    metrics: Mapping[str, float]
+    """Timings included."""
+    batches: tuple[BatchRate, ...]
+    generated: int
+    """Generations of the simulator, rejected ones included."""
+    rejected: Counter[RejectReason]
+    held_out: tuple[int, int] | None
+    """Held-out tasks that were solved, and how many were tried; None where none was."""
+    task_skills: tuple[frozenset[str], ...]
+    """What each of the round's generated tasks exercises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

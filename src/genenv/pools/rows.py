@@ -22,7 +22,7 @@ from genenv.pools.encode import (
     unpack_floats,
     unpack_ids,
 )
-from genenv.pools.records import Evaluation
+from genenv.pools.records import BatchRate, Evaluation
 from genenv.types import (
     Context,
     Generation,
@@ -210,6 +210,16 @@ def evaluation_of(row: sqlite3.Row) -> Evaluation:
         reward=row["reward"],
         replies=strings_from_json(row["replies"]),
         explanation=from_text(row["explanation"]),
+    )
+
+
+def batch_rate_of(row: sqlite3.Row) -> BatchRate:
+    """How the batch of a row did."""
+    return BatchRate(
+        context_id=row["context_id"],
+        p_hat=row["p_hat"],
+        env_reward=row["env_reward"],
+        selected=bool(row["selected"]),
     )
 
 

@@ -11,16 +11,16 @@ changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import cast
 
-from genenv.pools import read, write
+from genenv.pools import history, read, write
 from genenv.pools.database import Database
 from genenv.pools.encode import object_from_json
-from genenv.pools.records import BatchRate, Evaluation, Provenance, RoundRecord
+from genenv.pools.records import BatchRate, Evaluation, Provenance, RoundOverview, RoundRecord
 from genenv.types import (
     Group,
     JsonObject,
@@ -144,6 +144,16 @@ class PoolStore:
         with self._db.decoding():
             return object_from_json(row["state"])
 
+    def metrics_by_round(self) -> Mapping[int, Mapping[str, float]]:
+        """The metrics of every round in order, timings included."""
+        with self._db.decoding():
+            return history.metrics_by_round(self._db)
+
+    def overview(self) -> tuple[RoundOverview, ...]:
+        """What every round came to, in order. Texts and tokens are not read."""
+        with self._db.decoding():
+            return history.overview(self._db)
+
     # what a round holds; empty for a round that is not committed
 
     def batches(self, round_: int) -> tuple[TaskBatch, ...]:
@@ -200,10 +210,23 @@ class PoolStore:
         with self._db.decoding():
             return read.task(self._db, task_id)
 
-    def surfaces(self) -> dict[str, str]:
-        """The archive that novelty is measured against: the surface of each generated task, oldest first."""
+    def surfaces(self) -> Iterator[tuple[str, str]]:
+        """The archive for novelty: id and surface of each generated task, oldest first."""
         with self._db.decoding():
-            return read.surfaces(self._db)
+            yield from history.surfaces(self._db)
+
+    def without_surface(self) -> tuple[Task, ...]:
+        """The generated tasks that were stored without a surface."""
+        with self._db.decoding():
+            return history.without_surface(self._db)
+
+    def task_count(self, origin: Origin) -> int:
+        """How many tasks came from there; none is read."""
+        return history.task_count(self._db, origin)
+
+    def last_seen(self) -> Mapping[str, int]:
+        """By task id the last round in which the agent attempted it or was reminded of it."""
+        return history.last_seen(self._db)
 
     def lineage(self, task_id: str) -> Provenance:
         """From a task back to its seed, and on to its attempts.

@@ -40,6 +40,8 @@ def write_round(db: Database, record: RoundRecord, committed_at: str) -> None:
             "weight": finite(sample.weight, "weight"),
         }
         _insert(db, "simulator_samples", row)
+    for position, task_id in enumerate(record.reminded):
+        _insert(db, "reminders", {"round": record.number, "position": position, "task_id": task_id})
     for position, evaluation in enumerate(record.evaluations):
         _require(db, "task", evaluation.task_id, needed_by="an evaluation")
         _insert(db, "evaluations", rows.evaluation_row(evaluation, round_=record.number, position=position))

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from genenv.report.bins import every_nth, in_bins, marker
 from genenv.report.facts import RunFacts
 from genenv.report.svg import INK, MUTED, PAPER, SERIES, chart_style, to_svg
 from genenv.types import RejectReason
@@ -37,18 +38,22 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
             low, high = run.filter_band
             ax.axhline(low, color=MUTED, ls="--", lw=1)
             ax.axhline(high, color=MUTED, ls="--", lw=1, label=f"band of the filter {low:g} to {high:g}")
+        nth = every_nth(run.rounds)
+        thinned = f" (every {nth}th round)" if nth > 1 else ""
         for selected, label in ((True, "batch that trained the simulator"), (False, "batch that did not")):
             points = [
                 (facts.number + _spread(place, len(facts.batches)), batch.p_hat)
-                for facts in run.rounds
+                for facts in run.rounds[::nth]
                 for place, batch in enumerate(facts.batches)
                 if batch.p_hat is not None and batch.selected is selected
             ]
             if points:
                 face = SERIES[0] if selected else "none"
                 x, y = zip(*points, strict=True)
+                label += thinned
                 ax.scatter(x, y, s=18, facecolors=face, edgecolors=SERIES[0], linewidths=1, label=label)
-        ax.plot(list(means), list(means.values()), color=SERIES[1], marker="D", label="mean of the round")
+        shape = marker("D", len(means))
+        ax.plot(list(means), list(means.values()), color=SERIES[1], marker=shape, label="mean of the round")
         _round_axis(ax, run)
         _rate_axis(ax, "p̂ (share of attempts solved)")
         _legend_below(figure, ax, columns=2)
@@ -67,8 +72,15 @@ def held_out_chart(run: RunFacts) -> Markup | None:
             [point.rate - point.low for point in points.values()],
             [point.high - point.rate for point in points.values()],
         )
+        shape = marker("o", len(rates))
         ax.errorbar(
-            list(rates), list(rates.values()), yerr=bars, color=SERIES[0], marker="o", elinewidth=1, capsize=2
+            list(rates),
+            list(rates.values()),
+            yerr=bars,
+            color=SERIES[0],
+            marker=shape,
+            elinewidth=1,
+            capsize=2,
         )
         _end_labels(ax, {f"{rates[max(rates)]:.2f}": rates}, colors=(SERIES[0],))
         _round_axis(ax, run)
@@ -84,7 +96,7 @@ def validity_chart(run: RunFacts) -> Markup | None:
     with chart_style("validity"):
         figure, rate_ax, bar_ax = _two_rows(4.4)
         rates = {facts.number: facts.accepted / facts.generated for facts in rounds}
-        rate_ax.plot(list(rates), list(rates.values()), color=SERIES[0], marker="o")
+        rate_ax.plot(list(rates), list(rates.values()), color=SERIES[0], marker=marker("o", len(rates)))
         _end_labels(rate_ax, {f"{rates[max(rates)]:.2f}": rates}, colors=(SERIES[0],))
         _rate_axis(rate_ax, "valid rate (share)")
         totals: Counter[RejectReason] = Counter()
@@ -95,15 +107,23 @@ def validity_chart(run: RunFacts) -> Markup | None:
         ]
         if rest := tuple(reason for reason, _ in totals.most_common()[_SHOWN_REASONS:]):
             kinds.append(("other reasons", rest))
-        floor = [0] * len(rounds)
-        numbers = [facts.number for facts in rounds]
+        columns = in_bins(rounds)
+        floor = [0.0] * len(columns)
+        centers, widths = [column.center for column in columns], [0.7 * column.width for column in columns]
         for color, (label, reasons) in zip(SERIES, kinds, strict=False):
-            heights = [sum(facts.rejected[reason] for reason in reasons) for facts in rounds]
+            heights = [column.rejected(reasons) for column in columns]
             bar_ax.bar(
-                numbers, heights, bottom=floor, width=0.7, color=color, edgecolor=PAPER, lw=0.6, label=label
+                centers,
+                heights,
+                bottom=floor,
+                width=widths,
+                color=color,
+                edgecolor=PAPER,
+                lw=0.6,
+                label=label,
             )
             floor = [below + height for below, height in zip(floor, heights, strict=True)]
-        bar_ax.set_ylabel("rejected (generations)")
+        bar_ax.set_ylabel("rejected (generations)" if len(columns) == len(rounds) else "rejected (a round)")
         bar_ax.set_ylim(0, max(*floor, 1) * 1.08)
         bar_ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         _round_axis(bar_ax, run)
@@ -124,7 +144,7 @@ def kl_chart(run: RunFacts) -> Markup | None:
             if not line:
                 _say(ax, f"No KL divergence of the {player} was recorded.")
                 continue
-            ax.plot(list(line), list(line.values()), color=color, marker="o")
+            ax.plot(list(line), list(line.values()), color=color, marker=marker("o", len(line)))
             _end_labels(ax, {f"{line[max(line)]:.2g}": line}, colors=(color,))
             _kl_axis(ax, line)
         _round_axis(axes[-1], run)
@@ -165,14 +185,13 @@ def skills_chart(run: RunFacts) -> Markup | None:
     with chart_style("skills"):
         figure, ax = _figure(1.1 + 0.27 * len(rows))
         for row, (_, skills) in enumerate(rows):
-            shares = {facts.number: facts.skill_share(skills) for facts in rounds}
-            for number, share in shares.items():
+            for column in in_bins(rounds):
+                left, share = column.center - column.width / 2, column.skill_share(skills)
                 ax.add_patch(
-                    Rectangle((number - 0.5, row - 0.45), 1, 0.9, facecolor=SERIES[0], alpha=share, lw=0)
+                    Rectangle((left, row - 0.45), column.width, 0.9, facecolor=SERIES[0], alpha=share, lw=0)
                 )
-            last = list(shares.values())[-1]
             ax.annotate(
-                f"{last:.0%}", (1, row), (4, 0), xycoords=("axes fraction", "data"),
+                f"{rounds[-1].skill_share(skills):.0%}", (1, row), (4, 0), xycoords=("axes fraction", "data"),
                 textcoords="offset points", va="center", color=INK, annotation_clip=False,
             )  # fmt: skip
         ax.set_yticks(range(len(rows)), [label for label, _ in rows])
@@ -240,8 +259,8 @@ def _lines(ax: Axes, lines: Mapping[str, Mapping[int, float]], *, first_color: i
     shown = {name: line for name, line in lines.items() if line}
     styles = dict(zip(lines, zip(SERIES[first_color:], "osD", strict=False), strict=False))
     for name, line in shown.items():
-        color, marker = styles[name]
-        ax.plot(list(line), list(line.values()), color=color, marker=marker)
+        color, shape = styles[name]
+        ax.plot(list(line), list(line.values()), color=color, marker=marker(shape, len(line)))
     _end_labels(ax, shown, colors=[styles[name][0] for name in shown])
 
 

@@ -11,10 +11,10 @@ from typing import cast
 
 from genenv.errors import DataError
 from genenv.metrics import target_band
-from genenv.pools.records import BatchRate
+from genenv.pools.records import BatchRate, RoundOverview
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
-from genenv.types import Origin, RejectReason
+from genenv.types import RejectReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
         planned_rounds=None if planned is None else int(planned),
         target_band=None if alpha is None else target_band(alpha),
         filter_band=None if alpha is None or k is None else (max(0.0, alpha - k), min(1.0, alpha + k)),
-        rounds=tuple(_read_round(store, number) for number in store.rounds()),
+        rounds=tuple(_round_facts(found) for found in store.overview()),
     )
 
 
@@ -116,28 +116,24 @@ def wilson(successes: int, attempts: int) -> tuple[float, float]:
     return max(0.0, center - margin), min(1.0, center + margin)
 
 
-def _read_round(store: PoolStore, number: int) -> RoundFacts:
-    metrics = store.metrics(number)
+def _round_facts(found: RoundOverview) -> RoundFacts:
     return RoundFacts(
-        number=number,
-        batches=store.batch_rates(number),
-        generated=store.generation_count(number),
-        rejected=store.rejections(number),
-        held_out=_held_out(store, number, metrics),
-        task_skills=tuple(
-            frozenset(task.skills)
-            for task in store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
-        ),
-        metrics=metrics,
+        number=found.number,
+        batches=found.batches,
+        generated=found.generated,
+        rejected=found.rejected,
+        held_out=_held_out(found),
+        task_skills=found.task_skills,
+        metrics=found.metrics,
     )
 
 
-def _held_out(store: PoolStore, number: int, metrics: Mapping[str, float]) -> HeldOut | None:
-    results = [evaluation.success for evaluation in store.evaluations(number)]
-    if results:
-        low, high = wilson(sum(results), len(results))
-        return HeldOut(rate=sum(results) / len(results), low=low, high=high)
-    rate = metrics.get("agent/eval_success")
+def _held_out(found: RoundOverview) -> HeldOut | None:
+    if found.held_out is not None:
+        solved, tried = found.held_out
+        low, high = wilson(solved, tried)
+        return HeldOut(rate=solved / tried, low=low, high=high)
+    rate = found.metrics.get("agent/eval_success")
     return None if rate is None else HeldOut(rate=rate, low=rate, high=rate)
 
 

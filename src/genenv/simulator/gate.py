@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains.base import Domain
+from genenv.pools.store import PoolStore
 from genenv.simulator.novelty import Archive
 from genenv.streams import generator
 from genenv.types import (
@@ -45,9 +46,15 @@ class Gate:
         self.archive, self.held_out = Archive(), Archive()
 
     def remember(self, tasks: Iterable[Task]) -> None:
-        """Put tasks into the archive (base tasks at the start, a committed round's on resume)."""
+        """Put tasks into the archive, such as the base tasks at the start."""
         for task in tasks:
             self.archive.add(task.id, self.domain.surface(task))
+
+    def recall(self, store: PoolStore) -> None:
+        """Put the generated tasks of all committed rounds into the archive, by the surface that they had."""
+        for name, surface in store.surfaces():
+            self.archive.add(name, surface)
+        self.remember(store.without_surface())
 
     def protect(self, tasks: Iterable[Task]) -> None:
         """Put held-out tasks where no generated task may come near."""
