@@ -39,6 +39,7 @@ LAYERS = (
         "config_reference",
         "console",
         "doctor",
+        "run_doctor",
         "viewer",
         "__main__",
     ),

@@ -62,9 +62,6 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
         loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=ConsoleReporter())
         if saved is None:
             RunFolder.create(path, dump_toml(config))
-        elif saved != config:
-            with folder.lock():
-                write_whole(folder.config, dump_toml(config))
         loop.run()
     finally:
         close_all(sinks)
@@ -83,6 +80,8 @@ def generate_tasks(
     if out is not None:
         if out.is_dir():
             raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
+        if out.exists():
+            raise UsageError(f"{out} exists already; choose another --out, or delete it")
         out.parent.mkdir(parents=True, exist_ok=True)
     folder = None if run is None else RunFolder.open(run)
     if folder is not None:
@@ -248,11 +247,15 @@ def _flat(config: RunConfig) -> dict[str, Json]:
 
 def _finished(folder: RunFolder, config: RunConfig) -> int | None:
     """How many rounds a finished run has, after mending what a kill tore; None when some are left."""
+
+    def note(text: str) -> None:
+        typer.echo(f"note: {text}", err=True)
+
     with folder.lock(), PoolStore.open(folder.pool, create=False) as store:
         last = store.last_round()
         if last is None or last < config.run.rounds:
             return None
-        folder.restore(store)
+        folder.restore(store, note)
         return last
 
 
@@ -283,8 +286,8 @@ def _continue_from(folder: RunFolder, players: Players, stats: SkillStats, gate:
             raise DataError(f"{folder.path} has no committed round yet")
         stats.load_state_dict(cast("JsonObject", store.state(last)["stats"]))
         gate.remember(store.tasks(origin=Origin.GENERATED))
-    checkpoint = checkpoint_path(folder.checkpoints, last)
-    verify_checkpoint(checkpoint)
+        checkpoint = checkpoint_path(folder.checkpoints, last)
+        verify_checkpoint(checkpoint, store.identity(), sha256=store.checkpoint_sha256(last))
     players.load(checkpoint)
     return last
 

@@ -12,6 +12,7 @@ from genenv.config import load_config
 from genenv.errors import UsageError
 from genenv.policies.assistant import Assistant
 from genenv.policies.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.pools.identity import read_identity
 from genenv.run_folder import RunFolder
 from genenv.types import JsonObject
 
@@ -123,7 +124,7 @@ def _checkpoint(folder: RunFolder, number: int | None) -> tuple[Path, int]:
 
     Raises:
         UsageError: there is none.
-        DataError: it is damaged.
+        DataError: it is damaged, or of another run or round.
     """
     found = checkpoints(folder.checkpoints)
     if not found:
@@ -133,5 +134,5 @@ def _checkpoint(folder: RunFolder, number: int | None) -> tuple[Path, int]:
         kept = ", ".join(map(str, found))
         raise UsageError(f"{folder.path} keeps no checkpoint of round {number}; it keeps {kept}")
     path = checkpoint_path(folder.checkpoints, number)
-    verify_checkpoint(path)
+    verify_checkpoint(path, read_identity(folder.pool))
     return path, number
