@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 import genenv.commands
 from genenv.cli import app
 from genenv.pools.store import PoolStore
+from genenv.run_folder import RunFolder
 
 
 def beside(name: str) -> Any:
@@ -204,6 +205,14 @@ def test_metrics_that_are_not_the_stores_are_made_anew_and_a_copy_is_kept(path: 
     assert (path / "set-aside-1" / "metrics.jsonl").read_bytes() == spoilt
 
 
+def test_a_finished_run_that_was_mended_does_not_say_that_nothing_was_changed(path: Path) -> None:
+    assert "are committed, nothing was changed" in resumed(path).stdout
+    (path / "metrics.jsonl").write_text("garbage", encoding="utf-8")
+    result = resumed(path)
+    assert "metrics.jsonl does not fit it: set aside in" in result.stderr
+    assert result.stdout.splitlines()[0] == f"{path} is finished: all of its 5 rounds are committed"
+
+
 # other rounds, other runs, older genenvs
 
 
@@ -339,6 +348,13 @@ def test_the_doctor_checks_the_rest_of_a_run_whose_store_is_unreadable(path: Pat
     (path / "checkpoints/round-0004/agent/scripted.json").unlink()
     sentence = refused(run("doctor", path))
     assert sentence.startswith(f"{path} is damaged: pool.db, round-0004; ")
+
+
+def test_the_doctor_may_look_at_a_run_in_progress(path: Path) -> None:
+    with RunFolder.open(path).lock():
+        result = run("doctor", path)
+    assert result.exit_code == 0, result.stderr
+    assert "a process writes it" in " ".join(result.stdout.replace("│", " ").split())
 
 
 def test_the_doctor_wants_a_run(tmp_path: Path) -> None:

@@ -253,6 +253,7 @@ def doctor(
     if run is not None:
         from genenv.run_doctor import examine_run, show
 
+        typer.echo(f"checking every row and file of {run}", err=True)
         show(run, examine_run(run), console)
         return
     from genenv.doctor import examine

@@ -48,7 +48,11 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
         config = _settled(config, saved.policy)
         _check_only_longer(saved, config, folder)
         if (done := _finished(folder, config)) is not None:
-            typer.echo(f"{path} is finished: all of its {done} rounds are committed, nothing was changed")
+            number, told = done
+            typer.echo(
+                f"{path} is finished: all of its {number} rounds are committed"
+                + ("" if told else ", nothing was changed")
+            )
             _say_how_it_went(path)
             return
     else:
@@ -245,18 +249,17 @@ def _flat(config: RunConfig) -> dict[str, Json]:
     return flat
 
 
-def _finished(folder: RunFolder, config: RunConfig) -> int | None:
-    """How many rounds a finished run has, after mending what a kill tore; None when some are left."""
-
-    def note(text: str) -> None:
-        typer.echo(f"note: {text}", err=True)
-
+def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:
+    """How many rounds a finished run has, and what mending it had to say; None when some rounds are left."""
+    told: list[str] = []
     with folder.lock(), PoolStore.open(folder.pool, create=False) as store:
         last = store.last_round()
         if last is None or last < config.run.rounds:
             return None
-        folder.restore(store, note)
-        return last
+        folder.restore(store, told.append)
+    for text in told:
+        typer.echo(f"note: {text}", err=True)
+    return last, told
 
 
 def _check_seeds(domain: Domain, config: RunConfig) -> None:

@@ -121,7 +121,8 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
 
 def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:
     """Every checkpoint, and that the one is there which a resumed run needs."""
-    last, identity, found = store.last_round(), store.identity(), checkpoints(folder.checkpoints)
+    found = checkpoints(folder.checkpoints)
+    last, identity = store.last_round(), store.identity()
     if last is not None and last not in found:
         yield Part(
             name=checkpoint_path(folder.checkpoints, last).name,
@@ -156,8 +157,9 @@ def _ahead(part: Part, *, left: bool) -> Part:
 
 def _metrics(store: PoolStore, folder: RunFolder) -> Part:
     """The lines of metrics against the store, from which they can be made again."""
-    name, due = folder.metrics.name, metrics_text(store).encode()
+    name = folder.metrics.name
     found = folder.metrics.read_bytes() if folder.metrics.exists() else b""
+    due = metrics_text(store).encode()  # after the file: a round committed meanwhile makes it the longer one
     if found == due:
         return Part(name=name)
     if due.startswith(found):

@@ -348,7 +348,11 @@ def metrics_text(store: PoolStore) -> str:
 def write_whole(path: Path, text: str) -> None:
     """Write a text file so that a reader finds the old or the new one, never a part."""
     hidden = path.with_name(f".writing-{path.name}")
-    hidden.write_text(text, encoding="utf-8")
-    sync(hidden)
+    try:
+        hidden.write_text(text, encoding="utf-8")
+        sync(hidden)
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
     hidden.replace(path)
     sync(path.parent)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.checkpoint import checkpoint_path, write_checkpoint
+from genenv.checkpoint import checkpoint_path, mark_committed, write_checkpoint
 from genenv.config import dump_toml, load_config
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.contestants import assistant
@@ -132,6 +132,13 @@ def test_which_run_it_is_needs_no_right_to_write(run: Path) -> None:
     (run / "pool.db").write_bytes(b"")
     with pytest.raises(DataError, match=r"pool\.db is damaged \(no such table: rounds\)"):
         read_identity(run / "pool.db")
+
+
+def test_the_mark_of_a_committed_round_makes_no_other_weights_of_it(run: Path) -> None:
+    """A resumed run may add it later; results that were begun before are still continued."""
+    first = answer(f"{run}@3")[1]["files"]
+    mark_committed(checkpoint_path(run / "checkpoints", 3))
+    assert answer(f"{run}@3")[1]["files"] == first
 
 
 def test_a_folder_that_is_no_run_is_one_sentence() -> None:

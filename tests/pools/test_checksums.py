@@ -167,6 +167,22 @@ def test_an_index_that_lost_a_row_is_noticed(path: Path) -> None:
         assert [text for text in store.damage(whole=False) if "index sqlite_autoindex_tasks_1" in text]
 
 
+def test_a_round_that_is_committed_during_the_check_is_no_damage(path: Path) -> None:
+    with PoolStore.open(path, create=False) as store, PoolStore.open(path, create=False) as writer:
+        rows, reads = store._db.rows, []
+
+        def reading(sql: str, *values: Any) -> Any:
+            reads.append(sql)
+            if len(reads) == 4:
+                writer.commit_round(make_record(6))
+            return rows(sql, *values)
+
+        store._db.rows = reading
+        assert store.damage(whole=True) == []
+        assert len(store.rounds()) == 6
+        assert store.damage(whole=True) == []
+
+
 def test_more_base_data_renews_its_checksums_and_nothing_else_does(path: Path) -> None:
     with PoolStore.open(path, create=False) as store:
         store.put_base([SEED, replace(SEED, id="seed-2")], [HELD_OUT])

@@ -7,7 +7,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from genenv.checkpoint import checkpoint_path, checkpoints, verify_checkpoint
+from genenv.checkpoint import COMMITTED, checkpoint_path, checkpoints, verify_checkpoint
 from genenv.config import load_config
 from genenv.errors import UsageError
 from genenv.policies.assistant import Assistant
@@ -110,7 +110,8 @@ def _digest(folder: Path) -> str:
 
     Empty for a hub name, which is no folder.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    weights = (path for path in folder.rglob("*") if path.is_file() and path.name != COMMITTED)
+    files = sorted(weights) if folder.is_dir() else []
     found = hashlib.sha256()
     for path in files:
         found.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())

@@ -85,6 +85,16 @@ class Database:
                 self.run("ROLLBACK")
 
     @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """All reads inside see the file as it was at the first of them, whatever is committed meanwhile."""
+        self.run("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self.run("ROLLBACK")
+
+    @contextmanager
     def decoding(self) -> Generator[None]:
         """Values that cannot be decoded mean a damaged file."""
         try:

@@ -155,10 +155,11 @@ class PoolStore:
         Args:
             whole: check everything; else what a resumed run reads, and the newest rounds.
         """
-        return [
-            *checksums.integrity(self._db, whole=whole),
-            *checksums.damage(self._db, whole=whole),
-        ]
+        with self._db.snapshot():
+            return [
+                *checksums.integrity(self._db, whole=whole),
+                *checksums.damage(self._db, whole=whole),
+            ]
 
     # rounds
 
