@@ -25,6 +25,7 @@ from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
 from genenv.metrics import close_all, late_p_hats, open_sinks, target_band
 from genenv.policies.settings import PolicyConfig
+from genenv.pools.identity import read_last_round
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_tasks
@@ -252,11 +253,12 @@ def _flat(config: RunConfig) -> dict[str, Json]:
 def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:
     """How many rounds a finished run has, and what mending it had to say; None when some rounds are left."""
     told: list[str] = []
-    with folder.lock(), PoolStore.open(folder.pool, create=False) as store:
-        last = store.last_round()
+    with folder.lock():
+        last = read_last_round(folder.pool)
         if last is None or last < config.run.rounds:
             return None
-        folder.restore(store, told.append)
+        with PoolStore.open(folder.pool, create=False) as store:
+            folder.restore(store, told.append)
     for text in told:
         typer.echo(f"note: {text}", err=True)
     return last, told

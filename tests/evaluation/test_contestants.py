@@ -16,7 +16,7 @@ from genenv.errors import DataError, UsageError
 from genenv.evaluation.contestants import assistant
 from genenv.policies.local import LocalModel, LocalPolicy
 from genenv.policies.settings import EndpointConfig, PolicyConfig, SamplingConfig
-from genenv.pools.identity import read_identity
+from genenv.pools.identity import read_identity, read_last_round
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
 
@@ -130,6 +130,7 @@ def test_which_run_it_is_needs_no_right_to_write(run: Path) -> None:
         assert store.identity() == found
         assert read_identity(run / "pool.db") == found, "also while it is open"
     (run / "pool.db").write_bytes(b"")
+    assert read_last_round(run / "pool.db") is None
     with pytest.raises(DataError, match=r"pool\.db is damaged \(no such table: rounds\)"):
         read_identity(run / "pool.db")
 
