@@ -251,9 +251,7 @@ def test_the_same_round_played_again_is_another_checkpoint(path: Path) -> None:
 
 def make_old(path: Path) -> None:
     """Make of a run what the first released genenv would have left."""
-    with closing(sqlite3.connect(path / "pool.db")) as database:
-        for statement in ("DROP TABLE checksums", "DROP TABLE run", "PRAGMA user_version = 1"):
-            database.execute(statement)
+    beside("pools/test_checksums").make_old(path / "pool.db")
     for folder in (path / "checkpoints").iterdir():
         (folder / "COMMITTED").unlink()
         manifest = json.loads((folder / "MANIFEST.json").read_text())

@@ -304,6 +304,7 @@ class RunFolder:
         for path in paths:
             (place / "checkpoints").mkdir(exist_ok=True)
             shutil.move(path, place / "checkpoints")
+            sync(self.checkpoints)
         sync(place)
         sync(self.path)
         return place

@@ -16,6 +16,7 @@ import pytest
 
 from genenv.errors import DataError
 from genenv.pools.checksums import BASE_PARTS, ROUND_PARTS
+from genenv.pools.migrations import MIGRATIONS
 from genenv.pools.store import PoolStore
 
 FLIPS = 100
@@ -201,9 +202,18 @@ def test_a_seed_that_comes_with_a_round_is_covered_too(tmp_path: Path) -> None:
 
 def make_old(path: Path) -> None:
     """Make of a store what the first format was."""
-    with closing(sqlite3.connect(path)) as database:
-        for statement in ("DROP TABLE checksums", "DROP TABLE run", "PRAGMA user_version = 1"):
+    older = path.with_name("older.db")
+    with closing(sqlite3.connect(older, isolation_level=None)) as database:
+        for statement in (*MIGRATIONS[0], "PRAGMA user_version = 1"):
             database.execute(statement)
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        database.execute("ATTACH ? AS newer", (str(path),))
+        for table in tables:
+            names = ", ".join(row[1] for row in database.execute(f"PRAGMA main.table_info({table})"))
+            database.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM newer.{table}")  # noqa: S608
+    for file in path.parent.glob(f"{path.name}-*"):
+        file.unlink()
+    older.replace(path)
 
 
 def test_a_store_of_the_first_format_keeps_every_row_and_gets_checksums_when_it_is_resumed(
@@ -260,7 +270,7 @@ def test_tables_that_are_not_a_stores_are_damage(path: Path, sql: str) -> None:
 def test_an_older_version_number_on_newer_tables_is_damage(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 1")
-    with pytest.raises(DataError, match=r"pool\.db is damaged \(table run already exists\)"):
+    with pytest.raises(DataError, match=r"pool\.db is damaged \((.* already exists|duplicate column.*)\)"):
         PoolStore.open(path, create=False)
 
 
