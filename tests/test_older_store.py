@@ -23,7 +23,7 @@ from genenv.run_folder import RunFolder
 
 def beside(name: str) -> Any:
     """A module of this folder, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
