@@ -12,12 +12,18 @@ import pytest
 from genenv.checkpoint import (
     MANIFEST,
     checkpoints,
-    discard_after,
+    discard,
+    mark_committed,
+    never_committed,
     prune,
+    sweep,
     verify_checkpoint,
     write_checkpoint,
 )
 from genenv.errors import DataError
+from genenv.pools.records import Identity
+
+MINE = Identity(id="mine", legacy_until=-1)
 
 
 class Killed(BaseException):
@@ -35,14 +41,14 @@ def names(root: Path) -> list[str]:
 
 
 def test_a_checkpoint_holds_what_was_saved_and_a_manifest(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path / "checkpoints", 3, save)
+    path = write_checkpoint(tmp_path / "checkpoints", 3, save, run="mine")
     assert path == tmp_path / "checkpoints" / "round-0003"
     assert (path / "agent" / "weights.bin").read_bytes() == b"weights" * 100
     manifest = json.loads((path / MANIFEST).read_text())
-    assert manifest["round"] == 3
+    assert (manifest["run"], manifest["round"]) == ("mine", 3)
     assert manifest["files"]["agent/weights.bin"]["bytes"] == 700
     assert set(manifest["files"]) == {"agent/weights.bin", "random.json"}
-    verify_checkpoint(path)
+    verify_checkpoint(path, MINE)
 
 
 @pytest.mark.parametrize("stage", ["save", "sync", "rename"])
@@ -64,7 +70,7 @@ def test_a_kill_while_writing_leaves_no_checkpoint(
             write_checkpoint(tmp_path, 1, die if stage == "save" else save)
     assert checkpoints(tmp_path) == {}
     assert names(tmp_path) == [".writing-round-0001"]
-    discard_after(tmp_path, None)
+    sweep(tmp_path)
     assert names(tmp_path) == []
 
 
@@ -133,10 +139,48 @@ def strange_manifest(path: Path) -> str:
 
 @pytest.mark.parametrize("damage", [cut, flip, lose, lose_manifest, cut_manifest, strange_manifest])
 def test_damage_is_noticed_and_the_file_named(tmp_path: Path, damage: Callable[[Path], str]) -> None:
-    path = write_checkpoint(tmp_path, 1, save)
+    path = write_checkpoint(tmp_path, 1, save, run="mine")
     message = damage(path)
     with pytest.raises(DataError, match=message + ".*; restore a copy of it, or start a new run"):
-        verify_checkpoint(path)
+        verify_checkpoint(path, MINE)
+
+
+@pytest.mark.parametrize(
+    ("run", "named", "identity", "message"),
+    [
+        ("mine", 1, MINE, None),
+        ("mine", 2, MINE, "round-0002 is the checkpoint of round 1, not of 2"),
+        ("yours", 1, MINE, "round-0001 is of another run"),
+        (None, 1, MINE, "round-0001 names no run, as this run's do"),
+        (None, 1, Identity(id="mine", legacy_until=1), None),
+        (None, 1, Identity(id="mine", legacy_until=0), "names no run"),
+        ("yours", 1, Identity(id="mine", legacy_until=1), "is of another run"),
+        ("yours", 1, None, None),
+        ("yours", 2, None, "is the checkpoint of round 1"),
+    ],
+)
+def test_a_checkpoint_is_of_one_run_and_one_round(
+    tmp_path: Path, run: str | None, named: int, identity: Identity | None, message: str | None
+) -> None:
+    """Written before runs had ids it names none, and is taken where the store says that it may be so old."""
+    path = write_checkpoint(tmp_path, 1, save, run=run).rename(tmp_path / f"round-{named:04d}")
+    if message is None:
+        verify_checkpoint(path, identity)
+    else:
+        with pytest.raises(DataError, match=message):
+            verify_checkpoint(path, identity)
+
+
+def test_that_a_checkpoint_was_never_committed_takes_proof(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, 1, save, run="mine")
+    assert never_committed(path, MINE)
+    assert not never_committed(path, Identity(id="yours", legacy_until=9))
+    assert not never_committed(write_checkpoint(tmp_path, 2, save), Identity(id="mine", legacy_until=9))
+    assert not never_committed(path.rename(tmp_path / "round-0003"), MINE)
+    mark_committed((tmp_path / "round-0003").rename(path))
+    assert not never_committed(path, MINE)
+    (path / MANIFEST).unlink()
+    assert not never_committed(path, MINE)
 
 
 def test_checkpoints_are_listed_by_the_number_of_their_round(tmp_path: Path) -> None:
@@ -178,15 +222,14 @@ def test_a_kill_while_deleting_leaves_no_half_checkpoint(
         with pytest.raises(Killed):
             prune(tmp_path, 1, 2)
     assert list(checkpoints(tmp_path)) == [2]
-    discard_after(tmp_path, 2)
+    sweep(tmp_path)
     assert names(tmp_path) == ["round-0002"]
 
 
-def test_checkpoints_of_rounds_that_were_not_committed_are_discarded(tmp_path: Path) -> None:
+def test_discarding_deletes_one_checkpoint_and_sweeping_none(tmp_path: Path) -> None:
     for round_ in (1, 2, 3):
         write_checkpoint(tmp_path, round_, save)
-    discard_after(tmp_path, 2)
-    assert list(checkpoints(tmp_path)) == [1, 2]
-    discard_after(tmp_path, None)
-    assert list(checkpoints(tmp_path)) == []
-    discard_after(tmp_path / "missing", 2)
+    discard(tmp_path / "round-0003")
+    sweep(tmp_path)
+    assert names(tmp_path) == ["round-0001", "round-0002"]
+    sweep(tmp_path / "missing")

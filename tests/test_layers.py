@@ -42,6 +42,7 @@ LAYERS = (
         "config_reference",
         "console",
         "doctor",
+        "run_doctor",
         "viewer",
         "__main__",
     ),

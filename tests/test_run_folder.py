@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from genenv.checkpoint import checkpoints, write_checkpoint
+from genenv.checkpoint import checkpoint_path, checkpoints, is_committed, mark_committed, write_checkpoint
 from genenv.errors import DataError, UsageError
 from genenv.pools.records import RoundRecord
 from genenv.pools.store import PoolStore
-from genenv.run_folder import RunFolder, metrics_line
+from genenv.run_folder import RunFolder, metrics_line, write_whole
 from genenv.types import Seed
 
 CONFIG = 'seed = 7\nmodel = "Zoë"\n'
@@ -36,6 +36,17 @@ def save(path: Path) -> None:
 def record(round_: int) -> RoundRecord:
     metrics = {"time/rollout_s": 1.5, "agent/success_rate": round_ / 10}
     return RoundRecord(number=round_, metrics=metrics, state={"round": round_})
+
+
+def run_id(folder: RunFolder) -> str:
+    with PoolStore.open(folder.pool, create=False) as store:
+        return store.identity().id
+
+
+def set_aside(folder: RunFolder) -> list[str]:
+    """What was set aside: checkpoints by their folders, and metrics."""
+    found = [*folder.path.glob("set-aside-*/checkpoints/*"), *folder.path.glob("set-aside-*/*.jsonl")]
+    return sorted(path.relative_to(folder.path).as_posix() for path in found)
 
 
 def commit(folder: RunFolder, *rounds: int) -> None:
@@ -75,13 +86,23 @@ def test_a_start_that_failed_before_its_first_round_is_started_anew(folder: RunF
     seed = Seed(id="s", domain="d", spec={}, skills=())
     with PoolStore.open(folder.pool, create=False) as store:
         store.put_base([seed])
-    write_checkpoint(folder.checkpoints, 0, save)  # a kill before the store had the round
+    left = write_checkpoint(folder.checkpoints, 0, save, run=run_id(folder))  # killed before the commit
+    assert left.exists()
     assert RunFolder.create(folder.path, "seed = 8\n") == folder
     assert folder.config.read_text(encoding="utf-8") == "seed = 8\n"
     with PoolStore.open(folder.pool, create=False) as store:
         store.put_base([replace(seed, skills=("add",))])
         assert folder.restore(store) is None
     assert checkpoints(folder.checkpoints) == {}
+    assert set_aside(folder) == []
+
+
+def test_a_checkpoint_that_a_start_which_failed_may_not_have_left_is_kept(folder: RunFolder) -> None:
+    """It names no run: nobody knows whether its round was ever committed."""
+    write_checkpoint(folder.checkpoints, 0, save)
+    RunFolder.create(folder.path, CONFIG)
+    assert checkpoints(folder.checkpoints) == {}
+    assert set_aside(folder) == ["set-aside-1/checkpoints/round-0000"]
 
 
 def test_a_start_that_is_under_way_is_left_alone(folder: RunFolder) -> None:
@@ -154,6 +175,7 @@ KILLS = {
     "while saving": ("genenv.run_folder.write_checkpoint", 1),
     "between checkpoint and store": ("genenv.pools.store.PoolStore.commit_round", 1),
     "inside the transaction": ("genenv.pools.write._write_groups", 1),
+    "before the mark in the checkpoint": ("genenv.run_folder.mark_committed", 2),
     "before the metrics are on the disk": ("genenv.run_folder.metrics_line", 2),
     "while pruning": ("genenv.run_folder.prune", 2),
 }
@@ -208,10 +230,89 @@ def test_metrics_are_rebuilt_from_the_store(folder: RunFolder, spoil: Callable[[
 
 def test_a_checkpoint_of_an_uncommitted_round_is_discarded(folder: RunFolder) -> None:
     commit(folder, 1)
-    write_checkpoint(folder.checkpoints, 2, save)
+    write_checkpoint(folder.checkpoints, 2, save, run=run_id(folder))
+    told: list[str] = []
+    with PoolStore.open(folder.pool, create=False) as store:
+        folder.restore(store, told.append)
+    assert list(checkpoints(folder.checkpoints)) == [1]
+    assert (set_aside(folder), told) == ([], [])
+
+
+@pytest.mark.parametrize("why", ["marked", "two rounds ahead", "two of them", "of another run", "metrics"])
+def test_a_checkpoint_that_may_have_been_committed_is_set_aside(folder: RunFolder, why: str) -> None:
+    """Unless everything speaks for a kill between checkpoint and store, the store may be the older one."""
+    commit(folder, 1)
+    rounds = {"two rounds ahead": (3,), "two of them": (2, 3)}.get(why, (2,))
+    for round_ in rounds:
+        run = "other" if why == "of another run" else run_id(folder)
+        path = write_checkpoint(folder.checkpoints, round_, save, run=run)
+        if why == "marked":
+            mark_committed(path)
+    if why == "metrics":
+        with folder.metrics.open("a") as file:
+            file.write(metrics_line(2, {}))
+    told: list[str] = []
+    with PoolStore.open(folder.pool, create=False) as store:
+        folder.restore(store, told.append)
+        assert folder.restore(store, told.append) == 1, "what was set aside is not met again"
+    assert list(checkpoints(folder.checkpoints)) == [1]
+    expected = [f"set-aside-1/checkpoints/round-{round_:04d}" for round_ in rounds]
+    assert set_aside(folder) == expected + (["set-aside-1/metrics.jsonl"] if why == "metrics" else [])
+    assert len(told) == 1
+    assert f"set aside in {folder.path / 'set-aside-1'}, nothing was deleted" in told[0]
+
+
+def test_what_was_set_aside_before_stays(folder: RunFolder) -> None:
+    commit(folder, 1)
+    for _ in range(2):
+        with folder.metrics.open("a") as file:
+            file.write("more\n")
+        with PoolStore.open(folder.pool, create=False) as store:
+            folder.restore(store)
+    assert set_aside(folder) == ["set-aside-1/metrics.jsonl", "set-aside-2/metrics.jsonl"]
+
+
+@pytest.mark.parametrize("damage", ["checkpoint", "store"])
+def test_nothing_is_touched_before_all_that_is_needed_is_proven(folder: RunFolder, damage: str) -> None:
+    commit(folder, 1)
+    write_checkpoint(folder.checkpoints, 2, save, run=run_id(folder))
+    (folder.checkpoints / ".writing-round-0003").mkdir()
+    folder.metrics.write_text("spoilt")
+    with PoolStore.open(folder.pool, create=False) as store:
+        if damage == "store":
+            store._db.run("UPDATE rounds SET timings = '{}'")
+        else:
+            (checkpoint_path(folder.checkpoints, 1) / "weights.bin").write_bytes(b"W")
+        before = sorted(folder.path.rglob("*"))
+        with pytest.raises(DataError, match="is damaged"):
+            folder.restore(store)
+    gone = set(before) - set(folder.path.rglob("*"))
+    assert not {path for path in gone if not path.name.startswith("pool.db-")}
+    assert folder.metrics.read_text() == "spoilt"
+
+
+def test_a_committed_round_marks_its_checkpoint_and_a_resumed_run_makes_up_for_it(folder: RunFolder) -> None:
+    commit(folder, 1)
+    path = checkpoint_path(folder.checkpoints, 1)
+    assert is_committed(path)
+    (path / "COMMITTED").unlink()  # a kill between the store and the mark
     with PoolStore.open(folder.pool, create=False) as store:
         folder.restore(store)
-    assert list(checkpoints(folder.checkpoints)) == [1]
+    assert is_committed(path)
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "report.html").write_text("old")
+    monkeypatch.setattr("genenv.run_folder.sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "report.html", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "old"
 
 
 def test_a_second_writer_is_turned_away(folder: RunFolder) -> None:

@@ -271,13 +271,25 @@ def check(
 
 
 @app.command()
-def doctor() -> None:
-    """Say what works on this machine, and how to get the rest."""
+def doctor(
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="The folder of a run to check instead.", show_default=False),
+    ] = None,
+) -> None:
+    """Say what works on this machine, and how to get the rest; or with RUN, whether all of a run is whole."""
     from rich.console import Console
 
+    console = Console(highlight=False)
+    if run is not None:
+        from genenv.run_doctor import examine_run, show
+
+        typer.echo(f"checking every row and file of {run}", err=True)
+        show(run, examine_run(run), console)
+        return
     from genenv.doctor import examine
 
-    Console(highlight=False).print(examine())
+    console.print(examine())
 
 
 def _print_version(wanted: bool) -> None:

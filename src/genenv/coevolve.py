@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 from genenv.agent.player import Agent
-from genenv.checkpoint import checkpoint_path, verify_checkpoint
-from genenv.config import RunConfig
+from genenv.checkpoint import checkpoint_path
+from genenv.config import RunConfig, dump_toml
 from genenv.curriculum.replay import Replay, choose_seeds
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.stats import SkillStats
@@ -105,14 +105,9 @@ class CoEvolution:
     def run(self) -> int:
         """Play all rounds that are not committed yet; returns the number of the last one."""
         with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:
-            try:
-                store.put_base(self.seeds, self.held_out)
-            except ValueError as error:
-                raise DataError(
-                    f"{self.folder.path} was made with other base data ({error}); "
-                    "continue it with the version that started it, or start a new run"
-                ) from error
-            last = self._resume(store)
+            last = self.folder.prove(store)
+            self._put_base(store)
+            self._resume(store, last)
             if last is not None:  # a kill after the commit may have kept it from the sinks
                 write_all(self.sinks, last, store.metrics(last))
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
@@ -124,9 +119,17 @@ class CoEvolution:
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             return self.config.run.rounds
 
-    def _resume(self, store: PoolStore) -> int | None:
-        """Continue after the last committed round; None for a new run."""
-        last = self.folder.restore(store)
+    def _put_base(self, store: PoolStore) -> None:
+        try:
+            store.put_base(self.seeds, self.held_out)
+        except ValueError as error:
+            raise DataError(
+                f"{self.folder.path} was made with other base data ({error}); "
+                "continue it with the version that started it, or start a new run"
+            ) from error
+
+    def _resume(self, store: PoolStore, last: int | None) -> None:
+        """Continue after the last committed round, which was proven whole; None for a new run."""
         if last is not None:
             state = store.state(last)
             self.stats.load_state_dict(_part(state, "stats"))
@@ -134,10 +137,9 @@ class CoEvolution:
             if self.config.agent.replayed:
                 self.replay.recall(store.last_seen())
             self.gate.recall(store)
-            checkpoint = checkpoint_path(self.folder.checkpoints, last)
-            verify_checkpoint(checkpoint)
-            self.players.load(checkpoint)
-        return last
+            self.players.load(checkpoint_path(self.folder.checkpoints, last))
+        self.folder.tidy(store, last, self.reporter.note)
+        self.folder.keep_settings(dump_toml(self.config))
 
     def _start(self) -> RoundRecord:
         """Round 0: the warm-up, and what it left."""

@@ -25,6 +25,7 @@ from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
 from genenv.metrics import close_all, late_p_hats, open_sinks, target_band
 from genenv.policies.settings import PolicyConfig
+from genenv.pools.identity import read_last_round
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_tasks
@@ -49,7 +50,11 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
         config = _settled(config, saved.policy)
         _check_only_longer(saved, config, folder)
         if (done := _finished(folder, config)) is not None:
-            typer.echo(f"{path} is finished: all of its {done} rounds are committed, nothing was changed")
+            number, told = done
+            typer.echo(
+                f"{path} is finished: all of its {number} rounds are committed"
+                + ("" if told else ", nothing was changed")
+            )
             _say_how_it_went(path)
             return
     else:
@@ -65,9 +70,6 @@ def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, 
             loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=reporter)
         if saved is None:
             RunFolder.create(path, dump_toml(config))
-        elif saved != config:
-            with folder.lock():
-                write_whole(folder.config, dump_toml(config))
         loop.run()
     finally:
         close_all(sinks)
@@ -86,6 +88,8 @@ def generate_tasks(
     if out is not None:
         if out.is_dir():
             raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
+        if out.exists():
+            raise UsageError(f"{out} exists already; choose another --out, or delete it")
         out.parent.mkdir(parents=True, exist_ok=True)
     folder = None if run is None else RunFolder.open(run)
     if folder is not None:
@@ -249,14 +253,18 @@ def _flat(config: RunConfig) -> dict[str, Json]:
     return flat
 
 
-def _finished(folder: RunFolder, config: RunConfig) -> int | None:
-    """How many rounds a finished run has, after mending what a kill tore; None when some are left."""
-    with folder.lock(), PoolStore.open(folder.pool, create=False) as store:
-        last = store.last_round()
+def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:
+    """How many rounds a finished run has, and what mending it had to say; None when some rounds are left."""
+    told: list[str] = []
+    with folder.lock():
+        last = read_last_round(folder.pool)
         if last is None or last < config.run.rounds:
             return None
-        folder.restore(store)
-        return last
+        with PoolStore.open(folder.pool, create=False) as store:
+            folder.restore(store, told.append)
+    for text in told:
+        typer.echo(f"note: {text}", err=True)
+    return last, told
 
 
 def _check_seeds(domain: Domain, config: RunConfig) -> None:
@@ -286,8 +294,8 @@ def _continue_from(folder: RunFolder, players: Players, stats: SkillStats, gate:
             raise DataError(f"{folder.path} has no committed round yet")
         stats.load_state_dict(cast("JsonObject", store.state(last)["stats"]))
         gate.recall(store)
-    checkpoint = checkpoint_path(folder.checkpoints, last)
-    verify_checkpoint(checkpoint)
+        checkpoint = checkpoint_path(folder.checkpoints, last)
+        verify_checkpoint(checkpoint, store.identity(), sha256=store.checkpoint_sha256(last))
     players.load(checkpoint)
     return last
 

@@ -179,6 +179,30 @@ def test_a_summary_whose_items_were_never_written_is_begun_anew(measure: Any, tm
     assert measure(resume=True).figures[0].items == 12
 
 
+def test_lost_items_of_a_summary_with_figures_are_not_asked_again_unasked(
+    measure: Any, tmp_path: Path
+) -> None:
+    """Their figures would be written over."""
+    measure(lambda q: RolloutError("down") if q.startswith("3") else right(q))
+    (tmp_path / "r.jsonl").unlink()
+    before = (tmp_path / "r.summary.json").read_bytes()
+    with pytest.raises(DataError, match=r"r\.jsonl is missing; restore a copy of it, or"):
+        measure(resume=True)
+    assert (tmp_path / "r.summary.json").read_bytes() == before
+
+
+def test_a_last_record_without_the_end_of_its_line_is_not_lost(measure: Any, tmp_path: Path) -> None:
+    """Some editors take it off; a record that a kill cut off is never whole JSON."""
+    measure()
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    measure(resume=True)
+    assert measure.last.asked == []
+    path.write_bytes(path.read_bytes()[:-2])
+    measure(resume=True)
+    assert len(measure.last.asked) == 1
+
+
 def test_two_at_once_do_not_write_the_same_results(measure: Any, tmp_path: Path) -> None:
     measure(limit=2)
     with Results(tmp_path / "r.jsonl").lock(), pytest.raises(UsageError, match="by another process"):

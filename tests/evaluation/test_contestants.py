@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.checkpoint import checkpoint_path, write_checkpoint
+from genenv.checkpoint import checkpoint_path, mark_committed, write_checkpoint
 from genenv.config import dump_toml, load_config
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.contestants import assistant
 from genenv.policies.local import LocalModel, LocalPolicy
 from genenv.policies.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.pools.identity import read_identity, read_last_round
+from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
 
 HERE = PolicyConfig(device="cpu", threads=1, context_tokens=4096)
@@ -44,7 +46,10 @@ def make_run(path: Path, model: Path, *, tuning: str) -> Path:
             if not whole:
                 base.add_adapter(player, seed=1)
         write_checkpoint(
-            folder.checkpoints, number, lambda to, base=base, n=number: save(base, to, n, tuning)
+            folder.checkpoints,
+            number,
+            lambda to, base=base, n=number: save(base, to, n, tuning),
+            run=read_identity(folder.pool).id,
         )
     return path
 
@@ -101,6 +106,40 @@ def test_a_damaged_checkpoint_is_one_sentence(run: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match="is damaged"):
         answer(str(run))
+
+
+@pytest.mark.parametrize("whose", ["another round", "another run"])
+def test_a_checkpoint_of_another_round_or_run_is_one_sentence(run: Path, tmp_path: Path, whose: str) -> None:
+    if whose == "another round":
+        shutil.rmtree(run / "checkpoints/round-0003")
+        shutil.copytree(run / "checkpoints/round-0001", run / "checkpoints/round-0003")
+        message = "round-0003 is the checkpoint of round 1, not of 3"
+    else:
+        (run / "pool.db").unlink()
+        PoolStore.open(run / "pool.db", create=True).close()
+        message = "round-0003 is of another run"
+    with pytest.raises(DataError, match=message):
+        answer(f"{run}@3")
+
+
+def test_which_run_it_is_needs_no_right_to_write(run: Path) -> None:
+    before = sorted(run.iterdir())
+    found = read_identity(run / "pool.db")
+    assert sorted(run.iterdir()) == before
+    with PoolStore.open(run / "pool.db", create=False) as store:
+        assert store.identity() == found
+        assert read_identity(run / "pool.db") == found, "also while it is open"
+    (run / "pool.db").write_bytes(b"")
+    assert read_last_round(run / "pool.db") is None
+    with pytest.raises(DataError, match=r"pool\.db is damaged \(no such table: rounds\)"):
+        read_identity(run / "pool.db")
+
+
+def test_the_mark_of_a_committed_round_makes_no_other_weights_of_it(run: Path) -> None:
+    """A resumed run may add it later; results that were begun before are still continued."""
+    first = answer(f"{run}@3")[1]["files"]
+    mark_committed(checkpoint_path(run / "checkpoints", 3))
+    assert answer(f"{run}@3")[1]["files"] == first
 
 
 def test_a_folder_that_is_no_run_is_one_sentence() -> None:

@@ -7,11 +7,12 @@ import hashlib
 import re
 from pathlib import Path
 
-from genenv.checkpoint import checkpoint_path, checkpoints, verify_checkpoint
+from genenv.checkpoint import COMMITTED, checkpoint_path, checkpoints, verify_checkpoint
 from genenv.config import load_config
 from genenv.errors import UsageError
 from genenv.policies.assistant import Assistant
 from genenv.policies.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.pools.identity import read_identity
 from genenv.run_folder import RunFolder
 from genenv.types import JsonObject
 
@@ -109,7 +110,8 @@ def _digest(folder: Path) -> str:
 
     Empty for a hub name, which is no folder.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    weights = (path for path in folder.rglob("*") if path.is_file() and path.name != COMMITTED)
+    files = sorted(weights) if folder.is_dir() else []
     found = hashlib.sha256()
     for path in files:
         found.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
@@ -123,7 +125,7 @@ def _checkpoint(folder: RunFolder, number: int | None) -> tuple[Path, int]:
 
     Raises:
         UsageError: there is none.
-        DataError: it is damaged.
+        DataError: it is damaged, or of another run or round.
     """
     found = checkpoints(folder.checkpoints)
     if not found:
@@ -133,5 +135,5 @@ def _checkpoint(folder: RunFolder, number: int | None) -> tuple[Path, int]:
         kept = ", ".join(map(str, found))
         raise UsageError(f"{folder.path} keeps no checkpoint of round {number}; it keeps {kept}")
     path = checkpoint_path(folder.checkpoints, number)
-    verify_checkpoint(path)
+    verify_checkpoint(path, read_identity(folder.pool))
     return path, number

@@ -100,7 +100,7 @@ class Results:
     def open(self, identity: JsonObject) -> tuple[dict[str, Record], float]:
         """Records of an earlier run with the same identity, or none, and the seconds that it took.
 
-        A last line that was cut off is dropped.
+        A last line that was cut off is dropped; one that only lacks its end, as editors leave it, is kept.
 
         Raises:
             UsageError: it was run otherwise; names what differs.
@@ -116,7 +116,7 @@ class Results:
                 f"{self.path} was run with other {', '.join(differing)}; choose another --out, or run it "
                 "as before"
             )
-        if not self.path.exists() and not before.get("complete"):
+        if not self.path.exists() and not before.get("complete") and not before.get("figures"):
             self.path.touch()
         records = read_records(self.path, cut_off_is_fine=True)
         self.rewrite(records.values())
@@ -227,9 +227,13 @@ def read_records(path: Path, *, cut_off_is_fine: bool = False) -> dict[str, Reco
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError as error:
-        raise DataError(f"{path} is missing; run the evaluation again") from error
+        raise DataError(
+            f"{path} is missing; restore a copy of it, or run the evaluation again with another --out"
+        ) from error
     whole, last = lines[:-1], lines[-1]
-    if last and not cut_off_is_fine:
+    if last and _is_json(last):  # a part of a record never is
+        whole = lines
+    elif last and not cut_off_is_fine:
         raise DataError(f"{path}, line {len(lines)}: it is cut off; continue the evaluation with --resume")
     records: dict[str, Record] = {}
     for number, line in enumerate(whole, start=1):
@@ -239,6 +243,14 @@ def read_records(path: Path, *, cut_off_is_fine: bool = False) -> dict[str, Reco
             raise DataError(f"{path}, line {number}: it is not a record; remove the line") from error
         records[record.id] = record
     return records
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def figures_of(summary: Mapping[str, Any]) -> list[Figure]:

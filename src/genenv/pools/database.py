@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 from genenv.errors import DataError
@@ -14,7 +15,8 @@ from genenv.pools.migrations import migrate
 _BUSY_S = 30.0
 """How long to wait for another process that is writing."""
 
-_MEND = "restore a copy of it, or start a new run"
+MEND = "restore a copy of it, or start a new run"
+"""What to do about damage."""
 
 _SENTENCES: Mapping[int, str] = {
     sqlite3.SQLITE_FULL: "the disk is full, {path} stays at its last whole round; "
@@ -25,8 +27,8 @@ _SENTENCES: Mapping[int, str] = {
     sqlite3.SQLITE_PERM: "{path} cannot be read; check the permissions of the file and its folder",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; check that its folder exists and can be written",
     sqlite3.SQLITE_IOERR: "{path} cannot be read or written ({error}); check the disk",
-    sqlite3.SQLITE_CORRUPT: f"{{path}} is damaged ({{error}}); {_MEND}",
-    sqlite3.SQLITE_NOTADB: f"{{path}} is damaged ({{error}}); {_MEND}",
+    sqlite3.SQLITE_CORRUPT: f"{{path}} is damaged ({{error}}); {MEND}",
+    sqlite3.SQLITE_NOTADB: f"{{path}} is damaged ({{error}}); {MEND}",
 }
 
 
@@ -46,7 +48,7 @@ class Database:
             DataError: it is missing (unless `create`), damaged, in use, newer than the code, or not a store.
         """
         if not create and not path.is_file():
-            raise DataError(f"{path} is missing; {_MEND}")
+            raise DataError(f"{path} is missing; {MEND}")
         with sentences(path):
             connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             try:
@@ -88,12 +90,22 @@ class Database:
                 self.run("ROLLBACK")
 
     @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """All reads inside see the file as it was at the first of them, whatever is committed meanwhile."""
+        self.run("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self.run("ROLLBACK")
+
+    @contextmanager
     def decoding(self) -> Generator[None]:
         """Values that cannot be decoded mean a damaged file."""
         try:
             yield
         except ValueError as err:
-            raise DataError(f"{self.path} is damaged ({err}); {_MEND}") from err
+            raise DataError(f"{self.path} is damaged ({err}); {MEND}") from err
 
 
 @contextmanager
@@ -108,10 +120,14 @@ def sentences(path: Path) -> Generator[None]:
         yield
     except sqlite3.IntegrityError as err:
         raise ValueError(f"{path} cannot hold this: {err}") from err
+    except UnicodeDecodeError as err:  # SQLite quotes the name of a damaged table
+        raise DataError(_SENTENCES[sqlite3.SQLITE_CORRUPT].format(path=path, error=err)) from err
     except sqlite3.DatabaseError as err:
         # Without a code the error is the module's own: text that is not UTF-8, or a misuse, which is a bug.
         code = getattr(err, "sqlite_errorcode", None)
         if code is None and isinstance(err, sqlite3.OperationalError):
+            code = sqlite3.SQLITE_CORRUPT
+        if code == sqlite3.SQLITE_ERROR and str(err).startswith("no such "):  # our tables and columns exist
             code = sqlite3.SQLITE_CORRUPT
         sentence = None if code is None else _SENTENCES.get(code & 0xFF)  # the low byte; the rest is detail
         if sentence is None:
@@ -124,8 +140,37 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
         found = found.splitlines()[-1]  # the first line names the database of the connection
-        raise DataError(f"{path} is damaged ({found}); {_MEND}")
+        raise DataError(f"{path} is damaged ({found}); {MEND}")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
-    migrate(connection, path)  # before WAL: another program's database must stay as it is
+    # A commit moves on into the file itself, so that a lost `-wal` file costs no committed round.
+    connection.execute("PRAGMA wal_autocheckpoint = 1")
+    try:
+        migrate(connection, path)  # before WAL: another program's database must stay as it is
+    except sqlite3.OperationalError as err:
+        if err.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        raise DataError(f"{path} is damaged ({err}); {MEND}") from err  # a step that was done already
+    _check_tables(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")
+
+
+_TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+
+
+@cache
+def _tables() -> frozenset[tuple[object, ...]]:
+    """The definitions that a store of the newest format has."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        migrate(fresh, Path("a new store"))
+        return frozenset(tuple(row) for row in fresh.execute(_TABLES))
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """A bit that flipped in a definition leaves a file that is sound but no store of this format.
+
+    Raises:
+        DataError: tables or indices are not those that the migrations make.
+    """
+    if _tables() - {tuple(row) for row in connection.execute(_TABLES)}:
+        raise DataError(f"{path} is damaged (its tables are not those of a store); {MEND}")

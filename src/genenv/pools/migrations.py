@@ -3,6 +3,9 @@
 A step that has been released is never edited; a change of the tables is one more step at the end of the list.
 The version is SQLite's `user_version`; `application_id` marks the file as ours.
 
+A step that changes rows or columns of committed rounds also deletes all checksums (see `checksums.py`), and
+sets `run.legacy_until` to the last round: the next resume makes them anew.
+
 Everything that belongs to a round hangs on `rounds.number` with `ON DELETE CASCADE`: dropping a round is one
 delete. Columns named `n` keep the order of insertion and mean nothing else. Wall-clock values stand apart in
 `rounds.committed_at` and `rounds.timings`, so that two equal runs are equal in every other column.
@@ -157,7 +160,23 @@ _NO_GROWTH = (
 )
 """When each task was last seen stood whole in every round's state: now a round has what it reminded of."""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST_TABLES, _NO_GROWTH)
+_CHECKSUMS = (
+    # One row. A run of an older genenv gets its id late: checkpoints up to `legacy_until` do not name it.
+    """CREATE TABLE run (
+        id TEXT NOT NULL,
+        legacy_until INTEGER NOT NULL
+    )""",
+    "INSERT INTO run SELECT lower(hex(randomblob(16))), coalesce(max(number), -1) FROM rounds",
+    # `round` is NULL for base data.
+    """CREATE TABLE checksums (
+        round INTEGER REFERENCES rounds (number) ON DELETE CASCADE,
+        part TEXT NOT NULL,
+        sha256 BLOB NOT NULL,
+        UNIQUE (round, part)
+    )""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS)
 """Step N-1 of the list makes version N: a tuple of SQL statements, applied in one transaction."""
 
 

@@ -21,6 +21,16 @@ from genenv.types import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which run a store is of; the checkpoints of a run name it too."""
+
+    id: str
+    """Random, made with the run."""
+    legacy_until: int
+    """Checkpoints of rounds up to this one were written before runs had ids, and name none; -1: none were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """One attempt at a held-out task, for measuring only."""
 

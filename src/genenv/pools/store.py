@@ -17,10 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import cast
 
-from genenv.pools import history, read, write
+from genenv.pools import checksums, history, read, write
 from genenv.pools.database import Database
 from genenv.pools.encode import object_from_json
-from genenv.pools.records import BatchRate, Evaluation, Provenance, RoundOverview, RoundRecord
+from genenv.pools.records import (
+    BatchRate,
+    Evaluation,
+    Identity,
+    Provenance,
+    RoundOverview,
+    RoundRecord,
+)
 from genenv.types import (
     Group,
     JsonObject,
@@ -90,13 +97,17 @@ class PoolStore:
             ValueError: an id is stored with other content.
         """
         with self._db.transaction():
-            for seed in seeds:
-                write.write_seed(self._db, seed)
-            for task in tasks:
-                write.write_task(self._db, task, round_=None, surface=None)
+            new = [write.write_seed(self._db, seed) for seed in seeds]
+            new += [write.write_task(self._db, task, round_=None, surface=None) for task in tasks]
+            if any(new) and (checksums.is_sealed(self._db) or self.last_round() is None):
+                checksums.seal_base(self._db)
 
-    def commit_round(self, record: RoundRecord) -> None:
-        """Store a round, whole or not at all.
+    def commit_round(self, record: RoundRecord, *, checkpoint: bytes | None = None) -> None:
+        """Store a round with its checksums, whole or not at all.
+
+        Args:
+            record: the round.
+            checkpoint: SHA-256 of the manifest of its checkpoint, to know it again; None when it has none.
 
         Raises:
             ValueError: the round is not the next one, a number is not finite, an id is used twice with other
@@ -111,7 +122,51 @@ class PoolStore:
                     f"round {record.number} cannot be committed to {self.path}: "
                     f"the next round is {' or '.join(map(str, due))}"
                 )
-            write.write_round(self._db, record, self._clock())
+            sealed = checksums.is_sealed(self._db)
+            new_seeds = write.write_round(self._db, record, self._clock())
+            checksums.seal_round(self._db, record.number, checkpoint)
+            if not sealed:
+                checksums.seal_legacy(self._db)
+            elif new_seeds:
+                checksums.seal_base(self._db)
+
+    def seal_legacy(self) -> bool:
+        """Give the rounds that an older genenv committed their checksums, as they are now.
+
+        Returns:
+            Whether there were any without.
+        """
+        with self._db.transaction():
+            if self.last_round() is None or checksums.is_sealed(self._db):
+                return False
+            checksums.seal_legacy(self._db)
+            return True
+
+    # what it is, and whether it is whole
+
+    def identity(self) -> Identity:
+        """Which run this is."""
+        return checksums.identity(self._db)
+
+    def checkpoint_sha256(self, round_: int) -> bytes | None:
+        """SHA-256 of the manifest of a round's checkpoint; None where it was committed without."""
+        return checksums.checkpoint_sha256(self._db, round_)
+
+    def has_checksums(self) -> bool:
+        """Whether its rounds can be checked; those of an older genenv have none until they are resumed."""
+        return checksums.is_sealed(self._db)
+
+    def damage(self, *, whole: bool) -> list[str]:
+        """What has changed since it was committed, each in a few words such as "traces of round 3".
+
+        Args:
+            whole: check everything; else what a resumed run reads, and the newest rounds.
+        """
+        with self._db.snapshot():
+            return [
+                *checksums.integrity(self._db, whole=whole),
+                *checksums.damage(self._db, whole=whole),
+            ]
 
     # rounds
 

@@ -11,8 +11,8 @@ from genenv.pools.records import RoundRecord
 from genenv.types import Group, Rejection, Seed, Task, TaskBatch
 
 
-def write_round(db: Database, record: RoundRecord, committed_at: str) -> None:
-    """Write everything of a round.
+def write_round(db: Database, record: RoundRecord, committed_at: str) -> bool:
+    """Write everything of a round; returns whether a seed among it is new.
 
     Raises:
         ValueError: the record contradicts itself or what is stored.
@@ -28,6 +28,7 @@ def write_round(db: Database, record: RoundRecord, committed_at: str) -> None:
     }
     _insert(db, "rounds", row)
     trained_on = {sample.generation.id for sample in record.samples}
+    new_seeds = [write_seed(db, batch.context.seed) for batch in record.batches]
     for position, batch in enumerate(record.batches):
         _write_batch(db, record, batch, position=position, trained_on=trained_on)
     _write_groups(db, record)
@@ -45,19 +46,23 @@ def write_round(db: Database, record: RoundRecord, committed_at: str) -> None:
     for position, evaluation in enumerate(record.evaluations):
         _require(db, "task", evaluation.task_id, needed_by="an evaluation")
         _insert(db, "evaluations", rows.evaluation_row(evaluation, round_=record.number, position=position))
+    return any(new_seeds)
 
 
-def write_seed(db: Database, seed: Seed) -> None:
-    """Store a seed unless it is there.
+def write_seed(db: Database, seed: Seed) -> bool:
+    """Store a seed unless it is there; returns whether it was new.
 
     Raises:
         ValueError: its id stands for something else.
     """
-    _insert_once(db, "seeds", rows.seed_row(seed), extra={})
+    return _insert_once(db, "seeds", rows.seed_row(seed), extra={})
 
 
-def write_task(db: Database, task: Task, *, round_: int | None, surface: str | None) -> None:
+def write_task(db: Database, task: Task, *, round_: int | None, surface: str | None) -> bool:
     """Store a task unless it is there; `round_` is None for held-out tasks, which no round brought in.
+
+    Returns:
+        Whether it was new.
 
     Raises:
         ValueError: its id stands for something else, or its lineage is not stored.
@@ -68,7 +73,7 @@ def write_task(db: Database, task: Task, *, round_: int | None, surface: str | N
     _require(db, "context", lineage.context_id, needed_by=owner)
     _require(db, "generation", lineage.generation_id, needed_by=owner)
     extra = {"round": round_, "surface": None if surface is None else to_text(surface)}
-    _insert_once(db, "tasks", rows.task_row(task), extra=extra)
+    return _insert_once(db, "tasks", rows.task_row(task), extra=extra)
 
 
 def _is_timing(name: str) -> bool:
@@ -82,7 +87,6 @@ def _write_batch(
     context = batch.context
     if context.round != record.number:
         raise ValueError(f"context {context.id!r} is of round {context.round}, not {record.number}")
-    write_seed(db, context.seed)
     _insert(db, "contexts", rows.context_row(context))
     for proposal in batch.proposals:
         generation, outcome = proposal.generation, proposal.outcome
@@ -149,17 +153,18 @@ def _insert(db: Database, table: str, row: rows.Row) -> None:
     db.run(_insert_sql(table, tuple(row)), tuple(row.values()))
 
 
-def _insert_once(db: Database, table: str, row: rows.Row, *, extra: rows.Row) -> None:
+def _insert_once(db: Database, table: str, row: rows.Row, *, extra: rows.Row) -> bool:
     """Insert a row and its extra columns unless the id is there; then the row must be the same."""
     columns = (*row, *extra)
     values = (*row.values(), *extra.values())
     if db.run(_insert_sql(table, columns) + " ON CONFLICT (id) DO NOTHING", values):
-        return
+        return True
     sql = f"SELECT {', '.join(row)} FROM {table} WHERE id = ?"  # noqa: S608 - names from this package only
     stored = db.rows(sql, (row["id"],))[0]
     differing = [column for column, value in row.items() if stored[column] != value]
     if differing:
         raise ValueError(f"{table[:-1]} {row['id']!r} is stored with another {' and '.join(differing)}")
+    return False
 
 
 def _insert_sql(table: str, columns: Sequence[str]) -> str:
