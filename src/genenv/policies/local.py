@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from genenv.errors import DataError, RolloutError, UsageError, out_of_memory
-from genenv.policies import models, native
+from genenv.policies import models, native, weights
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.chat import ChatFormat
 from genenv.policies.engine import Engine
@@ -78,6 +78,7 @@ class LocalModel:
         self.tokenizer = models.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer)
         causal = models.load_causal_lm(resolved, dtype=self.dtype, device=self.device)
+        models.check_vocabulary(source, self.tokenizer, causal)
         shape = causal.config.get_text_config()
         limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
         self.context_tokens = min(config.context_tokens, limit)
@@ -461,20 +462,12 @@ class LocalPolicy:
         own = self._adapter_state(self.adapter)
         if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
             raise DataError(f"the adapter in {folder} belongs to another model or other LoRA settings")
+        if weights.not_finite(state.items()):
+            raise DataError(f"the adapter in {folder} holds numbers that are not finite (NaN or infinity)")
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
-        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=self.model.dtype,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-        model, info = loaded
-        if info["missing_keys"]:
-            raise DataError(f"the weights in {folder} are not complete")
-        return model.state_dict()
+        return weights.read_causal_lm(str(folder), dtype=self.model.dtype).state_dict()
 
 
 def _sort_targets(path: Path) -> None:

@@ -19,6 +19,7 @@ import torch
 import transformers
 
 from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
+from genenv.policies import weights
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
     """The weights of a resolved model, in evaluation mode.
 
     Raises:
-        UsageError: it is not a causal language model, cannot be read, or does not fit into memory.
+        UsageError: it is not a causal language model, cannot be read whole, or does not fit into memory.
     """
     try:
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
@@ -90,12 +91,25 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
             f"{source} is a {(config.architectures or ['model'])[0]}, not a causal language model"
         )
     try:
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, trust_remote_code=False, use_safetensors=True
-        )
-        return model.to(device).eval()
+        return weights.read_causal_lm(source, dtype=dtype).to(device).eval()
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the weights of {source}", error) from error
+
+
+def check_vocabulary(source: str, tokenizer: Any, causal: Any) -> None:  # noqa: ANN401
+    """Hold a tokenizer to its model: every token must have a row.
+
+    Raises:
+        UsageError: tokens lie outside; names some.
+    """
+    rows = causal.get_input_embeddings().weight.shape[0]
+    beyond = weights.outside(tokenizer, rows)
+    if beyond:
+        shown = ", ".join(map(repr, beyond[:2]))
+        raise UsageError(
+            f"the tokenizer of {source} does not belong to its weights: {len(beyond)} of its tokens (such as "
+            f"{shown}) lie beyond the {rows} that the model has; both must come from one model"
+        )
 
 
 def choose_device(name: str) -> torch.device:
@@ -236,7 +250,11 @@ def _dequantised(gguf: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             partial = Path(scratch, folder.name)
-            model: Any = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
+            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                **source, dtype=torch.bfloat16, output_loading_info=True
+            )
+            model, found = loaded
+            weights.check(model, found)
             if hasattr(model.config, "quantization_config"):
                 del model.config.quantization_config
             model.hf_quantizer, model.is_quantized = None, False
@@ -244,6 +262,8 @@ def _dequantised(gguf: Path) -> Path:
             transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
             if not folder.exists():
                 partial.rename(folder)
+    except ValueError as error:
+        raise UsageError(f"the embedded model could not be unpacked: {first_line(error)}") from error
     except Exception as error:
         if not (isinstance(error, OSError) or disk_is_full(error)):
             raise
@@ -259,6 +279,10 @@ def _cannot_load(what: str, error: Exception) -> UsageError:
     text, why = str(error), first_line(error)
     if "trust_remote_code" in text:
         why = "it needs Python code of its own, which is never run here; choose another model"
+    elif "instantiate the backend tokenizer" in text:
+        why = (
+            "there is no tokenizer.json, nor another tokenizer's file; put the model's own beside its weights"
+        )
     elif "file named model.safetensors" in text:
         why = "there is no model.safetensors, and no other format is read; convert it or choose another one"
     elif isinstance(error, ImportError):
