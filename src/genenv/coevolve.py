@@ -23,6 +23,7 @@ from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
 from genenv.errors import DataError
 from genenv.metrics import Sink, check_names, write_all
+from genenv.policies.settings import PolicyConfig
 from genenv.pools.records import Evaluation, RoundRecord
 from genenv.pools.store import PoolStore
 from genenv.progress import Reporter, Silent, Stage
@@ -51,6 +52,8 @@ class Players:
     agent: Agent
     simulator: Simulator
     warmup: Warmup | None = None
+    settled: PolicyConfig | None = None
+    """The settings of their models with what is automatic decided; None where nothing was."""
 
     def save(self, folder: Path) -> None:
         """Write both players into a checkpoint."""

@@ -7,7 +7,8 @@ import itertools
 import json
 import random
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -16,7 +17,7 @@ import typer
 
 from genenv.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.coevolve import CoEvolution, Players
-from genenv.config import RunConfig, as_tables, dump_toml, load_config
+from genenv.config import RunConfig, anchored, as_tables, dump_toml, load_config
 from genenv.console import ConsoleReporter
 from genenv.curriculum.replay import choose_seeds
 from genenv.curriculum.stats import SkillStats
@@ -24,69 +25,137 @@ from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
 from genenv.metrics import close_all, late_p_hats, open_sinks, target_band
-from genenv.policies.settings import PolicyConfig
+from genenv.policies.machine import lacking, without
+from genenv.policies.settings import AUTOMATIC, OF_THE_MACHINE
 from genenv.pools.store import PoolStore
+from genenv.resuming import ARITHMETIC, FREE, Continued, check_length, continued, record, remember
 from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_tasks
 from genenv.simulator.player import make_contexts
 from genenv.streams import generator
-from genenv.types import Json, JsonObject, Origin, Proposal, Task
+from genenv.types import JsonObject, Origin, Proposal, Task
 
 
-def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, resume: bool) -> None:
+def train_run(
+    config_path: Path | None,
+    out: Path | None,
+    overrides: Sequence[str],
+    *,
+    resume: bool,
+    other_arithmetic: bool = False,
+) -> None:
     """Start a run, or continue one with the settings it was started with; then say how it went.
+
+    Args:
+        config_path: the settings; of a run that is continued, its own are taken where none are named.
+        out: the run's folder; `runs/NAME` where none is named.
+        overrides: `key=value` each.
+        resume: continue the run.
+        other_arithmetic: continue it also where this machine has not what it was computed with.
 
     Raises:
         GenenvError: anything the user can mend.
     """
-    config = load_config(config_path, overrides)
+    if other_arithmetic and not resume:
+        raise UsageError("--allow-other-arithmetic is for a run that is continued; add --resume")
+    if not resume:
+        _start(config_path, out, overrides)
+        return
+    folder = RunFolder.open(_run_of(config_path, out, overrides))
+    _continue(folder, config_path, overrides, other_arithmetic=other_arithmetic)
+
+
+def _start(config_path: Path | None, out: Path | None, overrides: Sequence[str]) -> None:
+    config = anchored(load_config(config_path, overrides))
     path = out or Path("runs") / config.run.name
-    saved = None
-    if resume:
-        folder = RunFolder.open(path)
-        saved = load_config(folder.config)
-        config = _settled(config, saved.policy)
-        _check_only_longer(saved, config, folder)
-        if (done := _finished(folder, config)) is not None:
-            typer.echo(f"{path} is finished: all of its {done} rounds are committed, nothing was changed")
-            _say_how_it_went(path)
-            return
-    else:
-        folder = RunFolder.vacant(path)
+    folder = RunFolder.vacant(path)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
-    config = _settled(config, saved.policy if saved else None)
+    config = _chosen(config)
     players = _players(config, domain)
-    sinks = open_sinks(config.logging, path, name=config.run.name, settings=as_tables(config))
+    config = _settled(config, players)
+
+    def create() -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        remember(folder, config_path)
+        RunFolder.create(path, dump_toml(config))
+
+    _play(config, domain, players, folder, prepare=create)
+
+
+def _run_of(config_path: Path | None, out: Path | None, overrides: Sequence[str]) -> Path:
+    """The folder of the run that is meant.
+
+    Raises:
+        UsageError: none is named.
+    """
+    if config_path is not None and (config_path / "config.toml").is_file():
+        raise UsageError(f"{config_path} is a run; continue it with --resume --out {config_path}")
+    if out is not None:
+        return out
+    if config_path is None:
+        raise UsageError("name the run to continue, such as --out runs/demo")
+    return Path("runs") / load_config(config_path, overrides).run.name
+
+
+def _continue(
+    folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
+) -> None:
+    def may_change(key: str) -> bool:
+        return key in FREE or (other_arithmetic and key in ARITHMETIC)
+
+    change = continued(folder, config_path, overrides, may_change=may_change)
+    _check_refused(change.refused, folder)
+    if (note := check_length(folder, change)) is not None:
+        typer.echo(note, err=True)
+    if (done := _finished(folder, change.asked)) is not None:
+        typer.echo(f"{folder.path} is finished: all of its {done} rounds are committed, nothing was changed")
+        _say_how_it_went(folder.path)
+        return
+    config = _chosen(_possible(change, folder, other_arithmetic=other_arithmetic))
+    domain = load_domain(config.domain.name, config.domain.settings)
+    _check_seeds(domain, config)
+    players = _players(config, domain)
+    config = _settled(config, players)
+
+    def note_changes() -> None:
+        with folder.lock():
+            with PoolStore.open(folder.pool, create=False) as store:
+                last = store.last_round()
+            record(folder, replace(change, asked=config), since=0 if last is None else last + 1)
+            remember(folder, config_path)
+
+    _play(config, domain, players, folder, prepare=note_changes)
+
+
+def _play(
+    config: RunConfig, domain: Domain, players: Players, folder: RunFolder, *, prepare: Callable[[], None]
+) -> None:
+    """Play all rounds that are left; `prepare` makes the folder ready when nothing else can fail."""
+    sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
     try:
         loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=ConsoleReporter())
-        if saved is None:
-            RunFolder.create(path, dump_toml(config))
-        elif saved != config:
-            with folder.lock():
-                write_whole(folder.config, dump_toml(config))
+        prepare()
         loop.run()
     finally:
         close_all(sinks)
-    _say_how_it_went(path)
+    _say_how_it_went(folder.path)
 
 
 def generate_tasks(
-    config_path: Path, overrides: Sequence[str], *, n: int, run: Path | None, out: Path | None
+    config_path: Path | None, overrides: Sequence[str], *, n: int, run: Path | None, out: Path | None
 ) -> None:
     """Let a simulator write until `n` tasks have passed the gate, and write them as JSONL.
 
     Raises:
         GenenvError: anything the user can mend; also when nothing passes.
     """
-    config = load_config(config_path, overrides)
+    config = _settings_for_writing(config_path, overrides, run)
     if out is not None:
         if out.is_dir():
             raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
         out.parent.mkdir(parents=True, exist_ok=True)
     folder = None if run is None else RunFolder.open(run)
-    if folder is not None:
-        _check_same_simulator(load_config(folder.config), config, folder)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
     players = _players(config, domain)
@@ -152,98 +221,84 @@ def _players(config: RunConfig, domain: Domain) -> Players:
     return local_players(config, domain)
 
 
-def _settled(config: RunConfig, saved: PolicyConfig | None = None) -> RunConfig:
-    """The settings with what is automatic in `policy` decided: measured once, so a resumed run is equal.
+def _chosen(config: RunConfig) -> RunConfig:
+    """The settings with what the machine decides in `policy` decided: once, so a resumed run is equal."""
+    if not any(getattr(config.policy, name) == AUTOMATIC[name] for name in OF_THE_MACHINE):
+        return config
+    from genenv.policies.arithmetic import chosen
 
-    Args:
-        config: the settings asked for.
-        saved: what was decided when the run was started; None for a new run.
-    """
-    policy = config.policy
-    decided = _measured(policy) if saved is None else saved
-    automatic = {"device": "auto", "dtype": "auto", "threads": 0}
-    settled = {key: getattr(decided, key) for key, auto in automatic.items() if getattr(policy, key) == auto}
-    return config.model_copy(update={"policy": policy.model_copy(update=settled)})
+    return config.model_copy(update={"policy": chosen(config.policy)})
 
 
-def _measured(policy: PolicyConfig) -> PolicyConfig:
-    """Device, number format and threads that suit this machine."""
-    from genenv.policies.models import choose_device, choose_dtype, choose_threads, keep_freed_memory
-
-    device = choose_device(policy.device)
-    if device.type == "cpu":
-        keep_freed_memory()  # before torch starts threads
-    dtype = "float32" if policy.tuning == "full" else str(choose_dtype(policy.dtype, device))
-    return policy.model_copy(
-        update={
-            "device": device.type,
-            "dtype": dtype.removeprefix("torch."),
-            "threads": policy.threads or choose_threads(),
-        }
-    )
+def _settled(config: RunConfig, players: Players) -> RunConfig:
+    """The settings with what the models decide in `policy` decided as well."""
+    return config if players.settled is None else config.model_copy(update={"policy": players.settled})
 
 
-_FREE = ("run.rounds", "policy.max_batch_rows", "policy.tokens_per_microbatch")
-"""What may change in a run: how long it is, and how much memory it takes at a time."""
-
-
-def _check_only_longer(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:
-    """A run is continued with the settings on its disk; only its length may grow, and its batches may change.
+def _possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) -> RunConfig:
+    """The settings of a run that goes on, without those choices of its own that this machine cannot follow.
 
     Raises:
-        UsageError: something else differs, or the run would become shorter; names the settings.
+        UsageError: there are some, and going on with others was not allowed; names them.
     """
-    before, now = _flat(saved), _flat(asked)
-    differ = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _FREE)
-    if differ:
+    own, config = change.saved.policy, change.asked
+    found = lacking(config.policy)
+    lacked = {name: why for name, why in found.items() if getattr(config.policy, name) == getattr(own, name)}
+    if lacked and not other_arithmetic:
+        reasons = "; ".join(f"policy.{name}: {reason}" for name, reason in lacked.items())
         raise UsageError(
-            f"{folder.path} was started with other settings: {', '.join(differ)} (see {folder.config}); "
-            "continue with those, or choose another --out"
+            f"{folder.path} was computed with what is not here ({reasons}); --allow-other-arithmetic goes on "
+            f"with what is, its results then differ in their last digits, and {folder.config} says since when"
         )
-    falling = "linear" in (saved.agent.lr_schedule, saved.simulator.lr_schedule)
-    if falling and asked.run.rounds > saved.run.rounds:
-        typer.echo(
-            f"note: a learning rate of {folder.path} falls over {saved.run.rounds} rounds; with "
-            f"{asked.run.rounds} it goes on from where it would be in a run of that length",
-            err=True,
+    return config.model_copy(update={"policy": without(config.policy, lacked)})
+
+
+def _check_refused(refused: Sequence[str], folder: RunFolder) -> None:
+    """Refuse to go on with other settings.
+
+    Raises:
+        UsageError: names them.
+    """
+    if not refused:
+        return
+    arithmetic = ARITHMETIC.issuperset(refused)
+    raise UsageError(
+        f"{folder.path} was started with other settings: {', '.join(refused)} (see {folder.config}); "
+        + (
+            "they change results in their last digits: add --allow-other-arithmetic, or leave them"
+            if arithmetic
+            else "continue with those, or choose another --out"
         )
-    if asked.run.rounds < saved.run.rounds:
-        raise UsageError(
-            f"{folder.path} is a run of {saved.run.rounds} rounds, which cannot become {asked.run.rounds}; "
-            f"add --set run.rounds={saved.run.rounds}, or more"
-        )
+    )
 
 
 _WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
 """Settings of `policy` that say what the weights in a checkpoint belong to."""
 
 
-def _check_same_simulator(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:
-    """A run's simulator writes with the model and the domain that it was trained with.
+def _settings_for_writing(config_path: Path | None, overrides: Sequence[str], run: Path | None) -> RunConfig:
+    """CONFIG's settings; with a run its own, but for what is asked for and nothing in its weights depends on.
 
     Raises:
-        UsageError: the settings say otherwise; names them.
+        UsageError: another model or domain is asked for than the run's; names the settings.
     """
-    before, now = _flat(saved), _flat(asked)
-    keys = {f"policy.{name}" for name in _WEIGHTS} | {k for k in before | now if k.startswith("domain.")}
-    differ = sorted(key for key in keys if before.get(key) != now.get(key))
-    if differ:
+    if run is None:
+        return anchored(load_config(config_path, overrides))
+    folder = RunFolder.open(run)
+    fixed = {f"policy.{name}" for name in _WEIGHTS}
+    change = continued(
+        folder,
+        config_path,
+        overrides,
+        may_change=lambda key: key not in fixed and not key.startswith("domain."),
+    )
+    if change.refused:
         raise UsageError(
-            f"{folder.path} was trained with other settings: {', '.join(differ)}; "
+            f"{folder.path} was trained with other settings: {', '.join(change.refused)}; "
             f"generate with its own, {folder.config}"
         )
-
-
-def _flat(config: RunConfig) -> dict[str, Json]:
-    """Settings by dotted key."""
-    pending: list[tuple[str, Json]] = list(as_tables(config).items())
-    flat: dict[str, Json] = {}
-    for key, value in pending:
-        if isinstance(value, Mapping):
-            pending += [(f"{key}.{inner}", below) for inner, below in value.items()]
-        else:
-            flat[key] = value
-    return flat
+    policy = change.asked.policy
+    return change.asked.model_copy(update={"policy": without(policy, lacking(policy))})
 
 
 def _finished(folder: RunFolder, config: RunConfig) -> int | None:

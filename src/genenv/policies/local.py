@@ -86,24 +86,35 @@ class LocalModel:
         self.causal = causal.requires_grad_(requires_grad=False)
         self.peft: Any = None
         self._grammars: Grammars | None = None
-        self.own_forward = not use_packed_attention(causal, source, self.context_tokens)
+        packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
+        self.own_forward = not packed
         """Whether the model runs in its own forward pass: packed attention is not for it."""
-        self.kernels = native.load() if self.device.type == "cpu" and config.compiled else None
+        self.kernels = native.wanted(config.compiled, self.device)
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
         self.fused: FusedDecoder | None = None
 
     def fuse(self) -> None:
-        """Let genenv's own decoder run the layers, where it knows them: the base is to stay as it is."""
-        if (
-            self.peft is None
-            and self.fused is None
-            and self.config.decoder == "auto"
-            and not self.own_forward
-        ):
-            limit = self.config.activation_gib * 2**30 or models.memory_bytes(self.device) / 4
-            packed = models.memory_bytes(self.device) / 16 if self.kernels is not None else 0.0
-            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed)
+        """Let genenv's own decoder run the layers, where it knows them: the base is to stay as it is.
+
+        Raises:
+            UsageError: the settings ask for it, or for packed weights, and it cannot be.
+        """
+        config = self.config
+        if self.peft is not None or self.fused is not None:
+            return
+        must = config.decoder == "fused"
+        if must and self.own_forward:
+            raise UsageError("policy.decoder is 'fused', which needs policy.attention = 'packed'")
+        if config.decoder != "transformers" and not self.own_forward:
+            limit = config.activation_gib * 2**30 or models.memory_bytes(self.device) / 4
+            tried = config.packed_weights == "auto" and self.kernels is not None
+            packed = models.memory_bytes(self.device) / 16 if tried else 0.0
+            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
+        if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
+            raise UsageError(
+                "policy.packed_weights is true, and the weights cannot be packed here; set it to false"
+            )
 
     def add_adapter(self, name: str, *, seed: int) -> None:
         """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.

