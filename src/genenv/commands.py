@@ -25,10 +25,9 @@ from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
 from genenv.metrics import close_all, late_p_hats, open_sinks, target_band
-from genenv.policies.machine import lacking, without
 from genenv.policies.settings import AUTOMATIC, OF_THE_MACHINE
 from genenv.pools.store import PoolStore
-from genenv.resuming import ARITHMETIC, FREE, Continued, check_length, continued, record, remember
+from genenv.resuming import check_length, for_training, for_writing, possible, record, remember
 from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_tasks
 from genenv.simulator.player import make_contexts
@@ -102,18 +101,14 @@ def _run_of(config_path: Path | None, out: Path | None, overrides: Sequence[str]
 def _continue(
     folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
 ) -> None:
-    def may_change(key: str) -> bool:
-        return key in FREE or (other_arithmetic and key in ARITHMETIC)
-
-    change = continued(folder, config_path, overrides, may_change=may_change)
-    _check_refused(change.refused, folder)
+    change = for_training(folder, config_path, overrides, other_arithmetic=other_arithmetic)
     if (note := check_length(folder, change)) is not None:
         typer.echo(note, err=True)
     if (done := _finished(folder, change.asked)) is not None:
         typer.echo(f"{folder.path} is finished: all of its {done} rounds are committed, nothing was changed")
         _say_how_it_went(folder.path)
         return
-    config = _chosen(_possible(change, folder, other_arithmetic=other_arithmetic))
+    config = _chosen(possible(change, folder, other_arithmetic=other_arithmetic))
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
     players = _players(config, domain)
@@ -151,12 +146,12 @@ def generate_tasks(
     Raises:
         GenenvError: anything the user can mend; also when nothing passes.
     """
-    config = _settings_for_writing(config_path, overrides, run)
+    folder = None if run is None else RunFolder.open(run)
+    config = for_writing(folder, config_path, overrides)
     if out is not None:
         if out.is_dir():
             raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
         out.parent.mkdir(parents=True, exist_ok=True)
-    folder = None if run is None else RunFolder.open(run)
     _check_models(config)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
@@ -248,72 +243,6 @@ def _chosen(config: RunConfig) -> RunConfig:
 def _settled(config: RunConfig, players: Players) -> RunConfig:
     """The settings with what the models decide in `policy` decided as well."""
     return config if players.settled is None else config.model_copy(update={"policy": players.settled})
-
-
-def _possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) -> RunConfig:
-    """The settings of a run that goes on, without those choices of its own that this machine cannot follow.
-
-    Raises:
-        UsageError: there are some, and going on with others was not allowed; names them.
-    """
-    own, config = change.saved.policy, change.asked
-    found = lacking(config.policy)
-    lacked = {name: why for name, why in found.items() if getattr(config.policy, name) == getattr(own, name)}
-    if lacked and not other_arithmetic:
-        reasons = "; ".join(f"policy.{name}: {reason}" for name, reason in lacked.items())
-        raise UsageError(
-            f"{folder.path} was computed with what is not here ({reasons}); --allow-other-arithmetic goes on "
-            f"with what is, its results then differ in their last digits, and {folder.config} says since when"
-        )
-    return config.model_copy(update={"policy": without(config.policy, lacked)})
-
-
-def _check_refused(refused: Sequence[str], folder: RunFolder) -> None:
-    """Refuse to go on with other settings.
-
-    Raises:
-        UsageError: names them.
-    """
-    if not refused:
-        return
-    arithmetic = ARITHMETIC.issuperset(refused)
-    raise UsageError(
-        f"{folder.path} was started with other settings: {', '.join(refused)} (see {folder.config}); "
-        + (
-            "they change results in their last digits: add --allow-other-arithmetic, or leave them"
-            if arithmetic
-            else "continue with those, or choose another --out"
-        )
-    )
-
-
-_WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
-"""Settings of `policy` that say what the weights in a checkpoint belong to."""
-
-
-def _settings_for_writing(config_path: Path | None, overrides: Sequence[str], run: Path | None) -> RunConfig:
-    """CONFIG's settings; with a run its own, but for what is asked for and nothing in its weights depends on.
-
-    Raises:
-        UsageError: another model or domain is asked for than the run's; names the settings.
-    """
-    if run is None:
-        return anchored(load_config(config_path, overrides))
-    folder = RunFolder.open(run)
-    fixed = {f"policy.{name}" for name in _WEIGHTS}
-    change = continued(
-        folder,
-        config_path,
-        overrides,
-        may_change=lambda key: key not in fixed and not key.startswith("domain."),
-    )
-    if change.refused:
-        raise UsageError(
-            f"{folder.path} was trained with other settings: {', '.join(change.refused)}; "
-            f"generate with its own, {folder.config}"
-        )
-    policy = change.asked.policy
-    return change.asked.model_copy(update={"policy": without(policy, lacking(policy))})
 
 
 def _finished(folder: RunFolder, config: RunConfig) -> int | None:

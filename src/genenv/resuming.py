@@ -26,6 +26,7 @@ from genenv.config import (
     resolve,
 )
 from genenv.errors import UsageError
+from genenv.policies.machine import lacking, without
 from genenv.policies.settings import AUTOMATIC
 from genenv.run_folder import RunFolder, write_whole
 from genenv.types import Json
@@ -48,6 +49,11 @@ FREE: Mapping[str, str] = {
 ARITHMETIC = frozenset(f"policy.{name}" for name in AUTOMATIC)
 """Settings that change the last digits of what is computed: they stay, unless that is asked for."""
 
+_WEIGHTS = frozenset(
+    f"policy.{name}"
+    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
+)
+"""What the weights in a checkpoint belong to."""
 _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
 
 
@@ -111,6 +117,78 @@ def continued(
         else:
             refused.append(key)
     return Continued(saved=saved, asked=resolve(tables), refused=refused)
+
+
+def for_training(
+    folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
+) -> Continued:
+    """The settings that a run is trained on with: `FREE` ones may change, others on purpose alone.
+
+    Raises:
+        UsageError: a setting that changes results was asked to change; names it.
+    """
+
+    def may_change(key: str) -> bool:
+        return key in FREE or (other_arithmetic and key in ARITHMETIC)
+
+    change = continued(folder, config_path, overrides, may_change=may_change)
+    if change.refused:
+        last_digits = ARITHMETIC.issuperset(change.refused)
+        raise UsageError(
+            f"{folder.path} was started with other settings: {', '.join(change.refused)} "
+            f"(see {folder.config}); "
+            + (
+                "they change results in their last digits: add --allow-other-arithmetic, or leave them"
+                if last_digits
+                else "continue with those, or choose another --out"
+            )
+        )
+    return change
+
+
+def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) -> RunConfig:
+    """The settings of a run that goes on, without those choices of its own that this machine cannot follow.
+
+    Raises:
+        UsageError: there are some, and going on with others was not allowed; names them.
+    """
+    own, config = change.saved.policy, change.asked
+    found = lacking(config.policy)
+    lacked = {name: why for name, why in found.items() if getattr(config.policy, name) == getattr(own, name)}
+    if lacked and not other_arithmetic:
+        reasons = "; ".join(f"policy.{name}: {reason}" for name, reason in lacked.items())
+        raise UsageError(
+            f"{folder.path} was computed with what is not here ({reasons}); --allow-other-arithmetic goes on "
+            f"with what is, its results then differ in their last digits, and {folder.config} says since when"
+        )
+    return config.model_copy(update={"policy": without(config.policy, lacked)})
+
+
+def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: Sequence[str]) -> RunConfig:
+    """The settings that tasks are written with: a run's own, which may change but for its weights and domain.
+
+    Args:
+        folder: the run whose simulator writes; None for an untrained one.
+        config_path: the settings; None takes the run's.
+        overrides: `key=value` each.
+
+    Raises:
+        UsageError: another model or domain is asked for than the run's; names the settings.
+    """
+    if folder is None:
+        return anchored(load_config(config_path, overrides))
+
+    def may_change(key: str) -> bool:
+        return key not in _WEIGHTS and not key.startswith("domain.")
+
+    change = continued(folder, config_path, overrides, may_change=may_change)
+    if change.refused:
+        raise UsageError(
+            f"{folder.path} was trained with other settings: {', '.join(change.refused)}; "
+            f"generate with its own, {folder.config}"
+        )
+    policy = change.asked.policy  # nothing goes on here that had to be equal
+    return change.asked.model_copy(update={"policy": without(policy, lacking(policy))})
 
 
 def record(folder: RunFolder, change: Continued, *, since: int) -> None:

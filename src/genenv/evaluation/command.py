@@ -17,7 +17,7 @@ import genenv
 from genenv.errors import UsageError
 from genenv.evaluation.base import Benchmark, Item, Judged
 from genenv.evaluation.config import EvaluationConfig
-from genenv.evaluation.contestants import ENDPOINT, assistant, check_name
+from genenv.evaluation.contestants import ENDPOINT, assistant
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
 from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
@@ -121,8 +121,6 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
             benchmark_class(name)
     names = list(BENCHMARKS) if ALL in request.names else list(dict.fromkeys(request.names))
     _check_split(names, request.split)
-    for policy in (request.policy, *([request.judge] if request.judge else [])):
-        check_name(policy)
     folder = DataFolder.from_environment(request.data, allow_changed=request.changed_data)
     prepared = [_prepare(name, request, config, folder, len(names)) for name in names]
     judged = [one.benchmark for one in prepared if request.judge and isinstance(one.benchmark, Judged)]
