@@ -194,7 +194,8 @@ def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:
     assert run("train", config, "--out", tmp_path / "run", "--set", "run.rounds=1").exit_code == 0
     adapter = tmp_path / "run/checkpoints/round-0001/simulator/adapter_model.safetensors"
     adapter.write_bytes(adapter.read_bytes()[:-1])
-    sentence = refused("train", config, "--out", tmp_path / "run", "--resume")
+    longer = ["--set", "run.rounds=2"]
+    sentence = refused("train", config, "--out", tmp_path / "run", "--resume", *longer)
     assert "simulator/adapter_model.safetensors is damaged" in sentence
     assert len(rounds(tmp_path / "run")) == 2
 
