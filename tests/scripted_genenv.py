@@ -36,7 +36,9 @@ rollouts = 4
 max_new_tokens = 2000
 
 [policy]
+device = "cpu"
 dtype = "float32"
+compiled = false
 threads = 1
 """
 SEEDS, HELD_OUT = 40, 4

@@ -286,7 +286,7 @@ def test_a_run_can_be_made_longer_and_nothing_else(finished: Path, config: Path)
     succeeds("train", config, "--out", finished, "--resume", "--set", "run.rounds=4")
     assert rounds(finished) == (0, 1, 2, 3, 4)
     assert genenv.commands.load_config(finished / "config.toml").run.rounds == 4
-    sentence = refused("train", config, "--out", finished, "--resume")
+    sentence = refused("train", config, "--out", finished, "--resume", "--set", "run.rounds=2")
     assert "is a run of 4 rounds, which cannot become 2; add --set run.rounds=4, or more" in sentence
 
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from genenv.cli import app
 from genenv.config import all_settings, load_config
+from genenv.policies.settings import AUTOMATIC
 from genenv.pools.store import PoolStore
 from genenv.types import RejectReason, StopReason
 
@@ -111,7 +112,8 @@ def test_the_number_format_is_measured_once_in_a_run(config: Path, tmp_path: Pat
     assert saved in ("float32", "bfloat16")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("genenv.policies.models.choose_dtype", _as_named)
-        assert run("train", config, "--out", tmp_path / "run", "--resume").exit_code == 0
+        longer = ["--set", "run.rounds=2"]
+        assert run("train", config, "--out", tmp_path / "run", "--resume", *longer).exit_code == 0
     assert len(rounds(tmp_path / "run")) == 3
 
 
@@ -192,7 +194,8 @@ def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:
     assert run("train", config, "--out", tmp_path / "run", "--set", "run.rounds=1").exit_code == 0
     adapter = tmp_path / "run/checkpoints/round-0001/simulator/adapter_model.safetensors"
     adapter.write_bytes(adapter.read_bytes()[:-1])
-    sentence = refused("train", config, "--out", tmp_path / "run", "--resume")
+    longer = ["--set", "run.rounds=2"]
+    sentence = refused("train", config, "--out", tmp_path / "run", "--resume", *longer)
     assert "simulator/adapter_model.safetensors is damaged" in sentence
     assert len(rounds(tmp_path / "run")) == 2
 
@@ -219,3 +222,61 @@ def test_a_run_goes_through_with_a_setting_at_either_end_of_its_range(
 ) -> None:
     result = run("train", config, "--out", tmp_path / "run", "--set", f"{key}={fractions()[key][end]!r}")
     assert result.exit_code == 0, result.stderr
+
+
+def arithmetic(path: Path) -> dict[str, object]:
+    policy = load_config(path / "config.toml").policy
+    return {name: getattr(policy, name) for name in AUTOMATIC}
+
+
+def nothing_is_measured(patch: pytest.MonkeyPatch) -> None:
+    """Every stopwatch and every look around stops the test."""
+
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("a choice was made again")
+
+    for place in ("models.cpu_seconds", "products.cpu_seconds", "models.choose_threads"):
+        patch.setattr(f"genenv.policies.{place}", asked)
+
+
+@pytest.mark.parametrize("tuning", ["lora", "full"])
+def test_all_that_decides_the_last_digits_is_settled_when_a_run_starts(
+    tuning: str, config: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    automatic = [f"policy.{name}={json.dumps(value)}" for name, value in AUTOMATIC.items()]
+    said = [word for one in [*automatic, f"policy.tuning={tuning}"] for word in ("--set", one)]
+    one = ["--set", "run.rounds=1", "--set", "run.eval_every=0", "--set", "agent.warmup.steps=0"]
+    assert run("train", config, "--out", out, *said, *one).exit_code == 0
+    settled = arithmetic(out)
+    assert not [name for name, value in settled.items() if value == AUTOMATIC[name]]
+    assert settled["decoder"] == ("fused" if tuning == "lora" else "transformers")
+    assert settled["attention"] == "packed"
+    with pytest.MonkeyPatch.context() as patch:
+        nothing_is_measured(patch)
+        done = run("train", "--out", out, "--resume", "--set", "run.rounds=2")
+        assert done.exit_code == 0, (done.exception, done.stderr)
+    assert arithmetic(out) == settled
+
+
+def test_a_run_computed_with_compiled_code_is_not_continued_without_it_by_chance(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from genenv.policies import native
+
+    if native.load() is None:
+        pytest.skip("there is no C++ compiler")
+    out, more = tmp_path / "run", ["--resume", "--set", "run.rounds=2"]
+    assert run("train", config, "--out", out, "--set", "run.rounds=1").exit_code == 0
+    assert arithmetic(out)["compiled"] is True
+    monkeypatch.setenv("CXX", str(tmp_path / "nowhere"))
+    native.load.cache_clear()
+    try:
+        sentence = refused("train", "--out", out, *more)
+        assert "was computed with what is not here (policy.compiled: there is no " in sentence
+        assert run("train", "--out", out, *more, "--allow-other-arithmetic").exit_code == 0
+    finally:
+        native.load.cache_clear()
+    assert arithmetic(out)["compiled"] is False
+    note = (out / "config.toml").read_text(encoding="utf-8").splitlines()[0]
+    assert "# from round 2 on: policy.compiled = false (was true), " in note

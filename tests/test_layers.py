@@ -29,6 +29,7 @@ LAYERS = (
         "run_folder",
         "baselines",
         "config",
+        "resuming",
     ),
     ("evaluation",),
     (

@@ -75,11 +75,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ConfigFile = Annotated[
-    Path,
+OptionalConfig = Annotated[
+    Path | None,
     typer.Argument(
-        metavar="CONFIG",
-        help="A TOML file, or the name of one that comes with genenv, such as quickstart.",
+        metavar="[CONFIG]",
+        help="A TOML file, or the name of one that comes with genenv, such as quickstart; "
+        "a run that is named has its own.",
         show_default=False,
     ),
 ]
@@ -102,13 +103,21 @@ Corpus = Annotated[
 
 @app.command()
 def train(
-    config: ConfigFile,
+    config: OptionalConfig = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME when left out.")] = None,
     overrides: Override = [],  # noqa: B006 - Typer's form
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Continue the run in --out. Of its settings, only run.rounds may have grown."
+            "--resume", help="Continue the run in --out, with its settings; run.rounds may have grown."
+        ),
+    ] = False,
+    other_arithmetic: Annotated[
+        bool,
+        typer.Option(
+            "--allow-other-arithmetic",
+            help="With --resume: go on although this machine lacks what the run was computed with, such as a "
+            "compiler or as many cores.",
         ),
     ] = False,
     corpus: Corpus = None,
@@ -117,12 +126,14 @@ def train(
     _begin("going on with a run" if resume else "starting a run")
     from genenv.commands import train_run
 
-    train_run(config, out, [*overrides, *_reading(corpus)], resume=resume)
+    _check_config(config, "--resume --out RUN", named=resume)
+    said = [*overrides, *_reading(corpus)]
+    train_run(config, out, said, resume=resume, other_arithmetic=other_arithmetic)
 
 
 @app.command()
 def generate(
-    config: ConfigFile,
+    config: OptionalConfig = None,
     n: Annotated[int, typer.Option("--n", min=1, help="How many tasks.")] = 8,
     run: Annotated[
         Path | None, typer.Option(help="A run whose trained simulator writes; else an untrained one.")
@@ -135,12 +146,25 @@ def generate(
     _begin("writing tasks")
     from genenv.commands import generate_tasks
 
+    _check_config(config, "--run RUN", named=run is not None)
     generate_tasks(config, [*overrides, *_reading(corpus)], n=n, run=run, out=out)
 
 
 def _begin(what: str) -> None:
     """The first sign of life: libraries and models take seconds to load, and a log file shows no cursor."""
     typer.echo(f"{masked(inert(what))} ...", err=True)
+
+
+def _check_config(config: Path | None, instead: str, *, named: bool) -> None:
+    """Settings come from a CONFIG or from a run.
+
+    Raises:
+        typer.BadParameter: neither is named.
+    """
+    if config is None and not named:
+        raise typer.BadParameter(
+            f"name a TOML file, such as configs/quickstart.toml, or a run with {instead}", param_hint="CONFIG"
+        )
 
 
 def _reading(corpus: Path | None) -> list[str]:

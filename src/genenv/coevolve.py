@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,13 +16,14 @@ from typing import Protocol
 
 from genenv.agent.player import Agent
 from genenv.checkpoint import checkpoint_path
-from genenv.config import RunConfig, dump_toml
+from genenv.config import RunConfig
 from genenv.curriculum.replay import Replay, choose_seeds
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
 from genenv.errors import DataError
 from genenv.metrics import Sink, check_names, write_all
+from genenv.policies.settings import PolicyConfig
 from genenv.pools.records import Evaluation, RoundRecord
 from genenv.pools.store import PoolStore
 from genenv.progress import Reporter, Silent, Stage
@@ -51,6 +52,8 @@ class Players:
     agent: Agent
     simulator: Simulator
     warmup: Warmup | None = None
+    settled: PolicyConfig | None = None
+    """The settings of their models with what is automatic decided; None where nothing was."""
 
     def save(self, folder: Path) -> None:
         """Write both players into a checkpoint."""
@@ -102,12 +105,18 @@ class CoEvolution:
         self.gate.remember(self.base.values())
         self.gate.protect(held_out)
 
-    def run(self) -> int:
-        """Play all rounds that are not committed yet; returns the number of the last one."""
+    def run(self, proven: Callable[[int | None], None] | None = None) -> int:
+        """Play all rounds that are not committed yet; returns the number of the last one.
+
+        Args:
+            proven: told of the last committed round, when all that is needed to go on was proven whole.
+        """
         with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:
             last = self.folder.prove(store)
             self._put_base(store)
             self._resume(store, last)
+            if proven is not None:
+                proven(last)
             if last is not None:  # a kill after the commit may have kept it from the sinks
                 write_all(self.sinks, last, store.metrics(last))
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
@@ -139,7 +148,6 @@ class CoEvolution:
             self.gate.recall(store)
             self.players.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
-        self.folder.keep_settings(dump_toml(self.config))
 
     def _start(self) -> RoundRecord:
         """Round 0: the warm-up, and what it left."""

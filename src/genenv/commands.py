@@ -6,8 +6,8 @@ import asyncio
 import math
 import random
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -16,7 +16,7 @@ import typer
 
 from genenv.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.coevolve import CoEvolution, Players
-from genenv.config import RunConfig, as_tables, dump_toml, load_config
+from genenv.config import RunConfig, anchored, as_tables, dump_toml, load_config
 from genenv.console import ConsoleReporter
 from genenv.curriculum.replay import choose_seeds
 from genenv.curriculum.stats import SkillStats
@@ -24,9 +24,10 @@ from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError
 from genenv.metrics import close_all, late_p_hats, open_sinks, target_band
-from genenv.policies.settings import PolicyConfig
+from genenv.policies.settings import AUTOMATIC, OF_THE_MACHINE
 from genenv.pools.identity import read_last_round
 from genenv.pools.store import PoolStore
+from genenv.resuming import check_length, for_training, for_writing, possible, record, remember
 from genenv.run_folder import RunFolder, write_whole
 from genenv.simulator.gate import Gate, base_tasks
 from genenv.simulator.player import make_contexts
@@ -35,65 +36,143 @@ from genenv.texts import json_line
 from genenv.types import Json, JsonObject, Origin, Proposal, Task
 
 
-def train_run(config_path: Path, out: Path | None, overrides: Sequence[str], *, resume: bool) -> None:
+def train_run(
+    config_path: Path | None,
+    out: Path | None,
+    overrides: Sequence[str],
+    *,
+    resume: bool,
+    other_arithmetic: bool = False,
+) -> None:
     """Start a run, or continue one with the settings it was started with; then say how it went.
+
+    Args:
+        config_path: the settings; of a run that is continued, its own are taken where none are named.
+        out: the run's folder; `runs/NAME` where none is named.
+        overrides: `key=value` each.
+        resume: continue the run.
+        other_arithmetic: continue it also where this machine has not what it was computed with.
 
     Raises:
         GenenvError: anything the user can mend.
     """
-    config = load_config(config_path, overrides)
+    if other_arithmetic and not resume:
+        raise UsageError("--allow-other-arithmetic is for a run that is continued; add --resume")
+    if not resume:
+        _start(config_path, out, overrides)
+        return
+    folder = RunFolder.open(_run_of(config_path, out, overrides))
+    _continue(folder, config_path, overrides, other_arithmetic=other_arithmetic)
+
+
+def _start(config_path: Path | None, out: Path | None, overrides: Sequence[str]) -> None:
+    config = anchored(load_config(config_path, overrides))
     path = out or Path("runs") / config.run.name
-    saved = None
-    if resume:
-        folder = RunFolder.open(path)
-        saved = load_config(folder.config)
-        config = _settled(config, saved.policy)
-        _check_only_longer(saved, config, folder)
-        if (done := _finished(folder, config)) is not None:
-            number, told = done
-            typer.echo(
-                f"{path} is finished: all of its {number} rounds are committed"
-                + ("" if told else ", nothing was changed")
-            )
-            _say_how_it_went(path)
-            return
-    else:
-        folder = RunFolder.vacant(path)
+    folder = RunFolder.vacant(path)
+    _check_models(config)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
-    config = _settled(config, saved.policy if saved else None)
+    config = _chosen(config)
     players = _players(config, domain)
-    sinks = open_sinks(config.logging, path, name=config.run.name, settings=as_tables(config))
+    config = _settled(config, players)
+
+    def create() -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        remember(folder, config_path)
+        RunFolder.create(path, dump_toml(config))
+
+    _play(config, domain, players, folder, create=create)
+
+
+def _run_of(config_path: Path | None, out: Path | None, overrides: Sequence[str]) -> Path:
+    """The folder of the run that is meant.
+
+    Raises:
+        UsageError: none is named.
+    """
+    if config_path is not None and (config_path / "config.toml").is_file():
+        raise UsageError(f"{config_path} is a run; continue it with --resume --out {config_path}")
+    if out is not None:
+        return out
+    if config_path is None:
+        raise UsageError("name the run to continue, such as --out runs/demo")
+    return Path("runs") / load_config(config_path, overrides).run.name
+
+
+def _continue(
+    folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
+) -> None:
+    change = for_training(folder, config_path, overrides, other_arithmetic=other_arithmetic)
+    if (note := check_length(folder, change)) is not None:
+        typer.echo(note, err=True)
+    if (done := _finished(folder, change.asked)) is not None:
+        number, told = done
+        unchanged = "" if told else ", nothing was changed"
+        typer.echo(f"{folder.path} is finished: all of its {number} rounds are committed{unchanged}")
+        _say_how_it_went(folder.path)
+        return
+    config = _chosen(possible(change, folder, other_arithmetic=other_arithmetic))
+    domain = load_domain(config.domain.name, config.domain.settings)
+    _check_seeds(domain, config)
+    players = _players(config, domain)
+    config = _settled(config, players)
+
+    def note_changes(last: int | None) -> None:
+        record(folder, replace(change, asked=config), since=0 if last is None else last + 1)
+        remember(folder, config_path)
+
+    _play(config, domain, players, folder, proven=note_changes)
+
+
+def _play(
+    config: RunConfig,
+    domain: Domain,
+    players: Players,
+    folder: RunFolder,
+    *,
+    create: Callable[[], None] | None = None,
+    proven: Callable[[int | None], None] | None = None,
+) -> None:
+    """Play all rounds that are left.
+
+    Args:
+        config: the settings.
+        domain: the world of the tasks.
+        players: the two of them.
+        folder: the run.
+        create: makes the folder of a new run, when nothing else can fail.
+        proven: told of the last round of a run that is continued, when it was proven whole.
+    """
+    sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
     try:
         reporter = ConsoleReporter()
         with reporter.stage("building base tasks", items=None, unit=""):
             loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=reporter)
-        if saved is None:
-            RunFolder.create(path, dump_toml(config))
-        loop.run()
+        if create is not None:
+            create()
+        loop.run(proven)
     finally:
         close_all(sinks)
-    _say_how_it_went(path)
+    _say_how_it_went(folder.path)
 
 
 def generate_tasks(
-    config_path: Path, overrides: Sequence[str], *, n: int, run: Path | None, out: Path | None
+    config_path: Path | None, overrides: Sequence[str], *, n: int, run: Path | None, out: Path | None
 ) -> None:
     """Let a simulator write until `n` tasks have passed the gate, and write them as JSONL.
 
     Raises:
         GenenvError: anything the user can mend; also when nothing passes.
     """
-    config = load_config(config_path, overrides)
+    folder = None if run is None else RunFolder.open(run)
+    config = for_writing(folder, config_path, overrides)
     if out is not None:
         if out.is_dir():
             raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
         if out.exists():
             raise UsageError(f"{out} exists already; choose another --out, or delete it")
         out.parent.mkdir(parents=True, exist_ok=True)
-    folder = None if run is None else RunFolder.open(run)
-    if folder is not None:
-        _check_same_simulator(load_config(folder.config), config, folder)
+    _check_models(config)
     domain = load_domain(config.domain.name, config.domain.settings)
     _check_seeds(domain, config)
     players = _players(config, domain)
@@ -159,98 +238,31 @@ def _players(config: RunConfig, domain: Domain) -> Players:
         return local_players(config, domain)
 
 
-def _settled(config: RunConfig, saved: PolicyConfig | None = None) -> RunConfig:
-    """The settings with what is automatic in `policy` decided: measured once, so a resumed run is equal.
-
-    Args:
-        config: the settings asked for.
-        saved: what was decided when the run was started; None for a new run.
-    """
-    policy = config.policy
-    decided = _measured(policy) if saved is None else saved
-    automatic = {"device": "auto", "dtype": "auto", "threads": 0}
-    settled = {key: getattr(decided, key) for key, auto in automatic.items() if getattr(policy, key) == auto}
-    return config.model_copy(update={"policy": policy.model_copy(update=settled)})
-
-
-def _measured(policy: PolicyConfig) -> PolicyConfig:
-    """Device, number format and threads that suit this machine."""
-    from genenv.policies.models import choose_device, choose_dtype, choose_threads, keep_freed_memory
-
-    device = choose_device(policy.device)
-    if device.type == "cpu":
-        keep_freed_memory()  # before torch starts threads
-    dtype = "float32" if policy.tuning == "full" else str(choose_dtype(policy.dtype, device))
-    return policy.model_copy(
-        update={
-            "device": device.type,
-            "dtype": dtype.removeprefix("torch."),
-            "threads": policy.threads or choose_threads(),
-        }
-    )
-
-
-_FREE = ("run.rounds", "policy.max_batch_rows", "policy.tokens_per_microbatch")
-"""What may change in a run: how long it is, and how much memory it takes at a time."""
-
-
-def _check_only_longer(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:
-    """A run is continued with the settings on its disk; only its length may grow, and its batches may change.
+def _check_models(config: RunConfig) -> None:
+    """Refuse names that no model has, before anything is loaded.
 
     Raises:
-        UsageError: something else differs, or the run would become shorter; names the settings.
+        UsageError: names the one that is spelt most alike.
     """
-    before, now = _flat(saved), _flat(asked)
-    differ = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _FREE)
-    if differ:
-        raise UsageError(
-            f"{folder.path} was started with other settings: {', '.join(differ)} (see {folder.config}); "
-            "continue with those, or choose another --out"
-        )
-    falling = "linear" in (saved.agent.lr_schedule, saved.simulator.lr_schedule)
-    if falling and asked.run.rounds > saved.run.rounds:
-        typer.echo(
-            f"note: a learning rate of {folder.path} falls over {saved.run.rounds} rounds; with "
-            f"{asked.run.rounds} it goes on from where it would be in a run of that length",
-            err=True,
-        )
-    if asked.run.rounds < saved.run.rounds:
-        raise UsageError(
-            f"{folder.path} is a run of {saved.run.rounds} rounds, which cannot become {asked.run.rounds}; "
-            f"add --set run.rounds={saved.run.rounds}, or more"
-        )
+    from genenv.policies import hub
+
+    for name in (config.policy.model, config.policy.simulator_model):
+        if name is not None:
+            hub.check(name)
 
 
-_WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
-"""Settings of `policy` that say what the weights in a checkpoint belong to."""
+def _chosen(config: RunConfig) -> RunConfig:
+    """The settings with what the machine decides in `policy` decided: once, so a resumed run is equal."""
+    if not any(getattr(config.policy, name) == AUTOMATIC[name] for name in OF_THE_MACHINE):
+        return config
+    from genenv.policies.arithmetic import chosen
+
+    return config.model_copy(update={"policy": chosen(config.policy)})
 
 
-def _check_same_simulator(saved: RunConfig, asked: RunConfig, folder: RunFolder) -> None:
-    """A run's simulator writes with the model and the domain that it was trained with.
-
-    Raises:
-        UsageError: the settings say otherwise; names them.
-    """
-    before, now = _flat(saved), _flat(asked)
-    keys = {f"policy.{name}" for name in _WEIGHTS} | {k for k in before | now if k.startswith("domain.")}
-    differ = sorted(key for key in keys if before.get(key) != now.get(key))
-    if differ:
-        raise UsageError(
-            f"{folder.path} was trained with other settings: {', '.join(differ)}; "
-            f"generate with its own, {folder.config}"
-        )
-
-
-def _flat(config: RunConfig) -> dict[str, Json]:
-    """Settings by dotted key."""
-    pending: list[tuple[str, Json]] = list(as_tables(config).items())
-    flat: dict[str, Json] = {}
-    for key, value in pending:
-        if isinstance(value, Mapping):
-            pending += [(f"{key}.{inner}", below) for inner, below in value.items()]
-        else:
-            flat[key] = value
-    return flat
+def _settled(config: RunConfig, players: Players) -> RunConfig:
+    """The settings with what the models decide in `policy` decided as well."""
+    return config if players.settled is None else config.model_copy(update={"policy": players.settled})
 
 
 def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:

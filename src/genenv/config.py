@@ -22,8 +22,8 @@ from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import domain_config
 from genenv.errors import UsageError, unknown_name
 from genenv.metrics import LoggingConfig
-from genenv.policies.settings import PolicyConfig
-from genenv.settings import Settings, allowed, section_of, walk
+from genenv.policies.settings import EMBEDDED, PolicyConfig
+from genenv.settings import Settings, allowed, is_place, section_of, walk
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Json, JsonObject
 
@@ -139,7 +139,54 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
 
 def dump_toml(config: RunConfig) -> str:
     """The resolved settings as TOML; reading it gives equal settings again."""
-    return "\n".join(_toml_lines(as_tables(config), "")).lstrip("\n") + "\n"
+    return dump_tables(as_tables(config))
+
+
+def dump_tables(tables: JsonObject) -> str:
+    """Nested tables as TOML."""
+    return "\n".join(_toml_lines(tables, "")).lstrip("\n") + "\n"
+
+
+def read_tables(path: Path) -> dict[str, Json]:
+    """What a file says and nothing else, unchecked.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    return _read(path)
+
+
+def flat(tables: JsonObject) -> dict[str, Json]:
+    """Settings by dotted key."""
+    pending: list[tuple[str, Json]] = list(tables.items())
+    found: dict[str, Json] = {}
+    for key, value in pending:
+        if isinstance(value, Mapping):
+            pending += [(f"{key}.{inner}", below) for inner, below in value.items()]
+        else:
+            found[key] = value
+    return found
+
+
+def put(tables: dict[str, Json], key: str, value: Json) -> None:
+    """Set a dotted key in nested tables."""
+    *sections, last = key.split(".")
+    for section in sections:
+        tables = cast(dict[str, Json], tables.setdefault(section, {}))
+    tables[last] = value
+
+
+def anchored(config: RunConfig) -> RunConfig:
+    """The settings with files and folders named from the root on, so that a run finds them from anywhere."""
+    tables = as_tables(config)
+    values = flat(tables)
+    for key, field in all_settings(config.domain.name):
+        name = values.get(key)
+        if is_place(field) and isinstance(name, str) and name not in ("", EMBEDDED):
+            place = Path(name).expanduser()
+            if place.exists():
+                put(tables, key, str(place.resolve()))
+    return resolve(tables)
 
 
 def bundled_configs() -> dict[str, Path]:

@@ -17,6 +17,7 @@ from genenv.curriculum.presets import PRESETS
 from genenv.domains import domain_names
 from genenv.evaluation.config import beneath, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
+from genenv.resuming import ARITHMETIC, FREE
 from genenv.settings import allowed, section_of
 from genenv.types import JsonObject
 
@@ -27,6 +28,23 @@ wins: defaults, preset, file, `--set`. An unknown key or a value out of range en
 what is allowed.
 
 This page is made from the code (`python -m genenv.config_reference`); a test holds it to that.
+"""
+
+_CONTINUING = """## Continuing a run
+
+`genenv train --resume --out RUN` goes on with the run's own settings, its `config.toml`. A CONFIG named again
+asks for nothing as long as it says what it said when the run was started (`started.toml`), whatever `--set`
+added then. What it says differently by now, and what `--set` says, takes effect where the table has it;
+anything else is refused by its name. `config.toml` notes at its top what changed, and from which round on.
+
+{free}
+
+{arithmetic} change results in their last digits. What is automatic among them is decided when a run starts
+and kept in its `config.toml`; `auto` and 0 then mean what was decided. Where a machine cannot follow (no
+compiler, fewer cores, another device), continuing is refused with the reason. `--allow-other-arithmetic`
+decides anew what is not there, lets `--set` change the rest, and the change is noted.
+
+A relative path to a model or a file is read from the folder where the command is typed, and kept whole.
 """
 
 _EVALUATION = """## Evaluation
@@ -45,7 +63,7 @@ def render_reference() -> str:
     for name in domain_names():
         own = [pair for pair in all_settings(name) if pair[0].startswith("domain.")]
         parts.append(_section("domain", own, f' with name = "{name}"'))
-    parts.append(_EVALUATION)
+    parts += [_continuing(), _EVALUATION]
     of_evaluation = list(evaluation_settings())
     for section, model in evaluation_sections().items():
         pairs = [pair for pair in of_evaluation if pair[0].startswith(f"{section}.")]
@@ -53,6 +71,13 @@ def render_reference() -> str:
             about = (model.__doc__ or "").partition("\n")[0]
             parts.append(f"### `{section}`\n\n{about}\n\n{_rows(pairs, beneath)}")
     return "\n".join(parts)
+
+
+def _continuing() -> str:
+    free = ["| setting | why it may change |", "| --- | --- |"]
+    free += [f"| `{key}` | {reason} |" for key, reason in FREE.items()]
+    arithmetic = ", ".join(f"`{key}`" for key in sorted(ARITHMETIC))
+    return _CONTINUING.format(free="\n".join(free), arithmetic=arithmetic)
 
 
 def _presets() -> str:

@@ -7,6 +7,7 @@ from genenv.agent.player import Agent
 from genenv.coevolve import Players
 from genenv.config import RunConfig
 from genenv.domains.base import Domain
+from genenv.policies.arithmetic import settled
 from genenv.policies.local import LocalModel, LocalPolicy
 from genenv.simulator.player import Simulator
 from genenv.simulator.rwr import RwrLearner
@@ -21,6 +22,7 @@ def local_players(config: RunConfig, domain: Domain) -> Players:
         UsageError: a model cannot be loaded or used here.
     """
     agent_policy, simulator_policy = _policies(config)
+    policy = settled(config.policy, agent_policy.model, simulator_policy.model)
     seed = config.run.seed
     agent = Agent(agent_policy, GrpoLearner(agent_policy, config.agent), config.agent, seed=seed)
     learner = RwrLearner(simulator_policy, config.simulator)
@@ -28,7 +30,7 @@ def local_players(config: RunConfig, domain: Domain) -> Players:
     warmup = SupervisedWarmup(
         domain=domain, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
     )
-    return Players(agent=agent, simulator=simulator, warmup=warmup)
+    return Players(agent=agent, simulator=simulator, warmup=warmup, settled=policy)
 
 
 def _policies(config: RunConfig) -> tuple[LocalPolicy, LocalPolicy]:

@@ -266,11 +266,6 @@ class RunFolder:
         if found != lines.encode() or not self.metrics.exists():
             write_whole(self.metrics, lines)
 
-    def keep_settings(self, config_toml: str) -> None:
-        """Write the settings that the run goes on with, where they differ."""
-        if self.config.read_bytes() != config_toml.encode():
-            write_whole(self.config, config_toml)
-
     def _put_away(
         self, store: PoolStore, last: int | None, note: Callable[[str], None], *, metrics: bool
     ) -> None:

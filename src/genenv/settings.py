@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
 Schedule = Literal["constant", "linear"]
@@ -25,6 +26,15 @@ class Settings(
 
 class NoSettings(Settings, frozen=True):
     """The section of a domain or a benchmark that has no settings."""
+
+
+PLACE: dict[str, JsonValue] = {"place": True}
+"""Extra of a text setting that names a file or a folder, or may name one."""
+
+
+def is_place(field: FieldInfo) -> bool:
+    """Whether a setting may name a file or a folder."""
+    return field.json_schema_extra == PLACE
 
 
 _TYPE_NAMES: dict[object, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
@@ -61,6 +71,8 @@ def _type_name(annotation: object) -> str:
         return ", ".join([_type_name(arguments[0]), *rules])
     if type(None) in arguments:
         return f"{' or '.join(_type_name(kind) for kind in arguments if kind is not type(None))}, or left out"
+    if origin is UnionType or origin is Union:
+        return " or ".join(map(_type_name, arguments))
     return getattr(annotation, "__name__", str(annotation))
 
 

@@ -55,7 +55,8 @@ def cache(tiny, tmp_path, monkeypatch) -> Path:
     gguf.write_bytes(b"GGUF")
     model, tokenizer = tiny.plain(), tiny.tokenizer()
     monkeypatch.setattr(models, "_embedded_gguf", lambda: gguf)
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **o: model)
+    found = {"missing_keys": set(), "mismatched_keys": set(), "unexpected_keys": set()}
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **o: (model, found))
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *a, **o: tokenizer)
     monkeypatch.setenv("GENENV_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
@@ -91,6 +92,16 @@ def test_a_full_disk_while_unpacking_is_one_sentence_and_leaves_nothing(cache, m
     here, note = _embedded_model()
     assert here == "does not work"
     assert "No space left on device" in note
+
+
+def test_an_embedded_model_that_lacks_a_weight_is_not_unpacked(cache, tiny, monkeypatch):
+    found = {"missing_keys": {"model.norm.weight"}, "mismatched_keys": set(), "unexpected_keys": set()}
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **o: (tiny.plain, found)
+    )
+    with pytest.raises(UsageError, match=r"unpacked: the weight model\.norm\.weight is missing"):
+        models.resolve(models.EMBEDDED)
+    assert list(cache.iterdir()) == []
 
 
 def test_what_goes_wrong_otherwise_while_unpacking_is_a_bug_and_leaves_nothing(cache, monkeypatch):

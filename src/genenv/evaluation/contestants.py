@@ -38,17 +38,36 @@ def assistant(
         UsageError: it cannot be had; the sentence says why.
         DataError: a checkpoint is damaged.
     """
+    check_name(name)
     if name.startswith(ENDPOINT):
         return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling)
     of_run = _OF_RUN.fullmatch(name)
     if of_run and (Path(of_run["run"]) / "config.toml").is_file():
         number = None if of_run["round"] is None else int(of_run["round"])
         return _of_run(Path(of_run["run"]), number, of_run["player"] or "agent", policy, sampling)
-    if of_run and of_run["round"] is not None:
-        raise UsageError(
-            f"{of_run['run']} holds no run; name the folder of a run, such as runs/demo@12:agent"
-        )
     return _base(name, policy, sampling)
+
+
+def check_name(name: str) -> None:
+    """Refuse at once what no policy is called.
+
+    Raises:
+        UsageError: names the model or the run that is spelt most alike.
+    """
+    if name.startswith(ENDPOINT):
+        return
+    from genenv.policies import hub
+
+    of_run = _OF_RUN.fullmatch(name)
+    if of_run and (Path(of_run["run"]) / "config.toml").is_file():
+        return
+    if of_run and of_run["round"] is not None:
+        close = hub.nearest(of_run["run"])
+        hint = "" if close is None else f"; did you mean {close!r}?"
+        raise UsageError(
+            f"{of_run['run']} holds no run; name the folder of a run, such as runs/demo@12:agent{hint}"
+        )
+    hub.check(name)
 
 
 def _endpoint(address: str, endpoint: EndpointConfig, sampling: SamplingConfig) -> Assistant:

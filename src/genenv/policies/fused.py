@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 
 from genenv.policies.native import Kernels, LowRank
 from genenv.policies.packing import AnyLayout, attend
-from genenv.policies.products import Product, worth_packing
+from genenv.policies.products import Product, can_be_packed, worth_packing
 
 _FEW_ROWS = 256
 """Up to so many rows compiled code adds an adapter's share faster than torch does."""
@@ -75,12 +75,29 @@ class FusedDecoder:
         self._activation_bytes = activation_bytes
         head = causal.get_output_embeddings()
         self._head = Product(head.weight, head.bias)
-        products = [product for layer in self._layers for product in layer.products]
+        self.packed = False
+        """Whether the weights are packed for sampling."""
         weights = [layer.products[_LARGEST].weight for layer in self._layers[:_TRIED_LAYERS]]
-        size = sum(product.weight.nbytes for product in (*products, self._head))
+        size = sum(product.weight.nbytes for product in self._products())
         if size <= packed_bytes and worth_packing(weights):
-            for product in (*products, self._head):
+            self.pack()
+
+    def _products(self) -> list[Product]:
+        return [*(product for layer in self._layers for product in layer.products), self._head]
+
+    def pack(self) -> bool:
+        """Pack all weights for sampling; False, and nothing is done, where that is not possible."""
+        self.packed = all(can_be_packed(product.weight) for product in self._layers[0].products)
+        if self.packed:
+            for product in self._products():
                 product.pack()
+        return self.packed
+
+    def unpack(self) -> None:
+        """Let go of packed weights."""
+        self.packed = False
+        for product in self._products():
+            product.unpack()
 
     def scores(self, hidden_MW: Tensor) -> Tensor:
         """[M, V] scores of all tokens."""

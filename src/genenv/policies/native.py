@@ -28,6 +28,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from genenv.errors import UsageError
 from genenv.policies import models
 
 log = logging.getLogger(__name__)
@@ -387,6 +388,22 @@ def load() -> Kernels | None:
         return found
     log.info("sampling and learning run without compiled code, which is slower: %s", found)
     return None
+
+
+def wanted(setting: str | bool, device: torch.device) -> Kernels | None:
+    """The compiled functions as `policy.compiled` asks for them.
+
+    Raises:
+        UsageError: it asks for them and they cannot be had.
+    """
+    if device.type != "cpu" or not setting:
+        if setting is True:
+            raise UsageError("policy.compiled is true, and compiled code is for CPUs alone; set it to false")
+        return None
+    found = load()
+    if found is None and setting is True:
+        raise UsageError(f"policy.compiled is true, and there is no compiled code: {find()}")
+    return found
 
 
 def find() -> Kernels | str:

@@ -8,15 +8,17 @@ AVX2). So it is measured. A packed matrix is a second copy.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from genenv.policies.stopwatch import cpu_seconds
+
 MOST_ROWS = 256
 """Beyond so many rows packing gains nothing."""
 _ROWS = 64
+_MEASURED_S = 0.4
 _WORTH = 0.93
 """Packed products must take less than this part of the time."""
 
@@ -43,6 +45,10 @@ class Product:
         """Lay out the weight as it is now."""
         self._packed = _pack(self.weight)
 
+    def unpack(self) -> None:
+        """Let go of the second copy."""
+        self._packed = None
+
 
 def worth_packing(weights: Sequence[Tensor]) -> bool:
     """Whether products with these weights are faster when packed, measured; False where they cannot be.
@@ -50,22 +56,30 @@ def worth_packing(weights: Sequence[Tensor]) -> bool:
     Args:
         weights: of one shape, and so many that a processor's cache does not hold them all.
     """
-    first = weights[0]
-    if first.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if not can_be_packed(weights[0]):
         return False
-    x = torch.ones(_ROWS, first.shape[1], dtype=first.dtype)
+    x = torch.ones(_ROWS, weights[0].shape[1], dtype=weights[0].dtype)
+    packed = [_pack(weight) for weight in weights]
+    seconds = cpu_seconds(
+        {
+            "plain": lambda: [nn.functional.linear(x, weight) for weight in weights],
+            "packed": lambda: [_packed_linear(x, weight, None) for weight in packed],
+        },
+        budget_s=_MEASURED_S,
+    )
+    return seconds["packed"] < _WORTH * seconds["plain"]
+
+
+def can_be_packed(weight_OI: Tensor) -> bool:
+    """Whether there is a product with a packed matrix here, and it says what the plain one says."""
+    if weight_OI.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    x = torch.ones(_ROWS, weight_OI.shape[1], dtype=weight_OI.dtype)
     try:
-        packed = [_pack(weight) for weight in weights]
-        alike = torch.allclose(
-            _packed_linear(x, packed[0], None), nn.functional.linear(x, first), rtol=0.05, atol=0.05
-        )
+        found = _packed_linear(x, _pack(weight_OI), None)
     except (AttributeError, RuntimeError, NotImplementedError):  # the operators are internal to torch
         return False
-    plain_s, packed_s = _seconds(
-        lambda: [nn.functional.linear(x, weight) for weight in weights],
-        lambda: [_packed_linear(x, weight, None) for weight in packed],
-    )
-    return alike and packed_s < _WORTH * plain_s
+    return torch.allclose(found, nn.functional.linear(x, weight_OI), rtol=0.05, atol=0.05)
 
 
 def _pack(weight_OI: Tensor) -> Tensor:
@@ -74,14 +88,3 @@ def _pack(weight_OI: Tensor) -> Tensor:
 
 def _packed_linear(x_NI: Tensor, packed: Tensor, bias_O: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x_NI, packed, bias_O, "none", [], "")
-
-
-def _seconds(*works: Callable[[], object]) -> list[float]:
-    """Best of some timings of each, taken in turns."""
-    best = [float("inf")] * len(works)
-    for _ in range(6):
-        for index, work in enumerate(works):
-            start = time.perf_counter()
-            work()
-            best[index] = min(best[index], time.perf_counter() - start)
-    return best

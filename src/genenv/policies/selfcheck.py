@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -24,19 +24,25 @@ _ERRORS = (TypeError, ValueError, RuntimeError, AttributeError, KeyError)
 
 
 @torch.no_grad()
-def use_packed_attention(causal: Any, source: str, context_tokens: int) -> bool:  # noqa: ANN401
+def use_packed_attention(
+    causal: Any,  # noqa: ANN401
+    source: str,
+    context_tokens: int,
+    wanted: Literal["auto", "packed", "own"] = "auto",
+) -> bool:
     """Switch a model to packed attention, where that says what the model says on a small input.
 
     Args:
         causal: the model.
         source: its name.
         context_tokens: the longest that a sequence may be.
+        wanted: the setting `policy.attention`.
 
     Returns:
-        False, with a logged sentence, where the model must stay in its own forward pass.
+        False, with a logged sentence, where the model stays in its own forward pass.
 
     Raises:
-        UsageError: that is not possible either.
+        UsageError: that is not possible either, or packed attention is wanted and not for this model.
     """
     packing.register()
     bundle = _small_input(causal.config.get_text_config().vocab_size)
@@ -49,9 +55,12 @@ def use_packed_attention(causal: Any, source: str, context_tokens: int) -> bool:
         ]
     )
     before = causal.config._attn_implementation
-    reason = _why_not_packed(causal, bundle, expected, context_tokens)
+    asked = "policy.attention is 'own'"
+    reason = asked if wanted == "own" else _why_not_packed(causal, bundle, expected, context_tokens)
     if reason is None:
         return True
+    if wanted == "packed":
+        raise UsageError(f"policy.attention is 'packed', and that is not for {source}: {reason}")
     causal.set_attn_implementation(before)
     try:
         off = _own_forward_is_off(causal, bundle, expected)
@@ -137,8 +146,13 @@ def fused_decoder(
     activation_bytes: float = float("inf"),
     kernels: Kernels | None = None,
     packed_bytes: float = 0.0,
+    must: bool = False,
 ) -> FusedDecoder | None:
-    """A fused decoder that says what the model says, on a small input; None, with a logged sentence, else."""
+    """A fused decoder that says what the model says, on a small input; None, with a logged sentence, else.
+
+    Raises:
+        UsageError: it `must` be, and cannot.
+    """
     reason = why_not(causal)
     if reason is None:
         device = next(causal.parameters()).device
@@ -155,5 +169,7 @@ def fused_decoder(
         if off < _tolerance(causal):
             return fused
         reason = f"its results and those of the fused layers differ by {off:.3g}"
+    if must:
+        raise UsageError(f"policy.decoder is 'fused', and that is not for {source}: {reason}")
     log.info("%s runs in the layers of transformers, which are slower: %s", source, reason)
     return None

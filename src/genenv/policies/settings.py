@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
 
-from genenv.settings import Settings
+from genenv.settings import PLACE, Settings
+
+EMBEDDED = "smollm2-135m"
+"""The model that comes as a package."""
 
 COLDEST = 0.001
 """Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
@@ -51,9 +55,9 @@ class EndpointConfig(Settings, frozen=True):
 class PolicyConfig(Settings, frozen=True):
     """The models behind both players."""
 
-    model: str = Field(default="smollm2-135m", min_length=1)
+    model: str = Field(default=EMBEDDED, min_length=1, json_schema_extra=PLACE)
     """Base model: a known short name, a folder, or a name on the Hugging Face hub."""
-    simulator_model: str | None = Field(default=None, min_length=1)
+    simulator_model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """Base model of the simulator; left out, both players share one base with an adapter each."""
     tuning: Literal["lora", "full"] = "lora"
     """What learns: low-rank adapters on a frozen base, or all weights."""
@@ -67,10 +71,15 @@ class PolicyConfig(Settings, frozen=True):
     """Number format of the base weights; auto takes bfloat16 where the hardware is fast with it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the models run; auto takes a GPU when there is one."""
-    decoder: Literal["auto", "transformers"] = "auto"
-    """Who runs the layers: auto is genenv's own code for frozen models that it knows, else transformers."""
-    compiled: bool = True
-    """Whether a C++ compiler, where there is one, makes the small operations on a CPU faster."""
+    attention: Literal["auto", "packed", "own"] = "auto"
+    """Whether a prompt is read once for all its completions (packed), or attention is the model's own, which
+    is slower; auto packs where the model's is the usual one."""
+    decoder: Literal["auto", "fused", "transformers"] = "auto"
+    """Who runs the layers; auto is genenv's fused code for frozen models that it knows, else transformers."""
+    compiled: Literal["auto"] | bool = "auto"
+    """Whether a C++ compiler makes the small operations on a CPU faster; auto: where there is one."""
+    packed_weights: Literal["auto"] | bool = "auto"
+    """Whether frozen weights get a second copy, laid out for the processor; auto measures if it pays."""
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 measures and chooses."""
     tokens_per_microbatch: int = Field(default=4096, ge=1, le=100_000_000)
@@ -83,3 +92,19 @@ class PolicyConfig(Settings, frozen=True):
     """What may be remembered of conversations between their turns; what does not fit is read again."""
     context_tokens: int = Field(default=2048, ge=16, le=100_000_000)
     """Longest episode; never more than the model allows."""
+
+
+AUTOMATIC: Mapping[str, str | int] = {
+    "device": "auto",
+    "dtype": "auto",
+    "threads": 0,
+    "compiled": "auto",
+    "packed_weights": "auto",
+    "attention": "auto",
+    "decoder": "auto",
+}
+"""Settings of `PolicyConfig` that a machine or a model decides where they have this value. All of them change
+the last digits of what is computed, so a run keeps what was decided."""
+
+OF_THE_MACHINE = ("device", "dtype", "threads", "compiled")
+"""Those of them that are decided before a model is loaded."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from genenv.settings import Settings
+from genenv.settings import PLACE, Settings
 
 
 class MultihopConfig(Settings, frozen=True):
@@ -42,5 +42,5 @@ class MultihopConfig(Settings, frozen=True):
     """Passages that one search shows."""
     result_chars: int = Field(default=160, ge=120, le=2_000)
     """Characters of a passage that a search shows: the sentences that have most of the words searched for."""
-    corpus: str | None = Field(default=None, min_length=1)
+    corpus: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """A JSONL file of your own passages; left out, the built-in knowledge base alone."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from genenv.settings import Settings
+from genenv.settings import PLACE, Settings
 
 
 class TravelConfig(Settings, frozen=True):
@@ -36,5 +36,5 @@ class TravelConfig(Settings, frozen=True):
     """Replies the agent gets with tools; the longest trip needs 14."""
     longest: Literal[3, 5, 7] = 7
     """Days of the longest trips, also among held-out tasks. 3 days go to a city, 5 and 7 through a state."""
-    database: str = ""
+    database: str = Field(default="", json_schema_extra=PLACE)
     """Folder of TravelPlanner's tables (its `database`). Left out: the sandbox that genenv makes."""
