@@ -9,6 +9,7 @@ from genenv.config import RunConfig
 from genenv.errors import UsageError
 from genenv.players import local_players
 from genenv.progress import Silent
+from genenv.simulator.rwr import Demonstration, Imitator
 from genenv.types import Message, Seed
 
 LONG = 10**60
@@ -72,6 +73,22 @@ def test_without_a_demonstration_that_fits_the_warm_up_ends_before_it_begins(tin
     with pytest.raises(UsageError, match=rf"warm-up of the {player} fits .* raise policy\.context_tokens"):
         players.warmup(seeds_of(LONG, LONG + 1), tasks, Silent())
     assert all(torch.equal(p, before[name]) for name, p in players.agent.policy.parameters())
+
+
+def test_every_solution_is_shown_in_turn_from_the_first_on(players, toy, monkeypatch):
+    """Two steps of two: of six tasks one is for the check, four are shown, and one is left."""
+    checked, solved = players.warmup._solved(tasks_of(toy, 1, 2, 3, 4, 5, 6))
+    assert (len(checked), len(solved)) == (1, 4)
+    shown: list[Demonstration] = []
+    plain = Imitator.gradients
+
+    def watched(self, demonstrations, **options):
+        shown.extend(demonstrations)
+        return plain(self, demonstrations, **options)
+
+    monkeypatch.setattr(Imitator, "gradients", watched)
+    players.warmup._warm_agent(checked, solved, Silent())
+    assert shown == list(solved)
 
 
 def test_demonstrations_that_all_fit_are_shown_without_a_word(players, toy, caplog):

@@ -82,7 +82,7 @@ class SupervisedWarmup:
                 f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base "
                 "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
             )
-        taught = taught[: (config.steps + 1) * config.batch]  # no step comes to those behind
+        taught = taught[: config.steps * config.batch]  # no step comes to those behind
         policy = self.agent.policy
         solved = [d for task in taught if (d := demonstrate(self.domain, policy, task)) is not None]
         _tell_left_out("agent", len(taught) - len(solved), len(taught), policy.context_tokens)
@@ -101,7 +101,7 @@ class SupervisedWarmup:
         with reporter.stage("warm-up of the agent", items=config.steps, unit="steps") as stage:
             for step in range(1, config.steps + 1):
                 demonstrations = [
-                    solved[(step * config.batch + i) % len(solved)] for i in range(config.batch)
+                    solved[((step - 1) * config.batch + i) % len(solved)] for i in range(config.batch)
                 ]
                 skipped += _teach(imitator, demonstrations, _lr(config, step)) is None
                 stage(sum(d.tokens for d in demonstrations), 1)
