@@ -1,10 +1,13 @@
 # pyright: standard
 """Before the first round: a short supervised warm-up of both players on base data.
 
-It is the RWR code at equal weights, with the optimizers that both players go on with: the first steps of a
-fresh AdamW move every weight by the learning rate, whatever the gradient, and gradients from few attempts are
-mostly noise. A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up
-stops as soon as the agent solves enough to learn from, so that most of the way is left to co-evolution.
+It is the RWR code at equal weights, with the optimizers that both players go on with. What of their moments
+is kept is a setting (`kept_moments`): those of imitation go on moving the weights its way for some ten steps
+of learning from rewards; fresh ones move every weight by the learning rate at once, whatever its gradient,
+unless the first steps are made shorter.
+
+A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up stops as soon
+as the agent solves enough to learn from, so that most of the way is left to co-evolution.
 """
 
 from __future__ import annotations
@@ -110,6 +113,7 @@ class SupervisedWarmup:
                     success = sum(group.successes for group in groups) / len(groups)
                     if success >= config.target_low:
                         break
+        learner.optimizer.keep(config.kept_moments)
         reporter.note(_verdict(step, success, config))
         return {
             "agent/warmup_steps": float(step),
@@ -154,6 +158,7 @@ class SupervisedWarmup:
                 skipped += taught is None
                 loss = loss if taught is None else taught
                 stage(sum(d.tokens for d in demonstrations), 1)
+        learner.optimizer.keep(config.kept_moments)
         return {"simulator/warmup_loss": loss, "simulator/skipped_updates": float(skipped)}
 
     def _variation(self, policy: LocalPolicy, seed: Seed, rng: random.Random) -> Demonstration:

@@ -8,7 +8,7 @@ import torch
 from genenv.policies import vocabulary
 from genenv.policies.grammar import is_forbidden
 from genenv.policies.vocabulary import frozen_logprobs, frozen_logprobs_and_kl
-from genenv.simulator.rwr import kl_full
+from genenv.simulator.distance import kl_full
 
 ROWS, WIDTH, WORDS = 11, 8, 70
 

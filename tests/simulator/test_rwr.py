@@ -12,7 +12,8 @@ from genenv.errors import UpdateSkipped
 from genenv.policies.grammar import is_forbidden
 from genenv.policies.optimizer import Optimizer
 from genenv.policies.packing import Bundle, Packed
-from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, kl_full, weighted_tokens
+from genenv.simulator.distance import kl_full
+from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, weighted_tokens
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Generation, SimulatorSample
 

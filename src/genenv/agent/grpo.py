@@ -153,6 +153,8 @@ class GrpoLearner:
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
         )
+        self.ramped = config.warmup.steps > 0 and config.warmup.kept_moments == "none"
+        """Whether the first steps are shorter: the warm-up left no moments."""
 
     def update(self, groups: Sequence[Group], *, seed: int, lr_scale: float = 1.0) -> Mapping[str, float]:
         """Learn from one round's groups.
@@ -235,13 +237,15 @@ class GrpoLearner:
                 self._backward(batch, shares, sums, measure_kl=index == measured)
 
         accumulate(self.optimizer, self.policy.model.config.tokens_per_microbatch, run)
-        if not all(map(math.isfinite, sums.values())):
-            self.optimizer.clear()
-            raise UpdateSkipped("the loss or its KL is not finite")
+        for name, meaning in (("loss", "loss"), ("kl", "KL to the initial agent")):
+            if not math.isfinite(sums.get(name, 0.0)):
+                self.optimizer.clear()
+                raise UpdateSkipped(f"the {meaning} is not finite")
         if all(attempt.guide for attempt in attempts):  # no ratio that could be clipped
             sums.pop("clip_rate")
         sums["grad_norm"] = self.optimizer.clip()
-        self.optimizer.step(self.config.lr * lr_scale)
+        ramp = self.optimizer.ramp() if self.ramped else 1.0
+        self.optimizer.step(self.config.lr * lr_scale * ramp)
         self.optimizer.clear()
         return sums | {"tokens": float(tokens)}
 

@@ -21,7 +21,6 @@ Shapes: M = completion tokens of a micro-batch, V = vocabulary.
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import random
@@ -36,11 +35,11 @@ from torch import Tensor
 
 from genenv.errors import UpdateSkipped
 from genenv.policies.base import Advance
-from genenv.policies.grammar import is_forbidden
-from genenv.policies.local import LocalPolicy, in_pieces
+from genenv.policies.local import LocalPolicy
 from genenv.policies.optimizer import Optimizer, accumulate, evenly, micro_batches
 from genenv.policies.packing import Bundle, Packed
 from genenv.policies.vocabulary import frozen_logprobs_and_kl
+from genenv.simulator.distance import frozen_head, kl_between
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import JsonObject, SimulatorSample
 
@@ -73,13 +72,6 @@ class Demonstration:
 def weighted_nll(logprobs_M: Tensor, share_M: Tensor) -> Tensor:
     """-sum_m share_m log pi(m): the RWR loss with w_i / sum_j w_j T_j, plain SFT with equal shares. Nats."""
     return -(logprobs_M * share_M).sum()
-
-
-def kl_full(scores_MV: Tensor, reference_MV: Tensor) -> Tensor:
-    """[M] KL(pi || pi_ref) over the whole vocabulary but for tokens whose scores are -inf in both. Nats."""
-    log_pi_MV, log_ref_MV = scores_MV.log_softmax(-1), reference_MV.log_softmax(-1)
-    apart_MV = (log_pi_MV - log_ref_MV).masked_fill(log_pi_MV == float("-inf"), 0.0)
-    return (log_pi_MV.exp() * apart_MV).sum(-1)
 
 
 def weighted_tokens(demonstrations: Sequence[Demonstration]) -> float:
@@ -168,7 +160,7 @@ class Imitator:
             else:
                 logprobs_M = self.policy.token_logprobs(hidden_MW, tokens_M, **masked)
                 if reference_MW is not None:
-                    kl_M = _kl_between((model.head, hidden_MW), (reference_head, reference_MW), **masked)
+                    kl_M = kl_between((model.head, hidden_MW), (reference_head, reference_MW), **masked)
             nll = weighted_nll(logprobs_M, share_M)
             loss, kl = nll, torch.zeros(())
             if kl_M is not None:
@@ -205,6 +197,8 @@ class RwrLearner:
             max_grad_norm=config.max_grad_norm,
         )
         self.imitator = Imitator(policy, self.optimizer)
+        self.ramped = config.warmup.steps > 0 and config.warmup.kept_moments == "none"
+        """Whether the first steps are shorter: the warm-up left no moments."""
 
     @property
     def progress(self) -> Advance | None:
@@ -287,8 +281,9 @@ class RwrLearner:
         )
         norm = self.optimizer.clip()
         before = self.optimizer.snapshot()
+        lr = self.config.lr * lr_scale * (self.optimizer.ramp() if self.ramped else 1.0)
         for retry in range(self.config.kl_retries + 1):
-            self.optimizer.step(self.config.lr * lr_scale / 2**retry)
+            self.optimizer.step(lr / 2**retry)
             moved = distance()
             if moved <= self.config.kl_cap:
                 self.optimizer.clear()
@@ -325,7 +320,7 @@ class RwrLearner:
             with torch.no_grad(), self.policy.active():
                 now_MW, _ = self.policy.completion_hidden(packed)
                 own = (self.policy.model.head, now_MW)
-                moved_M = _kl_between(
+                moved_M = kl_between(
                     own, (head, before_MW), temperature=self.config.temperature, allowed=allowed
                 )
                 return float(moved_M.mean())
@@ -351,42 +346,6 @@ def _in_turns(demonstrations: Sequence[Demonstration]) -> list[Demonstration]:
         turns.append((seen[d.prompt_ids], -d.weight, d))
         seen[d.prompt_ids] += 1
     return [d for _, _, d in sorted(turns, key=lambda turn: turn[:2])]
-
-
-def frozen_head(policy: LocalPolicy) -> Callable[[Tensor], Tensor]:
-    """The output layer of the weights in place, which stays as it is now.
-
-    With adapters the output layer never changes; when it is trained, it is copied.
-    """
-    if policy.adapter is not None:
-        return policy.model.head
-    head = copy.deepcopy(policy.model.causal.get_output_embeddings())
-    return lambda hidden: head(hidden).float()
-
-
-def _kl_between(
-    own: tuple[Callable[[Tensor], Tensor], Tensor],
-    reference: tuple[Callable[[Tensor], Tensor], Tensor],
-    *,
-    temperature: float,
-    allowed: Tensor | None,
-) -> Tensor:
-    """[M] KL of what two policies would sample, each given as its output layer and its states. Nats."""
-    (head, hidden_MW), (reference_head, reference_MW) = own, reference
-
-    def piece(hidden: Tensor, other: Tensor, mask: Tensor | None = None) -> Tensor:
-        with torch.no_grad():
-            reference_scores = reference_head(other) / temperature
-        scores = head(hidden) / temperature
-        if mask is not None:
-            forbidden = is_forbidden(mask, scores.shape[1])
-            scores, reference_scores = (
-                s.masked_fill(forbidden, float("-inf")) for s in (scores, reference_scores)
-            )
-        return kl_full(scores, reference_scores)
-
-    masks = () if allowed is None else (allowed,)
-    return in_pieces(piece, hidden_MW, reference_MW, *masks, rows=256)
 
 
 def _bundles(
