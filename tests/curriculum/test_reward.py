@@ -109,6 +109,13 @@ def test_the_band_divides_rates_of_which_some_lie_inside_and_some_outside(attemp
     assert band_divides(attempts, 0.5, k_min) is divides
 
 
+@pytest.mark.parametrize(("attempts", "least", "most"), [(3, 0.80, 0.91), (8, 0.72, 0.96), (32, 0.64, 0.99)])
+def test_few_attempts_leave_the_expected_reward_little_room(attempts, least, most) -> None:
+    """As docs/report.md says of simulator/env_reward."""
+    rewards = [expected_env_reward(k, attempts, alpha=0.5, beta=2) for k in range(attempts + 1)]
+    assert (round(min(rewards), 2), round(max(rewards), 2)) == (least, most)
+
+
 def test_weights_follow_the_exponential() -> None:
     # exp(0) : exp(log 2) = 1 : 2
     assert rwr_weights([0.0, 1.0], temperature=math.log(2)) == pytest.approx([1 / 3, 2 / 3])
