@@ -61,7 +61,7 @@ class Probe:
             groups, metrics = asyncio.run(
                 self.round(self.rng.sample(self.tasks, options.tasks), round_, options.rounds)
             )
-            played = attempt_metrics(groups, [], self.agent.policy)
+            played = attempt_metrics(groups, [], self.agent.policy, self.domain)
             say(
                 round=round_,
                 **{name: played[name] for name in ("agent/success_rate", "agent/reward") if name in played},

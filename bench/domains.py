@@ -188,7 +188,8 @@ def _broken(
         made += 1
         seed = by_id[str(task.lineage.seed_id)]
         gate = Gate(domain, CurriculumConfig(), seed=made)
-        (proposal,) = gate.admit(*([part] for part in _written(seed, json.dumps(spec), made)))
+        context, generation = _written(seed, json.dumps(spec), made)
+        (proposal,) = gate.admit([context], [generation])
         kinds[kind] += 1
         if isinstance(proposal.outcome, Rejection):
             refused += 1

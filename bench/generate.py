@@ -139,7 +139,7 @@ def peer_transformers(options: argparse.Namespace) -> None:
 
 def peer_vllm(options: argparse.Namespace) -> None:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")  # GiB; left alone, it asks for half of the machine
-    import vllm
+    import vllm  # pyright: ignore[reportMissingImports] - it has an environment of its own
 
     engine = vllm.LLM(
         model=options.model,

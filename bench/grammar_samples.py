@@ -55,12 +55,13 @@ def _array(schema: Mapping[str, Any], rng: random.Random, root: Mapping[str, Any
     more = schema.get("items", False)
     most = least if more is False else schema.get("maxItems", least + 4)
     n = rng.randint(least, max(least, most))
-    return [draw(first[i] if i < len(first) else more, rng, root) for i in range(n)]
+    parts: list[Any] = [*first[:n], *[more] * (n - len(first))]
+    return [draw(part, rng, root) for part in parts]
 
 
 def _text(schema: Mapping[str, Any], rng: random.Random) -> str:
     if "pattern" in schema:
-        return "".join(_matching(sre_parse.parse(schema["pattern"]), rng))
+        return "".join(_matching(sre_parse.parse(schema["pattern"]).data, rng))
     n = rng.randint(schema.get("minLength", 0), schema.get("maxLength", 40))
     return "".join(rng.choice(_PRINTABLE) for _ in range(n))
 

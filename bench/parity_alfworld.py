@@ -171,7 +171,7 @@ class _Found:
     """What was counted, and the first few differences."""
 
     def __init__(self) -> None:
-        self.counts = dict.fromkeys(
+        self.counts: dict[str, int] = dict.fromkeys(
             (
                 *("steps", "steps_that_did_nothing", "won_in_textworld"),
                 *("answers_differ", "won_differs", "possible_commands_differ"),

@@ -157,7 +157,7 @@ def rouge_pairs(data: DataFolder) -> Iterator[tuple[str, str]]:
 
 def against_rouge(data: DataFolder, folder: Path) -> dict[str, Any]:
     sys.path.insert(0, str(folder))
-    from rouge import Rouge
+    from rouge import Rouge  # pyright: ignore[reportMissingImports] - it lies in that folder
 
     theirs, worst, pairs, refused = Rouge(metrics=["rouge-l"]), 0.0, 0, 0
     for answer, reference in rouge_pairs(data):

@@ -78,7 +78,9 @@ def flips(
     """Of each kind of edit: how many break their constraint alone, with what depends on it, or otherwise."""
     module, found = edits(), dict[str, Any]()
     for kind, edit in module.EDITS.items():
-        counts = dict.fromkeys(("of_people", "of_solver", "exactly", "with_dependants", "otherwise"), 0)
+        counts: dict[str, int] = dict.fromkeys(
+            ("of_people", "of_solver", "exactly", "with_dependants", "otherwise"), 0
+        )
         rng, wrong = random.Random(kind), list[str]()
         for source, bases in (("of_people", people), ("of_solver", more)):
             for item, plan in bases:

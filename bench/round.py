@@ -138,7 +138,7 @@ def trl(options: argparse.Namespace) -> None:
         def on_step_end(self, *_: object, **__: object) -> None:
             seconds.append(time.perf_counter() - self.begin)
 
-    config = trl.GRPOConfig(
+    config = trl.GRPOConfig(  # pyright: ignore[reportPrivateImportUsage] - trl loads it when asked
         output_dir=str(options.folder / "trl"),
         beta=KL,
         learning_rate=1e-6,
@@ -156,7 +156,7 @@ def trl(options: argparse.Namespace) -> None:
         report_to=[],
         disable_tqdm=True,
     )
-    trainer = trl.GRPOTrainer(
+    trainer = trl.GRPOTrainer(  # pyright: ignore[reportPrivateImportUsage]
         model=model,
         reward_funcs=lambda completion_ids, **_: [reward(ids) for ids in completion_ids],
         args=config,

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     keys = ("groups", "rollouts", "prompt", "completion", "kl", "dtype", "microbatch", "peer_batch")
     # ours writes the batch and the adapter that TRL reads
     told = ("model", "folder", *keys)
-    programs = dict.fromkeys(("ours", "trl"), sys.executable)
+    programs: dict[str, str] = dict.fromkeys(("ours", "trl"), sys.executable)
     sides = sides_of(__file__, options, told, programs, options.folder)
     ours, peer = sides
     alternate(sides, options.repeats)
@@ -230,7 +230,7 @@ def trl(options: argparse.Namespace) -> None:
     )
     model = peft.PeftModel.from_pretrained(model, options.folder / "adapter", is_trainable=True)
     on_cpu = not torch.cuda.is_available()
-    config = trl.GRPOConfig(
+    config = trl.GRPOConfig(  # pyright: ignore[reportPrivateImportUsage] - trl loads it when asked
         output_dir=str(options.folder / "trl"),
         loss_type="dapo",
         beta=options.kl,
@@ -243,7 +243,7 @@ def trl(options: argparse.Namespace) -> None:
         use_cpu=on_cpu,
         report_to=[],
     )
-    trainer: Any = trl.GRPOTrainer(
+    trainer: Any = trl.GRPOTrainer(  # pyright: ignore[reportPrivateImportUsage]
         model=model,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=config,

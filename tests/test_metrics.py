@@ -40,10 +40,25 @@ def test_the_target_band_lies_around_alpha(alpha: float, band: tuple[float, floa
     assert target_band(alpha) == pytest.approx(band)
 
 
-@pytest.mark.parametrize(("rounds", "late"), [(10, [8, 9, 10]), (5, [5]), (2, [2]), (0, [])])
-def test_the_last_third_of_the_rounds_is_rounded_down_but_never_empty(rounds: int, late: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "late"),
+    [
+        (12, [9, 10, 11, 12]),
+        (10, [7, 8, 9, 10]),
+        (9, [7, 8, 9]),
+        (8, [6, 7, 8]),
+        (5, [4, 5]),
+        (2, [2]),
+        (1, [1]),
+    ],
+)
+def test_the_last_third_of_the_rounds_is_rounded_up(rounds: int, late: list[int]) -> None:
     metrics = {number: {"curriculum/p_hat_mean": number / 10} for number in range(rounds + 1)}
     assert late_p_hats(metrics) == [number / 10 for number in late]
+
+
+def test_a_run_that_has_played_no_round_has_no_late_one() -> None:
+    assert late_p_hats({0: {"curriculum/p_hat_mean": 0.5}}) == []
 
 
 def test_a_late_round_without_p_hat_is_left_out() -> None:

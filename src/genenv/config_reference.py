@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
 from pydantic.fields import FieldInfo
@@ -127,10 +127,12 @@ def _code(value: object) -> str:
     return "left out" if value is None else f"`{json.dumps(value)}`"
 
 
-def _flat(tables: JsonObject) -> Iterator[tuple[str, object]]:
-    for section, values in tables.items():
-        if isinstance(values, dict):
-            yield from ((f"{section}.{key}", value) for key, value in values.items())
+def _flat(tables: JsonObject, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _table(titles: list[str], rows: Iterable[list[str]]) -> str:

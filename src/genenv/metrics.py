@@ -32,14 +32,14 @@ def target_band(alpha: float) -> tuple[float, float]:
 
 
 def late_p_hats(metrics: Mapping[int, Mapping[str, float]]) -> list[float]:
-    """The mean p_hat of each round in the last third of those played, at least of one.
+    """The mean p_hat of each round in the last third of those played, rounded up: three of eight.
 
     Args:
         metrics: those of every round, in order. Round 0, the state before training, is not played; a round in
             which no batch was attempted has no p_hat and is left out.
     """
     played = [values for number, values in metrics.items() if number > 0]
-    late = played[-max(1, len(played) // 3) :]
+    late = played[len(played) * 2 // 3 :]
     return [values["curriculum/p_hat_mean"] for values in late if "curriculum/p_hat_mean" in values]
 
 
@@ -74,7 +74,7 @@ _METRICS = (
     Metric("agent/eval_success", "share", "Held-out tasks solved at temperature 0."),
     Metric("agent/eval_reward", "share", "Mean reward on held-out tasks at temperature 0."),
     Metric("agent/loss", "nats", "Mean loss of the update."),
-    Metric("agent/kl", "nats/token", "Distance of the agent from the initial agent, k3 estimate."),
+    Metric("agent/kl", "nats/token", "Distance from the initial agent, k3 estimate, at most 10 a token."),
     Metric("agent/clip_rate", "share", "Trained tokens whose probability ratio was clipped."),
     Metric("agent/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
     Metric("agent/steps", "count", "Optimizer steps applied."),
@@ -88,13 +88,21 @@ _METRICS = (
     Metric("agent/failed_traces", "count", "Attempts that ended in an error or a timeout and do not count."),
     Metric("agent/truncated_rate", "share", "Attempts cut off by a limit on tokens, context or turns."),
     Metric("simulator/valid_rate", "share", "Generations that became tasks."),
-    Metric("simulator/in_band_rate", "share", "Batches whose success rate is within k_min of alpha."),
-    Metric("simulator/in_band_rate_task", "share", "Tasks whose own success rate is within k_min of alpha."),
+    Metric(
+        "simulator/in_band_rate",
+        "share",
+        "Batches whose p_hat is within k_min of alpha, of those whose attempts allow both answers.",
+    ),
+    Metric(
+        "simulator/in_band_rate_task",
+        "share",
+        "Tasks whose own p_hat is within k_min of alpha, of those whose attempts allow both answers.",
+    ),
     Metric("simulator/env_reward", "share", "Mean R_env over batches; a batch without a task earns 0."),
     Metric("simulator/loss", "nats", "Mean weighted loss of the update."),
-    Metric("simulator/kl", "nats/token", "Distance of the simulator from the initial simulator."),
+    Metric("simulator/kl", "nats/token", "Distance from the initial simulator, of what both would sample."),
     Metric("simulator/warmup_loss", "nats/token", "Supervised loss of the last warm-up step."),
-    Metric("simulator/kl_step", "nats/token", "How far the whole update moved the simulator."),
+    Metric("simulator/kl_step", "nats/token", "How far the whole update moved what the simulator samples."),
     Metric("simulator/kl_retries", "count", "How often the step was halved to stay under the KL cap."),
     Metric("simulator/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
     Metric("simulator/steps", "count", "Optimizer steps applied."),

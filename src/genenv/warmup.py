@@ -1,10 +1,13 @@
 # pyright: standard
 """Before the first round: a short supervised warm-up of both players on base data.
 
-It is the RWR code at equal weights, with the optimizers that both players go on with: the first steps of a
-fresh AdamW move every weight by the learning rate, whatever the gradient, and gradients from few attempts are
-mostly noise. A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up
-stops as soon as the agent solves enough to learn from, so that most of the way is left to co-evolution.
+It is the RWR code at equal weights, with the optimizers that both players go on with. What of their moments
+is kept is a setting (`kept_moments`): those of imitation go on moving the weights its way for some ten steps
+of learning from rewards; fresh ones move every weight by the learning rate at once, whatever its gradient,
+unless the first steps are made shorter.
+
+A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up stops as soon
+as the agent solves enough to learn from, so that most of the way is left to co-evolution.
 """
 
 from __future__ import annotations
@@ -82,7 +85,7 @@ class SupervisedWarmup:
                 f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base "
                 "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
             )
-        taught = taught[: (config.steps + 1) * config.batch]  # no step comes to those behind
+        taught = taught[: config.steps * config.batch]  # no step comes to those behind
         policy = self.agent.policy
         solved = [d for task in taught if (d := demonstrate(self.domain, policy, task)) is not None]
         _tell_left_out("agent", len(taught) - len(solved), len(taught), policy.context_tokens)
@@ -101,7 +104,7 @@ class SupervisedWarmup:
         with reporter.stage("warm-up of the agent", items=config.steps, unit="steps") as stage:
             for step in range(1, config.steps + 1):
                 demonstrations = [
-                    solved[(step * config.batch + i) % len(solved)] for i in range(config.batch)
+                    solved[((step - 1) * config.batch + i) % len(solved)] for i in range(config.batch)
                 ]
                 skipped += _teach(imitator, demonstrations, _lr(config, step)) is None
                 stage(sum(d.tokens for d in demonstrations), 1)
@@ -110,6 +113,7 @@ class SupervisedWarmup:
                     success = sum(group.successes for group in groups) / len(groups)
                     if success >= config.target_low:
                         break
+        learner.optimizer.keep(config.kept_moments)
         reporter.note(_verdict(step, success, config))
         return {
             "agent/warmup_steps": float(step),
@@ -154,6 +158,7 @@ class SupervisedWarmup:
                 skipped += taught is None
                 loss = loss if taught is None else taught
                 stage(sum(d.tokens for d in demonstrations), 1)
+        learner.optimizer.keep(config.kept_moments)
         return {"simulator/warmup_loss": loss, "simulator/skipped_updates": float(skipped)}
 
     def _variation(self, policy: LocalPolicy, seed: Seed, rng: random.Random) -> Demonstration:

@@ -112,6 +112,43 @@ def test_the_kl_estimate_is_never_negative_and_zero_where_both_agree(own, refere
     assert k3(torch.tensor(own), torch.tensor(own)).item() == 0.0
 
 
+@pytest.mark.parametrize(
+    ("d", "expected"),
+    [
+        (math.log(2), 1 - math.log(2)),  # 2 - 0.693 - 1
+        (2.6, math.exp(2.6) - 3.6),  # 9.864: below the bound
+        (2.7, 10.0),  # 11.180 without the bound
+        (12.0, 10.0),  # 162,742
+        (1e4, 10.0),  # infinite
+        (-10.0, math.exp(-10) + 9),
+        (-1e4, 10.0),
+    ],
+)
+def test_one_token_adds_at_most_ten_nats_to_the_kl(d, expected):
+    own = torch.tensor([-20.0], requires_grad=True)
+    value = k3(own, own.detach() + d)
+    assert value.item() == pytest.approx(expected, rel=1e-5)
+    value.sum().backward()
+    assert own.grad is not None
+    assert own.grad.item() == (0.0 if expected == 10.0 else pytest.approx(1 - math.exp(d), rel=1e-5))
+
+
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+def test_a_token_that_became_much_likelier_than_when_it_was_sampled_leaves_the_loss_finite(advantage):
+    own = torch.tensor([-0.5], requires_grad=True)
+    batch = TokenBatch(
+        old_M=torch.tensor([-150.0]),
+        reference_M=None,
+        advantage_M=torch.tensor([advantage]),
+        weight_M=torch.tensor([1.0]),
+    )
+    loss, sums = grpo_loss(own, batch, Clip(low=0.2, high=0.2, kl=0.0))
+    loss.backward()
+    assert loss.item() == pytest.approx({-1.0: math.exp(20), 0.0: 0.0, 1.0: -1.2}[advantage])
+    assert math.isfinite(own.grad.item())
+    assert sums["clip_rate"].item() == (advantage > 0)
+
+
 @pytest.mark.parametrize("average", ["token", "sequence"])
 def test_the_micro_batch_size_does_not_change_the_gradient(tiny, toy, monkeypatch, average):
     found = []
@@ -212,19 +249,29 @@ def test_an_update_with_a_value_that_is_not_finite_is_skipped_and_counted(tiny, 
     assert all(p.grad is None for p in player.optimizer.parameters)
 
 
-def test_a_kl_that_is_not_finite_is_left_out_where_it_is_only_a_metric(tiny, toy, caplog):
-    def update(kl: float) -> dict[str, float]:
-        policy = tiny.player(noise=0.3)
-        with torch.no_grad():  # far enough from the reference for exp(d) to overflow
-            policy.model.causal.get_output_embeddings().weight *= 1000
-        return dict(learner(policy, kl_coefficient=kl).update(make_groups(toy), seed=0))
-
-    measured = update(0.0)
+@pytest.mark.parametrize("kl", [0.0, 0.05])
+def test_a_policy_far_from_its_reference_has_a_kl_of_at_most_ten_and_still_learns(tiny, toy, kl):
+    policy = tiny.player(noise=0.3)
+    with torch.no_grad():  # far enough from the reference for exp(d) to overflow
+        policy.model.causal.get_output_embeddings().weight *= 1000
+    measured = dict(learner(policy, kl_coefficient=kl).update(make_groups(toy), seed=0))
     assert (measured["agent/steps"], measured["agent/skipped_updates"]) == (1, 0)
-    assert "agent/kl" not in measured
-    assert "KL of an update of the agent is not finite" in caplog.text
+    assert 1 < measured["agent/kl"] <= 10
     assert metrics_line(1, measured)
-    assert update(0.05)["agent/skipped_updates"] == 1  # there it is part of the loss
+
+
+def test_a_reference_that_is_not_finite_skips_the_update_instead_of_ending_the_run(tiny, toy, caplog):
+    policy = tiny.player(noise=0.05)
+    policy.anchor()
+    own = {id(parameter) for _, parameter in policy.parameters()}
+    with torch.no_grad():
+        for name, parameter in policy.model.causal.named_parameters():
+            if "agent_initial" in name and id(parameter) not in own:
+                parameter.fill_(float("nan"))
+    measured = dict(learner(policy, kl_coefficient=0.0).update(make_groups(toy), seed=0))
+    assert measured["agent/skipped_updates"] == 1
+    assert "the KL to the initial agent is not finite" in caplog.text
+    assert metrics_line(1, measured)
 
 
 def test_weights_that_are_not_finite_do_not_end_the_run(tiny, toy):

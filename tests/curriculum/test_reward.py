@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.curriculum.reward import (
+    band_divides,
     effective_samples,
     env_reward,
     expected_env_reward,
@@ -98,6 +99,21 @@ def test_ninths_and_tenths_on_the_edge_count_whatever_their_binary_form() -> Non
     assert in_band(6 / 10, 0.5, 0.1)
     assert in_band(3 / 10, 0.4, 0.1)
     assert in_band(1 / 3, 4 / 9, 1 / 9)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "k_min", "divides"),
+    [(0, 0.1, False), (1, 0.3, False), (2, 0.1, True), (3, 0.1, False), (3, 0.3, True), (4, 0.5, False)],
+)
+def test_the_band_divides_rates_of_which_some_lie_inside_and_some_outside(attempts, k_min, divides) -> None:
+    assert band_divides(attempts, 0.5, k_min) is divides
+
+
+@pytest.mark.parametrize(("attempts", "least", "most"), [(3, 0.80, 0.91), (8, 0.72, 0.96), (32, 0.64, 0.99)])
+def test_few_attempts_leave_the_expected_reward_little_room(attempts, least, most) -> None:
+    """As docs/report.md says of simulator/env_reward."""
+    rewards = [expected_env_reward(k, attempts, alpha=0.5, beta=2) for k in range(attempts + 1)]
+    assert (round(min(rewards), 2), round(max(rewards), 2)) == (least, most)
 
 
 def test_weights_follow_the_exponential() -> None:

@@ -196,3 +196,27 @@ def test_the_metrics_of_a_round_measure_both_scopes(batch) -> None:
     assert found["simulator/dropped"] == 2
     assert found["tasks/share/add"] == found["curriculum/skill_share_max"] == 1
     assert found["simulator/novelty"] == 0.5
+
+
+def test_the_band_counts_what_the_agent_solved_and_not_where_the_posterior_lies(batch) -> None:
+    """As in the quickstart: one variation, three attempts, k_min 0.3, and posterior means of 0.2 to 0.8."""
+    wide = CurriculumConfig(k_min=0.3, band_filter=False)
+    batches = [batch(name, 3, [solved], wide) for name, solved in (("a", 0), ("b", 1), ("c", 3), ("d", 3))]
+    found = curriculum_metrics(batches, select(batches, wide), wide)
+    assert found["simulator/in_band_rate"] == found["simulator/in_band_rate_task"] == 0.25
+
+
+@pytest.mark.parametrize(("attempts", "k_min"), [(1, 0.3), (3, 0.1), (8, 0.5)])
+def test_where_no_attempts_can_tell_the_band_has_no_rate(batch, attempts: int, k_min: float) -> None:
+    """1 of 1 is never within 0.3 of one half, k of 3 never within 0.1, k of 8 always within 0.5."""
+    config = CurriculumConfig(k_min=k_min)
+    batches = [batch("a", attempts, [0], config), batch("b", attempts, [1], config)]
+    found = curriculum_metrics(batches, select(batches, config), config)
+    assert not {"simulator/in_band_rate", "simulator/in_band_rate_task"} & found.keys()
+
+
+def test_batches_with_too_few_attempts_do_not_count_in_the_band(batch) -> None:
+    batches = [batch("a", 8, [4]), batch("b", 8, [0]), batch("c", 3, [1])]
+    found = curriculum_metrics(batches, select(batches, PAPER), PAPER)
+    assert found["simulator/in_band_rate"] == 0.5
+    assert found["curriculum/p_hat_batches"] == 3

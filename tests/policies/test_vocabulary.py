@@ -8,7 +8,7 @@ import torch
 from genenv.policies import vocabulary
 from genenv.policies.grammar import is_forbidden
 from genenv.policies.vocabulary import frozen_logprobs, frozen_logprobs_and_kl
-from genenv.simulator.rwr import kl_full
+from genenv.simulator.distance import kl_full
 
 ROWS, WIDTH, WORDS = 11, 8, 70
 
@@ -38,11 +38,13 @@ def masks(tokens: torch.Tensor) -> torch.Tensor:
     return bits
 
 
-def plain(head, hidden, tokens, temperature, allowed) -> torch.Tensor:
+def scored(head, hidden, temperature, allowed) -> torch.Tensor:
     scores = head(hidden).float() / temperature
-    if allowed is not None:
-        scores = scores.masked_fill(is_forbidden(allowed, WORDS), float("-inf"))
-    return scores.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+    return scores if allowed is None else scores.masked_fill(is_forbidden(allowed, WORDS), float("-inf"))
+
+
+def plain(head, hidden, tokens, temperature, allowed) -> torch.Tensor:
+    return scored(head, hidden, temperature, allowed).log_softmax(-1).gather(1, tokens[:, None])[:, 0]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -53,7 +55,7 @@ def test_values_and_gradients_equal_those_of_autograd(temperature, masked, bias)
     allowed = masks(tokens) if masked else None
     upstream = torch.linspace(-1, 2, 2 * ROWS).view(2, ROWS)
     expected = plain(head, hidden, tokens, temperature, allowed)
-    expected_kl = kl_full(head(hidden).float(), head(reference).float())
+    expected_kl = kl_full(*(scored(head, states, temperature, allowed) for states in (hidden, reference)))
     ((upstream[0] * expected).sum() + (upstream[1] * expected_kl).sum()).backward()
     wanted, hidden.grad = hidden.grad, None
     options = {"temperature": temperature, "allowed": allowed}

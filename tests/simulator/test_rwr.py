@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from genenv.errors import UpdateSkipped
 from genenv.policies.grammar import is_forbidden
 from genenv.policies.optimizer import Optimizer
 from genenv.policies.packing import Bundle, Packed
-from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, kl_full, weighted_tokens
+from genenv.simulator.distance import kl_full
+from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, weighted_tokens
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Generation, SimulatorSample
 
@@ -356,6 +358,74 @@ def test_samples_of_equal_worth_move_nothing_on_average_under_their_grammars(tin
     without = gradients(policy, free, total=1.0)[1]
     assert _longest(moved) < 1e-4 * _longest(one)
     assert _longest(without) > _longest(one)
+
+
+def divergence_by_hand(scores, reference, choices: list[list[int]], temperature: float) -> float:
+    """Mean over tokens of sum p log(p / q), each token among its own choices, in plain Python."""
+    total = 0.0
+    for own, other, allowed in zip(scores.tolist(), reference.tolist(), choices, strict=True):
+        odds, others = ([math.exp(row[v] / temperature) for v in allowed] for row in (own, other))
+        pairs = zip(odds, others, strict=True)
+        total += sum(p / sum(odds) * math.log(p / sum(odds) / (q / sum(others))) for p, q in pairs)
+    return total / len(choices)
+
+
+def choices_along(policy, schema, ids) -> list[list[int]]:
+    """Token by token: what the grammar allows in its place."""
+    matcher, choices = policy.model.grammars.matcher(schema), []
+    for token in ids:
+        forbidden = is_forbidden(policy.model.grammars.allowed([matcher]), policy.model.vocabulary)[0]
+        choices.append((~forbidden).nonzero()[:, 0].tolist())
+        assert matcher.accept_token(token)
+    return choices
+
+
+def scores_of(policy, prompt, ids):
+    packed = Packed([Bundle(prompt_ids=prompt, completions=[ids])], torch.device("cpu"))
+    with torch.no_grad():
+        return policy.model.head(policy.completion_hidden(packed)[0])
+
+
+PLACES = {"enum": [{"city": "Paris"}, {"city": "Oslo"}, {"town": "Rome"}]}
+
+
+@pytest.mark.parametrize("adapter", ["simulator", None])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_kl_is_taken_over_what_could_be_sampled(tiny, adapter, temperature):
+    policy, prompt = tiny.player(adapter=adapter, noise=0.05), (5, 6, 7)
+    ids = max(completions_of(policy, PLACES), key=len)
+    choices = choices_along(policy, PLACES, ids)
+    assert {1, 2} <= {len(allowed) for allowed in choices}  # some tokens have a choice, some have none
+    with policy.active():
+        own = scores_of(policy, prompt, ids)
+    with policy.reference():
+        initial = scores_of(policy, prompt, ids)
+    expected = divergence_by_hand(own, initial, choices, temperature)
+    found = imitator(policy).gradients(
+        [under(PLACES, prompt, ids)], kl_coefficient=0.5, temperature=temperature
+    )
+    assert found["kl"] == pytest.approx(expected, rel=1e-3)
+    everything = [list(range(policy.model.vocabulary))] * len(ids)
+    assert found["kl"] < 0.5 * divergence_by_hand(own, initial, everything, 1.0)
+
+
+@pytest.mark.parametrize("adapter", ["simulator", None])
+def test_the_cap_measures_what_could_be_sampled(tiny, adapter):
+    policy, prompt = tiny.player(adapter=adapter), (5, 6, 7)
+    ids = max(completions_of(policy, PLACES), key=len)
+    (sample,) = samples(1.0, 0.0, 0.0)[:1]
+    sample = replace(
+        sample, schema=PLACES, generation=replace(sample.generation, prompt_ids=prompt, token_ids=ids)
+    )
+    with policy.active():
+        before = scores_of(policy, prompt, ids)
+    player = learner(policy, lr=3e-3, kl_cap=10.0, temperature=0.7)
+    measured = player.update([sample], seed=0)["simulator/kl_step"]
+    with policy.active():
+        after = scores_of(policy, prompt, ids)
+    expected = divergence_by_hand(after, before, choices_along(policy, PLACES, ids), 0.7)
+    assert measured == pytest.approx(expected, rel=1e-3)
+    assert measured > 1e-4
 
 
 def _longest(grads: dict[str, torch.Tensor]) -> float:

@@ -6,9 +6,9 @@
     L_t = -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A) + beta k3_t,   rho_t = pi(t) / pi_old(t)
     k3_t = exp(d_t) - d_t - 1,  d_t = log pi_ref(t) - log pi(t)
 
-averaged over all sampled tokens of the update ("token"), or first within each attempt ("sequence"). With
-guidance a supervised term is added, c * mean_t -log pi(t) over the tokens of known solutions (DAPG,
-arXiv:1709.10087): it teaches what no attempt has found.
+with both log-ratios held to 20 nats and k3 to 10; averaged over all sampled tokens of the update ("token"),
+or first within each attempt ("sequence"). With guidance a supervised term is added, c * mean_t -log pi(t)
+over the tokens of known solutions (DAPG, arXiv:1709.10087): it teaches what no attempt has found.
 
 Shapes: G = attempts of a task, M = sampled tokens of a micro-batch.
 """
@@ -35,6 +35,11 @@ from genenv.policies.packing import Bundle, Packed
 from genenv.types import Group, Trace
 
 log = logging.getLogger(__name__)
+
+LOG_RATIO_MAX = 20.0
+"""Beyond this, in nats, a ratio of probabilities counts no further: its exponential would overflow."""
+K3_MAX = 10.0
+"""The most that one token can add to the KL term, nats."""
 
 
 def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[float]:
@@ -82,7 +87,7 @@ def grpo_loss(logprobs_M: Tensor, batch: TokenBatch, clip: Clip) -> tuple[Tensor
     Returns:
         The loss, and the sums behind `kl` and `clip_rate`, weighted like the loss.
     """
-    log_ratio_M = logprobs_M - batch.old_M
+    log_ratio_M = (logprobs_M - batch.old_M).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
     ratio_M = log_ratio_M.exp()
     clipped_M = ratio_M.clamp(1 - clip.low, 1 + clip.high)
     loss_M = -torch.minimum(ratio_M * batch.advantage_M, clipped_M * batch.advantage_M)
@@ -102,9 +107,18 @@ def grpo_loss(logprobs_M: Tensor, batch: TokenBatch, clip: Clip) -> tuple[Tensor
 
 
 def k3(logprobs_M: Tensor, reference_M: Tensor) -> Tensor:
-    """Low-variance estimate of KL(pi || pi_ref) from samples of pi: exp(d) - d - 1, d = ref - own. Nats."""
-    difference_M = reference_M - logprobs_M
-    return difference_M.exp() - difference_M - 1
+    """Low-variance estimate of KL(pi || pi_ref) from samples of pi: exp(d) - d - 1, d = ref - own.
+
+    Unbounded, one token that has become very unlikely outweighs all others: as in verl (`kl_penalty` of
+    `verl/trainer/ppo/core_algos.py`, "low_var_kl"; the authors train with it), d is held to [-20, 20] and the
+    estimate to at most 10 (verl writes [-10, 10]; it is never negative). A token beyond d = 2.61 or -11 has
+    no gradient here: the term does not pull it back.
+
+    Returns:
+        [M] in [0, 10]. Nats.
+    """
+    difference_M = (reference_M - logprobs_M).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
+    return (difference_M.exp() - difference_M - 1).clamp(max=K3_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +153,8 @@ class GrpoLearner:
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
         )
+        self.ramped = config.warmup.steps > 0 and config.warmup.kept_moments == "none"
+        """Whether the first steps are shorter: the warm-up left no moments."""
 
     def update(self, groups: Sequence[Group], *, seed: int, lr_scale: float = 1.0) -> Mapping[str, float]:
         """Learn from one round's groups.
@@ -221,17 +237,15 @@ class GrpoLearner:
                 self._backward(batch, shares, sums, measure_kl=index == measured)
 
         accumulate(self.optimizer, self.policy.model.config.tokens_per_microbatch, run)
-        if not math.isfinite(sums["loss"]):
-            self.optimizer.clear()
-            raise UpdateSkipped("the loss is not finite")
+        for name, meaning in (("loss", "loss"), ("kl", "KL to the initial agent")):
+            if not math.isfinite(sums.get(name, 0.0)):
+                self.optimizer.clear()
+                raise UpdateSkipped(f"the {meaning} is not finite")
         if all(attempt.guide for attempt in attempts):  # no ratio that could be clipped
             sums.pop("clip_rate")
-        # k3 has no bound, and with a coefficient of 0 no say in the loss
-        if not math.isfinite(sums.get("kl", 0.0)):
-            log.warning("the KL of an update of the agent is not finite and left out of the metrics")
-            del sums["kl"]
         sums["grad_norm"] = self.optimizer.clip()
-        self.optimizer.step(self.config.lr * lr_scale)
+        ramp = self.optimizer.ramp() if self.ramped else 1.0
+        self.optimizer.step(self.config.lr * lr_scale * ramp)
         self.optimizer.clear()
         return sums | {"tokens": float(tokens)}
 

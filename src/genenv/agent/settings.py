@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from genenv.settings import Schedule, Settings
+from genenv.settings import Moments, Schedule, Settings
 
 Momentum = Annotated[float, Field(ge=0, le=0.99999)]
 
@@ -22,6 +22,8 @@ class AgentWarmupConfig(Settings, frozen=True):
     """Peak learning rate of the warm-up."""
     lr_decay: float = Field(default=0.0, ge=0, le=1)
     """Share of the steps, the last ones, over which the learning rate falls evenly to a tenth."""
+    kept_moments: Moments = "none"
+    """Moments of AdamW that the rounds go on with; after `none` the first steps grow, by 1 - beta1^t."""
     target_low: float = Field(default=0.2, ge=0, le=1)
     """Success rate at which the warm-up stops: enough to learn from, with much left to learn."""
     target_high: float = Field(default=0.5, ge=0, le=1)

@@ -22,14 +22,16 @@ PAPER: Mapping[str, JsonObject] = {
         "base_share": 0.0,
         "review_share": 0.0,
     },
-    "agent": {"skip_zero_advantage": False},
+    "simulator": {"warmup": {"kept_moments": "both"}},
+    "agent": {"skip_zero_advantage": False, "warmup": {"kept_moments": "both"}},
 }
 """GenEnv (arXiv:2512.19682) as published; each line is one correction not made.
 
 alpha, beta (the authors' configuration), k_min and lambda are the defaults of their settings. Two things
 differ from the paper's text. Its pools of base data, earlier traces and generations are kept here, but
 neither player is trained on them again: both learn on-policy, and base data are what the simulator varies
-(`base_share` brings them back). And held-out tasks are kept out of training under every preset.
+(`base_share` brings them back). And held-out tasks are kept out of training under every preset. The paper has
+no warm-up; after one, AdamW goes on as it is.
 """
 
 ROBUST: Mapping[str, JsonObject] = {
@@ -43,11 +45,13 @@ ROBUST: Mapping[str, JsonObject] = {
         "base_share": 0.25,
         "review_share": 0.05,
     },
-    "agent": {"skip_zero_advantage": True},
+    "simulator": {"warmup": {"kept_moments": "none"}},
+    "agent": {"skip_zero_advantage": True, "warmup": {"kept_moments": "none"}},
 }
 """1. Weights that differ. 2. A posterior instead of a lattice. 3. The batch as the unit of p_hat (as in the
 paper). 4. A gate of code. 5. Near-copies of the archive refused, near ones rewarded less. 6. Base tasks and
-reviews in each round. 7. No compute for groups that agree."""
+reviews in each round. 7. No compute for groups that agree. And after the warm-up rewards move the players,
+not the momentum of imitation."""
 
 PRESETS: Mapping[str, Mapping[str, JsonObject]] = {"paper": PAPER, "robust": ROBUST}
 

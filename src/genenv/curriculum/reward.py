@@ -75,6 +75,16 @@ def in_band(p_hat: float, alpha: float, k_min: float) -> bool:
     return abs(p_hat - alpha) <= k_min + BAND_TOLERANCE
 
 
+def band_divides(attempts: int, alpha: float, k_min: float) -> bool:
+    """Whether p_hat of so many attempts can fall inside the band, and can fall outside it.
+
+    p_hat is one of 0, 1/n, ... 1. Where all of these lie inside the band, or none does, a share of batches
+    in the band says nothing of the batches: with alpha 0.5 and k_min 0.1, three attempts never fall inside.
+    """
+    inside = [in_band(k / attempts, alpha, k_min) for k in range(attempts + 1)] if attempts else []
+    return any(inside) and not all(inside)
+
+
 def rwr_weights(
     env_rewards: Sequence[float], *, temperature: float, standardise: bool = False
 ) -> list[float]:

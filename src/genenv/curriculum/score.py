@@ -13,6 +13,7 @@ from statistics import fmean
 
 from genenv.curriculum.posterior import BetaPosterior
 from genenv.curriculum.reward import (
+    band_divides,
     effective_samples,
     env_reward,
     expected_env_reward,
@@ -67,12 +68,13 @@ class _Unit:
             )
         return env_reward(self.successes / self.attempts, alpha=config.alpha, beta=config.beta)
 
-    def in_band(self, config: CurriculumConfig) -> bool:
+    def passes_filter(self, config: CurriculumConfig) -> bool:
+        """By the posterior's mean, if so set: with few attempts it lies nearer to the prior's than p_hat."""
         if not self.attempts:
             return False
-        raw = self.successes / self.attempts
         posterior = BetaPosterior.of(self.successes, self.attempts, config.prior)
-        return in_band(posterior.mean if config.posterior else raw, config.alpha, config.k_min)
+        rate = posterior.mean if config.posterior else self.successes / self.attempts
+        return in_band(rate, config.alpha, config.k_min)
 
 
 def score_batch(
@@ -120,7 +122,9 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
         config: scope, filter, reward and weighting.
     """
     units = [unit for batch in batches for unit in _units(batch, config.p_hat_scope)]
-    kept = [unit for unit in units if unit.attempts and (unit.in_band(config) or not config.band_filter)]
+    kept = [
+        unit for unit in units if unit.attempts and (unit.passes_filter(config) or not config.band_filter)
+    ]
     dropped = len(units) - len(kept)
     pairs = [(generation, unit.reward(config)) for unit in kept for generation in unit.generations]
     if not pairs:
@@ -155,8 +159,8 @@ def curriculum_metrics(
     return {
         **_mean("simulator/valid_rate", (isinstance(p.outcome, Task) for p in proposals)),
         **{f"simulator/rejected/{reason}": float(reasons[reason]) for reason in RejectReason},
-        **_mean("simulator/in_band_rate", (unit.in_band(config) for unit in by_batch)),
-        **_mean("simulator/in_band_rate_task", (unit.in_band(config) for unit in by_task)),
+        **_mean("simulator/in_band_rate", _in_band(by_batch, config)),
+        **_mean("simulator/in_band_rate_task", _in_band(by_task, config)),
         **_mean("simulator/env_reward", (batch.env_reward for batch in batches)),
         **_mean(
             "simulator/novelty",
@@ -186,6 +190,13 @@ def _units(batch: TaskBatch, scope: str) -> list[_Unit]:
         _unit([attempted[name]] if name in attempted else [], (generation,))
         for name, generation in written.items()
     ]
+
+
+def _in_band(units: Sequence[_Unit], config: CurriculumConfig) -> list[bool]:
+    """Whether p_hat itself lies in the band, for each unit with enough attempts to fall on either side."""
+    alpha, k_min = config.alpha, config.k_min
+    telling = [unit for unit in units if band_divides(unit.attempts, alpha, k_min)]
+    return [in_band(unit.successes / unit.attempts, alpha, k_min) for unit in telling]
 
 
 def _newness(novelty: float | None, config: CurriculumConfig) -> float:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from genenv.errors import DataError, UpdateSkipped, out_of_memory
 from genenv.policies.models import release_memory
 from genenv.policies.packing import Bundle, within_budget
+from genenv.settings import Moments
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,32 @@ class Optimizer:
         for group in self._adamw.param_groups:
             group["lr"] = lr
         self._adamw.step()
+
+    @torch.no_grad()
+    def keep(self, kept: Moments) -> None:
+        """Go on to another objective with some of the moments; the others start again from zero.
+
+        The first moment still points where the old gradients did, and moves every weight that way for about
+        1 / (1 - beta1) steps, whatever the new gradients say. The second is the scale of the old gradients:
+        kept, steps are shorter than the learning rate says where the new ones are smaller. With the second
+        alone the step count stays, and the first moment grows from zero by itself.
+        """
+        for state in self._adamw.state.values():
+            if kept != "both":
+                state["exp_avg"].zero_()
+            if kept == "none":
+                state["exp_avg_sq"].zero_()
+                state["step"].zero_()
+
+    def ramp(self) -> float:
+        """1 - beta1^t for the coming step t, which undoes the bias correction of the first moment.
+
+        With it the first step of fresh moments moves a weight by (1 - beta1) of the learning rate, and no
+        step that sees noise alone is longer than those that come later. Without, the first one moves every
+        weight by the whole learning rate, whatever its gradient: 4.4 times the later ones at beta1 = 0.9.
+        """
+        steps = float(self._adamw.state[self.parameters[0]]["step"])
+        return 1 - self._adamw.param_groups[0]["betas"][0] ** (steps + 1)
 
     @torch.no_grad()
     def snapshot(self) -> dict[str, Tensor]:

@@ -6,7 +6,9 @@ A score for every token of the vocabulary is by far the largest tensor of an upd
 derivative with respect to a row's state is a row itself, and is worked out while the scores are there.
 
     log pi(y) = s_y / T - log sum_v exp(s_v / T),   d log pi(y) / dh = (W_y - sum_v pi_v W_v) / T
-    KL = sum_v pi_v (log pi_v - log ref_v),         dKL / dh = sum_v pi_v (log pi_v - log ref_v - KL) W_v
+    KL = sum_v pi_v (log pi_v - log ref_v),         dKL / dh = sum_v pi_v (log pi_v - log ref_v - KL) W_v / T
+
+Sums go over the tokens v that could be sampled.
 
 Shapes: M = rows, W = width, V = vocabulary.
 """
@@ -53,15 +55,15 @@ def frozen_logprobs_and_kl(
     temperature: float = 1.0,
     allowed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As `frozen_logprobs`; and [M] the divergence from a reference, over all tokens at temperature 1. Nats.
+    """As `frozen_logprobs`; and [M] KL(pi || reference), both over what could be sampled. Nats.
 
     Args:
         head: the output layer of both.
         hidden_MW: what predicts each token.
         tokens_M: the tokens.
         reference_MW: the reference's states in their place.
-        temperature: of the log-probabilities.
-        allowed: of the log-probabilities.
+        temperature: divides the scores of both; 0 counts as 1.
+        allowed: [M, ceil(V / 32)] bit masks of the tokens that both could sample; None when all could.
     """
     return _Scored.apply(
         hidden_MW, head.weight, head.bias, tokens_M, temperature or 1.0, allowed, reference_MW
@@ -85,27 +87,28 @@ class _Scored(torch.autograd.Function):
         slopes: tuple[list[Tensor], list[Tensor]] = ([], [])
         for start in range(0, len(hidden_MW), ROWS):
             rows = slice(start, start + ROWS)
-            scores = nn.functional.linear(hidden_MW[rows], weight_VW, bias_V).float()
+            forbidden = None if allowed is None else is_forbidden(allowed[rows], len(weight_VW))
+            tokens = tokens_M[rows]
+            own = _log_softmax(
+                nn.functional.linear(hidden_MW[rows], weight_VW, bias_V), temperature, forbidden
+            )
+            logprobs.append(own.gather(1, tokens[:, None])[:, 0])
             if reference_MW is not None:
-                other = nn.functional.linear(reference_MW[rows], weight_VW, bias_V).float().log_softmax(-1)
-                own = scores.log_softmax(-1)
-                apart = torch.sub(own, other, out=other)
+                apart = _log_softmax(
+                    nn.functional.linear(reference_MW[rows], weight_VW, bias_V), temperature, forbidden
+                )
+                torch.sub(own, apart, out=apart)
+                if forbidden is not None:  # -inf on both sides
+                    apart.masked_fill_(forbidden, 0.0)
                 share = own.exp_()
                 divergence = (share * apart).sum(-1)
                 divergences.append(divergence)
                 if learns:
                     steepness = apart.sub_(divergence[:, None]).mul_(share)
-                    slopes[1].append(steepness.to(weight_VW.dtype) @ weight_VW)
-                del other, own, apart, share
-            if temperature != 1.0:
-                scores.div_(temperature)
-            if allowed is not None:
-                scores.masked_fill_(is_forbidden(allowed[rows], scores.shape[1]), float("-inf"))
-            total = scores.logsumexp(-1)
-            tokens = tokens_M[rows]
-            logprobs.append(scores.gather(1, tokens[:, None])[:, 0] - total)
+                    slopes[1].append((steepness.to(weight_VW.dtype) @ weight_VW).div_(temperature))
+                del apart
             if learns:
-                share = scores.sub_(total[:, None]).exp_()
+                share = own if reference_MW is not None else own.exp_()
                 slope = weight_VW.index_select(0, tokens) - share.to(weight_VW.dtype) @ weight_VW
                 slopes[0].append(slope.div_(temperature))
         if learns:
@@ -120,6 +123,16 @@ class _Scored(torch.autograd.Function):
                 part = slope_MW * gradient_M[:, None].to(slope_MW.dtype)
                 total = part if total is None else total.add_(part)
         return total, None, None, None, None, None, None
+
+
+def _log_softmax(scores: Tensor, temperature: float, forbidden: Tensor | None) -> Tensor:
+    """Log-probabilities at a temperature among tokens that are not forbidden, in float32."""
+    scores = scores.float()
+    if temperature != 1.0:
+        scores.div_(temperature)
+    if forbidden is not None:
+        scores.masked_fill_(forbidden, float("-inf"))
+    return scores.sub_(scores.logsumexp(-1)[:, None])
 
 
 def _joined(pieces: list[Tensor], like: Tensor) -> Tensor:

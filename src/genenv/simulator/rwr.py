@@ -3,12 +3,13 @@
 
     L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i  +  beta * mean_it KL(pi(. | it) || pi_0(. | it))
 
-pi in the first term is what the samples were drawn from: the policy at the temperature at which it wrote,
-among the tokens that its grammar allowed. Equal rewards for all samples then move it nowhere on average:
-E[grad log pi(y)] = 0. Imitating at 1 what was sampled below 1 would make the policy narrower with every
-update, whatever the rewards; imitating without the grammar would make likelier what was written only because
-nothing else was allowed, such as words that go on because the spec may not end yet. (The gate still selects:
-only tasks that pass it have a weight.)
+pi and pi_0 are what samples are drawn from: the policy, and the initial one, at the temperature of the
+sampling, among the tokens that the grammar allows. Equal rewards for all samples then move it nowhere on
+average: E[grad log pi(y)] = 0. Imitating at 1 what was sampled below 1 would make the policy narrower with
+every update, whatever the rewards; imitating without the grammar would make likelier what was written only
+because nothing else was allowed, such as words that go on because the spec may not end yet. (The gate still
+selects: only tasks that pass it have a weight.) A distance between other distributions than those sampled
+from would hold the policy to what it never writes, and miss what changes in what it does write.
 
 With equal weights, and at temperature 1, the first term is the plain supervised loss, which is what the
 warm-up of both players uses. An update of several steps gives each its part of the sum: a step of light
@@ -20,7 +21,6 @@ Shapes: M = completion tokens of a micro-batch, V = vocabulary.
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import random
@@ -35,10 +35,11 @@ from torch import Tensor
 
 from genenv.errors import UpdateSkipped
 from genenv.policies.base import Advance
-from genenv.policies.local import LocalPolicy, in_pieces
+from genenv.policies.local import LocalPolicy
 from genenv.policies.optimizer import Optimizer, accumulate, evenly, micro_batches
 from genenv.policies.packing import Bundle, Packed
 from genenv.policies.vocabulary import frozen_logprobs_and_kl
+from genenv.simulator.distance import frozen_head, kl_between
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import JsonObject, SimulatorSample
 
@@ -73,12 +74,6 @@ def weighted_nll(logprobs_M: Tensor, share_M: Tensor) -> Tensor:
     return -(logprobs_M * share_M).sum()
 
 
-def kl_full(scores_MV: Tensor, reference_MV: Tensor) -> Tensor:
-    """[M] KL(pi || pi_ref) over the whole vocabulary. Nats."""
-    log_pi_MV, log_ref_MV = scores_MV.log_softmax(-1), reference_MV.log_softmax(-1)
-    return (log_pi_MV.exp() * (log_pi_MV - log_ref_MV)).sum(-1)
-
-
 def weighted_tokens(demonstrations: Sequence[Demonstration]) -> float:
     """sum_j w_j T_j."""
     return math.fsum(d.weight * d.tokens for d in demonstrations)
@@ -104,7 +99,7 @@ class Imitator:
         Args:
             demonstrations: what to imitate.
             kl_coefficient: weight of the KL term.
-            temperature: of the likelihood; that of the sampling when a policy imitates its own samples.
+            temperature: of likelihood and KL; that of the sampling when a policy imitates its own samples.
             total: what the weighted sum over tokens is divided by; the demonstrations' own weighted tokens
                 when None.
 
@@ -155,7 +150,7 @@ class Imitator:
             hidden_MW, tokens_M = self.policy.completion_hidden(packed)
             masked: dict[str, Any] = {
                 "temperature": temperature,
-                "allowed": self._allowed([d for d, _ in rows]),
+                "allowed": self.allowed([d for d, _ in rows]),
             }
             kl_M = None
             if reference_MW is not None and self.policy.head_is_frozen:
@@ -165,7 +160,7 @@ class Imitator:
             else:
                 logprobs_M = self.policy.token_logprobs(hidden_MW, tokens_M, **masked)
                 if reference_MW is not None:
-                    kl_M = _kl_between(model.head, hidden_MW, reference_head, reference_MW)
+                    kl_M = kl_between((model.head, hidden_MW), (reference_head, reference_MW), **masked)
             nll = weighted_nll(logprobs_M, share_M)
             loss, kl = nll, torch.zeros(())
             if kl_M is not None:
@@ -176,7 +171,7 @@ class Imitator:
             self.progress(packed.ids_1N.shape[1], len(rows))
         return {"loss": float(loss.detach()), "kl": float(kl.detach())}
 
-    def _allowed(self, demonstrations: Sequence[Demonstration]) -> Tensor | None:
+    def allowed(self, demonstrations: Sequence[Demonstration]) -> Tensor | None:
         """[M, ceil(V / 32)] bit masks of what could stand in the place of each token; None: anything."""
         if all(d.schema is None for d in demonstrations):
             return None
@@ -202,6 +197,8 @@ class RwrLearner:
             max_grad_norm=config.max_grad_norm,
         )
         self.imitator = Imitator(policy, self.optimizer)
+        self.ramped = config.warmup.steps > 0 and config.warmup.kept_moments == "none"
+        """Whether the first steps are shorter: the warm-up left no moments."""
 
     @property
     def progress(self) -> Advance | None:
@@ -284,8 +281,9 @@ class RwrLearner:
         )
         norm = self.optimizer.clip()
         before = self.optimizer.snapshot()
+        lr = self.config.lr * lr_scale * (self.optimizer.ramp() if self.ramped else 1.0)
         for retry in range(self.config.kl_retries + 1):
-            self.optimizer.step(self.config.lr * lr_scale / 2**retry)
+            self.optimizer.step(lr / 2**retry)
             moved = distance()
             if moved <= self.config.kl_cap:
                 self.optimizer.clear()
@@ -302,13 +300,18 @@ class RwrLearner:
 
     @torch.no_grad()
     def _distance_meter(self, demonstrations: Sequence[Demonstration]) -> Callable[[], float]:
-        """A function that measures mean KL(now || as it is at this moment) on some of the tokens."""
+        """A function that measures mean KL(now || as it is at this moment) on some of the tokens.
+
+        Of what would be sampled in their place: at the temperature of the sampling, under the grammars.
+        """
         some: list[Demonstration] = []
         for d in _in_turns(demonstrations):
             if some and sum(len(s.completion_ids) for s in some) + len(d.completion_ids) > CAP_TOKENS:
                 break
             some.append(d)
-        packed = Packed([bundle for bundle, _ in _bundles(some, 1.0)], self.policy.model.device)
+        bundles = _bundles(some, 1.0)
+        packed = Packed([bundle for bundle, _ in bundles], self.policy.model.device)
+        allowed = self.imitator.allowed([d for _, rows in bundles for d, _ in rows])
         with self.policy.active():
             before_MW, _ = self.policy.completion_hidden(packed)
             head = frozen_head(self.policy)
@@ -316,7 +319,11 @@ class RwrLearner:
         def distance() -> float:
             with torch.no_grad(), self.policy.active():
                 now_MW, _ = self.policy.completion_hidden(packed)
-                return float(_kl_between(self.policy.model.head, now_MW, head, before_MW).mean())
+                own = (self.policy.model.head, now_MW)
+                moved_M = kl_between(
+                    own, (head, before_MW), temperature=self.config.temperature, allowed=allowed
+                )
+                return float(moved_M.mean())
 
         return distance
 
@@ -339,31 +346,6 @@ def _in_turns(demonstrations: Sequence[Demonstration]) -> list[Demonstration]:
         turns.append((seen[d.prompt_ids], -d.weight, d))
         seen[d.prompt_ids] += 1
     return [d for _, _, d in sorted(turns, key=lambda turn: turn[:2])]
-
-
-def frozen_head(policy: LocalPolicy) -> Callable[[Tensor], Tensor]:
-    """The output layer of the weights in place, which stays as it is now.
-
-    With adapters the output layer never changes; when it is trained, it is copied.
-    """
-    if policy.adapter is not None:
-        return policy.model.head
-    head = copy.deepcopy(policy.model.causal.get_output_embeddings())
-    return lambda hidden: head(hidden).float()
-
-
-def _kl_between(
-    head: Callable[[Tensor], Tensor],
-    hidden_MW: Tensor,
-    reference_head: Callable[[Tensor], Tensor],
-    reference_MW: Tensor,
-) -> Tensor:
-    def piece(hidden: Tensor, reference: Tensor) -> Tensor:
-        with torch.no_grad():
-            reference_scores = reference_head(reference)
-        return kl_full(head(hidden), reference_scores)
-
-    return in_pieces(piece, hidden_MW, reference_MW, rows=256)
 
 
 def _bundles(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from genenv.settings import Schedule, Settings
+from genenv.settings import Moments, Schedule, Settings
 
 Momentum = Annotated[float, Field(ge=0, le=0.99999)]
 
@@ -22,6 +22,8 @@ class SimulatorWarmupConfig(Settings, frozen=True):
     """Peak learning rate of the warm-up."""
     lr_decay: float = Field(default=0.0, ge=0, le=1)
     """Share of the steps, the last ones, over which the learning rate falls evenly to a tenth."""
+    kept_moments: Moments = "none"
+    """Moments of AdamW that the rounds go on with; after `none` the first steps grow, by 1 - beta1^t."""
 
 
 class SimulatorConfig(Settings, frozen=True):

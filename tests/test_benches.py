@@ -1,0 +1,215 @@
+"""The scripts of `bench/` still run: nobody looks at them between two measurements, and the code goes on.
+
+Types are checked by `make check`. Here each script is imported and asked for help, and has a small run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parent
+BENCH = TESTS.parent / "bench"
+SCRIPTS = {path.stem for path in BENCH.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
+SIZES = ("--dtype", "float32", "--repeats", "1")
+
+FAST = {"agent_only", "domains", "picture", "quickstart_seeds", "gate_precision"}
+"""Those whose small run is one of the tests below, or of another file."""
+BY_HAND = {"parity_travelplanner", "travelplanner_worker"}
+"""Those whose smallest run takes minutes, and what they start."""
+SLOW: dict[str, tuple[str, ...]] = {
+    "generate": (*SIZES, "--model", "{tiny}", "--prompts", "2", "--length", "24", "--new", "4"),
+    "update": (*SIZES, "--model", "{tiny}", "--groups", "2", "--rollouts", "2", "--prompt", "24",
+               "--completion", "4", "--peer-batch", "4"),
+    "round": (*SIZES, "--prompts", "2", "--group", "2", "--length", "24", "--new", "4", "--peer-batch", "4"),
+    "scaling": ("rounds", "--rounds", "22"),
+    "growth": ("--rounds", "3", "--distinct", "20", "--asked", "2"),
+    "kill_resume": ("{scripted}", "--kills", "1", "--out", "{out}", "--command", "{program}"),
+    "parity_alfworld": ("--games", "1", "--random", "2"),
+    "parity_api_bank": (),
+    "parity_bamboogle": (),
+    "parity_bfcl": ("--only", "simple_java"),
+    "loading": (),
+}  # fmt: skip
+"""Small runs of the others: the words after the script's name."""
+HELPS = """
+import json, os, runpy, sys, traceback
+failed = {}
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+for path in sys.argv[1:]:
+    text = open(path, encoding="utf-8").read()
+    asks = "add_argument" in text and "__main__" in text
+    sys.argv = [path, "--help"]
+    try:
+        runpy.run_path(path, run_name="__main__" if asks else "bench")
+    except SystemExit as end:
+        if end.code:
+            failed[path] = f"status {end.code}"
+    except Exception:
+        failed[path] = traceback.format_exc()
+print(json.dumps(failed))
+"""
+
+
+@pytest.fixture
+def few_base_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    _module(TESTS / "scripted_genenv.py", monkeypatch).few_base_data(
+        monkeypatch, seeds=12, held_out=2, small=True
+    )
+
+
+def _module(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"smoke_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def bench(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return _module(BENCH / f"{name}.py", monkeypatch)
+
+
+def program(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, words)], capture_output=True, text=True, env=os.environ | environment
+    )
+
+
+def test_types_of_the_benches_are_checked() -> None:
+    settings = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    assert {"src", "bench"} <= set(settings["tool"]["basedpyright"]["include"])
+    lowered = [
+        path.name
+        for path in BENCH.glob("*.py")
+        if any(f"# pyright: {level}\n" in path.read_text(encoding="utf-8") for level in ("basic", "off"))
+    ]
+    assert not lowered
+
+
+def test_every_bench_has_a_small_run() -> None:
+    missing = SCRIPTS - FAST - BY_HAND - SLOW.keys()
+    assert not missing, f"write a small run of {', '.join(sorted(missing))}, or its words into SLOW"
+
+
+def test_every_bench_is_imported_and_answers_to_help() -> None:
+    """All in one process, which imports what they share once; the official code of BFCL comes last."""
+    paths = sorted(BENCH.glob("*.py"), key=lambda path: ("bfcl" in path.name, path.name))
+    done = program("-c", HELPS, *(path for path in paths if path.stem not in {"agent_only"}))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {}
+
+
+AGENT_ONLY = """
+[run]
+eval_tasks = 2
+
+[agent]
+rollouts = 2
+max_new_tokens = 6
+skip_zero_advantage = false
+replayed = 1
+
+[agent.warmup]
+steps = 1
+batch = 1
+check_tasks = 2
+
+[policy]
+model = "{model}"
+device = "cpu"
+threads = 1
+lora_rank = 2
+context_tokens = 1536
+"""
+
+
+@pytest.mark.usefixtures("few_base_data")
+def test_the_agent_alone_plays_a_round_and_is_measured(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "tiny.toml"
+    config.write_text(AGENT_ONLY.format(model=tiny.folder(max_position_embeddings=2048)), encoding="utf-8")
+    bench("agent_only", monkeypatch).main([str(config), "--rounds", "1", "--tasks", "2", "--every", "1"])
+    warmed, before, played, after = map(json.loads, capsys.readouterr().out.splitlines())
+    assert warmed["agent/warmup_steps"] == 1
+    assert (before["held_out_after_round"], after["held_out_after_round"]) == (0, 1)
+    assert played["round"] == 1
+    assert {"agent/success_rate", "agent/reward", "agent/kl", "agent/grad_norm"} <= played.keys()
+
+
+@pytest.mark.usefixtures("few_base_data")
+def test_a_domain_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = bench("domains", monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["domains", "tool_calling", "--specs", "8", "--mutations", "4"])
+    module.main()
+    found = json.loads(capsys.readouterr().out)
+    assert found["specs"] == 8
+    assert found["passed"] + sum(found["rejected"].values()) == 8
+    assert found["mutations"] <= 4
+
+
+SCRIPTED = """
+[run]
+rounds = 2
+eval_tasks = 4
+eval_every = 1
+
+[simulator]
+contexts = 2
+variations = 1
+max_new_tokens = 2000
+
+[agent]
+rollouts = 2
+max_new_tokens = 2000
+
+[policy]
+dtype = "float32"
+"""
+
+
+def test_seeds_of_a_run_are_tabled_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, runs, picture = tmp_path / "settings.toml", tmp_path / "runs", tmp_path / "picture.svg"
+    config.write_text(SCRIPTED, encoding="utf-8")
+    scripted = f"{sys.executable} {TESTS / 'scripted_genenv.py'}"
+    words = [str(config), "--seeds", "3", "--out", str(runs), "--command", scripted]
+    bench("quickstart_seeds", monkeypatch).main(words)
+    (figures,) = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (figures["seed"], figures["rounds"], len(figures["p_hat_late"])) == (3, 2, 1)
+    done = program(BENCH / "picture.py", runs / "seed-3", "--out", picture)
+    assert done.returncode == 0, done.stderr
+    assert picture.read_text(encoding="utf-8").startswith("<?xml")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SLOW if (BENCH / f"{name}.py").exists()])
+def test_a_small_run_ends_well(name: str, tiny: Any, tmp_path: Path) -> None:
+    needs_data = name.startswith("parity") or name == "loading"
+    if needs_data and not os.environ.get("GENENV_DATA"):
+        pytest.skip("set GENENV_DATA to the folder of the benchmarks' data to test on it")
+    scripted = tmp_path / "settings.toml"
+    scripted.write_text(SCRIPTED, encoding="utf-8")
+    places = {
+        "{tiny}": tiny.folder(max_position_embeddings=2048),
+        "{scripted}": scripted,
+        "{out}": tmp_path / "runs",
+        "{program}": f"{sys.executable} {TESTS / 'scripted_genenv.py'}",
+    }
+    done = program(BENCH / f"{name}.py", *(places.get(word, word) for word in SLOW[name]))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "{" in done.stdout
