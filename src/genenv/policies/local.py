@@ -214,7 +214,7 @@ class LocalPolicy:
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
         """Token ids of an assistant's reply, end-of-turn token included."""
-        return (*self.model.tokenizer.encode(text, add_special_tokens=False), self.model.chat.end_id)
+        return self.model.chat.encode_reply(text)
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Requests of all coroutines that wait at the same time run as one batch.

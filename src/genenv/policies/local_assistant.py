@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from genenv.errors import ContextOverflow, RolloutError, first_line
 from genenv.policies.assistant import ChatMessage, Reply, ToolCall, reply_limit
@@ -53,7 +52,6 @@ class LocalAssistant:
         self.progress: Callable[[int], None] | None = None
         policy.progress = self._advance
         self._weights = weights
-        self._tokenizer = policy.model.tokenizer
         self.native_tools = self._takes_tools()
 
     def concurrency(self, *, many_turns: bool) -> int:
@@ -89,38 +87,29 @@ class LocalAssistant:
             RolloutError: the chat template does not take it.
         """
         try:
-            text = self._apply(list(messages), list(tools))
-            ids = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            return self.policy.model.chat.render_whole(messages, tools)
         except Exception as error:  # templates are programs: they raise what they like
             raise RolloutError(
                 f"the chat template does not take the conversation: {first_line(error)}"
             ) from error
-        return ids, text.rstrip().endswith("<think>")
 
     def _advance(self, tokens: int, completions: int) -> None:
         if self.progress is not None:
             self.progress(tokens)
 
-    def _apply(self, messages: list[ChatMessage], tools: list[Any], *, reply: bool = True) -> str:
-        return str(
-            self._tokenizer.apply_chat_template(
-                messages, tools=tools or None, tokenize=False, add_generation_prompt=reply
-            )
-        )
-
     def _takes_tools(self) -> bool:
         """Whether the template writes down tools, and calls in a form that can be read again."""
-        asked = [{"role": "user", "content": "u"}]
+        chat, asked = self.policy.model.chat, [{"role": "user", "content": "u"}]
         try:
-            before = self._apply(asked, [_PROBE])
-            after = self._apply(
+            before = chat.template.text(asked, [_PROBE], reply=True)
+            after = chat.template.text(
                 [*asked, Reply(text="", calls=(_PROBE_CALL,)).message()], [_PROBE], reply=False
             )
         except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
             return False
         begins = os.path.commonprefix([before, after])  # noqa: RUF071 - it is text, letter by letter
-        ids = self._tokenizer.encode(after[len(begins) :], add_special_tokens=False)
-        calls = read_calls(answer_of(self.policy.model.chat.decode(ids)))[1]
+        ids = chat.tokenizer.encode(after[len(begins) :], add_special_tokens=False)
+        calls = read_calls(answer_of(chat.decode(ids)))[1]
         said = [(call.name, call.arguments) for call in calls]
         return "probe_tool" in before and said == [(_PROBE_CALL.name, _PROBE_CALL.arguments)]
 
