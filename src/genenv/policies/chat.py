@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from genenv.errors import GenenvError, RolloutError, first_line
 from genenv.policies.assistant import ChatMessage
 from genenv.policies.plain_text import PlainText
 from genenv.policies.template import ChatTemplate
+from genenv.policies.tool_format import ToolFormat, message_of
 from genenv.types import Json, JsonObject, Message
 
 _MARKER = "\u2402"
 """Stands for an assistant's text, so that what a template puts after it can be found."""
+
+_ASKED: ChatMessage = {"role": "user", "content": "u"}
 
 
 class ChatFormat:
@@ -33,29 +38,74 @@ class ChatFormat:
         self.end_id = self._end_of_turn()
         self._end: str = tokenizer.convert_ids_to_tokens(self.end_id)
         self.plain = PlainText(tokenizer, self._control())
+        self.tool_format = ToolFormat(self.template, self._end, self._sounds)
+        self.opens_thought = _opens_thought(self.template.text([_ASKED], reply=True))
+        """Whether the template begins a reply with a thought."""
 
-    def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        first: bool,
+        tools: Sequence[JsonObject] = (),
+        after: str = "",
+    ) -> tuple[int, ...]:
         """Ids of new messages, ready for the assistant's reply.
 
         Args:
             messages: what is new in the conversation.
             first: False when the ids continue an assistant turn that ended with the end-of-turn token.
+            tools: those that the template offers, in the model's own form.
+            after: with tools, the reply that the messages answer, as `genenv.policies.tool_format` has it.
+
+        Raises:
+            UsageError: the template has no form of its own for tools.
+            RolloutError: the template or the tokenizer does not take what is said.
         """
-        safe, mark = self.plain.hide([_as_dict(message) for message in messages])
-        text = self.template.text(safe, reply=True) if first else self._continuation(safe)
-        return self.plain.encode(text, mark)
+        if tools:
+            self.tool_format.check()
+        given = [_as_dict(message) for message in messages], list(tools), message_of(after if tools else "")
+        with _refusals():
+            (safe, offered, replied), mark = self.plain.hide(given)
+            if first:
+                text = self.template.text(safe, offered, reply=True)
+            elif tools:
+                text = self.tool_format.continuation(safe, offered, replied)
+            else:
+                text = self._continuation(safe)
+            return self.plain.encode(text, mark)
 
     def render_whole(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject] = ()
     ) -> tuple[tuple[int, ...], bool]:
-        """Ids of a whole conversation, ready for the reply, and whether they begin a thought."""
-        (safe, offered), mark = self.plain.hide((list(messages), list(tools)))
-        text = self.template.text(safe, offered, reply=True)
-        return self.plain.encode(text, mark), text.rstrip().endswith("<think>")
+        """Ids of a whole conversation, ready for the reply, and whether they begin a thought.
 
-    def encode_reply(self, text: str) -> tuple[int, ...]:
-        """Ids of an assistant's reply, end-of-turn token included."""
-        return (*self.plain.encode_data(text), self.end_id)
+        Raises:
+            RolloutError: the chat template or the tokenizer does not take it.
+        """
+        with _refusals():
+            (safe, offered), mark = self.plain.hide((list(messages), list(tools)))
+            text = self.template.text(safe, offered, reply=True)
+            return self.plain.encode(text, mark), _opens_thought(text)
+
+    def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
+        """Ids of an assistant's reply, end-of-turn token included; with tools, its calls in the model's form.
+
+        Raises:
+            UsageError: the template has no form of its own for tools.
+            RolloutError: the template or the tokenizer does not take what is said.
+        """
+        if tools:
+            self.tool_format.check()
+        with _refusals():
+            if not tools:
+                return (*self.plain.encode_data(text), self.end_id)
+            (message, offered), mark = self.plain.hide((message_of(text), list(tools)))
+            return (*self.plain.encode(self.tool_format.reply(message, offered), mark), self.end_id)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of text as a template would have it: control tokens are control tokens."""
+        return self.plain.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of sampled ids, special tokens left out."""
@@ -63,6 +113,9 @@ class ChatFormat:
         return str(
             self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
+
+    def _sounds(self, text: str) -> str:
+        return self.decode(self.encode(text))
 
     def _continuation(self, messages: Sequence[ChatMessage]) -> str:
         """What the template adds after an assistant's end-of-turn token."""
@@ -73,7 +126,7 @@ class ChatFormat:
 
     def _after_reply(self, messages: Sequence[ChatMessage], *, reply: bool) -> str:
         """What the template puts after an assistant's text when these messages follow."""
-        before = [{"role": "user", "content": "u"}, {"role": "assistant", "content": _MARKER}]
+        before = [_ASKED, {"role": "assistant", "content": _MARKER}]
         return self.template.text([*before, *messages], reply=reply).partition(_MARKER)[2]
 
     def _end_of_turn(self) -> int:
@@ -102,5 +155,21 @@ class ChatFormat:
         } | set(self.tokenizer.all_special_tokens)
 
 
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except GenenvError:
+        raise
+    except Exception as error:  # templates are programs: they raise what they like
+        raise RolloutError(
+            f"the chat template does not take the conversation: {first_line(error)}"
+        ) from error
+
+
 def _as_dict(message: Message) -> ChatMessage:
     return {"role": message.role, "content": message.content}
+
+
+def _opens_thought(prompt: str) -> bool:
+    return prompt.rstrip().endswith("<think>")

@@ -20,6 +20,13 @@ _SAID = "\u2403"
 _GAP = "\n\n"
 """Between messages that become one."""
 
+_OWN = frozenset(
+    {"add_generation_prompt", "chat_template", "continue_final_message", "conversation", "max_length"}
+    | {"messages", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors"}
+    | {"sanitize_control_tokens", "tokenize", "tokenizer_kwargs", "tools", "truncation"}
+)
+"""What is no variable of a template, or not free."""
+
 
 class ChatTemplate:
     """Messages to text, as the template writes them."""
@@ -32,10 +39,12 @@ class ChatTemplate:
             arguments: given to the template each time, such as `enable_thinking`.
 
         Raises:
-            UsageError: it cannot be applied to a plain conversation.
+            UsageError: it cannot be applied to a plain conversation, or an argument is not free.
         """
         self._tokenizer = tokenizer
         self._arguments = dict(arguments or {})
+        if own := sorted(_OWN.intersection(self._arguments)):
+            raise UsageError(f"policy.chat_template_kwargs cannot set {own[0]!r}, which genenv sets itself")
         user = {"role": "user", "content": _SAID}
         try:
             shown = _SAID in self._apply([user], (), reply=True)
