@@ -88,6 +88,13 @@ def test_the_token_that_ends_a_turn_is_the_templates_even_if_the_tokenizer_ends_
     assert conversation(chat, TURNS[1]) == whole(chat, TURNS[1])
 
 
+def test_a_turn_also_ends_with_a_special_token_that_the_tokenizer_does_not_list(tiny):
+    tokenizer = tiny.tokenizer(OTHER_END)
+    tokenizer.add_tokens(["<|turn_end|>"], special_tokens=True)
+    assert "<|turn_end|>" not in tokenizer.all_special_tokens
+    assert ChatFormat(tokenizer).end_id == tokenizer.convert_tokens_to_ids("<|turn_end|>")
+
+
 def test_special_tokens_are_not_part_of_the_text_and_spaces_stay(tiny):
     chat = ChatFormat(tiny.tokenizer())
     text = 'say: {"a" : 1 , "b" : "n\'t !"} .'
@@ -128,10 +135,23 @@ def test_whatever_the_system_says_and_wherever_is_said_by_the_user(tiny, message
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        ("{{ raise_exception('no users') }}", "does not accept a user message: no users"),
+        ("{{ raise_exception('no users') }}", "does not accept a user message and a reply: no users"),
+        (
+            "{% for m in messages %}{{ m.content if m.role == 'user' else m.content[0].text.x }}{% endfor %}",
+            "does not accept a user message and a reply: .* has no attribute",
+        ),
         ("x", "leaves out what the user says"),
     ],
 )
 def test_a_template_that_refuses_a_plain_conversation_is_one_sentence(tiny, template, why):
     with pytest.raises(UsageError, match=why):
         ChatFormat(tiny.tokenizer(template))
+
+
+@pytest.mark.parametrize(("given", "warned"), [({}, 1), ({"date_string": "26 Jul 2024"}, 0)])
+def test_a_template_that_writes_todays_date_is_told_of(tiny, caplog, given, warned):
+    dated = "{{ date_string if date_string is defined else strftime_now('%d %b %Y') }}" + CHATML
+    chat = ChatFormat(tiny.tokenizer(dated), given)
+    assert sum("write today's date" in line for line in caplog.messages) == warned
+    if given:
+        assert chat.tokenizer.decode(chat.render(FIRST, first=True)).startswith("26 Jul 2024<|im_start|>")

@@ -135,8 +135,10 @@ class ChatFormat:
         The two differ in some models: their replies would never end if only the latter stopped them.
         """
         ids = self.tokenizer.encode(self._after_reply([], reply=False).lstrip(), add_special_tokens=False)
-        special = ids and ids[0] in self.tokenizer.all_special_ids
-        return int(ids[0] if special else self.tokenizer.eos_token_id)
+        # Not all that a tokenizer holds to be special is in its list of special tokens.
+        special = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        found = ids and ids[0] in special.union(self.tokenizer.all_special_ids)
+        return int(ids[0] if found else self.tokenizer.eos_token_id)
 
     def _control(self) -> set[str]:
         """Strings of the tokens that no content may become: special ones, and those around tools' answers.

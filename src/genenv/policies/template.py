@@ -8,12 +8,15 @@ turns, messages of one role become one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from genenv.errors import UsageError, first_line
 from genenv.policies.assistant import ChatMessage
 from genenv.types import Json, JsonObject
+
+log = logging.getLogger(__name__)
 
 _SAID = "\u2403"
 """Stands for a content, so that it can be seen whether a template leaves it out."""
@@ -45,16 +48,23 @@ class ChatTemplate:
         self._arguments = dict(arguments or {})
         if own := sorted(_OWN.intersection(self._arguments)):
             raise UsageError(f"policy.chat_template_kwargs cannot set {own[0]!r}, which genenv sets itself")
+        if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in self._arguments:
+            log.warning(
+                "the chat template may write today's date into prompts, which then differ from day to day; most "
+                "of these take a fixed one: policy.chat_template_kwargs = {date_string = '26 Jul 2024'}"
+            )
         user = {"role": "user", "content": _SAID}
+        plain, said = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
         try:
             shown = _SAID in self._apply([user], (), reply=True)
+            self._apply([user, said], (), reply=False)
         except Exception as error:
             raise UsageError(
-                f"the tokenizer's chat template does not accept a user message: {first_line(error)}"
+                "the tokenizer's chat template does not accept a user message and a reply: "
+                f"{first_line(error)}"
             ) from error
         if not shown:
             raise UsageError("the tokenizer's chat template leaves out what the user says")
-        plain, said = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
         tool = {"role": "tool", "content": _SAID}
         self._merges = not self._takes([plain, said, plain, user])
         self.takes_system = self._takes([{"role": "system", "content": _SAID}, plain])
