@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from genenv.domains.base import Domain, OffersTools, OutOfTurns
+from genenv.domains.base import Domain, Episode, OffersTools, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.policies.base import Advance, Completion, Policy, SampleRequest
 from genenv.policies.thoughts import CLOSING, answer_of
@@ -128,6 +128,11 @@ class _Conversation:
         self.logprobs += logprobs
 
 
+def tools_of(episode: Episode) -> Sequence[JsonObject]:
+    """The tools that the model's chat template is to offer; none where messages describe them."""
+    return episode.tools if isinstance(episode, OffersTools) else ()
+
+
 async def attempt(
     domain: Domain,
     policy: Policy,
@@ -221,7 +226,7 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
             try:
                 episode = domain.episode(task)
                 conversation.max_turns = episode.max_turns
-                conversation.tools = episode.tools if isinstance(episode, OffersTools) else ()
+                conversation.tools = tools_of(episode)
                 await episode.run(conversation.ask)
             except _EpisodeOver as over:
                 reason = over.reason

@@ -50,8 +50,8 @@ class ChatTemplate:
             raise UsageError(f"policy.chat_template_kwargs cannot set {own[0]!r}, which genenv sets itself")
         if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in self._arguments:
             log.warning(
-                "the chat template may write today's date into prompts, which then differ from day to day; most "
-                "of these take a fixed one: policy.chat_template_kwargs = {date_string = '26 Jul 2024'}"
+                "the chat template may write today's date into prompts, which then differ from day to day; "
+                "most of these take a fixed one: policy.chat_template_kwargs = {date_string = '26 Jul 2024'}"
             )
         user = {"role": "user", "content": _SAID}
         plain, said = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
