@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from genenv.agent.grpo import GrpoLearner
 from genenv.agent.player import Agent
-from genenv.agent.rollout import tools_of
 from genenv.coevolve import Players
 from genenv.config import RunConfig
 from genenv.domains.base import Domain
 from genenv.policies.local import LocalModel, LocalPolicy
-from genenv.simulator.gate import base_tasks
 from genenv.simulator.player import Simulator
 from genenv.simulator.rwr import RwrLearner
 from genenv.streams import stream
@@ -24,7 +22,6 @@ def local_players(config: RunConfig, domain: Domain) -> Players:
     """
     agent_policy, simulator_policy = _policies(config)
     seed = config.run.seed
-    _check_tools(domain, agent_policy, seed)
     agent = Agent(agent_policy, GrpoLearner(agent_policy, config.agent), config.agent, seed=seed)
     learner = RwrLearner(simulator_policy, config.simulator)
     simulator = Simulator(simulator_policy, learner, config.simulator, seed=seed)
@@ -32,12 +29,6 @@ def local_players(config: RunConfig, domain: Domain) -> Players:
         domain=domain, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
     )
     return Players(agent=agent, simulator=simulator, warmup=warmup)
-
-
-def _check_tools(domain: Domain, policy: LocalPolicy, seed: int) -> None:
-    """Refuse a model that cannot be offered a domain's tools, before a run has begun."""
-    for task in base_tasks(domain, domain.seeds()[:1], seed=seed).values():
-        policy.render(task.messages, first=True, tools=tools_of(domain.episode(task)))
 
 
 def _policies(config: RunConfig) -> tuple[LocalPolicy, LocalPolicy]:

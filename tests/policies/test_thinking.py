@@ -16,6 +16,7 @@ from genenv.policies.packing import Bundle, Packed
 from genenv.policies.scripted import END, ScriptedPolicy
 from genenv.policies.settings import SamplingConfig
 from genenv.policies.thinking import ThoughtLimit
+from genenv.simulator.player import asked
 
 ONCE = Sampling(temperature=1.0, max_new_tokens=60, timeout_s=60.0, seed=0)
 
@@ -156,6 +157,15 @@ def test_a_known_solution_ends_the_thought_that_the_prompt_begins(player: Any, t
     assert trace.success
     said = policy.model.tokenizer.decode(trace.token_ids[trace.prompt_tokens :])
     assert said == "\n</think>\n\n3<|im_end|>"
+
+
+@pytest.mark.parametrize(("name", "end"), [("always", "<think>\n\n</think>\n\n"), ("qwen", "assistant\n")])
+def test_a_simulator_writes_its_specs_after_the_thought_that_the_template_begins(
+    player: Any, toy: Any, name: str, end: str
+) -> None:
+    policy = player(name)
+    ids = asked(policy, toy.context().messages)
+    assert policy.model.tokenizer.decode(ids).endswith(end)
 
 
 def test_what_the_simulator_writes_under_a_grammar_has_no_thoughts_to_limit(player: Any) -> None:

@@ -119,7 +119,7 @@ class _Conversation:
 
     def _answer(self, completion: Completion) -> str:
         """What of a reply the environment hears: no thoughts, and calls of the model's own form as text."""
-        answer = answer_of(completion.text, opened=self.policy.opens_thought, finished=completion.finished)
+        answer = answer_of(completion.text, opened=bool(self.policy.closing), finished=completion.finished)
         return heard(answer) if self.tools else answer
 
     def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, forced: range) -> None:
@@ -188,7 +188,7 @@ class _Oracle:
 
     def __init__(self, policy: Policy, replies: Sequence[str]) -> None:
         self.encode_reply, self.end_round = policy.encode_reply, policy.end_round
-        self.opens_thought = policy.opens_thought
+        self.closing = policy.closing
         self.context_tokens = policy.context_tokens
         self.progress: Advance | None = None
         self.sampling_s = 0.0
@@ -208,7 +208,7 @@ class _Oracle:
 
     async def sample(self, request: SampleRequest) -> Completion:
         text = next(self._replies, "")
-        if self.opens_thought and not self._tools:  # with tools the template's own form has it
+        if self.closing and not self._tools:  # with tools the template's own form has it
             text = CLOSING + text
         ids = self.encode_reply(text, self._tools)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:

@@ -64,8 +64,8 @@ class Policy(Protocol):
     """Seconds for which sampling has kept the event loop from everything else, so far."""
 
     @property
-    def opens_thought(self) -> bool:
-        """Whether what `render` gives begins a thought, which `</think>` in the reply ends."""
+    def closing(self) -> tuple[int, ...]:
+        """What ends the thought that `render` begins; nothing where it begins none."""
         ...
 
     def render(

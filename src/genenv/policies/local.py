@@ -38,6 +38,7 @@ from genenv.policies.packing import AnyLayout, Layout, Packed
 from genenv.policies.selfcheck import fused_decoder, use_packed_attention
 from genenv.policies.settings import PolicyConfig
 from genenv.policies.thinking import ThoughtLimit
+from genenv.policies.thoughts import CLOSING
 from genenv.policies.vocabulary import frozen_logprobs
 from genenv.types import JsonObject, Message
 
@@ -210,9 +211,9 @@ class LocalPolicy:
     # --- sampling -----------------------------------------------------------------------------------------
 
     @property
-    def opens_thought(self) -> bool:
-        """Whether the chat template begins a reply with a thought."""
-        return self.model.chat.opens_thought
+    def closing(self) -> tuple[int, ...]:
+        """What ends the thought that the chat template begins; nothing where it begins none."""
+        return self.model.chat.encode(CLOSING) if self.model.chat.opens_thought else ()
 
     def render(
         self,

@@ -22,7 +22,7 @@ END = 256
 class ScriptedPolicy:
     """Answers with a script. Tokens are bytes, so token accounting is exercised as with a real model."""
 
-    opens_thought = False
+    closing: tuple[int, ...] = ()
 
     def __init__(self, script: Script, *, context_tokens: int = 100_000) -> None:
         self.script, self.context_tokens = script, context_tokens
