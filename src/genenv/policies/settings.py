@@ -85,5 +85,5 @@ class PolicyConfig(Settings, frozen=True):
     """Longest episode; never more than the model allows."""
     chat_template_kwargs: dict[TemplateVariable, bool | int | float | str] = Field(default_factory=dict)
     """Variables of the models' chat templates, such as `{enable_thinking = false}` for Qwen3."""
-    max_thinking_tokens: int | None = Field(default=None, ge=0)
+    max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
     """A thought, between `<think>` and `</think>`, is closed after so many tokens of a reply; 0: at once."""
