@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 from pathlib import Path
@@ -137,6 +138,18 @@ class TinyModels:
     def values(policy: Any) -> dict[str, Any]:
         """Copies of what a player learns."""
         return {name: parameter.detach().clone() for name, parameter in policy.parameters()}
+
+
+@pytest.fixture(scope="session")
+def templates() -> dict[str, str]:
+    """Chat templates with tools, in the manner of well-known models, by name."""
+    path = Path(__file__).parent / "policies" / "templates.py"
+    spec = importlib.util.spec_from_file_location("templates", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ALL
 
 
 @pytest.fixture(scope="session")

@@ -200,6 +200,34 @@ def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:
     assert len(rounds(tmp_path / "run")) == 2
 
 
+def test_a_run_with_tools_in_the_models_own_form_imitates_known_solutions_and_limits_thoughts(
+    tiny: Any, templates: dict[str, str], config: Path, tmp_path: Path
+) -> None:
+    model = tiny.folder(template=templates["thinking"], max_position_embeddings=12_000)
+    settings = [
+        *("domain.style=native", f"policy.model={model}", "policy.context_tokens=12000", "run.rounds=1"),
+        *("policy.chat_template_kwargs.enable_thinking=false", "policy.max_thinking_tokens=2"),
+        *("agent.guidance=all", "agent.replayed=1", "simulator.train=false", "run.eval_every=0"),
+    ]
+    done = run("train", config, "--out", tmp_path / "run", *(word for s in settings for word in ("--set", s)))
+    assert done.exit_code == 0, (done.exception, done.stderr)
+    start, played = rounds(tmp_path / "run")
+    assert start["agent/warmup_steps"] == 1
+    assert (played["agent/guided_rate"], played["agent/replayed"]) == (1.0, 1.0)
+    with PoolStore.open(tmp_path / "run/pool.db", create=False) as store:
+        group = store.groups(1)[0]
+        prompt = group.traces[0].token_ids[: group.traces[0].prompt_tokens]
+    text = tiny.tokenizer(templates["thinking"]).decode(prompt)
+    assert "Functions, called in <tool_call></tool_call>:\n" in text
+    assert text.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def test_a_model_whose_template_has_no_tools_cannot_use_its_own_form(config: Path, tmp_path: Path) -> None:
+    sentence = refused("train", config, "--out", tmp_path / "run", "--set", "domain.style=native")
+    assert "the model's chat template has no form of its own for tools" in sentence
+    assert not (tmp_path / "run").exists()
+
+
 # extreme settings
 
 

@@ -14,6 +14,7 @@ from typing import cast
 
 import typer
 
+from genenv.agent.rollout import tools_of
 from genenv.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.coevolve import CoEvolution, Players
 from genenv.config import RunConfig, anchored, as_tables, dump_toml, load_config
@@ -143,6 +144,7 @@ def _play(
         create: makes the folder of a new run, when nothing else can fail.
         proven: told of the last round of a run that is continued, when it was proven whole.
     """
+    _check_tools(domain, players, config)
     sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
     try:
         reporter = ConsoleReporter()
@@ -288,6 +290,12 @@ def _check_seeds(domain: Domain, config: RunConfig) -> None:
         random.Random(0),
         config.curriculum,
     )
+
+
+def _check_tools(domain: Domain, players: Players, config: RunConfig) -> None:
+    """Refuse a model that cannot be offered a domain's tools, before a run begins."""
+    for task in base_tasks(domain, domain.seeds()[:1], seed=config.run.seed).values():
+        players.agent.policy.render(task.messages, first=True, tools=tools_of(domain.episode(task)))
 
 
 def _gate(domain: Domain, config: RunConfig) -> Gate:

@@ -72,6 +72,8 @@ def _type_name(annotation: object) -> str:
     if origin is Annotated:
         rules = [text for extra in arguments[1:] for text in _rules(getattr(extra, "metadata", [extra]))]
         return ", ".join([_type_name(arguments[0]), *rules])
+    if origin is dict:
+        return "table"
     if type(None) in arguments:
         return f"{' or '.join(_type_name(kind) for kind in arguments if kind is not type(None))}, or left out"
     if origin is UnionType or origin is Union:

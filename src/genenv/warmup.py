@@ -29,7 +29,7 @@ from genenv.policies.base import Policy
 from genenv.policies.local import LocalPolicy
 from genenv.progress import Reporter, silent
 from genenv.schedules import warmup_lr_scale
-from genenv.simulator.player import Simulator
+from genenv.simulator.player import Simulator, asked
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner
 from genenv.simulator.settings import SimulatorWarmupConfig
 from genenv.streams import generator
@@ -165,9 +165,7 @@ class SupervisedWarmup:
         """A spec of the domain's own that varies a seed, as an answer to the simulator's prompt."""
         messages = self.domain.simulator_messages(seed, Profile(), self.target)
         spec = json.dumps(self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
-        return Demonstration(
-            prompt_ids=policy.render(messages, first=True), completion_ids=policy.encode_reply(spec)
-        )
+        return Demonstration(prompt_ids=asked(policy, messages), completion_ids=policy.encode_reply(spec))
 
 
 def _lr(config: AgentWarmupConfig | SimulatorWarmupConfig, step: int) -> float:

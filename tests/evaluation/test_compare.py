@@ -82,6 +82,10 @@ def test_a_jsonl_file_stands_for_its_summary(written: Any) -> None:
         ({"limit": 5}, "in limit"),
         ({"genenv": "0.0"}, "in genenv"),
         ({"policy": {"name": "b", "native_tools": True}}, r"in policy\.native_tools"),
+        (
+            {"policy": {"name": "b", "chat_template_kwargs": {"enable_thinking": False}}},
+            r"in policy\.chat_template_kwargs",
+        ),
         ({"split": "dev", "sampling": {"temperature": 1.0}}, "in split, sampling"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def run(tiny: Any, tmp_path: Path) -> Path:
     return make_run(tmp_path / "run", tiny.folder(max_position_embeddings=256), tuning="lora")
 
 
-def make_run(path: Path, model: Path, *, tuning: str) -> Path:
-    settings = [f'policy.model="{model}"', "policy.lora_rank=2", f'policy.tuning="{tuning}"']
+def make_run(path: Path, model: Path, *, tuning: str, more: Sequence[str] = ()) -> Path:
+    settings = [f'policy.model="{model}"', "policy.lora_rank=2", f'policy.tuning="{tuning}"', *more]
     config = load_config(None, [*settings, 'policy.device="cpu"', 'policy.dtype="float32"'])
     folder = RunFolder.create(path, dump_toml(config))
     for number in (1, 3):
@@ -94,6 +95,20 @@ def test_other_weights_in_the_same_place_are_told_apart(tiny: Any, tmp_path: Pat
     second = answer(str(make_run(tmp_path / "a", model, tuning="full")))[1]["files"]
     assert first
     assert first != second
+
+
+@pytest.mark.parametrize("tuning", ["lora", "full"])
+def test_a_run_is_asked_with_the_template_variables_that_it_was_trained_with(
+    tiny: Any, tmp_path: Path, tuning: str
+) -> None:
+    model = tiny.folder(max_position_embeddings=256)
+    given = ["policy.chat_template_kwargs.enable_thinking=false", "policy.max_thinking_tokens=5"]
+    path = make_run(tmp_path / "run", model, tuning=tuning, more=given)
+    described = answer(str(path))[1]
+    assert described["chat_template_kwargs"] == {"enable_thinking": False}
+    assert described["max_thinking_tokens"] == 5
+    other = HERE.model_copy(update={"chat_template_kwargs": {"enable_thinking": True}})
+    assert answer(str(path), other)[1]["chat_template_kwargs"] == {"enable_thinking": True}
 
 
 def test_a_round_without_checkpoint_is_one_sentence(run: Path) -> None:

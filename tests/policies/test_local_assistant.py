@@ -121,11 +121,33 @@ def test_half_a_surrogate_pair_in_a_conversation_fails_the_item(make: Any) -> No
 
 def test_a_template_that_refuses_fails_the_item(make: Any) -> None:
     picky = (
-        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}"
+        "{% for m in messages %}{% if 'euros' in m.content %}{{ raise_exception('no money here') }}"
         "{% endif %}{% endfor %}"
     )
-    with pytest.raises(RolloutError, match="no tools here"):
-        talk(make(picky + CHATML), [USER, {"role": "tool", "content": "x"}])
+    with pytest.raises(RolloutError, match="no money here"):
+        talk(make(picky + CHATML), [USER])
+
+
+def test_what_a_template_has_no_role_for_is_said_by_the_user_as_in_training(make: Any) -> None:
+    picky = (
+        "{% for m in messages %}{% if m.role in ['tool', 'system'] %}{{ raise_exception('no ' + m.role) }}"
+        "{% endif %}{% endfor %}"
+    )
+    assistant = make(picky + CHATML)
+    said = [{"role": "system", "content": "a"}, USER, {"role": "tool", "content": "x"}]
+    ids, _ = assistant.render(said, [])
+    assert assistant.policy.model.tokenizer.decode(ids) == (
+        "<|im_start|>user\na\n\nSend 20 euros<|im_end|>\n<|im_start|>user\nx<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_a_conversation_in_an_evaluation_makes_no_control_token_of_what_is_said(make: Any) -> None:
+    assistant = make()
+    said = [USER, {"role": "assistant", "content": "<|im_end|>"}, {"role": "tool", "content": "<|im_start|>"}]
+    ids, _ = assistant.render(said, [])
+    start, end = assistant.policy.model.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    assert [ids.count(start), ids.count(end)] == [4, 3]
 
 
 def test_it_says_what_it_is(make: Any) -> None:

@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from genenv.domains.base import Domain, OutOfTurns
+from genenv.domains.base import Domain, Episode, OffersTools, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.policies.base import Advance, Completion, Policy, SampleRequest
+from genenv.policies.thoughts import CLOSING, answer_of
+from genenv.policies.tool_format import heard
 from genenv.progress import Stage
 from genenv.streams import stream
-from genenv.types import Group, Message, StopReason, Task, Trace
+from genenv.types import Group, JsonObject, Message, StopReason, Task, Trace
 
 CHARS_A_TOKEN = 64
 """Text with more characters for each token of the window does not fit; it is not tokenized to see that."""
@@ -82,6 +84,7 @@ class _Conversation:
     name: str
     clock: _Clock
     max_turns: int = 1
+    tools: Sequence[JsonObject] = ()
     memory: object | None = None
     token_ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
@@ -93,8 +96,9 @@ class _Conversation:
         """Append messages, sample the reply, append it."""
         if sum(len(m.content) for m in messages) > CHARS_A_TOKEN * self.policy.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
-        rendered = self.policy.render(messages, first=not self.replies)
-        self._append(rendered, [0.0] * len(rendered), sampled=False)
+        after = self.replies[-1] if self.replies else ""
+        rendered = self.policy.render(messages, first=not self.replies, tools=self.tools, after=after)
+        self._append(rendered, [0.0] * len(rendered), forced=range(len(rendered)))
         if not self.replies:
             self.prompt_tokens = len(self.token_ids)
         if len(self.token_ids) + self.sampling.max_new_tokens > self.policy.context_tokens:
@@ -112,16 +116,26 @@ class _Conversation:
         completion = await self.policy.sample(request)
         self.clock.start()
         self.memory = completion.memory
-        self._append(completion.token_ids, completion.logprobs, sampled=True)
-        self.replies.append(completion.text)
+        self._append(completion.token_ids, completion.logprobs, forced=completion.forced)
+        self.replies.append(self._answer(completion))
         if not completion.finished:
             raise _EpisodeOver(StopReason.LENGTH)
-        return completion.text
+        return self.replies[-1]
 
-    def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, sampled: bool) -> None:
+    def _answer(self, completion: Completion) -> str:
+        """What of a reply the environment hears: no thoughts, and calls of the model's own form as text."""
+        answer = answer_of(completion.text, opened=bool(self.policy.closing), finished=completion.finished)
+        return heard(answer) if self.tools else answer
+
+    def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, forced: range) -> None:
         self.token_ids += ids
-        self.sampled += [sampled] * len(ids)
+        self.sampled += [place not in forced for place in range(len(ids))]
         self.logprobs += logprobs
+
+
+def tools_of(episode: Episode) -> Sequence[JsonObject]:
+    """The tools that the model's chat template is to offer; none where messages describe them."""
+    return episode.tools if isinstance(episode, OffersTools) else ()
 
 
 async def attempt(
@@ -178,16 +192,30 @@ class _Oracle:
     """A policy that gives known replies, one after the other, in another policy's tokens."""
 
     def __init__(self, policy: Policy, replies: Sequence[str]) -> None:
-        self.render, self.encode_reply = policy.render, policy.encode_reply
-        self.end_round = policy.end_round
+        self.encode_reply, self.end_round = policy.encode_reply, policy.end_round
+        self.closing = policy.closing
         self.context_tokens = policy.context_tokens
         self.progress: Advance | None = None
         self.sampling_s = 0.0
-        self._replies = iter(replies)
+        self._policy, self._replies = policy, iter(replies)
+        self._tools: Sequence[JsonObject] = ()
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        first: bool,
+        tools: Sequence[JsonObject] = (),
+        after: str = "",
+    ) -> tuple[int, ...]:
+        self._tools = tools
+        return self._policy.render(messages, first=first, tools=tools, after=after)
 
     async def sample(self, request: SampleRequest) -> Completion:
         text = next(self._replies, "")
-        ids = self.encode_reply(text)
+        if self.closing and not self._tools:  # with tools the template's own form has it
+            text = CLOSING + text
+        ids = self.encode_reply(text, self._tools)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:
             raise RolloutError(_NO_ROOM_FOR_SOLUTION)
         return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True)
@@ -203,6 +231,7 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
             try:
                 episode = domain.episode(task)
                 conversation.max_turns = episode.max_turns
+                conversation.tools = tools_of(episode)
                 await episode.run(conversation.ask)
             except _EpisodeOver as over:
                 reason = over.reason

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -33,6 +33,20 @@ class Episode(Protocol):
         Raises:
             RolloutError: the attempt cannot go on.
         """
+        ...
+
+
+@runtime_checkable
+class OffersTools(Protocol):
+    """An episode whose tools the model's chat template offers in its own form, instead of a message.
+
+    Calls are then in the agent's replies, and in the task's known solution, as text of one form, whatever
+    the model's: for each `<tool_call>`, a line with `{"name": ..., "arguments": {...}}`, `</tool_call>`.
+    """
+
+    @property
+    def tools(self) -> Sequence[JsonObject]:
+        """In OpenAI's form, `{"type": "function", "function": {...}}`; none where messages describe them."""
         ...
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from pydantic import BaseModel
@@ -51,8 +51,9 @@ class OneQuestion:
 
     max_turns = 1
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, task: Task, tools: Sequence[JsonObject] = ()) -> None:
+        """Take a task, and tools that the model's chat template is to offer."""
+        self._task, self.tools = task, tools
 
     async def run(self, ask: Ask) -> None:
         """Ask, once."""

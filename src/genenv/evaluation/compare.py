@@ -16,7 +16,7 @@ from genenv.evaluation.records import FAILED, differences, figures_of, read_reco
 from genenv.evaluation.statistics import Figure, Part, weighted
 
 SUMMARY = ".summary.json"
-_ASKED = ("native_tools", "context_tokens", "dtype")
+_ASKED = ("native_tools", "chat_template_kwargs", "max_thinking_tokens", "context_tokens", "dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

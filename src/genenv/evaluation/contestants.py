@@ -30,7 +30,8 @@ def assistant(
     Args:
         name: `openai:BASE_URL#MODEL`; a run, `runs/demo`, `runs/demo@12` or `runs/demo@12:agent`; else a
             model's short name, folder or hub name.
-        policy: how local models are loaded; model and adapter settings are the run's own.
+        policy: how local models are loaded; model and adapter settings are the run's own, and so is what its
+            chat template is given and how long thoughts are, where this does not say it.
         endpoint: how endpoints are asked.
         sampling: how either answers.
 
@@ -108,6 +109,7 @@ def _of_run(
     checkpoint, number = _checkpoint(folder, number)
     base = (trained.simulator_model if player == "simulator" else None) or trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets"}
+    kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as it was trained
     settings = policy.model_copy(update={key: getattr(trained, key) for key in kept})
     name = f"{run.as_posix()}@{number}:{player}"
     weights: JsonObject = {

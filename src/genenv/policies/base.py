@@ -49,6 +49,8 @@ class Completion:
     """False when `max_tokens` came first."""
     memory: object | None = field(default=None, compare=False, repr=False)
     """What the policy remembers of the conversation, for the next request; None when it remembers nothing."""
+    forced: range = range(0)
+    """Places of tokens that were not sampled, such as those that cut a thought short."""
 
 
 class Policy(Protocol):
@@ -61,16 +63,33 @@ class Policy(Protocol):
     sampling_s: float
     """Seconds for which sampling has kept the event loop from everything else, so far."""
 
-    def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
+    @property
+    def closing(self) -> tuple[int, ...]:
+        """What ends the thought that `render` begins; nothing where it begins none."""
+        ...
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        first: bool,
+        tools: Sequence[JsonObject] = (),
+        after: str = "",
+    ) -> tuple[int, ...]:
         """Token ids of messages, ready for the assistant's reply.
 
         Args:
             messages: what is new in the conversation.
             first: whether the conversation starts here; later turns continue the exact ids sampled so far.
+            tools: offered in the model's own form; calls are then text as in `genenv.policies.tool_format`.
+            after: with tools, the reply that the messages answer.
+
+        Raises:
+            UsageError: the model has no form of its own for tools.
         """
         ...
 
-    def encode_reply(self, text: str) -> tuple[int, ...]:
+    def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
         """Token ids of an assistant's reply, end-of-turn token included, as a demonstration to imitate."""
         ...
 

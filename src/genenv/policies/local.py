@@ -37,9 +37,11 @@ from genenv.policies.own_forward import own_hidden
 from genenv.policies.packing import AnyLayout, Layout, Packed
 from genenv.policies.selfcheck import fused_decoder, use_packed_attention
 from genenv.policies.settings import PolicyConfig
+from genenv.policies.thinking import ThoughtLimit
+from genenv.policies.thoughts import CLOSING
 from genenv.policies.vocabulary import frozen_logprobs
 from genenv.texts import clean
-from genenv.types import Message
+from genenv.types import JsonObject, Message
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ class LocalModel:
         full = config.tuning == "full"
         self.dtype = torch.float32 if full else models.choose_dtype(config.dtype, self.device)
         self.tokenizer = models.load_tokenizer(resolved)
-        self.chat = ChatFormat(self.tokenizer)
+        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
         causal = models.load_causal_lm(resolved, dtype=self.dtype, device=self.device)
         models.check_vocabulary(source, self.tokenizer, causal)
         shape = causal.config.get_text_config()
@@ -221,13 +223,25 @@ class LocalPolicy:
 
     # --- sampling -----------------------------------------------------------------------------------------
 
-    def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
-        """Token ids of messages, ready for the assistant's reply."""
-        return self.model.chat.render(messages, first=first)
+    @property
+    def closing(self) -> tuple[int, ...]:
+        """What ends the thought that the chat template begins; nothing where it begins none."""
+        return self.model.chat.encode(CLOSING) if self.model.chat.opens_thought else ()
 
-    def encode_reply(self, text: str) -> tuple[int, ...]:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        first: bool,
+        tools: Sequence[JsonObject] = (),
+        after: str = "",
+    ) -> tuple[int, ...]:
+        """Token ids of messages, ready for the assistant's reply."""
+        return self.model.chat.render(messages, first=first, tools=tools, after=after)
+
+    def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
         """Token ids of an assistant's reply, end-of-turn token included."""
-        return (*self.model.tokenizer.encode(clean(text), add_special_tokens=False), self.model.chat.end_id)
+        return self.model.chat.encode_reply(clean(text), tools)
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Requests of all coroutines that wait at the same time run as one batch.
@@ -235,6 +249,16 @@ class LocalPolicy:
         Raises:
             RolloutError: the prompt leaves no room in the context window.
         """
+        limit = self.model.config.max_thinking_tokens
+        if limit is None or request.schema is not None:
+            return await self._sample(request)
+        chat = self.model.chat
+        thoughts = ThoughtLimit(
+            tokens=limit, opened=chat.opens_thought, encode=chat.encode, decode=chat.decode
+        )
+        return await thoughts.sample(request, self._sample)
+
+    async def _sample(self, request: SampleRequest) -> Completion:
         if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
             raise RolloutError(
                 f"{len(request.prompt_ids)} prompt tokens and {request.max_tokens} new ones pass the context "

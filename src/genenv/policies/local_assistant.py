@@ -8,32 +8,22 @@ that begins with what the policy remembers, only the rest is read.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from genenv.errors import ContextOverflow, RolloutError, first_line
-from genenv.policies.assistant import ChatMessage, Reply, ToolCall, reply_limit
+from genenv.errors import ContextOverflow
+from genenv.policies.assistant import ChatMessage, Reply, reply_limit
 from genenv.policies.base import SampleRequest
 from genenv.policies.call_formats import read_calls
 from genenv.policies.local import LocalPolicy
 from genenv.policies.settings import COLDEST, SamplingConfig
 from genenv.policies.thoughts import answer_of
+from genenv.policies.tool_format import numbered
 from genenv.streams import stream
 from genenv.texts import clean
 from genenv.types import JsonObject
 
 _BATCHES = 3
 """Of single questions so many batches are given at a time: rows that end are replaced at once."""
-_PROBE = {
-    "type": "function",
-    "function": {
-        "name": "probe_tool",
-        "description": "Probe.",
-        "parameters": {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]},
-    },
-}
-_PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
 
 
 class LocalAssistant:
@@ -54,8 +44,7 @@ class LocalAssistant:
         self.progress: Callable[[int], None] | None = None
         policy.progress = self._advance
         self._weights = weights
-        self._tokenizer = policy.model.tokenizer
-        self.native_tools = self._takes_tools()
+        self.native_tools = policy.model.chat.tool_format.is_readable
 
     def concurrency(self, *, many_turns: bool) -> int:
         """A batch of conversations that have to be remembered, or some batches of others."""
@@ -71,14 +60,17 @@ class LocalAssistant:
         return {}
 
     def describe(self) -> JsonObject:
-        """Weights, number format and context window."""
+        """Weights, number format, context window; what the chat template is given, the limit of thoughts."""
         model = self.policy.model
+        given, limit = dict(model.config.chat_template_kwargs), model.config.max_thinking_tokens
         return {
             "kind": "local",
             **self._weights,
             "dtype": str(model.dtype).removeprefix("torch."),
             "context_tokens": self.policy.context_tokens,
             "native_tools": self.native_tools,
+            **({"chat_template_kwargs": given} if given else {}),
+            **({} if limit is None else {"max_thinking_tokens": limit}),
         }
 
     def render(
@@ -89,41 +81,11 @@ class LocalAssistant:
         Raises:
             RolloutError: the chat template does not take it.
         """
-        try:
-            text = self._apply(list(messages), list(tools))
-            ids = tuple(self._tokenizer.encode(text, add_special_tokens=False))
-        except Exception as error:  # templates are programs: they raise what they like
-            raise RolloutError(
-                f"the chat template does not take the conversation: {first_line(error)}"
-            ) from error
-        return ids, text.rstrip().endswith("<think>")
+        return self.policy.model.chat.render_whole(messages, tools)
 
     def _advance(self, tokens: int, completions: int) -> None:
         if self.progress is not None:
             self.progress(tokens)
-
-    def _apply(self, messages: list[ChatMessage], tools: list[Any], *, reply: bool = True) -> str:
-        return str(
-            self._tokenizer.apply_chat_template(
-                messages, tools=tools or None, tokenize=False, add_generation_prompt=reply
-            )
-        )
-
-    def _takes_tools(self) -> bool:
-        """Whether the template writes down tools, and calls in a form that can be read again."""
-        asked = [{"role": "user", "content": "u"}]
-        try:
-            before = self._apply(asked, [_PROBE])
-            after = self._apply(
-                [*asked, Reply(text="", calls=(_PROBE_CALL,)).message()], [_PROBE], reply=False
-            )
-        except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
-            return False
-        begins = os.path.commonprefix([before, after])  # noqa: RUF071 - it is text, letter by letter
-        ids = self._tokenizer.encode(after[len(begins) :], add_special_tokens=False)
-        calls = read_calls(answer_of(self.policy.model.chat.decode(ids)))[1]
-        said = [(call.name, call.arguments) for call in calls]
-        return "probe_tool" in before and said == [(_PROBE_CALL.name, _PROBE_CALL.arguments)]
 
 
 class LocalTalk:
@@ -167,7 +129,7 @@ class LocalTalk:
         words, calls = read_calls(answer) if tools else (answer, ())
         return Reply(
             text=words,
-            calls=calls,
+            calls=numbered(calls),
             finished=completion.finished,
             prompt_tokens=len(prompt),
             tokens=len(completion.token_ids),

@@ -11,7 +11,7 @@ from pathlib import Path
 from genenv.errors import RolloutError
 from genenv.policies.base import Advance, Completion, SampleRequest
 from genenv.texts import clean
-from genenv.types import Group, Message, SimulatorSample
+from genenv.types import Group, JsonObject, Message, SimulatorSample
 
 Script = Callable[[str, random.Random], str]
 """(the whole conversation so far as text, randomness of this completion) -> the assistant's reply."""
@@ -23,17 +23,27 @@ END = 256
 class ScriptedPolicy:
     """Answers with a script. Tokens are bytes, so token accounting is exercised as with a real model."""
 
+    closing: tuple[int, ...] = ()
+
     def __init__(self, script: Script, *, context_tokens: int = 100_000) -> None:
         self.script, self.context_tokens = script, context_tokens
         self.progress: Advance | None = None
         self.sampling_s = 0.0
 
-    def render(self, messages: Sequence[Message], *, first: bool) -> tuple[int, ...]:
-        """Bytes of the messages, each led by its role."""
-        text = "".join(f"[{m.role}] {m.content}\n" for m in messages) + "[assistant] "
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        first: bool,
+        tools: Sequence[JsonObject] = (),
+        after: str = "",
+    ) -> tuple[int, ...]:
+        """Bytes of the messages, each led by its role; tools come first, each a line of JSON."""
+        offered = "".join(f"[tool] {json.dumps(tool)}\n" for tool in tools) if first else ""
+        text = offered + "".join(f"[{m.role}] {m.content}\n" for m in messages) + "[assistant] "
         return tuple(text.encode() if first else b"\n" + text.encode())
 
-    def encode_reply(self, text: str) -> tuple[int, ...]:
+    def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
         """Bytes and the end token."""
         return (*clean(text).encode(), END)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,9 @@ EMBEDDED = "smollm2-135m"
 
 COLDEST = 0.001
 """Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
+
+TemplateVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+"""Name of a variable of a chat template."""
 
 
 class SamplingConfig(Settings, frozen=True):
@@ -92,6 +95,10 @@ class PolicyConfig(Settings, frozen=True):
     """What may be remembered of conversations between their turns; what does not fit is read again."""
     context_tokens: int = Field(default=2048, ge=16, le=100_000_000)
     """Longest episode; never more than the model allows."""
+    chat_template_kwargs: dict[TemplateVariable, bool | int | float | str] = Field(default_factory=dict)
+    """Variables of the models' chat templates, such as `{enable_thinking = false}` for Qwen3."""
+    max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+    """A thought, between `<think>` and `</think>`, is closed after so many tokens of a reply; 0: at once."""
 
 
 AUTOMATIC: Mapping[str, str | int] = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+CLOSING = "\n</think>\n\n"
+"""What ends a thought that is cut short, or that a chat template has begun for nothing."""
+
 
 def without_thoughts(text: str) -> str:
     """A reply without what stands between `<think>` and `</think>`, or before a `</think>` that comes first.

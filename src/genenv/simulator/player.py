@@ -14,7 +14,7 @@ from genenv.progress import Stage
 from genenv.schedules import lr_scale
 from genenv.simulator.settings import SimulatorConfig
 from genenv.streams import stream
-from genenv.types import Context, Generation, JsonObject, Profile, Seed, SimulatorSample
+from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed, SimulatorSample
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Simulator:
         self.policy.progress = stage
         schemas = _schemas(domain, contexts)
         wanted = [
-            (context, self.policy.render(context.messages, first=True), f"{context.id}-g{i}")
+            (context, asked(self.policy, context.messages), f"{context.id}-g{i}")
             for context in contexts
             for i in range(self.config.variations)
         ]
@@ -103,6 +103,11 @@ class Simulator:
             seed=stream(self.seed, "simulator-update", round_),
             lr_scale=lr_scale(self.config.lr_schedule, round_, rounds),
         )
+
+
+def asked(policy: Policy, messages: Sequence[Message]) -> tuple[int, ...]:
+    """A simulator's prompt. A spec is written without a thought: one that the template begins is ended."""
+    return (*policy.render(messages, first=True), *policy.closing)
 
 
 def _schemas(domain: Domain, contexts: Sequence[Context]) -> dict[str, JsonObject]:

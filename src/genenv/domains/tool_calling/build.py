@@ -33,7 +33,8 @@ class ToolCallingConfig(Settings, frozen=True):
     """auto: dependent tasks are played over several turns, others in one reply. single: no dependent tasks,
     not even among held-out ones. multi: all are played over several turns and checked by the final state."""
     style: Style = "python"
-    """How calls are written: `python` is compact (small models), `json` is the Hermes and Qwen form."""
+    """How calls are written: `python` is compact (small models), `json` is the Hermes and Qwen form, both as
+    the prompt says; `native` is the model's own form, and its chat template describes the tools."""
     reward: Literal["exact", "soft"] = "exact"
     """exact: 1 or 0. soft: partial credit below 1 for right names and arguments."""
     success_threshold: float = Field(default=1.0, ge=0.01, le=1)
@@ -41,7 +42,8 @@ class ToolCallingConfig(Settings, frozen=True):
     max_turns: int = Field(default=6, ge=3, le=32)
     """Replies the agent gets in a task over several turns, which may need three."""
     descriptions: bool = True
-    """Describe each tool in a few words; off, the agent sees names and parameters only."""
+    """Describe each tool in a few words; off, the agent sees names and parameters only. Native tools always
+    come with their descriptions."""
 
 
 TWINS: tuple[frozenset[str], ...] = (
@@ -229,6 +231,8 @@ _HOW: Mapping[tuple[bool, Style], str] = {
     (True, "python"): f'Reply with one call, tool(name="x"), {_TURNS}.',
     (False, "json"): f"Reply with calls: {_JSON_CALL}.",
     (True, "json"): f"Reply with one call, {_JSON_CALL}, {_TURNS}.",
+    (False, "native"): "Call all the tools that are needed in one reply.",
+    (True, "native"): f"Call one tool, {_TURNS}.",
 }
 
 
@@ -237,12 +241,15 @@ def system_message(tools: Sequence[str], *, today: Day, multi: bool, settings: T
 
     What all tasks share comes first: prompts that begin alike go through the model together up to there.
     """
+    told = (
+        f"{_HOW[multi, settings.style]} If no tool fits or a value is missing, say so instead."
+        f" Dates are YYYY-MM-DD, times HH:MM.\nToday is {today:%A}, {today.isoformat()}."
+    )
+    if settings.style == "native":
+        return told
     shown = [TOOLS[name] for name in tools]
     lines = "\n".join(tool.signature if settings.descriptions else tool.heading for tool in shown)
-    return (
-        f"{_HOW[multi, settings.style]} If no tool fits or a value is missing, say so instead."
-        f" Dates are YYYY-MM-DD, times HH:MM.\nToday is {today:%A}, {today.isoformat()}. Tools:\n{lines}"
-    )
+    return f"{told} Tools:\n{lines}"
 
 
 def _oracle(spec: ToolSpec, calls: Sequence[ParsedCall], *, multi: bool, style: Style) -> tuple[str, ...]:

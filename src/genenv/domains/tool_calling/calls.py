@@ -2,7 +2,8 @@ r"""How tool calls look as text, in two formats: writes and reads them. Data onl
 
 python: one call a line, `create_event(title="Dentist", date="2025-03-17", start="09:30")`. Compact, for small
 models. json: Hermes and Qwen blocks, `<tool_call>\n{"name": "create_event", "arguments":
-{...}}\n</tool_call>`.
+{...}}\n</tool_call>`. A third, native, is the second here: the model's own form, which is put into that one
+before a reply comes here (`genenv.domains.base.OffersTools`).
 
 A reply is read as calls, or as words, or as malformed: text that looks like a call and cannot be read is
 never taken for words, so that a broken call cannot pass for a refusal.
@@ -21,7 +22,7 @@ from typing import Literal, cast
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.types import Json
 
-Style = Literal["python", "json"]
+Style = Literal["python", "json", "native"]
 
 MAX_REPLY_CHARS = 20_000
 """A longer reply is malformed without being read."""

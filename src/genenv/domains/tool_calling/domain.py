@@ -23,6 +23,7 @@ from genenv.domains.tool_calling.check import check, perform, shown_tools
 from genenv.domains.tool_calling.grammar import spec_schema
 from genenv.domains.tool_calling.prompting import offered, simulator_messages
 from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.truth import start_world
 from genenv.domains.tool_calling.worlds import today_of
 from genenv.types import (
@@ -100,9 +101,10 @@ class ToolCalling:
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
+        tools = offered_tools(task) if self.settings.style == "native" else ()
         if task.payload["mode"] == "single":
-            return OneQuestion(task)
-        return ToolEpisode(task, self.settings)
+            return OneQuestion(task, tools)
+        return ToolEpisode(task, self.settings, tools)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """Grade an attempt from the agent's replies alone."""
@@ -123,11 +125,16 @@ class ToolCalling:
         return f"{spec.instruction}\n{skeleton}"
 
 
+def offered_tools(task: Task) -> Sequence[JsonObject]:
+    """The tools of a task in the form of the OpenAI chat API."""
+    return [TOOLS[name].schema for name in shown_tools(task.payload)]
+
+
 class ToolEpisode:
     """One attempt: a conversation with a world of its own."""
 
-    def __init__(self, task: Task, settings: ToolCallingConfig) -> None:
-        self._task = task
+    def __init__(self, task: Task, settings: ToolCallingConfig, tools: Sequence[JsonObject] = ()) -> None:
+        self._task, self.tools = task, tools
         self._settings = settings
         self.max_turns = settings.max_turns
 
