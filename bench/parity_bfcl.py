@@ -3,10 +3,13 @@
     python bench/parity_bfcl.py
     python bench/parity_bfcl.py --only multi_turn_base --seed 1
 
-Single-turn: right answers and more than 20 mutations of each, as native calls and as text; the official side
-is `default_decode_ast_prompting`, `ast_checker` and the rules of `eval_runner.py`. Multi-turn: the right
-calls, and calls dropped, doubled, reordered or spoilt; the official side is `multi_turn_checker`. Prompts and
-tools are compared too. The official code evaluates text: only text that is made here is given to it.
+Single-turn: right answers and more than 20 mutations of each, as native calls and as text, and odd
+expressions at odd places of them; the official side is `default_decode_ast_prompting`, `ast_checker` and the
+rules of `eval_runner.py`. What the official decoding evaluates, and is not evaluated here, is counted apart.
+Multi-turn: the right calls, and calls dropped, doubled, reordered or spoilt; the official side is
+`multi_turn_checker`. Prompts and tools are compared too. The official code evaluates text: only text that is
+made here is given to it. The official files are those of the installed package, run as they are; with
+`--checkout FOLDER`, a clone of the repository, it is counted how many of them equal its newest commit.
 One JSON object is printed. Needs filelock beside the package; tenacity is not needed.
 """
 
@@ -20,24 +23,36 @@ import io
 import json
 import random
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from bfcl_mutations import foreign_text, foreign_value, mutations, odd_texts, python_text, right_calls
+from bfcl_mutations import (
+    foreign_text,
+    foreign_value,
+    mutations,
+    odd_expressions,
+    odd_texts,
+    python_text,
+    right_calls,
+)
 from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process
+from official import equal_to_commit, package
 
 from genenv.evaluation.base import Item
 from genenv.evaluation.bfcl import Bfcl, multi
 from genenv.evaluation.bfcl.categories import ALL, MULTI_TURN, checks_calls
 from genenv.evaluation.bfcl.check import rollout
-from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands
+from genenv.evaluation.bfcl.decode import NotRead, Undecodable, Unevaluated, calls_in_text, commands
 from genenv.evaluation.bfcl.package import data_folder
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
 from genenv.evaluation.data import DataFolder
 from genenv.policies.assistant import Reply, ToolCall
 
 Tally = dict[str, Counter[str]]
+_FOLDER = "berkeley-function-call-leaderboard/bfcl_eval"
 
 
 def main() -> None:
@@ -46,18 +61,27 @@ def main() -> None:
     )
     parser.add_argument("--only", help="one category")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--expressions", type=int, default=20, help="odd expressions tried with each item")
+    parser.add_argument("--checkout", type=Path, help="a clone of github.com/ShishirPatil/gorilla")
     options = parser.parse_args()
     benchmark, started = Bfcl(), time.perf_counter()
     items = benchmark.load(DataFolder(data_folder()), options.only or "all")
-    found: dict[str, Any] = {"load_s": round(time.perf_counter() - started, 2), "items": len(items)}
+    found: dict[str, Any] = {"official": package("bfcl-eval", "bfcl_eval")}
+    if options.checkout:
+        found["repository"] = equal_to_commit("bfcl_eval", options.checkout, _FOLDER)
+    found |= {"load_s": round(time.perf_counter() - started, 2), "items": len(items)}
     for category in ALL:
         mine = [item for item in items if item.groups["category"] == category]
         if not mine:
             continue
         begun, rng = time.perf_counter(), random.Random(f"{options.seed}/{category}")
-        measure = _conversations if category in MULTI_TURN else _questions
-        with contextlib.redirect_stdout(io.StringIO()):  # a converter prints
-            found[category] = measure(benchmark, mine, rng) | {"prompts": _prompts(mine, category)}
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():  # a converter prints
+            warnings.simplefilter("ignore")  # of what is evaluated
+            if category in MULTI_TURN:
+                found[category] = _conversations(benchmark, mine, rng)
+            else:
+                found[category] = _questions(benchmark, mine, rng, options.expressions)
+            found[category]["prompts"] = _prompts(mine, category)
         found[category]["seconds"] = round(time.perf_counter() - begun, 1)
     found["grade_items_per_s"] = _speed(benchmark, items)
     parts = [found[category] for category in ALL if category in found]
@@ -68,11 +92,23 @@ def main() -> None:
 # Single-turn.
 
 
-def _questions(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -> dict[str, Any]:
+def _questions(
+    benchmark: Bfcl, items: Sequence[Item], rng: random.Random, expressions: int
+) -> dict[str, Any]:
     tally: Tally = defaultdict(Counter)
     differing: list[list[str]] = []
     for item in items:
-        for form, kind, answer in _answers(item, rng):
+        for form, kind, answer in _answers(item, rng, expressions):
+            if "text" in answer:
+                decoded = _decoded_alike(item, answer["text"])
+                tally[f"{form}_decoding"][decoded] += 1
+                if decoded == "different":
+                    differing.append([item.id, f"{form}_decoding", kind, answer["text"][:200]])
+                if decoded.startswith("needs_evaluation"):
+                    ours, theirs = benchmark.grade(item, answer).score == 1.0, _official_verdict(item, answer)
+                    same = "equal" if ours == (theirs == "valid") else "different"
+                    tally[form][f"needs_evaluation_{same}"] += 1
+                    continue
             group = "right" if kind == "right" else "other"
             ours = benchmark.grade(item, answer).score == 1.0
             theirs = _official_verdict(item, answer)
@@ -86,7 +122,29 @@ def _questions(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -> di
     return _summary(tally, differing)
 
 
-def _answers(item: Item, rng: random.Random) -> Iterator[tuple[str, str, Any]]:
+def _decoded_alike(item: Item, text: str) -> str:
+    """Whether a reply becomes the same calls: `equal`, `different`, or why it was not tried here."""
+    theirs: Any = None
+    try:
+        theirs = OFFICIAL.handler.default_decode_ast_prompting(
+            text, OFFICIAL.ReturnFormat(item.data.language), False
+        )
+    except Exception:  # noqa: BLE001 - as officially
+        theirs = Undecodable
+    try:
+        ours: Any = calls_in_text(text, item.data.language)
+    except Unevaluated as error:
+        if theirs is Undecodable:
+            return "needs_evaluation_which_fails"
+        return "needs_evaluation" if error.likely_read else "needs_evaluation_of_known_names"
+    except NotRead:
+        return "beyond_bounds"
+    except Undecodable:
+        ours = Undecodable
+    return "equal" if repr(ours) == repr(theirs) else "different"
+
+
+def _answers(item: Item, rng: random.Random, expressions: int) -> Iterator[tuple[str, str, Any]]:
     """Answers to an item: form, kind, and as `grade` takes them."""
     question = item.data
     right = right_calls(question.possible, question.functions)
@@ -107,6 +165,8 @@ def _answers(item: Item, rng: random.Random) -> Iterator[tuple[str, str, Any]]:
     text = foreign_text(right, question.functions, question.language) if foreign else python_text(right)
     for kind, odd in odd_texts(text):
         yield "odd_text", kind, {"text": odd}
+    for kind, odd in odd_expressions(text, question.language, rng, expressions):
+        yield "odd_expression", kind, {"text": odd}
 
 
 def _native(calls: Any, question: Any) -> list[Any]:  # noqa: ANN401
