@@ -10,7 +10,8 @@ import importlib.util
 import runpy
 import shutil
 import subprocess
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,23 @@ def package(distribution: str, module: str, inside: str = "") -> dict[str, Any]:
     return {"package": f"{distribution} {version}", "part": inside or "all", **fingerprint(files, root)}
 
 
-def checkout(path: Path) -> dict[str, Any]:
-    """A file or folder of a checkout: its commit where git knows it, and what its files are."""
-    root = path if path.is_dir() else path.parent
-    files = [each for each in ([path] if path.is_file() else path.rglob("*")) if each.suffix in _READ]
-    return {"commit": _git(root, "rev-parse", "HEAD"), **fingerprint(files, root)}
+def checked_out(repository: Path, names: Sequence[str]) -> tuple[Path, dict[str, Any]]:
+    """Files of a repository's newest commit in a new folder, and which commit and SHA-256 they have.
+
+    Args:
+        repository: a clone, or the folder that git keeps, of any state of its work tree.
+        names: the files, as the commit has them.
+    """
+    folder, sums = Path(tempfile.mkdtemp()), dict[str, str]()
+    for name in names:
+        content = _git_bytes(repository, "show", f"HEAD:{name}")
+        if not content:
+            raise SystemExit(f"{repository} is no clone with a file {name} in its newest commit")
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        sums[name] = hashlib.sha256(content).hexdigest()
+    return folder, {**_head(repository), "sha256": sums}
 
 
 def equal_to_commit(module: str, repository: Path, folder: str) -> dict[str, Any]:
@@ -71,8 +84,7 @@ def equal_to_commit(module: str, repository: Path, folder: str) -> dict[str, Any
         (root / name).is_file() and _blob((root / name).read_bytes()) == sha for name, sha in blobs.items()
     )
     return {
-        "commit": _git(repository, "rev-parse", "HEAD"),
-        "of": _git(repository, "log", "-1", "--format=%cI"),
+        **_head(repository),
         "files_of_commit": len(blobs),
         "files_equal_to_it": same,
     }
@@ -87,7 +99,15 @@ def _blob(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324 - git's own
 
 
+def _head(repository: Path) -> dict[str, str]:
+    commit, _, when = _git(repository, "log", "-1", "--format=%H %cI").partition(" ")
+    return {"commit": commit, "of": when}
+
+
 def _git(folder: Path, *command: str) -> str:
+    return _git_bytes(folder, *command).decode().strip()
+
+
+def _git_bytes(folder: Path, *command: str) -> bytes:
     asked = [shutil.which("git") or "git", "-C", str(folder), *command]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
-    return found.stdout.strip()
+    return subprocess.run(asked, capture_output=True, check=False, timeout=60).stdout  # noqa: S603
