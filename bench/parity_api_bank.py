@@ -1,7 +1,7 @@
 """What API-Bank's grading gives on its own recorded answers and on small changes of them.
 
-Run by hand with `GENENV_DATA` set: `python bench/parity_api_bank.py`. One JSON object of counts is printed. The
-authors' code is run as it is, where a clone of it is named: with `--toolrl FOLDER` ToolRL's `generate.py` and
+Run by hand with `GENENV_DATA` set: `python bench/parity_api_bank.py`. One JSON object of counts is printed.
+Official code is run as it is, where a clone of it is named: with `--toolrl FOLDER` ToolRL's `generate.py` and
 `evaluate.py` on many kinds of reply, with `--authors FOLDER` the authors' `api_call_extraction.py` on their
 recorded requests. With `--rouge FOLDER`, where the package `rouge` lies (`pip install --target FOLDER
 rouge==1.0.1`), ROUGE-L is compared with it, pair by pair.

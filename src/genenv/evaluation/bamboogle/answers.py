@@ -45,9 +45,9 @@ def final_answer(reply: str) -> str:
     r"""What a reply gives as its answer.
 
     The content of the last `<answer>`; else what follows the last "Answer:" or "final answer is", on its line
-    or, if that is empty, on the next one; else the last line that is not empty. Where any `\boxed{}` stands in
-    that or after it, the last one is opened, and without all those marks the last one of the reply. Thoughts
-    are not read.
+    or, if that is empty, on the next one; else the last line that is not empty. Where any `\boxed{}` stands
+    in that or after it, the last is opened, and without all those marks the last of the reply. Thoughts are
+    not read.
     """
     text = without_thoughts(reply[-MAX_REPLY_CHARS:])
     tagged = list(_TAGGED.finditer(text))
