@@ -22,6 +22,7 @@ import copy
 import io
 import json
 import random
+import tempfile
 import time
 import warnings
 from collections import Counter, defaultdict
@@ -38,7 +39,7 @@ from bfcl_mutations import (
     python_text,
     right_calls,
 )
-from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process
+from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process, wrong_officially
 from official import equal_to_commit, package
 
 from genenv.evaluation.base import Item
@@ -49,6 +50,9 @@ from genenv.evaluation.bfcl.decode import NotRead, Undecodable, Unevaluated, cal
 from genenv.evaluation.bfcl.package import data_folder
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
 from genenv.evaluation.data import DataFolder
+from genenv.evaluation.export import Export
+from genenv.evaluation.records import Record
+from genenv.evaluation.run import Run
 from genenv.policies.assistant import Reply, ToolCall
 
 Tally = dict[str, Counter[str]]
@@ -83,9 +87,11 @@ def main() -> None:
                 found[category] = _questions(benchmark, mine, rng, options.expressions)
             found[category]["prompts"] = _prompts(mine, category)
         found[category]["seconds"] = round(time.perf_counter() - begun, 1)
+    with contextlib.redirect_stdout(io.StringIO()):
+        found["export"] = _exported(benchmark, items, random.Random(options.seed))
     found["grade_items_per_s"] = _speed(benchmark, items)
     parts = [found[category] for category in ALL if category in found]
-    found["differences"] = sum(part["differences"] for part in parts)
+    found["differences"] = sum(part["differences"] for part in [*parts, found["export"]])
     print(json.dumps(found, indent=1))
 
 
@@ -381,6 +387,66 @@ def _replies(item: Item, rng: random.Random, *, native: bool) -> Iterator[Any]:
                 yield python_text([{name: words} for name, words in calls])
         yield rng.choice(["Done.", "[]", "What is the name (of it)?"] if not native else ["Done.", ""])
     yield from ["Done."] * 200
+
+
+# The export.
+
+
+def _exported(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -> dict[str, Any]:
+    """Answers to all items, right or not, written as official result files: is the same wrong by these?"""
+    found: dict[str, Any] = {"items": 0, "wrong": 0, "differences": 0, "first_differences": []}
+    for native in (False, True):
+        answered = [(item, _recorded(benchmark, item, rng, native=native)) for item in items]
+        with tempfile.TemporaryDirectory() as name:
+            Export(Path(name), "scripted").write(benchmark, answered, "scripted")
+            theirs = wrong_officially(Path(name))
+        ours = {item.id for item, record in answered if record.score != 1.0}
+        differing = sorted(ours ^ {id_ for of_one in theirs.values() for id_ in of_one})
+        found["items"] += len(answered)
+        found["wrong"] += len(ours)
+        found["differences"] += len(differing)
+        found["first_differences"] += differing[:8]
+    return found
+
+
+def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) -> Record:
+    """What `genenv eval` keeps of an item that a scripted model answered."""
+    kept: list[Record] = []
+    if item.groups["category"] in MULTI_TURN:
+        replies = list(_replies(item, rng, native=native))
+    else:
+        answers = [one for one in _answers(item, rng, 3) if ("calls" in one[2]) == native]
+        _, _, answer = rng.choice(answers if rng.random() < 0.6 else answers[:1])
+        replies = [
+            [(call["name"], json.dumps(call["arguments"])) for call in answer["calls"]]
+            if native
+            else answer["text"]
+        ]
+    run = Run(benchmark, _ScriptedAssistant(replies, native_tools=native), seed=0, keep=kept.append)
+    asyncio.run(run.items([item]))
+    return kept[0]
+
+
+class _ScriptedAssistant:
+    """An assistant that follows a script in its one conversation."""
+
+    name = "scripted"
+    progress = None
+
+    def __init__(self, replies: list[Any], *, native_tools: bool) -> None:
+        self._talk = _Script(replies, native_tools=native_tools)
+
+    def concurrency(self, *, many_turns: bool) -> int:
+        return 1
+
+    def talk(self, seed: int, *, many_turns: bool) -> _Script:
+        return self._talk
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def spending(self) -> dict[str, Any]:
+        return {}
 
 
 def _plain(messages: Sequence[Any]) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 Source: `benchmarks/API-Bank/generate.py` and `evaluate.py` of github.com/qiancheng0/ToolRL (8cee13e). A reply
 is read from its last `<tool_call>` on, thoughts or not, or as a whole where there is none; a call is one
-line. An object without `name` or `parameters` counts as the parameters of the right tool. A value that is neither
-object, list nor text ends the reading.
+line. An object without `name` or `parameters` counts as the parameters of the right tool. A value that is
+neither object, list nor text ends the reading.
 """
 
 from __future__ import annotations
