@@ -54,6 +54,7 @@ from genenv.evaluation.export import Export
 from genenv.evaluation.records import Record
 from genenv.evaluation.run import Run
 from genenv.policies.assistant import Reply, ToolCall
+from genenv.policies.call_formats import UNREADABLE, arguments_of
 
 Tally = dict[str, Counter[str]]
 _FOLDER = "berkeley-function-call-leaderboard/bfcl_eval"
@@ -168,11 +169,23 @@ def _answers(item: Item, rng: random.Random, expressions: int) -> Iterator[tuple
             yield "text", kind, {"text": foreign_text(calls, question.functions, question.language)}
         else:
             yield "text", kind, {"text": python_text(calls)}
+    calls = _native(right, question)
+    spoilt = {**calls[-1], "arguments": UNREADABLE} if calls else {"name": "f", "arguments": UNREADABLE}
+    yield "native", "no_json", {"calls": [*calls[:-1], spoilt]}
+    yield "native", "no_object", {"calls": [{"name": "f", "arguments": []}]}
     text = foreign_text(right, question.functions, question.language) if foreign else python_text(right)
     for kind, odd in odd_texts(text):
         yield "odd_text", kind, {"text": odd}
     for kind, odd in odd_expressions(text, question.language, rng, expressions):
         yield "odd_expression", kind, {"text": odd}
+
+
+_NATIVE = ScriptedHandler([], native=True)
+
+
+def _as_sent(arguments: Any) -> str:  # noqa: ANN401
+    """A call's arguments as an endpoint sends them; for those that could not be read, some that cannot."""
+    return "{'a': " if arguments == UNREADABLE else json.dumps(arguments)
 
 
 def _native(calls: Any, question: Any) -> list[Any]:  # noqa: ANN401
@@ -199,7 +212,8 @@ def _official_verdict(item: Item, answer: dict[str, Any]) -> str:
                 answer["text"], OFFICIAL.ReturnFormat(question.language), False
             )
         else:
-            decoded = [{call["name"]: call["arguments"]} for call in answer["calls"]]
+            said = [{call["name"]: _as_sent(call["arguments"])} for call in answer["calls"]]
+            decoded = _NATIVE.decode_ast(said, OFFICIAL.ReturnFormat(question.language), False)
     except Exception:  # noqa: BLE001 - as officially
         decoded = None
     if not checks_calls(question.category):
@@ -355,7 +369,7 @@ class _Script:
         said = self.replies.pop(0)
         if isinstance(said, str):
             return Reply(text=said)
-        return Reply(text="", calls=tuple(ToolCall(name=n, arguments=json.loads(a)) for n, a in said))
+        return Reply(text="", calls=tuple(ToolCall(name=n, arguments=arguments_of(a)) for n, a in said))
 
 
 def _other_conversation(item: Item, entry: dict[str, Any], rng: random.Random, *, native: bool) -> str:
@@ -382,6 +396,8 @@ def _replies(item: Item, rng: random.Random, *, native: bool) -> Iterator[Any]:
         named = [world.named(call) for call in turn] + [("no_such", {"x": [1, {"y": "(z )"}]})]
         for calls in [named] if rng.random() < 0.5 else [[call] for call in named]:
             if native:
+                if rng.random() < 0.1:
+                    yield [(name, json.dumps(words)[:-1]) for name, words in calls]  # ends the turn
                 yield [(name, json.dumps(words)) for name, words in calls]
             else:
                 yield python_text([{name: words} for name, words in calls])

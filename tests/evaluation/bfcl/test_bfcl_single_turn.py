@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from genenv.errors import UsageError
 from genenv.evaluation.bfcl import Bfcl, BfclSettings, single
+from genenv.policies.call_formats import UNREADABLE
 
 RIGHT = "[hotel.book(city='bad ems', nights=3)]"
 
@@ -47,6 +48,15 @@ def test_native_calls_have_underscores_for_dots(small: Any) -> None:
     calls[0]["name"] = "hotel.book"
     assert single.grade(question, {"calls": calls}).score == 0.0
     assert single.grade(question, {"calls": []}).score == 0.0
+
+
+def test_arguments_that_are_no_json_make_no_call_as_officially(small: Any) -> None:
+    calls = [{"name": "hotel_book", "arguments": {"city": "Ems", "nights": 3}}]
+    spoilt = {"calls": [*calls, {"name": "hotel_book", "arguments": dict(UNREADABLE)}]}
+    wrong = single.grade(small.question("simple_python"), spoilt)
+    assert wrong.explanation == "No calls can be read in the reply: the arguments of a call are no JSON."
+    assert single.grade(small.question("irrelevance"), spoilt).score == 1.0
+    assert single.grade(small.question("live_relevance"), spoilt).score == 0.0
 
 
 def test_parallel_calls_come_in_any_order(small: Any) -> None:

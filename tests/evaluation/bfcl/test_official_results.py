@@ -12,6 +12,7 @@ from genenv.evaluation.bfcl import Bfcl, BfclSettings
 from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands, native_commands
 from genenv.evaluation.records import Record
 from genenv.evaluation.run import Run
+from genenv.policies.call_formats import UNREADABLE
 
 TEXT, NATIVE = "result/gpt-4o-mini-2024-07-18", "result/gpt-4o-mini-2024-07-18-FC"
 
@@ -55,6 +56,13 @@ def test_native_calls_are_exported_with_their_arguments_as_json(exported: Any) -
     path, line, _ = exported("live_relevance", [[("hotel_book", {"city": "Ems"})]], native=True)
     assert path == f"{NATIVE}/live/BFCL_v4_live_relevance_result.json"
     assert line["result"] == [{"hotel_book": '{"city": "Ems"}'}]
+
+
+def test_arguments_that_are_no_json_are_none_in_the_file_either(exported: Any) -> None:
+    _, line, record = exported("irrelevance", [[("f", dict(UNREADABLE))]], native=True)
+    with pytest.raises(ValueError, match="Expecting"):
+        json.loads(line["result"][0]["f"])
+    assert record.score == 1.0
 
 
 def steps_in(turn: list[Any], *, native: bool) -> list[list[str]]:

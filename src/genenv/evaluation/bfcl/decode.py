@@ -24,6 +24,7 @@ from genenv.evaluation.bfcl.syntax import (
     folded,
     parse,
 )
+from genenv.policies.call_formats import UNREADABLE
 
 Calls = list[dict[str, dict[str, Any]]]
 """`[{name: {parameter: value}}, ...]`, what the official checker reads."""
@@ -214,11 +215,26 @@ def commands(calls: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def native_commands(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Calls in the model's own format as the text that is carried out (`convert_to_function_call`)."""
+    """Calls in the model's own format as the text that is carried out (`convert_to_function_call`).
+
+    Raises:
+        Undecodable: some arguments are no JSON: then no call of the reply counts, as officially.
+    """
     return [
-        f"{name}({','.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        f"{name}({','.join(f'{key}={value!r}' for key, value in readable(arguments).items())})"
         for name, arguments in calls
     ]
+
+
+def readable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of a call in the model's own format.
+
+    Raises:
+        Undecodable: they are what stands for arguments that are no JSON.
+    """
+    if arguments == UNREADABLE:
+        raise Undecodable("the arguments of a call are no JSON")
+    return arguments
 
 
 def _written(value: Any) -> str:  # noqa: ANN401

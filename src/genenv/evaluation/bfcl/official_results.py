@@ -16,6 +16,7 @@ from genenv.evaluation.base import Answered, Item
 from genenv.evaluation.bfcl.categories import LIVE_FILES, MULTI_TURN
 from genenv.evaluation.bfcl.package import NATIVE, TEXT
 from genenv.evaluation.records import Record
+from genenv.policies.call_formats import UNREADABLE
 from genenv.types import Json, JsonObject
 
 NAMES: Mapping[str, str] = {TEXT: "gpt-4o-mini-2024-07-18", NATIVE: "gpt-4o-mini-2024-07-18-FC"}
@@ -83,4 +84,9 @@ def _reply(message: Mapping[str, Any], form: str) -> Json:
 
 
 def _calls(calls: Any) -> Json:  # noqa: ANN401
-    return [{str(call["name"]): json.dumps(call["arguments"])} for call in calls or ()]
+    return [{str(call["name"]): _arguments(call["arguments"])} for call in calls or ()]
+
+
+def _arguments(given: object) -> str:
+    """As JSON; what was no JSON is none in the file either."""
+    return "{" if given == UNREADABLE else json.dumps(given)

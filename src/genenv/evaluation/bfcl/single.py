@@ -22,6 +22,7 @@ from genenv.evaluation.bfcl.decode import (
     calls_in_text,
     check_foreign_values,
     is_empty,
+    readable,
     well_formed,
 )
 from genenv.evaluation.bfcl.load import Question
@@ -103,7 +104,7 @@ def _native_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
     arguments = call.get("arguments") if isinstance(call, Mapping) else None
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise Undecodable("a call has no name or no arguments")
-    return {name: arguments}
+    return {name: readable(arguments)}
 
 
 def _is_bounded(value: Json) -> bool:
