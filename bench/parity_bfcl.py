@@ -470,7 +470,7 @@ def _plain(messages: Sequence[Any]) -> list[dict[str, Any]]:
     plain = []
     for message in messages:
         calls = [
-            (call.function.name, json.loads(call.function.arguments), call.id)
+            (call.function.name, arguments_of(call.function.arguments), call.id)
             if not isinstance(call, dict)
             else (call["function"]["name"], call["function"]["arguments"], call["id"])
             for call in message.get("tool_calls") or []

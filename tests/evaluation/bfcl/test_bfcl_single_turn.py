@@ -106,6 +106,7 @@ def test_what_would_have_to_be_evaluated_is_not_and_the_verdict_says_so(small: A
     assert (made.score, made.explanation) == (0.0, said)
     unknown = single.grade(small.question("irrelevance"), {"text": "[f(a=x * 2)]"})
     assert unknown.score == 1.0  # officially a NameError
+    assert Bfcl().describe()["evaluated"] == "constants only"
 
 
 def test_text_mode_asks_with_the_official_prompt(small: Any, scripted: Any) -> None:

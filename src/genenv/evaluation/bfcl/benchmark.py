@@ -111,8 +111,8 @@ class Bfcl(PlainBenchmark):
         return {} if self.settings.protocol == "genenv" else result_files(answered)
 
     def describe(self) -> JsonObject:
-        """The version of what grades, and how was asked."""
-        return {"bfcl_eval": version(), **self.settings.model_dump()}
+        """The version of what grades, what of a reply is evaluated, and how was asked."""
+        return {"bfcl_eval": version(), "evaluated": "constants only", **self.settings.model_dump()}
 
     def _is_native(self, talk: Talk) -> bool:
         if self.settings.prompting == "native" and not talk.native_tools:
