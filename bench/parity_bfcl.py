@@ -431,7 +431,11 @@ def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) 
     if item.groups["category"] in MULTI_TURN:
         replies = list(_replies(item, rng, native=native))
     else:
-        answers = [one for one in _answers(item, rng, 3) if ("calls" in one[2]) == native]
+        answers = [
+            (form, kind, answer)
+            for form, kind, answer in _answers(item, rng, 3)
+            if ("calls" in answer) == native and kind != "surrogate"  # which no policy gives
+        ]
         _, _, answer = rng.choice(answers if rng.random() < 0.6 else answers[:1])
         replies = [
             [(call["name"], json.dumps(call["arguments"])) for call in answer["calls"]]

@@ -52,6 +52,11 @@ def test_a_reply_in_text_is_exported_without_its_thoughts(exported: Any) -> None
     }
 
 
+def test_half_a_surrogate_pair_which_the_official_run_cannot_write_is_replaced(exported: Any) -> None:
+    _, line, _ = exported("simple_python", ["It is \ud800."])
+    assert line["result"] == "It is \ufffd."
+
+
 def test_native_calls_are_exported_with_their_arguments_as_json(exported: Any) -> None:
     path, line, _ = exported("live_relevance", [[("hotel_book", {"city": "Ems"})]], native=True)
     assert path == f"{NATIVE}/live/BFCL_v4_live_relevance_result.json"

@@ -3,7 +3,8 @@
 Source: `BaseHandler.write`, `get_directory_structure_by_id`, and the handlers' `decode_ast` and
 `decode_execute`. bfcl-eval reads a model's files by the handler of its name, and knows the names of its
 leaderboard only. The files are written under names whose handlers read replies as they are: text after the
-official prompt, or calls as JSON. No model of that name has answered.
+official prompt, or calls as JSON. No model of that name has answered. Halves of surrogate pairs, which
+policies never give, are replaced: `bfcl evaluate` cannot write them and stops.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from genenv.evaluation.base import Answered, Item
 from genenv.evaluation.bfcl.categories import LIVE_FILES, MULTI_TURN
 from genenv.evaluation.bfcl.package import NATIVE, TEXT
 from genenv.evaluation.records import Record
-from genenv.policies.call_formats import UNREADABLE
+from genenv.policies.call_formats import UNREADABLE, clean
 from genenv.types import Json, JsonObject
 
 NAMES: Mapping[str, str] = {TEXT: "gpt-4o-mini-2024-07-18", NATIVE: "gpt-4o-mini-2024-07-18-FC"}
@@ -58,12 +59,12 @@ def _result(item: Item, record: Record) -> tuple[str, Json]:
     answer = cast("Mapping[str, Any]", record.answer) if isinstance(record.answer, Mapping) else None
     form = NATIVE if record.tools or (answer is not None and "calls" in answer) else TEXT
     if answer is None:
-        return form, f"Error during inference: {record.explanation}"
+        return form, clean(f"Error during inference: {record.explanation}")
     if item.groups["category"] in MULTI_TURN:
         return form, _turns(record, answer.get("turns"), form)
     if form == NATIVE:
         return form, _calls(answer.get("calls"))
-    return form, str(answer.get("text", ""))
+    return form, clean(str(answer.get("text", "")))
 
 
 def _turns(record: Record, turns: Any, form: str) -> Json:  # noqa: ANN401
@@ -77,7 +78,7 @@ def _turns(record: Record, turns: Any, form: str) -> Json:  # noqa: ANN401
 
 
 def _reply(message: Mapping[str, Any], form: str) -> Json:
-    content = str(message.get("content") or "").rpartition("</think>")[2].lstrip("\n")
+    content = clean(str(message.get("content") or "")).rpartition("</think>")[2].lstrip("\n")
     if form == TEXT or not message.get("tool_calls"):
         return content
     return _calls([call["function"] for call in message["tool_calls"]])
