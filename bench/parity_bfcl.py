@@ -30,23 +30,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bfcl_mutations import (
-    foreign_text,
-    foreign_value,
-    mutations,
-    odd_expressions,
-    odd_texts,
-    python_text,
-    right_calls,
-)
+from bfcl_mutations import odd_texts, python_text, right_calls
 from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process, wrong_officially
+from bfcl_single import Tally, answers_to, decoded_alike, questions, summary_of
 from official import equal_to_commit, package
 
 from genenv.evaluation.base import Item
 from genenv.evaluation.bfcl import Bfcl, multi
-from genenv.evaluation.bfcl.categories import ALL, MULTI_TURN, checks_calls
+from genenv.evaluation.bfcl.categories import ALL, MULTI_TURN
 from genenv.evaluation.bfcl.check import rollout
-from genenv.evaluation.bfcl.decode import NotRead, Undecodable, Unevaluated, calls_in_text, commands
+from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands
 from genenv.evaluation.bfcl.package import data_folder
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
 from genenv.evaluation.data import DataFolder
@@ -54,9 +47,8 @@ from genenv.evaluation.export import Export
 from genenv.evaluation.records import Record
 from genenv.evaluation.run import Run
 from genenv.policies.assistant import Reply, ToolCall
-from genenv.policies.call_formats import UNREADABLE, arguments_of
+from genenv.policies.call_formats import arguments_of
 
-Tally = dict[str, Counter[str]]
 _FOLDER = "berkeley-function-call-leaderboard/bfcl_eval"
 
 
@@ -85,7 +77,7 @@ def main() -> None:
             if category in MULTI_TURN:
                 found[category] = _conversations(benchmark, mine, rng)
             else:
-                found[category] = _questions(benchmark, mine, rng, options.expressions)
+                found[category] = questions(benchmark, mine, rng, options.expressions)
             found[category]["prompts"] = _prompts(mine, category)
         found[category]["seconds"] = round(time.perf_counter() - begun, 1)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -94,145 +86,6 @@ def main() -> None:
     parts = [found[category] for category in ALL if category in found]
     found["differences"] = sum(part["differences"] for part in [*parts, found["export"]])
     print(json.dumps(found, indent=1))
-
-
-# Single-turn.
-
-
-def _questions(
-    benchmark: Bfcl, items: Sequence[Item], rng: random.Random, expressions: int
-) -> dict[str, Any]:
-    tally: Tally = defaultdict(Counter)
-    differing: list[list[str]] = []
-    for item in items:
-        for form, kind, answer in _answers(item, rng, expressions):
-            if "text" in answer:
-                decoded = _decoded_alike(item, answer["text"])
-                tally[f"{form}_decoding"][decoded] += 1
-                if decoded == "different":
-                    differing.append([item.id, f"{form}_decoding", kind, answer["text"][:200]])
-                if decoded.startswith("needs_evaluation"):
-                    ours, theirs = benchmark.grade(item, answer).score == 1.0, _official_verdict(item, answer)
-                    same = "equal" if ours == (theirs == "valid") else "different"
-                    tally[form][f"needs_evaluation_{same}"] += 1
-                    continue
-            group = "right" if kind == "right" else "other"
-            ours = benchmark.grade(item, answer).score == 1.0
-            theirs = _official_verdict(item, answer)
-            tally[form][f"{group}_officially_valid"] += theirs == "valid"
-            tally[form][group] += 1
-            tally[form]["official_raises"] += theirs == "raises"
-            agree = ours == (theirs == "valid")
-            tally[form]["equal" if agree else "different"] += 1
-            if not agree:
-                differing.append([item.id, form, kind, theirs, str(ours)])
-    return _summary(tally, differing)
-
-
-def _decoded_alike(item: Item, text: str) -> str:
-    """Whether a reply becomes the same calls: `equal`, `different`, or why it was not tried here."""
-    theirs: Any = None
-    try:
-        theirs = OFFICIAL.handler.default_decode_ast_prompting(
-            text, OFFICIAL.ReturnFormat(item.data.language), False
-        )
-    except Exception:  # noqa: BLE001 - as officially
-        theirs = Undecodable
-    try:
-        ours: Any = calls_in_text(text, item.data.language)
-    except Unevaluated as error:
-        if theirs is Undecodable:
-            return "needs_evaluation_which_fails"
-        return "needs_evaluation" if error.likely_read else "needs_evaluation_of_known_names"
-    except NotRead:
-        return "beyond_bounds"
-    except Undecodable:
-        ours = Undecodable
-    return "equal" if repr(ours) == repr(theirs) else "different"
-
-
-def _answers(item: Item, rng: random.Random, expressions: int) -> Iterator[tuple[str, str, Any]]:
-    """Answers to an item: form, kind, and as `grade` takes them."""
-    question = item.data
-    right = right_calls(question.possible, question.functions)
-    if not checks_calls(question.category):
-        name = question.functions[0]["name"] if question.functions else "f"
-        right = [{name: {"a": 1}}]
-    versions = [("right", right), *mutations(right, rng)]
-    if question.possible:
-        versions += [("right", right_calls(question.possible, question.functions, rng)) for _ in range(3)]
-    foreign = question.language != "python"
-    for kind, calls in versions:
-        native = json.dumps(_native(calls, question), default=str)
-        yield "native", kind, {"calls": json.loads(native)}
-        if foreign:
-            yield "text", kind, {"text": foreign_text(calls, question.functions, question.language)}
-        else:
-            yield "text", kind, {"text": python_text(calls)}
-    calls = _native(right, question)
-    spoilt = {**calls[-1], "arguments": UNREADABLE} if calls else {"name": "f", "arguments": UNREADABLE}
-    yield "native", "no_json", {"calls": [*calls[:-1], spoilt]}
-    yield "native", "no_object", {"calls": [{"name": "f", "arguments": []}]}
-    text = foreign_text(right, question.functions, question.language) if foreign else python_text(right)
-    for kind, odd in odd_texts(text):
-        yield "odd_text", kind, {"text": odd}
-    for kind, odd in odd_expressions(text, question.language, rng, expressions):
-        yield "odd_expression", kind, {"text": odd}
-
-
-_NATIVE = ScriptedHandler([], native=True)
-
-
-def _as_sent(arguments: Any) -> str:  # noqa: ANN401
-    """A call's arguments as an endpoint sends them; for those that could not be read, some that cannot."""
-    return "{'a': " if arguments == UNREADABLE else json.dumps(arguments)
-
-
-def _native(calls: Any, question: Any) -> list[Any]:  # noqa: ANN401
-    properties = {f["name"]: f["parameters"]["properties"] for f in question.functions}
-    made = []
-    for call in calls:
-        for name, words in call.items():
-            if question.language != "python":
-                kinds = properties.get(name, {})
-                words = {
-                    k: foreign_value(v, kinds.get(k, {}), question.language, bare=True)
-                    for k, v in words.items()
-                }
-            made.append({"name": name.replace(".", "_"), "arguments": words})
-    return made
-
-
-def _official_verdict(item: Item, answer: dict[str, Any]) -> str:
-    """`valid`, `invalid`, or `raises` where the official code does, which ends its run."""
-    question = copy.deepcopy(item.data)
-    try:
-        if "text" in answer:
-            decoded = OFFICIAL.handler.default_decode_ast_prompting(
-                answer["text"], OFFICIAL.ReturnFormat(question.language), False
-            )
-        else:
-            said = [{call["name"]: _as_sent(call["arguments"])} for call in answer["calls"]]
-            decoded = _NATIVE.decode_ast(said, OFFICIAL.ReturnFormat(question.language), False)
-    except Exception:  # noqa: BLE001 - as officially
-        decoded = None
-    if not checks_calls(question.category):
-        called = decoded is not None and not OFFICIAL.utils.is_empty_output(decoded)
-        return "valid" if called == ("irrelevance" not in question.category) else "invalid"
-    if decoded is None or not OFFICIAL.utils.is_function_calling_format_output(decoded):
-        return "invalid"
-    try:
-        result = OFFICIAL.ast_checker(
-            question.functions,
-            decoded,
-            question.possible,
-            OFFICIAL.Language(question.language),
-            question.category,
-            "text" if "text" in answer else "native",
-        )
-    except Exception:  # noqa: BLE001 - whatever it raises is counted
-        return "raises"
-    return "valid" if result["valid"] else "invalid"
 
 
 # Multi-turn.
@@ -260,7 +113,7 @@ def _conversations(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -
         for kind, other in checks.items():
             tally[kind]["different" if other else "equal"] += 1
             differing += [[item.id, kind, other]] if other else []
-    return _summary(tally, differing)
+    return summary_of(tally, differing)
 
 
 def _plans(truth: list[list[str]], rng: random.Random) -> Iterator[tuple[str, list[list[list[str]]]]]:
@@ -431,7 +284,7 @@ def _exported(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -> dic
 def _needs_evaluation(item: Item, record: Record) -> bool:
     """Whether a single-turn reply is one that officially only evaluation decodes."""
     text = record.answer.get("text") if isinstance(record.answer, dict) else None
-    return isinstance(text, str) and _decoded_alike(item, text).startswith("needs_evaluation")
+    return isinstance(text, str) and decoded_alike(item, text).startswith("needs_evaluation")
 
 
 def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) -> Record:
@@ -442,7 +295,7 @@ def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) 
     else:
         answers = [
             (form, kind, answer)
-            for form, kind, answer in _answers(item, rng, 3)
+            for form, kind, answer in answers_to(item, rng, 3)
             if ("calls" in answer) == native and kind != "surrogate"  # which no policy gives
         ]
         _, _, answer = rng.choice(answers if rng.random() < 0.6 else answers[:1])
@@ -538,11 +391,6 @@ def _speed(benchmark: Bfcl, items: Sequence[Item]) -> dict[str, float]:
             benchmark.grade(item, given)
         speeds[kind] = round(len(mine) / (time.process_time() - begun)) if mine else 0
     return speeds
-
-
-def _summary(tally: Tally, differing: list[list[str]]) -> dict[str, Any]:
-    counts = {form: {key: n for key, n in sorted(count.items()) if n} for form, count in tally.items()}
-    return {"counts": counts, "differences": len(differing), "first_differences": differing[:8]}
 
 
 if __name__ == "__main__":
