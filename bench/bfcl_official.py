@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import copy
 import importlib
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+
+from genenv.evaluation.bfcl.official_results import NAMES
+from genenv.evaluation.bfcl.package import NATIVE, TEXT
 
 
 def official() -> SimpleNamespace:
@@ -22,12 +27,17 @@ def official() -> SimpleNamespace:
     models = {
         "text": SimpleNamespace(underscore_to_dot=False),
         "native": SimpleNamespace(underscore_to_dot=True),
+        NAMES[TEXT]: SimpleNamespace(underscore_to_dot=False),
+        NAMES[NATIVE]: SimpleNamespace(underscore_to_dot=True),
     }
     _stand_in("bfcl_eval.constants.model_config", MODEL_CONFIG_MAPPING=models)
     retries = ("retry", "retry_if_exception_message", "retry_if_exception_type", "wait_random_exponential")
     _stand_in("tenacity", **{name: lambda *_, **__: lambda function: function for name in retries})
     _stand_in("overrides", final=lambda function: function)
     _stand_in("openai", OpenAI=object, RateLimitError=OSError)
+    _stand_in("openai.types")
+    _stand_in("openai.types.responses", Response=object)
+    _stand_in("dotenv", load_dotenv=None)
     enums = _module("constants.enums")
     handlers = _module("model_handler.api_inference.openai_completion")
     return SimpleNamespace(
@@ -54,6 +64,30 @@ def _stand_in(name: str, **members: Any) -> None:  # noqa: ANN401
     module = ModuleType(name)
     vars(module).update(members)
     sys.modules.setdefault(name, module)
+
+
+def wrong_officially(folder: Path) -> dict[str, set[str]]:
+    """What `bfcl evaluate --partial-eval` finds wrong in a folder of results: items by category.
+
+    Every file is evaluated by the official `evaluate_task`, with the handler that its model's name has in
+    bfcl-eval's list.
+    """
+    runner = _module("eval_checker.eval_runner")
+    plain = _module("model_handler.api_inference.openai_response").OpenAIResponsesHandler
+    wrong: dict[str, set[str]] = {}
+    for path in sorted(folder.glob("result/*/*/BFCL_v4_*_result.json")):
+        model = path.parts[-3]
+        handler = plain(model.removesuffix("-FC"), 0.0, model, model.endswith("-FC"))
+        category = OFFICIAL.utils.extract_test_category(path)
+        results = OFFICIAL.utils.load_file(path, sort_by_id=True)
+        as_in_a_new_process()
+        runner.evaluate_task(
+            *(category, folder / "result", folder / "score", results, model, handler, {}), allow_missing=True
+        )
+        score = folder / "score" / model / path.parts[-2] / f"BFCL_v4_{category}_score.json"
+        lines = [json.loads(line) for line in score.read_text("utf-8").splitlines()]
+        wrong.setdefault(category, set()).update(str(line["id"]) for line in lines[1:])
+    return wrong
 
 
 OFFICIAL = official()

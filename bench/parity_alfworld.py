@@ -6,7 +6,8 @@ All 274 walkthroughs are played in the engine: each must win, and none of its pr
 TextWorld (`pip install "textworld[pddl]"`, ALFWorld's `AlfredDemangler(shuffle=False)`) plays the games side
 by side: the walkthrough, and random commands, possible and impossible ones. After every command the answer,
 the commands that are possible, and whether the game is won must be equal. All 274 games take some ten
-minutes, nearly all of it TextWorld's. One JSON object is printed.
+minutes, nearly all of it TextWorld's. The official code is that of the two installed packages, run as it is;
+their versions and SHA-256 are printed with the counts, as one JSON object.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 import time
 from collections.abc import Sequence
 from typing import Any
+
+from official import package
 
 from genenv.domains.household.engine import NOTHING, Play
 from genenv.domains.household.planning import plan_from
@@ -44,13 +47,23 @@ def main() -> None:
     data = DataFolder.from_environment()
     started = time.perf_counter()
     trials = [trial for split in _SPLITS for trial in load_trials(data, split)]
-    found: dict[str, Any] = {"games": len(trials), "load_s": round(time.perf_counter() - started, 3)}
+    found: dict[str, Any] = {
+        "official": _official(),
+        "games": len(trials),
+        "load_s": round(time.perf_counter() - started, 3),
+    }
     found |= _walkthroughs(trials) | _speed(trials) | _graded(data)
     rng = random.Random(options.seed)
     chosen = rng.sample(trials, min(options.games, len(trials)))
     found |= _beside_textworld(data, chosen, options.random, rng)
     json.dump(found, sys.stdout, indent=1)
     sys.stdout.write("\n")
+
+
+def _official() -> list[dict[str, Any]]:
+    """What is run beside the engine."""
+    reader = package("alfworld", "alfworld", "agents/environment/alfred_tw_env.py")
+    return [reader, package("textworld", "textworld"), package("textworld", "textworld", "envs/pddl")]
 
 
 def _walkthroughs(trials: Sequence[Trial]) -> dict[str, int]:

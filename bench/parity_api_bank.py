@@ -1,21 +1,25 @@
 """What API-Bank's grading gives on its own recorded answers and on small changes of them.
 
-Run by hand with `GENENV_DATA` set: `python bench/parity_api_bank.py`. Prints one JSON object of counts. With
-`--rouge FOLDER`, where the package `rouge` lies (`pip install --target FOLDER rouge==1.0.1`), ROUGE-L is
-compared with it, pair by pair.
+Run by hand with `GENENV_DATA` set: `python bench/parity_api_bank.py`. One JSON object of counts is printed.
+Official code is run as it is, where a clone of it is named: with `--toolrl FOLDER` ToolRL's `generate.py` and
+`evaluate.py` on many kinds of reply, with `--authors FOLDER` the authors' `api_call_extraction.py` on their
+recorded requests. With `--rouge FOLDER`, where the package `rouge` lies (`pip install --target FOLDER
+rouge==1.0.1`), ROUGE-L is compared with it, pair by pair.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from official import checked_out, run_file
+from toolrl_official import FILES, kinds_of_reply, official_verdicts
 
 from genenv.evaluation.api_bank import ApiBank, ApiBankConfig
 from genenv.evaluation.api_bank.requests import request_in
@@ -24,6 +28,7 @@ from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
 
 Parameters = dict[str, Any]
+AUTHORS_READER = "api-bank/api_call_extraction.py"
 
 
 def toolrl_reply(name: str, parameters: Parameters) -> str:
@@ -104,9 +109,6 @@ def _gold(item: Item) -> tuple[str, Parameters]:
     return item.data.gold.name, dict(item.data.gold.parameters)
 
 
-AUTHORS_PATTERN = re.compile(r"""(\w+)\s*=\s*['"](.+?)['"]|(\w+)\s*=\s*(\[.*\])|(\w+)\s*=\s*(\w+)""")
-
-
 def recorded(data: DataFolder) -> Iterator[tuple[str, str, str, dict[str, str]]]:
     """Part and text of each recorded request, then API and parameters as the dialogues' files say."""
     folders = {"level-1-api": "level-1-given-desc", "level-2-api": "level-2-toolsearcher"}
@@ -129,17 +131,20 @@ def _texts(parameters: dict[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in parameters.items()}
 
 
-def against_recorded(data: DataFolder) -> dict[str, dict[str, int]]:
-    """Whether requests, read from their texts here and as the authors read them, are the recorded ones."""
+def against_recorded(data: DataFolder, clone: Path | None) -> dict[str, Any]:
+    """Whether requests, read from their texts here and by the authors' own reader, are the recorded ones."""
     found: dict[str, Counter[str]] = {}
+    folder, which = checked_out(clone, [AUTHORS_READER]) if clone else (Path(), {})
+    theirs = run_file(folder / AUTHORS_READER) if clone else {}
     for part, text, name, wanted in recorded(data):
         counts = found.setdefault(part, Counter())
         read = request_in(text)
         counts["requests"] += 1
         counts["read here as recorded"] += read is not None and (read.name, read.parameters) == (name, wanted)
-        theirs = {m[1] or m[3] or m[5]: m[2] or m[4] or m[6] for m in AUTHORS_PATTERN.finditer(text)}
-        counts["read by the authors' pattern as recorded"] += theirs == wanted
-    return {part: dict(counts) for part, counts in found.items()}
+        if theirs:
+            call = theirs["parse_api_call"](theirs["get_api_call"](text) or text)
+            counts["read by the authors' code as recorded"] += call == (name, wanted)
+    return {"official": which, **{part: dict(counts) for part, counts in found.items()}}
 
 
 def rouge_pairs(data: DataFolder) -> Iterator[tuple[str, str]]:
@@ -170,10 +175,41 @@ def against_rouge(data: DataFolder, folder: Path) -> dict[str, Any]:
     return {"pairs": pairs, "largest_difference": worst, "refused_by_the_package": refused}
 
 
+def against_toolrl(items: list[Item], clone: Path, every: int) -> dict[str, Any]:
+    """Verdicts of ToolRL's own two files beside ours, by kind of reply; every so manieth question."""
+    folder, which = checked_out(clone, FILES)
+    bench, asked = ApiBank(), [item for item in items if item.data.gold.parameters][::every]
+    replies = [(kind, item, reply) for item in asked for kind, reply in kinds_of_reply(item.data.gold)]
+    verdicts = official_verdicts([(item.data.gold, reply) for _, item, reply in replies], folder)
+    counts: dict[str, Counter[str]] = {}
+    for (kind, item, reply), theirs in zip(replies, verdicts, strict=True):
+        grade, count = bench.grade(item, {"reply": reply}), counts.setdefault(kind, Counter())
+        count["replies"] += 1
+        count["by their code"] += theirs
+        count["by the paper's rule, here"] += grade.score == 1
+        count["the rule is otherwise"] += (grade.score == 1) != theirs
+        count["toolrl_code is otherwise"] += (grade.measures["toolrl_code"] == 1) != theirs
+    return {
+        "official": which,
+        "kinds": len(counts),
+        "replies": len(replies),
+        "differences of toolrl_code": sum(count["toolrl_code is otherwise"] for count in counts.values()),
+        "kinds in which the rule differs": {
+            kind: dict(count) for kind, count in counts.items() if count["the rule is otherwise"]
+        },
+    }
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rouge", type=Path)
-    folder = parser.parse_args().rouge
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rouge", type=Path, help="a folder with the package rouge")
+    parser.add_argument("--toolrl", type=Path, help="a clone of github.com/qiancheng0/ToolRL")
+    parser.add_argument("--authors", type=Path, help="a clone of github.com/AlibabaResearch/DAMO-ConvAI")
+    parser.add_argument("--every", type=int, default=20, help="of ToolRL's questions, every so manieth")
+    options = parser.parse_args()
+    folder = options.rouge
     data, found = DataFolder.from_environment(), dict[str, Any]()
     toolrl, authors = ApiBank(), ApiBank(ApiBankConfig(form="authors"))
     start = time.perf_counter()
@@ -191,7 +227,9 @@ def main() -> None:
     found["authors_load_s"] = round(time.perf_counter() - start, 3)
     found["authors_gold"] = gold_figures(authors, requests, authors_reply)
     found["authors_mutations"] = mutated(authors, requests, authors_reply)
-    found["authors_recorded"] = against_recorded(data)
+    found["authors_recorded"] = against_recorded(data, options.authors)
+    if options.toolrl:
+        found["toolrl"] = against_toolrl(items, options.toolrl, options.every)
     found["rouge_l"] = {
         part: [len(responses), sum(authors.grade(i, {"reply": i.data.response}).score for i in responses)]
         for part in ("level-1-response", "level-2-response", "level-3-response")

@@ -3,10 +3,13 @@
     python bench/parity_bfcl.py
     python bench/parity_bfcl.py --only multi_turn_base --seed 1
 
-Single-turn: right answers and more than 20 mutations of each, as native calls and as text; the official side
-is `default_decode_ast_prompting`, `ast_checker` and the rules of `eval_runner.py`. Multi-turn: the right
-calls, and calls dropped, doubled, reordered or spoilt; the official side is `multi_turn_checker`. Prompts and
-tools are compared too. The official code evaluates text: only text that is made here is given to it.
+Single-turn: right answers and more than 20 mutations of each, as native calls and as text, and odd
+expressions at odd places of them; the official side is `default_decode_ast_prompting`, `ast_checker` and the
+rules of `eval_runner.py`. What the official decoding evaluates, and is not evaluated here, is counted apart.
+Multi-turn: the right calls, and calls dropped, doubled, reordered or spoilt; the official side is
+`multi_turn_checker`. Prompts and tools are compared too. The official code evaluates text: only text that is
+made here is given to it. The official files are those of the installed package, run as they are; with
+`--checkout FOLDER`, a clone of the repository, it is counted how many of them equal its newest commit.
 One JSON object is printed. Needs filelock beside the package; tenacity is not needed.
 """
 
@@ -19,25 +22,34 @@ import copy
 import io
 import json
 import random
+import tempfile
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from bfcl_mutations import foreign_text, foreign_value, mutations, odd_texts, python_text, right_calls
-from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process
+from bfcl_mutations import odd_texts, python_text, right_calls
+from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process, wrong_officially
+from bfcl_single import Tally, answers_to, decoded_alike, questions, summary_of
+from official import equal_to_commit, package
 
 from genenv.evaluation.base import Item
 from genenv.evaluation.bfcl import Bfcl, multi
-from genenv.evaluation.bfcl.categories import ALL, MULTI_TURN, checks_calls
+from genenv.evaluation.bfcl.categories import ALL, MULTI_TURN
 from genenv.evaluation.bfcl.check import rollout
 from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands
 from genenv.evaluation.bfcl.package import data_folder
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
 from genenv.evaluation.data import DataFolder
+from genenv.evaluation.export import Export
+from genenv.evaluation.records import Record
+from genenv.evaluation.run import Run
 from genenv.policies.assistant import Reply, ToolCall
+from genenv.policies.call_formats import arguments_of
 
-Tally = dict[str, Counter[str]]
+_FOLDER = "berkeley-function-call-leaderboard/bfcl_eval"
 
 
 def main() -> None:
@@ -46,113 +58,34 @@ def main() -> None:
     )
     parser.add_argument("--only", help="one category")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--expressions", type=int, default=20, help="odd expressions tried with each item")
+    parser.add_argument("--checkout", type=Path, help="a clone of github.com/ShishirPatil/gorilla")
     options = parser.parse_args()
     benchmark, started = Bfcl(), time.perf_counter()
     items = benchmark.load(DataFolder(data_folder()), options.only or "all")
-    found: dict[str, Any] = {"load_s": round(time.perf_counter() - started, 2), "items": len(items)}
+    found: dict[str, Any] = {"official": package("bfcl-eval", "bfcl_eval")}
+    if options.checkout:
+        found["repository"] = equal_to_commit("bfcl_eval", options.checkout, _FOLDER)
+    found |= {"load_s": round(time.perf_counter() - started, 2), "items": len(items)}
     for category in ALL:
         mine = [item for item in items if item.groups["category"] == category]
         if not mine:
             continue
         begun, rng = time.perf_counter(), random.Random(f"{options.seed}/{category}")
-        measure = _conversations if category in MULTI_TURN else _questions
-        with contextlib.redirect_stdout(io.StringIO()):  # a converter prints
-            found[category] = measure(benchmark, mine, rng) | {"prompts": _prompts(mine, category)}
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():  # a converter prints
+            warnings.simplefilter("ignore")  # of what is evaluated
+            if category in MULTI_TURN:
+                found[category] = _conversations(benchmark, mine, rng)
+            else:
+                found[category] = questions(benchmark, mine, rng, options.expressions)
+            found[category]["prompts"] = _prompts(mine, category)
         found[category]["seconds"] = round(time.perf_counter() - begun, 1)
+    with contextlib.redirect_stdout(io.StringIO()):
+        found["export"] = _exported(benchmark, items, random.Random(options.seed))
     found["grade_items_per_s"] = _speed(benchmark, items)
     parts = [found[category] for category in ALL if category in found]
-    found["differences"] = sum(part["differences"] for part in parts)
+    found["differences"] = sum(part["differences"] for part in [*parts, found["export"]])
     print(json.dumps(found, indent=1))
-
-
-# Single-turn.
-
-
-def _questions(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -> dict[str, Any]:
-    tally: Tally = defaultdict(Counter)
-    differing: list[list[str]] = []
-    for item in items:
-        for form, kind, answer in _answers(item, rng):
-            group = "right" if kind == "right" else "other"
-            ours = benchmark.grade(item, answer).score == 1.0
-            theirs = _official_verdict(item, answer)
-            tally[form][f"{group}_officially_valid"] += theirs == "valid"
-            tally[form][group] += 1
-            tally[form]["official_raises"] += theirs == "raises"
-            agree = ours == (theirs == "valid")
-            tally[form]["equal" if agree else "different"] += 1
-            if not agree:
-                differing.append([item.id, form, kind, theirs, str(ours)])
-    return _summary(tally, differing)
-
-
-def _answers(item: Item, rng: random.Random) -> Iterator[tuple[str, str, Any]]:
-    """Answers to an item: form, kind, and as `grade` takes them."""
-    question = item.data
-    right = right_calls(question.possible, question.functions)
-    if not checks_calls(question.category):
-        name = question.functions[0]["name"] if question.functions else "f"
-        right = [{name: {"a": 1}}]
-    versions = [("right", right), *mutations(right, rng)]
-    if question.possible:
-        versions += [("right", right_calls(question.possible, question.functions, rng)) for _ in range(3)]
-    foreign = question.language != "python"
-    for kind, calls in versions:
-        native = json.dumps(_native(calls, question), default=str)
-        yield "native", kind, {"calls": json.loads(native)}
-        if foreign:
-            yield "text", kind, {"text": foreign_text(calls, question.functions, question.language)}
-        else:
-            yield "text", kind, {"text": python_text(calls)}
-    text = foreign_text(right, question.functions, question.language) if foreign else python_text(right)
-    for kind, odd in odd_texts(text):
-        yield "odd_text", kind, {"text": odd}
-
-
-def _native(calls: Any, question: Any) -> list[Any]:  # noqa: ANN401
-    properties = {f["name"]: f["parameters"]["properties"] for f in question.functions}
-    made = []
-    for call in calls:
-        for name, words in call.items():
-            if question.language != "python":
-                kinds = properties.get(name, {})
-                words = {
-                    k: foreign_value(v, kinds.get(k, {}), question.language, bare=True)
-                    for k, v in words.items()
-                }
-            made.append({"name": name.replace(".", "_"), "arguments": words})
-    return made
-
-
-def _official_verdict(item: Item, answer: dict[str, Any]) -> str:
-    """`valid`, `invalid`, or `raises` where the official code does, which ends its run."""
-    question = copy.deepcopy(item.data)
-    try:
-        if "text" in answer:
-            decoded = OFFICIAL.handler.default_decode_ast_prompting(
-                answer["text"], OFFICIAL.ReturnFormat(question.language), False
-            )
-        else:
-            decoded = [{call["name"]: call["arguments"]} for call in answer["calls"]]
-    except Exception:  # noqa: BLE001 - as officially
-        decoded = None
-    if not checks_calls(question.category):
-        called = decoded is not None and not OFFICIAL.utils.is_empty_output(decoded)
-        return "valid" if called == ("irrelevance" not in question.category) else "invalid"
-    if decoded is None or not OFFICIAL.utils.is_function_calling_format_output(decoded):
-        return "invalid"
-    try:
-        result = OFFICIAL.ast_checker(
-            question.functions,
-            decoded,
-            question.possible,
-            OFFICIAL.Language(question.language),
-            question.category,
-            "text" if "text" in answer else "native",
-        )
-    except Exception:  # noqa: BLE001 - whatever it raises is counted
-        return "raises"
-    return "valid" if result["valid"] else "invalid"
 
 
 # Multi-turn.
@@ -180,7 +113,7 @@ def _conversations(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -
         for kind, other in checks.items():
             tally[kind]["different" if other else "equal"] += 1
             differing += [[item.id, kind, other]] if other else []
-    return _summary(tally, differing)
+    return summary_of(tally, differing)
 
 
 def _plans(truth: list[list[str]], rng: random.Random) -> Iterator[tuple[str, list[list[list[str]]]]]:
@@ -289,7 +222,7 @@ class _Script:
         said = self.replies.pop(0)
         if isinstance(said, str):
             return Reply(text=said)
-        return Reply(text="", calls=tuple(ToolCall(name=n, arguments=json.loads(a)) for n, a in said))
+        return Reply(text="", calls=tuple(ToolCall(name=n, arguments=arguments_of(a)) for n, a in said))
 
 
 def _other_conversation(item: Item, entry: dict[str, Any], rng: random.Random, *, native: bool) -> str:
@@ -316,6 +249,8 @@ def _replies(item: Item, rng: random.Random, *, native: bool) -> Iterator[Any]:
         named = [world.named(call) for call in turn] + [("no_such", {"x": [1, {"y": "(z )"}]})]
         for calls in [named] if rng.random() < 0.5 else [[call] for call in named]:
             if native:
+                if rng.random() < 0.1:
+                    yield [(name, json.dumps(words)[:-1]) for name, words in calls]  # ends the turn
                 yield [(name, json.dumps(words)) for name, words in calls]
             else:
                 yield python_text([{name: words} for name, words in calls])
@@ -323,12 +258,86 @@ def _replies(item: Item, rng: random.Random, *, native: bool) -> Iterator[Any]:
     yield from ["Done."] * 200
 
 
+# The export.
+
+
+def _exported(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -> dict[str, Any]:
+    """Answers to all items, right or not, written as official result files: is the same wrong by these?"""
+    found: dict[str, Any] = {"items": 0, "wrong": 0, "needs_evaluation": 0}
+    found |= {"differences": 0, "first_differences": []}
+    for native in (False, True):
+        answered = [(item, _recorded(benchmark, item, rng, native=native)) for item in items]
+        with tempfile.TemporaryDirectory() as name:
+            Export(Path(name), "scripted").write(benchmark, answered, "scripted")
+            theirs = wrong_officially(Path(name))
+        ours = {item.id for item, record in answered if record.score != 1.0}
+        unread = {item.id for item, record in answered if _needs_evaluation(item, record)}
+        differing = sorted((ours ^ {id_ for of_one in theirs.values() for id_ in of_one}) - unread)
+        found["needs_evaluation"] += len(unread)
+        found["items"] += len(answered)
+        found["wrong"] += len(ours)
+        found["differences"] += len(differing)
+        found["first_differences"] += differing[:8]
+    return found
+
+
+def _needs_evaluation(item: Item, record: Record) -> bool:
+    """Whether a single-turn reply is one that officially only evaluation decodes."""
+    text = record.answer.get("text") if isinstance(record.answer, dict) else None
+    return isinstance(text, str) and decoded_alike(item, text).startswith("needs_evaluation")
+
+
+def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) -> Record:
+    """What `genenv eval` keeps of an item that a scripted model answered."""
+    kept: list[Record] = []
+    if item.groups["category"] in MULTI_TURN:
+        replies = list(_replies(item, rng, native=native))
+    else:
+        answers = [
+            (form, kind, answer)
+            for form, kind, answer in answers_to(item, rng, 3)
+            if ("calls" in answer) == native and kind != "surrogate"  # which no policy gives
+        ]
+        _, _, answer = rng.choice(answers if rng.random() < 0.6 else answers[:1])
+        replies = [
+            [(call["name"], json.dumps(call["arguments"])) for call in answer["calls"]]
+            if native
+            else answer["text"]
+        ]
+    run = Run(benchmark, _ScriptedAssistant(replies, native_tools=native), seed=0, keep=kept.append)
+    asyncio.run(run.items([item]))
+    return kept[0]
+
+
+class _ScriptedAssistant:
+    """An assistant that follows a script in its one conversation."""
+
+    name = "scripted"
+
+    def __init__(self, replies: list[Any], *, native_tools: bool) -> None:
+        self.native_tools = native_tools
+        self.progress: Callable[[int], None] | None = None
+        self._talk = _Script(replies, native_tools=native_tools)
+
+    def concurrency(self, *, many_turns: bool) -> int:
+        return 1
+
+    def talk(self, seed: int, *, many_turns: bool = False) -> _Script:
+        return self._talk
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def spending(self) -> dict[str, Any]:
+        return {}
+
+
 def _plain(messages: Sequence[Any]) -> list[dict[str, Any]]:
     """Messages in one form: the official ones hold objects and arguments as text."""
     plain = []
     for message in messages:
         calls = [
-            (call.function.name, json.loads(call.function.arguments), call.id)
+            (call.function.name, arguments_of(call.function.arguments), call.id)
             if not isinstance(call, dict)
             else (call["function"]["name"], call["function"]["arguments"], call["id"])
             for call in message.get("tool_calls") or []
@@ -383,11 +392,6 @@ def _speed(benchmark: Bfcl, items: Sequence[Item]) -> dict[str, float]:
             benchmark.grade(item, given)
         speeds[kind] = round(len(mine) / (time.process_time() - begun)) if mine else 0
     return speeds
-
-
-def _summary(tally: Tally, differing: list[list[str]]) -> dict[str, Any]:
-    counts = {form: {key: n for key, n in sorted(count.items()) if n} for form, count in tally.items()}
-    return {"counts": counts, "differences": len(differing), "first_differences": differing[:8]}
 
 
 if __name__ == "__main__":

@@ -191,15 +191,15 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
             help="api-bank, alfworld, bfcl, bamboogle, travelplanner, or all.",
             show_default=False,
         ),
-    ],
+    ] = [],  # noqa: B006 - Typer's form
     policy: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="A model's name or folder, a run's adapter such as runs/demo@12:agent, or "
             "openai:BASE_URL#MODEL.",
             show_default=False,
         ),
-    ],
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most so many items of each, spread evenly over its groups.")
     ] = None,
@@ -228,6 +228,17 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue: ask only for items not answered yet.")
     ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the answers in the form of the authors' scorers: bfcl, travelplanner."),
+    ] = None,
+    regrade: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="RESULTS",
+            help="Grade stored answers again by the present rules; asks no model, takes no NAME. Repeatable.",
+        ),
+    ] = [],  # noqa: B006 - Typer's form
     overrides: Annotated[
         list[str],
         typer.Option(
@@ -236,10 +247,20 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
     ] = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Measure a model on benchmarks, scored as their authors score them."""
-    _begin(f"measuring {policy}")
+    _begin("grading again" if regrade else f"measuring {policy}")
     from genenv.evaluation.command import Request
-    from genenv.evaluation_commands import run_evaluations
+    from genenv.evaluation_commands import run_evaluations, run_regrading
 
+    if regrade:
+        asked = (names, policy, split, limit, judge, out, resume, protocol, overrides)
+        if any(asked):
+            raise UsageError(
+                "--regrade goes with --data, --changed-data and --export only: results say the rest"
+            )
+        run_regrading(regrade, data, changed_data=changed_data, export=export)
+        return
+    if not names or policy is None:
+        raise UsageError("name a benchmark and a --policy: genenv eval bamboogle --policy smollm2-135m")
     request = Request(
         names=names,
         policy=policy,
@@ -250,6 +271,7 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
         changed_data=changed_data,
         out=out,
         resume=resume,
+        export=export,
     )
     if protocol is not None and not {"bfcl", "all"} & set(names):
         raise UsageError("--protocol is of bfcl, which is not among the benchmarks named")

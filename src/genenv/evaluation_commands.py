@@ -13,6 +13,7 @@ from genenv.console import ConsoleReporter
 from genenv.evaluation.command import Outcome, Request, evaluate
 from genenv.evaluation.compare import compare
 from genenv.evaluation.config import load_evaluation_config
+from genenv.evaluation.regrade import regrade
 from genenv.evaluation_tables import comparison_table, figures_table, show
 
 _FAILED = 1
@@ -40,6 +41,23 @@ def run_evaluations(request: Request, overrides: Sequence[str]) -> None:
         raise typer.Exit(_FAILED)
 
 
+def run_regrading(
+    paths: Sequence[Path], data: Path | None, *, changed_data: bool, export: Path | None
+) -> None:
+    """Grade stored answers again, and print a table for each evaluation.
+
+    Raises:
+        GenenvError: anything the user can mend.
+        typer.Exit: some items have no answer (status 1).
+    """
+    console, failed = Console(highlight=False), 0
+    for outcome in regrade(paths, data, changed_data=changed_data, export=export):
+        show_outcome(outcome, console)
+        failed += len(outcome.failed)
+    if failed:
+        raise typer.Exit(_FAILED)
+
+
 def show_outcome(outcome: Outcome, console: Console) -> None:
     """Print one benchmark's figures, and what a reader must know beside them."""
     asked, seconds = len(outcome.records), outcome.seconds
@@ -62,6 +80,10 @@ def show_outcome(outcome: Outcome, console: Console) -> None:
                 style="bold",
             )
         )
+    for note in outcome.notes:
+        console.print(Text(note), soft_wrap=True)
+    for path in outcome.exported:
+        console.print(Text(f"exported: {path}"), soft_wrap=True)
     console.print(Text(f"items: {outcome.results.path}\nsummary: {outcome.results.summary}"), soft_wrap=True)
 
 

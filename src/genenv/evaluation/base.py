@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from pydantic import BaseModel
 
 from genenv.evaluation.data import DataFolder
+from genenv.evaluation.records import Record
 from genenv.evaluation.statistics import Figure, by_group, rate
 from genenv.policies.assistant import Assistant, Talk
 from genenv.settings import NoSettings
@@ -122,6 +123,28 @@ def shares(graded: Sequence[Graded], names: Iterable[str]) -> list[Figure]:
         rate(name, [grade.measures.get(name, 0.0) for _, grade in graded], clusters=clusters)
         for name in names
     ]
+
+
+Answered = tuple[Item, Record]
+"""An item, and what became of it: the answer that was stored, the conversation, the tokens."""
+
+
+@runtime_checkable
+class Exports(Protocol):
+    """A benchmark whose answers can be written as the files that the authors' own scorer reads."""
+
+    def export(self, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:
+        """Files by their path below the folder of the export, `/` between its parts. Pure, and never raises.
+
+        Args:
+            answered: items in their order, those that failed left out; an item that did not fit into the
+                window has the answer None.
+            policy: a name of the policy that is fit for a file or folder.
+
+        Returns:
+            Text by path; nothing where these settings have no form of the authors' own.
+        """
+        ...
 
 
 class PlainBenchmark:

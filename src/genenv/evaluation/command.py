@@ -7,7 +7,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from pydantic import BaseModel
 
 import genenv
 from genenv.errors import UsageError
-from genenv.evaluation.base import Benchmark, Item, Judged
+from genenv.evaluation.base import Benchmark, Exports, Item, Judged
 from genenv.evaluation.config import EvaluationConfig
 from genenv.evaluation.contestants import ENDPOINT, assistant
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
+from genenv.evaluation.export import Export
+from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json, read_summary
 from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
 from genenv.evaluation.statistics import Figure
@@ -45,6 +46,8 @@ class Request:
     resume: bool = False
     judge: str | None = None
     """A policy that benchmarks with free answers may ask for a second opinion."""
+    export: Path | None = None
+    """A folder for the answers in the form of the authors' own scorers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,10 @@ class Outcome:
     """What the endpoint has cost since the start of the process."""
     of: int
     """How many items there are; with `--limit` fewer were asked."""
+    notes: Sequence[str] = ()
+    """What else a reader must know, a sentence each."""
+    exported: Sequence[Path] = ()
+    """Files in the form of the authors' own scorer."""
 
     @property
     def failed(self) -> list[Record]:
@@ -112,6 +119,8 @@ class _Begun:
     records: dict[str, Record]
     seconds: float
     """What earlier runs took."""
+    regraded: JsonObject
+    """What the summary says of a regrading since; empty: none."""
 
 
 def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> Iterator[Outcome]:
@@ -132,6 +141,9 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
     judged = [one.benchmark for one in prepared if request.judge and isinstance(one.benchmark, Judged)]
     if request.judge and not judged:
         raise UsageError("none of these benchmarks takes a judge; bamboogle does")
+    export = None if request.export is None else Export(request.export, request.policy)
+    if export and not any(isinstance(one.benchmark, Exports) for one in prepared):
+        raise UsageError("none of these benchmarks has an export; bfcl and travelplanner have")
     with contextlib.ExitStack() as locks:
         for one in prepared:
             one.results.prepare(resume=request.resume)
@@ -145,7 +157,8 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
                 benchmark.judge = judge
         begun = [_begin(one, player, request, config) for one in prepared]
         for one in begun:
-            yield _measure(one, player, request, config.sampling.seed, reporter)
+            outcome = _measure(one, player, request, config.sampling.seed, reporter)
+            yield outcome if export is None else _exported(outcome, one.prepared, request, export)
 
 
 def _check_split(names: Sequence[str], split: str | None) -> None:
@@ -202,7 +215,9 @@ def plain(text: str) -> str:
 
 def _begin(prepared: _Prepared, player: Assistant, request: Request, config: EvaluationConfig) -> _Begun:
     identity = _identity(prepared, player, request, config)
-    return _Begun(prepared, identity, *prepared.results.open(identity))
+    records, seconds = prepared.results.open(identity)
+    regraded = read_summary(prepared.results.summary).get("regraded", {})
+    return _Begun(prepared, identity, records, seconds, regraded)
 
 
 def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, reporter: Reporter) -> Outcome:
@@ -233,10 +248,22 @@ def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, repo
         spending=player.spending(),
         of=prepared.of,
     )
+    regraded = {"regraded": begun.regraded} if begun.regraded else {}
     results.write_summary(
-        {"complete": not outcome.failed, **begun.identity, "limit": request.limit, **outcome.summary()}
+        {
+            "complete": not outcome.failed,
+            **begun.identity,
+            "limit": request.limit,
+            **regraded,
+            **outcome.summary(),
+        }
     )
     return outcome
+
+
+def _exported(outcome: Outcome, prepared: _Prepared, request: Request, export: Export) -> Outcome:
+    answered = list(zip(prepared.items, outcome.records, strict=True))
+    return replace(outcome, exported=export.write(prepared.benchmark, answered, slug(request.policy)))
 
 
 def _identity(

@@ -68,7 +68,44 @@ def test_the_prompt_is_sent_as_it_is(items: list[Item]) -> None:
 def test_any_call_that_is_the_recorded_one_is_right(items: list[Item], reply: str) -> None:
     grade = graded(items[0], reply)
     assert (grade.score, grade.explanation) == (1, "OrderTea as recorded.")
-    assert set(grade.measures.values()) == {1.0}
+    assert {value for name, value in grade.measures.items() if name != "toolrl_code"} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("reply", "by_paper", "by_code"),
+    [
+        (block(call(**TEA)), 1, 1),
+        (block(call("Now"), call(**TEA)), 1, 1),
+        (block(call("Now")) + block(call(**TEA)), 1, 1),
+        (block(call(**TEA)) + block(call("Now")), 1, 0),  # only the last block is read
+        (block([call(**TEA)]), 1, 0),
+        (f"<tool_call>\n{json.dumps(call(**TEA), indent=2)}\n</tool_call>", 1, 0),
+        (f"<tool_call>{json.dumps({'name': 'OrderTea', 'arguments': TEA})}", 1, 0),
+        (block(7, call(**TEA)), 1, 0),  # a number ends the reading
+        (block(TEA), 0, 1),  # parameters without a name are those of the right tool
+        (json.dumps(call(**TEA)), 0, 1),  # without a block the whole reply is one
+        (f"<think><tool_call>{json.dumps(call(**TEA))}</tool_call></think>No.", 0, 1),
+        (block(json.dumps(call(**TEA))), 0, 1),  # text that is JSON
+        (block(None, call(**TEA)), 1, 0),
+        (block("name", "parameters"), 0, 0),
+        ("[" * 100_000, 0, 0),
+        ("", 0, 0),
+    ],
+)
+def test_the_papers_rule_and_the_published_code_are_two_figures(
+    items: list[Item], reply: str, by_paper: int, by_code: int
+) -> None:
+    grade = graded(items[0], reply)
+    assert (grade.score, grade.measures["toolrl_code"]) == (by_paper, by_code)
+
+
+def test_calls_that_an_endpoint_took_out_count_by_the_published_code_too(items: list[Item]) -> None:
+    grade = ApiBank().grade(items[0], {"reply": "Now.", "calls": [call(**TEA)]})
+    assert grade.measures["toolrl_code"] == 1
+
+
+def test_the_summary_says_that_the_rule_is_the_papers() -> None:
+    assert ApiBank().describe()["rule"] == "the paper's: any call equal to the recorded one"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +174,7 @@ def test_figures_are_the_accuracy_then_levels_then_measures(items: list[Item]) -
         ("accuracy", "level=level-1", 0.5, 2),
         ("accuracy", "level=level-2", 1, 1),
         ("accuracy", "level=level-3", 0, 1),
+        ("toolrl_code", "", 0.5, 4),
         ("lenient", "", 0.75, 4),
         ("typed", "", 0.5, 4),
         ("name", "", 0.75, 4),

@@ -11,6 +11,19 @@ from hypothesis import strategies as st
 from genenv.evaluation.bamboogle.answers import closeness, final_answer, normalized
 
 NEAR_MISSES = runpy.run_path(str(Path(__file__).with_name("near_misses.py")))["NEAR_MISSES"]
+BOXED = runpy.run_path(str(Path(__file__).with_name("boxed.py")))["BOXED"]
+
+
+@pytest.mark.parametrize(("reply", "answer"), BOXED)
+def test_a_boxed_answer_is_opened(reply: str, answer: str) -> None:
+    assert final_answer(reply) == answer
+
+
+def test_thousands_of_boxes_without_an_end_take_no_time() -> None:
+    began = time.process_time()
+    for box in ("\\boxed{ \n", "\\boxed{" * 2, "\\boxed{\\text{", "\\boxed{}"):
+        final_answer(box * 3_000)
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(("right", "answer", "em", "f1", "sub"), NEAR_MISSES)
@@ -69,7 +82,7 @@ def test_the_final_answer_is_found(reply: str, answer: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text() | st.text(alphabet="<answer>/: \n*Athink", max_size=200))
+@given(st.text() | st.text(alphabet="<answer>/: \n*Athink\\\\boxed{}$", max_size=200))
 def test_reading_and_measuring_never_raise_and_stay_in_range(reply: str) -> None:
     near = closeness(final_answer(reply), ["the Tarn", reply])
     assert all(0 <= value <= 1 for value in (near.em, near.f1, near.sub_em))

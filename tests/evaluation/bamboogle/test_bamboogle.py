@@ -150,7 +150,7 @@ def test_mode_search_needs_a_corpus(folder: DataFolder) -> None:
 def test_the_summary_says_what_was_searched_and_who_judged(
     corpus: Path, folder: DataFolder, reciter: Any
 ) -> None:
-    assert Bamboogle().describe() == {"mode": "closed_book"}
+    assert Bamboogle().describe() == {"mode": "closed_book", "answers": "boxes opened"}
     bench = searching(corpus, folder)
     bench.judge = reciter("yes")
     told = bench.describe()

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.evaluation.bfcl.decode import NotRead, Undecodable, calls_in_text, commands, native_commands
+from genenv.evaluation.bfcl.decode import (
+    NotRead,
+    Undecodable,
+    Unevaluated,
+    calls_in_text,
+    commands,
+    native_commands,
+)
 from genenv.evaluation.bfcl.syntax import SyntaxRefused, parse
 
 
@@ -27,6 +34,12 @@ from genenv.evaluation.bfcl.syntax import SyntaxRefused, parse
             [{"f": {"a": "true", "b": {"g": {"c": 1}}, "d": "g(1)", "e": "x[0]"}}],
         ),
         ("[f(1, 2, a=3)]", [{"f": {"a": 3}}]),
+        ("[print(f'{x}')]", [{"print": {}}]),
+        ("[f(lambda a, b: a, rf'{x!r:>{w}} {{}}', *f'{y}', a=1)]", [{"f": {"a": 1}}]),
+        ("[f(a=g(f'{x}'), b=g(lambda: 0))]", [{"f": {"a": "g(f'{x}')", "b": "g(lambda: 0)"}}]),
+        ("[f(a=g(f'{x}', b=1), c=rows[f'{x}'])]", [{"f": {"a": {"g": {"b": 1}}, "c": "rows[f'{x}']"}}]),
+        ("[f'{x}'.format(a=1), (lambda x: x)(b=2)]", [{"format": {"a": 1}}, {"": {"b": 2}}]),
+        ("[f([x for x in y], (yield), a=1)]", [{"f": {"a": 1}}]),
         ("[f(**{'a': 1})]", [{"f": {None: {"a": 1}}}]),
         ("[]", []),
         ("", []),
@@ -44,6 +57,10 @@ def test_calls_in_text_are_read_with_the_official_quirks(text: str, calls: objec
         "[1, 2]",
         "[f(a=lambda x: x)]",
         "[f(a=f'{x}')]",
+        "[f(a=[f'{x}'])]",
+        "[f(a=g(b=lambda: 0))]",
+        "[f(f'{x')]",
+        "[f(a=g(f'{x!r:\n}'))]",  # a tree that cannot be written as text again
         "[f(a=x + 1)]",
         "[f(a=len('x') + 1)]",
         "[f(a=[x for x in y])]",
@@ -97,6 +114,11 @@ def test_nothing_in_a_reply_is_run(text: str, tmp_path: Path) -> None:
         "[f(a=" + "lambda a,b:" * 4_000 + "1)]",
         "[f(a=" + "x if y else " * 4_000 + "1)]",
         "[f(a=" + "9" * 40_000 + ")]",
+        "[f(f'{" + "-" * 40_000 + "1}')]",
+        "[f(f'{b" + ".c" * 20_000 + "}')]",
+        '[f(f\'{"}"' + "+1" * 20_000 + "}')]",
+        "[f(" + "-" * 90 + ("lambda a,b:" + "-" * 90) * 400 + "1)]",
+        "[f(" + "f'{f\"{1}\"}'," * 4_000 + "a=f'{1}')]",
         "\\'" * 24_000,
         "'''\\" * 12_000,
         "x" * 1_000_000,
@@ -108,6 +130,19 @@ def test_bombs_are_refused_at_once(text: str) -> None:
     with pytest.raises(Undecodable):
         calls_in_text(text)
     assert time.process_time() - started < 1
+
+
+def test_values_that_only_evaluation_gives_are_said_to_be_such() -> None:
+    for argument, likely_read in [
+        ("len('x') + 1", True),
+        ("'%d' % 3", True),
+        ("x * 2", False),
+        ("[i for i in 'ab'] * 2", True),
+    ]:
+        with pytest.raises(Unevaluated, match="would have to be evaluated, which is not done") as raised:
+            calls_in_text(f"[f(a={argument})]")
+        assert argument in str(raised.value)
+        assert raised.value.likely_read == likely_read
 
 
 @pytest.mark.parametrize("language", ["java", "javascript"])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from genenv.errors import UsageError
 from genenv.evaluation.bfcl import Bfcl, BfclSettings, single
+from genenv.policies.call_formats import UNREADABLE
 
 RIGHT = "[hotel.book(city='bad ems', nights=3)]"
 
@@ -49,6 +50,15 @@ def test_native_calls_have_underscores_for_dots(small: Any) -> None:
     assert single.grade(question, {"calls": []}).score == 0.0
 
 
+def test_arguments_that_are_no_json_make_no_call_as_officially(small: Any) -> None:
+    calls = [{"name": "hotel_book", "arguments": {"city": "Ems", "nights": 3}}]
+    spoilt = {"calls": [*calls, {"name": "hotel_book", "arguments": dict(UNREADABLE)}]}
+    wrong = single.grade(small.question("simple_python"), spoilt)
+    assert wrong.explanation == "No calls can be read in the reply: the arguments of a call are no JSON."
+    assert single.grade(small.question("irrelevance"), spoilt).score == 1.0
+    assert single.grade(small.question("live_relevance"), spoilt).score == 0.0
+
+
 def test_parallel_calls_come_in_any_order(small: Any) -> None:
     question = small.question("parallel")
     text = "[hotel.book(city='Ulm', nights=1), hotel.book(city='Ems', nights=3)]"
@@ -74,6 +84,8 @@ def test_irrelevance_is_right_without_calls_and_relevance_with_any(small: Any) -
     ("text", "score"),
     [
         ("[f(a=f'hello {x}')]", 1.0),  # officially no call: such a value cannot be read
+        ("[print(f'hello {x}')]", 0.0),  # officially a call: what has no name is not read
+        ("[sorted(lambda x: x)]", 0.0),
         ("[f(a=" + "+".join("1" * 200) + ")]", 0.0),
         ("[f(a='" + "x" * 60_000 + "')]", 0.0),
         ("I cannot do that (f'...').", 1.0),
@@ -82,6 +94,19 @@ def test_irrelevance_is_right_without_calls_and_relevance_with_any(small: Any) -
 )
 def test_calls_beyond_our_bounds_are_no_irrelevance(small: Any, text: str, score: float) -> None:
     assert single.grade(small.question("irrelevance"), {"text": text}).score == score
+
+
+def test_what_would_have_to_be_evaluated_is_not_and_the_verdict_says_so(small: Any) -> None:
+    why = "len('x') + 1 would have to be evaluated, which is not done."
+    answer = {"text": "[hotel.book(city='Ems', nights=len('x') + 1)]"}
+    wrong = single.grade(small.question("simple_python"), answer)
+    assert (wrong.score, wrong.explanation) == (0.0, f"No calls can be read in the reply: {why}")
+    made = single.grade(small.question("irrelevance"), answer)
+    said = f"A call was made, but it should not have been. It was not read: {why}"
+    assert (made.score, made.explanation) == (0.0, said)
+    unknown = single.grade(small.question("irrelevance"), {"text": "[f(a=x * 2)]"})
+    assert unknown.score == 1.0  # officially a NameError
+    assert Bfcl().describe()["evaluated"] == "constants only"
 
 
 def test_text_mode_asks_with_the_official_prompt(small: Any, scripted: Any) -> None:

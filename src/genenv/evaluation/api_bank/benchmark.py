@@ -2,8 +2,10 @@
 
 Two forms of the same 597 or 779 questions. ToolRL's (arXiv:2504.13958) leaves out the searches for tools and
 asks for `<tool_call>` blocks; one recorded call each, and a reply is right if any of its calls has the same
-name and exactly the same parameters. The authors' (arXiv:2304.08244) asks for `API-Request: [...]`, carries
-the request out on a fresh database and compares the results; see `authors` for what is done here.
+name and exactly the same parameters. That is the rule of ToolRL's paper; its published code reads some kinds
+of reply otherwise, and is the measure `toolrl_code`. The authors' (arXiv:2304.08244) asks for
+`API-Request: [...]`, carries the request out on a fresh database and compares the results; see `authors` for
+what is done here.
 """
 
 from __future__ import annotations
@@ -107,9 +109,9 @@ class ApiBank(PlainBenchmark):
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """The share that is right, by level too, or the mean ROUGE-L; then the further measures.
 
-        `accuracy` follows ToolRL's rule. `request_match` is the authors' form by comparison of requests
-        alone: it is no executed score. `dialogue_match` is the share of level 3's dialogues whose requests
-        are all right.
+        `accuracy` follows the rule of ToolRL's paper, `toolrl_code` its published code. `request_match` is
+        the authors' form by comparison of requests alone: it is no executed score. `dialogue_match` is the
+        share of level 3's dialogues whose requests are all right.
         """
         return [*super().figures(graded), *_dialogues(graded)]
 
@@ -120,7 +122,10 @@ class ApiBank(PlainBenchmark):
 
     def describe(self) -> JsonObject:
         """Which rule decides."""
-        rules = {"toolrl": "any call equal to the recorded one", "authors": "comparison, nothing executed"}
+        rules = {
+            "toolrl": "the paper's: any call equal to the recorded one",
+            "authors": "comparison, nothing executed",
+        }
         return {"form": self._form, "rule": rules[self._form]}
 
 

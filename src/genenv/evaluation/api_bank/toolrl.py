@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from genenv.evaluation.api_bank.calls import Call, call_of, calls_in, difference, is_subset
 from genenv.evaluation.api_bank.questions import Question, reply_of, text_of
+from genenv.evaluation.api_bank.toolrl_code import right_by_code
 from genenv.evaluation.api_bank.values import declared_in, same_values
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
@@ -54,18 +55,22 @@ def _gold(answer: Any) -> Call:  # noqa: ANN401
 
 
 def grade_toolrl(question: Question, answer: Json) -> Grade:
-    """1 if any call of the reply has the recorded name and exactly the recorded parameters.
+    """1 if any call of the reply has the recorded name and exactly the recorded parameters: the paper's rule.
 
-    Measures: `lenient`, GenEnv's rule (`is_subset`); `typed`, values equal under their declarations
-    (`genenv.evaluation.api_bank.values`); `name`, the API alone; `readable`, whether there is a call at all.
+    Measures: `toolrl_code`, what ToolRL's published code says, which differs in some kinds of reply
+    (`genenv.evaluation.api_bank.toolrl_code`); `lenient`, GenEnv's rule (`is_subset`); `typed`, values equal
+    under their declarations (`genenv.evaluation.api_bank.values`); `name`, the API alone; `readable`, whether
+    there is a call at all.
     """
-    gold, calls = question.gold, [*calls_in(reply_of(answer)), *_native(answer)]
+    gold, reply, native = question.gold, reply_of(answer), _native(answer)
+    calls = [*calls_in(reply), *native]
     right = gold in calls
     named = [call for call in calls if call.name == gold.name]
     return Grade(
         score=float(right),
         explanation=f"{gold.name} as recorded." if right else f"{difference(gold, calls)}.",
         measures={
+            "toolrl_code": float(right_by_code(reply, native, gold)),
             "lenient": float(any(is_subset(gold, call) for call in named)),
             "typed": float(
                 any(same_values(call.parameters, gold.parameters, question.declared) for call in named)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from genenv.evaluation.bamboogle.boxes import last_box, plain
 from genenv.policies.thoughts import without_thoughts
 
 MAX_REPLY_CHARS = 20_000
@@ -23,6 +24,7 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MARKER = re.compile(r"\b(?:answer[ \t*_]*+:|final answer is\b[ \t*_]*+:?+)", re.IGNORECASE)
 _TAGGED = re.compile("<answer>", re.IGNORECASE)
 _END_TAG = re.compile("</answer>", re.IGNORECASE)
+_STYLED = re.compile(r"\\(?:text|math)[a-z]*\{")
 _TAGS = re.compile(r"</?[A-Za-z_|][^<>]{0,30}>")
 """Of a copied template or a model's own end marks, around an answer."""
 
@@ -40,21 +42,25 @@ class Closeness:
 
 
 def final_answer(reply: str) -> str:
-    """What a reply gives as its answer.
+    r"""What a reply gives as its answer.
 
     The content of the last `<answer>`; else what follows the last "Answer:" or "final answer is", on its line
-    or, if that is empty, on the next one; else the last line that is not empty. Thoughts are not read.
+    or, if that is empty, on the next one; else the last line that is not empty. Where any `\boxed{}` stands
+    in that or after it, the last is opened, and without all those marks the last of the reply. Thoughts are
+    not read.
     """
     text = without_thoughts(reply[-MAX_REPLY_CHARS:])
     tagged = list(_TAGGED.finditer(text))
     if tagged:
-        return _cut(_END_TAG.split(text[tagged[-1].end() :], maxsplit=1)[0])
+        content = _END_TAG.split(text[tagged[-1].end() :], maxsplit=1)[0]
+        return _cut(last_box(content) or content)
     for marker in reversed(list(_MARKER.finditer(text))):
-        lines = _lines(text[marker.end() :].replace("*", " "))
+        rest = text[marker.end() :]
+        lines = _lines(rest.replace("*", " "))
         if lines:
-            return _cut(lines[0])
+            return _cut(last_box(rest) or lines[0])
     lines = _lines(text)
-    return _cut(lines[-1]) if lines else ""
+    return _cut(last_box(text) or lines[-1]) if lines else ""
 
 
 def _lines(text: str) -> list[str]:
@@ -63,6 +69,7 @@ def _lines(text: str) -> list[str]:
 
 def _cut(text: str) -> str:
     cut = text.strip()[:_MAX_ANSWER_CHARS]
+    cut = plain(cut) if _STYLED.search(cut) else cut
     return _TAGS.sub("", cut).strip() or cut
 
 

@@ -148,8 +148,8 @@ class Bamboogle(PlainBenchmark):
         return Grade(score=near.em, explanation=f"{why[0].upper()}{why[1:]}.", measures=measures)
 
     def describe(self) -> JsonObject:
-        """From memory or with which passages, and who judges."""
-        found: dict[str, Json] = {"mode": self._chosen.mode}
+        """From memory or with which passages, how answers are found in replies, and who judges."""
+        found: dict[str, Json] = {"mode": self._chosen.mode, "answers": "boxes opened"}
         if self._corpus_sum:
             found["corpus_sha256"] = self._corpus_sum
         if self.judge is not None:

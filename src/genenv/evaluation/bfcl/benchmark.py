@@ -6,18 +6,19 @@ are left out: web search needs the internet, and memory needs the package's full
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field
 
 from genenv.errors import UsageError, unknown_name
-from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
+from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.bfcl import check, multi, single
 from genenv.evaluation.bfcl.categories import LONG_CONTEXT, MULTI_TURN, SPLITS, categories_of
 from genenv.evaluation.bfcl.figures import figures
 from genenv.evaluation.bfcl.load import Conversation, Question, items_of
+from genenv.evaluation.bfcl.official_results import result_files
 from genenv.evaluation.bfcl.package import (
     VERSION,
     api,
@@ -105,9 +106,13 @@ class Bfcl(PlainBenchmark):
             return super().figures(graded)
         return figures(graded)
 
+    def export(self, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:
+        """The official result files; none of the paper's protocol, whose turns are no official items."""
+        return {} if self.settings.protocol == "genenv" else result_files(answered)
+
     def describe(self) -> JsonObject:
-        """The version of what grades, and how was asked."""
-        return {"bfcl_eval": version(), **self.settings.model_dump()}
+        """The version of what grades, what of a reply is evaluated, and how was asked."""
+        return {"bfcl_eval": version(), "evaluated": "constants only", **self.settings.model_dump()}
 
     def _is_native(self, talk: Talk) -> bool:
         if self.settings.prompting == "native" and not talk.native_tools:

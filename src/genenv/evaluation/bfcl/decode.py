@@ -3,7 +3,7 @@
 
 Source: `default_decode_ast_prompting`, `resolve_ast_by_type` and `decoded_output_to_execution_list` of
 bfcl-eval's `model_handler/utils.py`. Theirs evaluates arithmetic among the arguments; here constants alone
-are worked out (`syntax.folded`), and names or calls inside arithmetic make the reply unreadable.
+are worked out (`syntax.folded`). A reply with any other arithmetic is `Unevaluated`, and holds no calls.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from genenv.evaluation.bfcl.package import foreign_parser
 from genenv.evaluation.bfcl.syntax import (
     FOREIGN_TOKENS,
     BeyondBounds,
+    NeedsEvaluation,
     SyntaxRefused,
     check_depth,
     folded,
     parse,
 )
+from genenv.policies.call_formats import UNREADABLE
 
 Calls = list[dict[str, dict[str, Any]]]
 """`[{name: {parameter: value}}, ...]`, what the official checker reads."""
@@ -45,12 +47,27 @@ class NotRead(Undecodable):
     """It may hold calls, of a size that is not read here."""
 
 
+class Unevaluated(Undecodable):
+    """It holds calls with a value that the official decoding evaluates, as code."""
+
+    def __init__(self, why: str, *, likely_read: bool) -> None:
+        """Say why.
+
+        Args:
+            why: what would have to be evaluated.
+            likely_read: whether the official evaluation would most likely give a value.
+        """
+        super().__init__(why)
+        self.likely_read = likely_read
+
+
 def calls_in_text(text: str, language: str = "python") -> Any:  # noqa: ANN401
     """The calls of a reply in text; mostly `Calls`, but in Java or JavaScript also `{}` or None, as official.
 
     Raises:
         Undecodable: there are none that can be read.
         NotRead: there may be some, beyond the bounds of what is read.
+        Unevaluated: there are some, with a value that only evaluation gives.
     """
     text = text.strip("`\n ")
     if not text.startswith("["):
@@ -67,11 +84,17 @@ def _python_calls(text: str) -> Calls:
         body = parse(text.strip().strip("'"))
         elements = [body] if isinstance(body, ast.Call) else getattr(body, "elts", None)
         if elements is None or not all(isinstance(element, ast.Call) for element in elements):
-            raise Undecodable("it is not a list of calls")
+            raise SyntaxRefused("it is not a list of calls")
         return _within_bounds([_call(element) for element in elements])
     except BeyondBounds as error:
         raise NotRead(first_line(error)) from error
-    except (SyntaxRefused, TypeError, RecursionError) as error:
+    except NeedsEvaluation as error:
+        raise Unevaluated(first_line(error), likely_read=not error.has_unknown_names) from error
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # the first also where text cannot be written again
         raise Undecodable(first_line(error)) from error
 
 
@@ -139,10 +162,12 @@ def _negated(operand: ast.expr) -> Any:  # noqa: ANN401
 
 def _foreign_calls(text: str, language: str) -> Any:  # noqa: ANN401
     if len(text) > _MAX_FOREIGN:
-        raise Undecodable(f"longer than {_MAX_FOREIGN} characters")
+        raise NotRead(f"longer than {_MAX_FOREIGN} characters")
     try:
         check_depth(text, FOREIGN_TOKENS)
         calls = foreign_parser(language)(text)
+    except BeyondBounds as error:
+        raise NotRead(first_line(error)) from error
     except Exception as error:  # it raises Exception itself, among others
         raise Undecodable(first_line(error)) from error
     check_foreign_values(calls)
@@ -153,7 +178,7 @@ def check_foreign_values(calls: Any) -> None:  # noqa: ANN401
     """Refuse values of Java or JavaScript on which the official converters' patterns take exponential time.
 
     Raises:
-        Undecodable: there is one.
+        NotRead: there is one.
     """
     values = [value for call in calls or () for words in call.values() for value in words.values()]
     for value in values:
@@ -161,7 +186,7 @@ def check_foreign_values(calls: Any) -> None:  # noqa: ANN401
             continue
         rows = value.count("[") > _MAX_ROWS and not _ROWS.match(value)
         if len(value) > _MAX_VALUE or rows or _BLANKS.search(value):
-            raise Undecodable("a value is too long or too entangled")
+            raise NotRead("a value is too long or too entangled")
 
 
 def well_formed(calls: Any) -> bool:  # noqa: ANN401
@@ -190,11 +215,26 @@ def commands(calls: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def native_commands(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Calls in the model's own format as the text that is carried out (`convert_to_function_call`)."""
+    """Calls in the model's own format as the text that is carried out (`convert_to_function_call`).
+
+    Raises:
+        Undecodable: some arguments are no JSON: then no call of the reply counts, as officially.
+    """
     return [
-        f"{name}({','.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        f"{name}({','.join(f'{key}={value!r}' for key, value in readable(arguments).items())})"
         for name, arguments in calls
     ]
+
+
+def readable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of a call in the model's own format.
+
+    Raises:
+        Undecodable: they are what stands for arguments that are no JSON.
+    """
+    if arguments == UNREADABLE:
+        raise Undecodable("the arguments of a call are no JSON")
+    return arguments
 
 
 def _written(value: Any) -> str:  # noqa: ANN401

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from genenv.errors import first_line
@@ -17,9 +18,11 @@ from genenv.evaluation.bfcl.categories import checks_calls
 from genenv.evaluation.bfcl.decode import (
     NotRead,
     Undecodable,
+    Unevaluated,
     calls_in_text,
     check_foreign_values,
     is_empty,
+    readable,
     well_formed,
 )
 from genenv.evaluation.bfcl.load import Question
@@ -70,9 +73,11 @@ def grade(question: Question, answer: Json) -> Grade:
     try:
         calls, model = _calls(question, answer)
     except NotRead as error:
-        return _without_calls(question, str(error), called=_CALL.match(_text_of(answer)) is not None)
+        return _unread(question, error, called=_CALL.match(_text_of(answer)) is not None)
+    except Unevaluated as error:
+        return _unread(question, error, called=error.likely_read)
     except Undecodable as error:
-        return _without_calls(question, str(error))
+        return _without_calls(question, error)
     if not checks_calls(question.category):
         return _presence(question, called=not is_empty(calls))
     if not well_formed(calls):
@@ -99,7 +104,7 @@ def _native_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
     arguments = call.get("arguments") if isinstance(call, Mapping) else None
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise Undecodable("a call has no name or no arguments")
-    return {name: arguments}
+    return {name: readable(arguments)}
 
 
 def _is_bounded(value: Json) -> bool:
@@ -120,10 +125,18 @@ def _is_bounded(value: Json) -> bool:
     return True
 
 
-def _without_calls(question: Question, why: str, *, called: bool = False) -> Grade:
+def _without_calls(question: Question, error: Undecodable) -> Grade:
     if checks_calls(question.category):
-        return _wrong(f"No calls can be read in the reply: {why}.")
-    return _presence(question, called=called)
+        return _wrong(f"No calls can be read in the reply: {error}.")
+    return _presence(question, called=False)
+
+
+def _unread(question: Question, error: Undecodable, *, called: bool) -> Grade:
+    """The grade of calls that are read officially and not here: wrong, or made by all appearances."""
+    if checks_calls(question.category):
+        return _without_calls(question, error)
+    grade = _presence(question, called=called)
+    return replace(grade, explanation=f"{grade.explanation} It was not read: {error}.")
 
 
 def _text_of(answer: Json) -> str:

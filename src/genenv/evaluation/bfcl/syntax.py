@@ -8,6 +8,7 @@ that the depth is bounded on the text, before it is parsed.
 from __future__ import annotations
 
 import ast
+import builtins
 import operator
 import re
 import warnings
@@ -18,6 +19,7 @@ MAX_CHARACTERS = 50_000
 """Of a reply. The longest right answer of the benchmark has about 2,000."""
 _MAX_DEPTH = 100
 _MAX_BITS = 4096
+_MAX_SHOWN = 60
 _MAX_LETTERS = 30_000
 """Characters that text times a number may have."""
 _MAX_ELEMENTS = 500
@@ -36,29 +38,30 @@ FOREIGN_TOKENS = re.compile(
 )
 """Of Java and JavaScript, for `check_depth`."""
 
+_STRING = r"""
+    (?:'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
+"""
 _TOKENS = re.compile(
-    r"""
-    (?P<formatted>\b(?:[fF][rR]?|[rR][fF])(?=['"]))
-    |(?P<string>(?:'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"
-        |'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
+    rf"""
+    (?P<formatted>\b(?:[fF][rR]?|[rR][fF]){_STRING})
+    |(?P<string>{_STRING})
     |(?P<quote>['"])
     |(?P<comment>\#[^\n]*)
     |(?P<number>\d[\w.]*)
     |(?P<lambda>\blambda\b)
     |(?P<word>\b(?:not|await|if|else|and|or|in|is)\b)
     |(?P<name>\w+)
-    |(?P<open>[(\[{])
-    |(?P<close>[)\]}])
+    |(?P<open>[(\[{{])
+    |(?P<close>[)\]}}])
     |(?P<comma>,)
     |(?P<operator>[-+*/%@&|^~<>=!.:])
     """,
     re.VERBOSE | re.DOTALL,
 )
-_REFUSED = {
-    "formatted": "formatted strings are not read",
-    "quote": "unterminated string literal (detected at line 1) (<string>, line 1)",  # as Python says
-    "lambda": "lambdas are not read",
-}
+_CODE = re.compile(r"\{.*\}", re.DOTALL)
+"""What may be code in a formatted string."""
+_DEEPENING = re.compile(r"[-+*/%@&|^~<>=!.:([{]|\b(?:not|await|if|else|and|or|in|is|lambda)\b")
+_UNTERMINATED = "unterminated string literal (detected at line 1) (<string>, line 1)"  # as Python says
 
 
 class SyntaxRefused(ValueError):
@@ -69,11 +72,31 @@ class BeyondBounds(SyntaxRefused):
     """The text may be an expression, of a size that is not read here."""
 
 
+class NeedsEvaluation(SyntaxRefused):
+    """A value that the official decoding evaluates, as Python code; here nothing is."""
+
+    def __init__(self, node: ast.expr) -> None:
+        """Say what would be evaluated.
+
+        Args:
+            node: the expression.
+        """
+        super().__init__(f"{ast.unparse(node)[:_MAX_SHOWN]} would have to be evaluated, which is not done")
+        parts = list(ast.walk(node))
+        bound = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        bound |= {part.arg for part in parts if isinstance(part, ast.arg)}
+        self.has_unknown_names = any(
+            isinstance(part, ast.Name) and part.id not in bound and not hasattr(builtins, part.id)
+            for part in parts
+        )
+        """Whether the official evaluation, too, most likely fails."""
+
+
 def parse(text: str) -> ast.expr:
     """The syntax tree of an expression.
 
     Raises:
-        SyntaxRefused: it is none, or holds formatted strings or lambdas, which officially are no values.
+        SyntaxRefused: it is none.
         BeyondBounds: it is too long or too deep.
     """
     if len(text) > MAX_CHARACTERS:
@@ -90,15 +113,27 @@ def parse(text: str) -> ast.expr:
 def check_depth(text: str, tokens: re.Pattern[str] = _TOKENS) -> None:
     """Bound how deep a tree can be: operators and brackets of one stretch without commas, at all levels.
 
+    A comma may belong to a lambda, so that what is before a lambda counts to the end. Of formatted strings
+    all counts that may be code, as if without commas. From Python 3.12 on these may hold quotes of their own
+    kind, by which this can be misled; the parser's own bounds, and the recursion limit, remain.
+
     Raises:
-        SyntaxRefused: deeper than that, or a token is of a kind that is not read.
+        SyntaxRefused: a string has no end.
+        BeyondBounds: deeper than that.
     """
     levels, depth = [0], 0
     for token in tokens.finditer(text):
         kind = token.lastgroup or ""
-        if kind in _REFUSED:
-            raise SyntaxRefused(_REFUSED[kind])
-        if kind == "comma":
+        if kind == "quote":
+            raise SyntaxRefused(_UNTERMINATED)
+        if kind == "formatted":
+            code = _CODE.search(token[0])
+            inner = len(_DEEPENING.findall(code[0])) if code else 0
+            if depth + inner > _MAX_DEPTH:
+                raise BeyondBounds(f"nested deeper than {_MAX_DEPTH}")
+        elif kind == "lambda":
+            levels[-1], depth = 0, depth + 1
+        elif kind == "comma":
             depth -= levels[-1]
             levels[-1] = 0
         elif kind == "close" and len(levels) > 1:
@@ -131,6 +166,7 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.BitOr: operator.or_,
     ast.BitAnd: operator.and_,
     ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
 }
 
 
@@ -138,23 +174,38 @@ def folded(node: ast.expr) -> Any:  # noqa: ANN401
     """The value of arithmetic on constants, such as `2 * 3600` or `-1.5`; lists and tuples of such too.
 
     Raises:
-        SyntaxRefused: there are names or calls in it, it has no value, or that would be too large.
+        SyntaxRefused: it has no value.
+        NeedsEvaluation: there are names or calls in it, or other than numbers, texts and lists of them.
+        BeyondBounds: the value would be too large.
     """
+    try:
+        return _folded(node)
+    except _Unknown as error:
+        raise NeedsEvaluation(node) from error
+
+
+class _Unknown(Exception):
+    """A part that has no value without evaluation."""
+
+
+def _folded(node: ast.expr) -> Any:  # noqa: ANN401
     match node:
         case ast.Constant():
             return node.value
         case ast.List():
-            return [folded(element) for element in node.elts]
+            return [_folded(element) for element in node.elts]
         case ast.Tuple():
-            return tuple(folded(element) for element in node.elts)
+            return tuple(_folded(element) for element in node.elts)
         case ast.UnaryOp():
-            return _applied(_UNARY[type(node.op)], folded(node.operand))
-        case ast.BinOp() if type(node.op) in _BINARY:
-            left, right = folded(node.left), folded(node.right)
+            return _applied(_UNARY[type(node.op)], _folded(node.operand))
+        case ast.BinOp():
+            left, right = _folded(node.left), _folded(node.right)
+            if isinstance(node.op, ast.Mod) and isinstance(left, (str, bytes)):
+                raise _Unknown  # would format a string, perhaps to any width
             _check_size(node.op, left, right)
             return _applied(_BINARY[type(node.op)], left, right)
         case _:
-            raise SyntaxRefused("only arithmetic on constants is worked out")
+            raise _Unknown
 
 
 def _applied(function: Callable[..., Any], *values: Any) -> Any:  # noqa: ANN401
@@ -171,8 +222,6 @@ def _check_size(operation: ast.operator, left: Any, right: Any) -> None:  # noqa
             large = left.bit_length() * right > _MAX_BITS
         case ast.LShift() if isinstance(left, int) and isinstance(right, int):
             large = left.bit_length() + right > _MAX_BITS
-        case ast.Mod():
-            large = isinstance(left, (str, bytes))  # would format a string, perhaps to any width
         case ast.Mult():
             large = _repeats_much(left, right) or _repeats_much(right, left)
         case _:
