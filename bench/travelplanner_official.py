@@ -70,12 +70,17 @@ class Official:
 
     @staticmethod
     def at(source: Path, revision: str = "HEAD") -> Official:
+        """The code at a revision of a checkout or git directory."""
         return Official(source=source, commit=_git(source, "rev-parse", revision).decode().strip())
 
     @property
     def date(self) -> str:
         """Day of the commit."""
         return _git(self.source, "show", "-s", "--format=%cs", self.commit).decode().strip()
+
+    def file(self, path: str) -> bytes:
+        """One of the files."""
+        return _git(self.source, "show", f"{self.commit}:{path}")
 
     def judge(
         self,

@@ -1,4 +1,4 @@
-"""Runs TravelPlanner's official evaluators on plans; `travelplanner_official.py` starts it in a folder of theirs.
+"""Runs TravelPlanner's official evaluators on plans; `travelplanner_official.py` starts it in their folder.
 
 `python travelplanner_worker.py ASKED ANSWERED` in the official `evaluation` folder. ASKED is a JSON object:
 `plans` (pairs of a query and a plan, judged constraint by constraint), `queries` and `submissions` (paths of
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 JsonObject = dict[str, Any]
 COMMONSENSE = {
@@ -39,7 +39,14 @@ HARD = {
 """Name in genenv -> official function; the budget is compared as in the official `evaluation`."""
 
 
-def stand_in(name: str, **members: Any) -> None:
+class Code(NamedTuple):
+    """The official modules."""
+
+    commonsense: Any
+    hard: Any
+
+
+def stand_in(name: str, **members: object) -> None:
     module = ModuleType(name)
     vars(module).update(members)
     sys.modules[name] = module
@@ -52,16 +59,44 @@ def prepare(queries: Sequence[JsonObject]) -> None:
     stand_in("requests.exceptions", SSLError=OSError)
     stand_in("tqdm", tqdm=lambda rows, **_: rows)
 
-    def load_dataset(_: str, split: str, **__: Any) -> Mapping[str, list[JsonObject]]:
+    def load_dataset(_: str, split: str, **__: object) -> Mapping[str, list[JsonObject]]:
         return {split: copy.deepcopy(list(queries))}
 
     stand_in("datasets", load_dataset=load_dataset)
     pandas = importlib.import_module("pandas")
     pandas.set_option("future.infer_string", False)  # columns of texts as they were when the code was written
+    remember(pandas)
     sys.path[:0] = [str(Path.cwd()), str(Path.cwd().parent)]
 
 
-def verdict(check: Callable[[JsonObject, Any], Sequence[Any]], query: JsonObject, plan: Any) -> Any:
+def remember(pandas: Any) -> None:  # noqa: ANN401
+    """Let pandas search a column for the same text once only: the tables stay as they are, so answers do.
+
+    The official code searches whole tables for each entry of a plan, some five times over.
+    """
+    strings: dict[Any, Any] = {}
+    found: dict[Any, Any] = {}
+    accessor = type(pandas.Series(["a"], dtype=object).str)
+    to_type, contains = pandas.Series.astype, accessor.contains
+
+    def astype(column: Any, dtype: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        if dtype is not str:
+            return to_type(column, dtype, *args, **options)
+        key = (column.name, len(column))
+        if key not in strings:
+            strings[key] = to_type(column, dtype, *args, **options)
+        return strings[key]
+
+    def search(text: Any, pattern: str) -> Any:  # noqa: ANN401
+        key = (text._orig.name, len(text._orig), pattern)
+        if key not in found:
+            found[key] = contains(text, pattern)
+        return found[key]
+
+    pandas.Series.astype, accessor.contains = astype, search
+
+
+def verdict(check: Callable[[JsonObject, Any], Sequence[object]], query: JsonObject, plan: object) -> object:
     """True, False, None where nothing is asked for, or the name of what it raised."""
     try:
         return check(query, plan)[0]
@@ -69,14 +104,14 @@ def verdict(check: Callable[[JsonObject, Any], Sequence[Any]], query: JsonObject
         return type(error).__name__
 
 
-def judged(query: JsonObject, plan: Any, commonsense: Any, hard: Any) -> JsonObject:
+def judged(query: JsonObject, plan: object, code: Code) -> JsonObject:
     """The verdict of each constraint; the hard ones only where `eval.py` asks for them."""
-    found = {name: verdict(getattr(commonsense, of), query, plan) for name, of in COMMONSENSE.items()}
+    found = {name: verdict(getattr(code.commonsense, of), query, plan) for name, of in COMMONSENSE.items()}
     if found["within_sandbox"] is True and found["complete_information"] is True:
-        found |= {name: verdict(getattr(hard, of), query, plan) for name, of in HARD.items()}
+        found |= {name: verdict(getattr(code.hard, of), query, plan) for name, of in HARD.items()}
 
-        def budget(query: JsonObject, plan: Any) -> tuple[bool]:
-            return (bool(hard.get_total_cost(query, plan) <= query["budget"]),)
+        def budget(query: JsonObject, plan: object) -> tuple[bool]:
+            return (bool(code.hard.get_total_cost(query, plan) <= query["budget"]),)
 
         found["budget"] = verdict(budget, query, plan)
     return found
@@ -88,10 +123,12 @@ def main() -> None:
     prepare(work["queries"])
     with contextlib.redirect_stdout(io.StringIO()):
         whole = importlib.import_module("eval")
-        commonsense = importlib.import_module("commonsense_constraint")
-        hard = importlib.import_module("hard_constraint")
+        code = Code(
+            commonsense=importlib.import_module("commonsense_constraint"),
+            hard=importlib.import_module("hard_constraint"),
+        )
         result = {
-            "plans": [judged(query, plan, commonsense, hard) for query, plan in work["plans"]],
+            "plans": [judged(query, plan, code) for query, plan in work["plans"]],
             "scores": {
                 name: whole.eval_score(work["split"], path)[0] for name, path in work["submissions"].items()
             },
