@@ -227,10 +227,10 @@ def export(work: Work, rng: random.Random) -> None:
 
 
 def ours(case: Case) -> dict[str, bool]:
-    """Constraint -> whether it is met; hard ones only where they are looked at."""
+    """Constraint -> whether it is met; only those that are looked at: none without a plan."""
     found = score(case.query, case.plan, case.item.data.database)
     looked = [name for name in found.asked if name in COMMONSENSE or found.judged_hard]
-    return {name: found.delivered and name not in found.problems for name in looked}
+    return {name: name not in found.problems for name in looked} if found.delivered else {}
 
 
 def compared(case: Case, theirs: Mapping[str, Any], counts: Counter[str]) -> dict[str, Any]:

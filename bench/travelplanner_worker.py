@@ -105,7 +105,9 @@ def verdict(check: Callable[[JsonObject, Any], Sequence[object]], query: JsonObj
 
 
 def judged(query: JsonObject, plan: object, code: Code) -> JsonObject:
-    """The verdict of each constraint; the hard ones only where `eval.py` asks for them."""
+    """The verdict of each constraint that `eval.py` asks for: none without a plan, hard ones not always."""
+    if not plan:
+        return {}
     found = {name: verdict(getattr(code.commonsense, of), query, plan) for name, of in COMMONSENSE.items()}
     if found["within_sandbox"] is True and found["complete_information"] is True:
         found |= {name: verdict(getattr(code.hard, of), query, plan) for name, of in HARD.items()}
