@@ -23,12 +23,14 @@ MAX_TEXT: Final = 4_000
 """Texts of a plan are cut to so many characters: the evaluator's rules take time that grows faster."""
 
 _LEAD = re.compile(
-    r"(?:(?:have|enjoy|grab|get|take|eat|eating|dine|dining|visit|visiting|explore|exploring|tour|see|stay|"
-    r"staying|overnight|check(?:ing)?|a|an|early|late|quick|light|breakfast|lunch|dinner|brunch|"
-    r"accommodation|attractions?|meal|at|in|into|to|the)\b[\s:,-]*+)",
+    r"(?:(?:have|enjoy|grab|get|take|eat|eating|dine|dining|stay|staying|overnight|check(?:ing)?|a|an|early|late|"
+    r"quick|light|breakfast|lunch|dinner|brunch|accommodation|attractions?|meal)[\s-]++)*+"
+    r"(?:(?:at|in|into)\s++|(?:breakfast|lunch|dinner|brunch|accommodation|attractions?|hotel)\s*+:\s*+|"
+    r"(?:visit|visiting|explore|exploring|see)\s++)",
     re.IGNORECASE,
 )
-"""The words of `Have lunch at`: tried without where the text is no name with it."""
+"""`Have lunch at`: tried without it, where the text is no name. `The` or `Lunch` alone could be a name's."""
+_ARTICLE = re.compile(r"\Athe\s++", re.IGNORECASE)
 _NUMBERED = re.compile(r"\A\s*+(?:\d{1,2}[.)]|[a-z][.)]|[-*•+])\s++")
 _MARKED = re.compile(r"\[([^\[\]]*+)\]\([^()\s]*+\)|(\*\*|__|`)(.+?)\2")
 _AND = re.compile(
@@ -41,7 +43,7 @@ _ASIDE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _NOTHING = frozenset(["", "-", "--", "–", "—", "none", "n/a", "na", "null", "nothing", "not applicable"])
-_MOST_LEADING, _MOST_A_DAY = 6, 20
+_MOST_A_DAY = 20
 
 
 def normalized(day: Mapping[str, str], places: Places) -> dict[str, str]:
@@ -89,12 +91,10 @@ def _forms(text: str) -> Iterator[str]:
     yield plain
     if plain[:1] in ("'", '"', "“", "‘") and plain[1:]:
         yield plain[1:].replace({"“": "”", "‘": "’"}.get(plain[0], plain[0]), "", 1)
-    for _ in range(_MOST_LEADING):
-        lead = _LEAD.match(plain)
-        if lead is None:
-            return
-        plain = plain[lead.end() :]
-        yield plain
+    lead = _LEAD.match(plain)
+    if lead is not None:
+        yield plain[lead.end() :]
+        yield _ARTICLE.sub("", plain[lead.end() :], count=1)
 
 
 def _entry(kind: Kind, text: str, here: Sequence[str], places: Places) -> str:
