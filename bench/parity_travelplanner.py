@@ -345,7 +345,7 @@ def _same_prompts(source: bytes, root: Path, strategy: str) -> str:
     items = bench.load(DataFolder(root), "train")
     wanted = {"direct": "PLANNER_INSTRUCTION", "cot": "COT_PLANNER_INSTRUCTION"}[strategy]
     texts = {
-        target.id: statement.value.value
+        target.id: str(statement.value.value)
         for statement in ast.parse(source).body
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
         for target in statement.targets
