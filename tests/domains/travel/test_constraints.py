@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from genenv.domains.travel.candidates import fits_wishes
 from genenv.domains.travel.constraints import COMMONSENSE, HARD, score
+from genenv.domains.travel.database import Database
 from genenv.domains.travel.hard import total_cost
+from genenv.domains.travel.query import HouseRule, Query
 from genenv.domains.travel.reading import before_parenthesis, from_to, name_and_city
 
 
@@ -107,9 +111,24 @@ def test_what_the_plan_has_is_found(rich, plan, small, wishes):
     assert (found.problems, found.hard) == ({}, (2, 2))
 
 
-def test_the_word_parties_of_the_benchmark_is_never_enforced_but_parities_is(rich, plan, small):
-    assert failed(replace(rich, house_rule="parties"), plan(), small) == set()
-    assert failed(replace(rich, house_rule="parities"), plan(), small) == {"room_rule"}
+@pytest.mark.parametrize("rule", get_args(HouseRule))
+def test_each_house_rule_is_enforced_by_the_word_that_queries_use(rich, plan, small, rule):
+    calm, *others = small.accommodations("Bay")
+    strict = Database(
+        small.tables._replace(accommodations=[calm._replace(house_rules=f"No {rule}"), *others])
+    )
+    asks = replace(rich, house_rule=rule)
+    assert failed(asks, plan(), strict) == {"room_rule"}
+    assert not fits_wishes(strict.accommodations("Bay")[0], asks)
+    others = " & ".join(f"No {other}" for other in get_args(HouseRule) if other != rule)
+    lenient = Database(small.tables._replace(accommodations=[calm._replace(house_rules=others)]))
+    assert failed(asks, plan(), lenient) == set()
+    assert fits_wishes(lenient.accommodations("Bay")[0], asks)
+
+
+def test_a_task_stored_when_the_rule_was_spelled_otherwise_asks_for_the_same(query):
+    stored = {**query.to_json(), "house_rule": "parities"}
+    assert Query.from_json(stored) == replace(query, house_rule="parties")
 
 
 def test_the_last_attraction_is_not_looked_at_unless_a_semicolon_follows(rich, plan, small):

@@ -65,7 +65,7 @@ def _query(rng: random.Random, days: int) -> Query:
         dates=DATES[start : start + days],
         people=rng.randint(1, 8),
         budget=1e9,
-        house_rule=rng.choice([None, "pets", "parities"]),
+        house_rule=rng.choice([None, "pets", "parties"]),
         cuisines=tuple(rng.sample(["French", "Indian", "Italian"], rng.randint(0, 3))),
         transport=rng.choice([None, "no flight", "no self-driving"]),
     )
@@ -76,7 +76,7 @@ def _cheapest_by_trying(query: Query) -> float | None:
     data, city = sandbox(), query.destination
     rooms = [row for row in data.accommodations(city) if row.minimum_nights <= 2]
     if query.house_rule:
-        word = {"pets": "No pets", "parities": "No parties"}[query.house_rule]
+        word = {"pets": "No pets", "parties": "No parties"}[query.house_rule]
         rooms = [row for row in rooms if word not in row.house_rules]
     costs = [2 * row.price * -(-query.people // row.maximum_occupancy) for row in rooms]
     legs = [(query.origin, city, query.dates[0]), (city, query.origin, query.dates[2])]

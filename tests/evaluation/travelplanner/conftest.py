@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.travelplanner import TravelPlanner
 
@@ -108,6 +112,65 @@ GOOD = [
     day(3, "from Bay to Home", "Flight Number: F2, from Bay to Home", NONE, "-", "-"),
 ]
 """Flights 3 * 220, meals 3 * (20 + 30 + 40), rooms 2 nights * 2 rooms * 80: 660 + 270 + 320 = 1250."""
+
+
+def _module(name: str) -> ModuleType:
+    """A file beside this one."""
+    spec = importlib.util.spec_from_file_location(
+        f"travelplanner_{name}", Path(__file__).with_name(f"{name}.py")
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def edits() -> ModuleType:
+    """Plans made wrong in one way each."""
+    return _module("edits")
+
+
+@pytest.fixture(scope="session")
+def styles() -> ModuleType:
+    """Plans written out freely."""
+    return _module("styles")
+
+
+@pytest.fixture(scope="session")
+def made() -> ModuleType:
+    """A benchmark made by us."""
+    pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
+    return _module("made")
+
+
+@pytest.fixture(scope="session")
+def made_folder(made, tmp_path_factory) -> Path:
+    """Its files."""
+    folder = tmp_path_factory.mktemp("made")
+    made.write(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def made_data(made_folder) -> DataFolder:
+    """Its files, to be read."""
+    return DataFolder(made_folder, known={})
+
+
+@pytest.fixture(scope="session")
+def made_pairs(made, made_data) -> dict[str, list[tuple[Item, Any]]]:
+    """Split -> each item with a plan that meets everything."""
+    bench = TravelPlanner()
+    return {
+        split: [
+            (item, known.plan)
+            for item, known in zip(bench.load(made_data, split), made.made(split), strict=True)
+        ]
+        for split in ("train", "validation")
+    }
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from genenv.errors import ContextOverflow
 from genenv.evaluation.base import Benchmark
 from genenv.evaluation.travelplanner import TravelPlanner
 from genenv.evaluation.travelplanner.prompts import prompt
-from genenv.evaluation.travelplanner.replies import read_plan
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
+from genenv.evaluation.travelplanner.submission import plan_of
 from genenv.policies.assistant import ChatMessage, Reply
 from genenv.types import JsonObject
 
@@ -54,7 +54,7 @@ def test_the_prompt_gives_the_information_the_query_and_an_example_that_can_be_r
     text = prompt(items[0].data, config)
     question = items[0].data
     assert f"Given information: {question.information}\nQuery: {question.text}\n" in text
-    example = read_plan(text.split("***** Example *****")[1].split("***** Example Ends *****")[0])
+    example = plan_of(question, text.split("***** Example *****")[1].split("***** Example Ends *****")[0])
     assert [entry["current_city"] for entry in example] == [
         "from Alderbrook to Quillport",
         "Quillport",

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from genenv.evaluation.travelplanner.replies import MAX_CHARS, as_submitted, read_plan
+from genenv.evaluation.travelplanner import replies
+from genenv.evaluation.travelplanner.replies import MAX_CHARS, as_submitted
 
 KEYS = ("current_city", "transportation", "breakfast", "attraction", "lunch", "dinner", "accommodation")
 LINES = """Here is the plan.
@@ -35,7 +36,13 @@ def told(plan, key):
 
 
 def as_read(plan):
-    return [{key: entry[key] for key in KEYS} for entry in plan]
+    return [{"days": number, **{key: entry[key] for key in KEYS}} for number, entry in enumerate(plan, 1)]
+
+
+@pytest.fixture
+def read_plan(items):
+    """Reads replies with the tables of the two queries."""
+    return lambda reply: replies.read_plan(reply, items[0].data.split.places)
 
 
 @pytest.mark.parametrize(
@@ -55,17 +62,17 @@ def as_read(plan):
         lambda plan: f'The "5" plan: {json.dumps(plan)}',
     ],
 )
-def test_a_plan_is_read_in_many_forms(good, form):
+def test_a_plan_is_read_in_many_forms(good, form, read_plan):
     assert read_plan(form(good)) == as_read(good)
 
 
-def test_of_a_list_that_was_cut_off_the_whole_days_are_read(good):
+def test_of_a_list_that_was_cut_off_the_whole_days_are_read(good, read_plan):
     text = json.dumps(good)
     assert read_plan(text[: text.index("Oak")]) == as_read(good[:1])
     assert read_plan(text[:-30]) == as_read(good[:2])
 
 
-def test_of_a_draft_and_a_plan_of_as_many_days_the_last_counts(good):
+def test_of_a_draft_and_a_plan_of_as_many_days_the_last_counts(good, read_plan):
     final = [{**entry, "dinner": "Oak, Bay"} for entry in good]
     assert (
         told(read_plan(f"Draft: {json.dumps(good)} Final: {json.dumps(final)}"), "dinner") == ["Oak, Bay"] * 3
@@ -73,16 +80,17 @@ def test_of_a_draft_and_a_plan_of_as_many_days_the_last_counts(good):
     assert len(read_plan(f"{json.dumps(good)} In short: {json.dumps(good[:2])}")) == 3
 
 
-def test_what_a_day_does_not_say_is_a_hyphen():
+def test_what_a_day_does_not_say_is_a_hyphen(read_plan):
     (day,) = read_plan(
         '[{"current_city": "Bay", "lunch": null, "dinner": " Elm, Bay ", "breakfast": {"a": 1}}]'
     )
-    assert day == {**dict.fromkeys(KEYS, "-"), "current_city": "Bay", "dinner": "Elm, Bay"}
+    assert day == {"days": 1, **dict.fromkeys(KEYS, "-"), "current_city": "Bay", "dinner": "Elm, Bay"}
 
 
-def test_lines_are_read_with_headings_marks_and_bullets():
+def test_lines_are_read_with_headings_marks_and_bullets(read_plan):
     first, second = read_plan(LINES)
     assert first == {
+        "days": 1,
         "current_city": "from Home to Bay",
         "transportation": "Flight Number: F1, from Home to Bay",
         "breakfast": "-",
@@ -104,7 +112,7 @@ def test_lines_are_read_with_headings_marks_and_bullets():
         ("Bay", "-", "Bay"),
     ],
 )
-def test_the_current_city_says_where_one_travels_if_the_transportation_does(city, way, expected):
+def test_the_current_city_says_where_one_travels_if_the_transportation_does(city, way, expected, read_plan):
     (day,) = read_plan(json.dumps([{"current_city": city, "transportation": way}]))
     assert day["current_city"] == expected
 
@@ -112,7 +120,7 @@ def test_the_current_city_says_where_one_travels_if_the_transportation_does(city
 @pytest.mark.parametrize(
     "reply", ["", "I cannot plan this.", "[]", "{}", "[1, 2]", "null", '"Day 1"', "Day 1: rest"]
 )
-def test_a_reply_without_days_has_no_plan(reply):
+def test_a_reply_without_days_has_no_plan(reply, read_plan):
     assert read_plan(reply) == []
 
 
@@ -144,13 +152,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("reply", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_reply_takes_long_or_is_run(reply):
-    start = time.perf_counter()
+def test_no_reply_takes_long_or_is_run(reply, read_plan):
+    start = time.process_time()
     read_plan(reply)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
-def test_what_stands_behind_the_limit_is_not_looked_at(good):
+def test_what_stands_behind_the_limit_is_not_looked_at(good, read_plan):
     assert read_plan(" " * MAX_CHARS + json.dumps(good)) == []
 
 

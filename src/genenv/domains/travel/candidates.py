@@ -58,8 +58,7 @@ class Candidates:
 
 def fits_wishes(row: Accommodation, query: Query) -> bool:
     """Whether an accommodation is of the type, and allows what, a query wants."""
-    wanted = "parties" if query.house_rule == "parities" else query.house_rule
-    allowed = f"No {wanted}" not in row.house_rules.split(" & ")
+    allowed = f"No {query.house_rule}" not in row.house_rules.split(" & ")
     return allowed and (query.room_type is None or row.room_type in _ROOM_TYPES[query.room_type])
 
 

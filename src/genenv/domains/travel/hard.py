@@ -9,11 +9,11 @@ the sandbox (`constraints`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from genenv.domains.travel.commonsense import flight_number
 from genenv.domains.travel.database import Accommodation, Database, Restaurant
-from genenv.domains.travel.query import MEALS, Day, Plan, Query
+from genenv.domains.travel.query import MEALS, Day, HouseRule, Plan, Query
 from genenv.domains.travel.reading import (
     UnreadableError,
     before_parenthesis,
@@ -25,15 +25,14 @@ from genenv.domains.travel.reading import (
 
 _PEOPLE_A_CAR, _PEOPLE_A_TAXI = 5, 4
 
-_FORBIDDEN = {
+_FORBIDDEN: Mapping[HouseRule, str] = {
     "smoking": "No smoking",
-    "parities": "No parties",
+    "parties": "No parties",
     "children under 10": "No children under 10",
     "visitors": "No visitors",
     "pets": "No pets",
 }
-"""House rule -> what the accommodation must not say. `parties`, the word of the benchmark's queries, is
-not there: see `query.HouseRule`."""
+"""House rule -> what the accommodation must not say."""
 
 _ROOM_TYPES = {"shared room": "Shared room", "private room": "Private room", "entire room": "Entire home/apt"}
 
@@ -87,7 +86,7 @@ def _transport_cost(query: Query, day: Day, database: Database) -> float:
 
 def room_rule(query: Query, plan: Plan, database: Database) -> str | None:
     """Each accommodation allows what the query wants to be allowed."""
-    forbidden = _FORBIDDEN.get(query.house_rule or "")
+    forbidden = _FORBIDDEN[query.house_rule] if query.house_rule is not None else None
     for place in _accommodations(query, plan, database):
         if forbidden is not None and forbidden in place.house_rules:
             return f"{place.name!r} says {forbidden!r}."

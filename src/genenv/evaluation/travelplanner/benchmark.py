@@ -2,9 +2,9 @@
 
 Xie et al., "TravelPlanner: A Benchmark for Real-World Planning with Language Agents" (arXiv:2402.01622),
 github.com/OSU-NLP-Group/TravelPlanner, in its mode "sole-planning": the model is given all information it
-needs, in the authors' form, and writes the plan at once. The constraints are those of the authors' evaluator
-(`genenv.domains.travel.constraints`). One part of their pipeline is different: code, not a second model,
-reads the plan out of the reply (`replies`).
+needs, in the authors' form, and writes the plan at once. It is asked in words of genenv's, or in theirs. The
+constraints are those of the authors' evaluator (`genenv.domains.travel.constraints`). One part of their
+pipeline is different: code, not a second model, reads the plan out of the reply (`replies`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ from typing import ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.domains.travel.constraints import COMMONSENSE, HARD, Score, score
-from genenv.domains.travel.query import Plan
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
+from genenv.evaluation.records import Record
 from genenv.evaluation.statistics import Figure
 from genenv.evaluation.travelplanner import figures, prompts
 from genenv.evaluation.travelplanner.loading import Question, read_questions
-from genenv.evaluation.travelplanner.replies import as_submitted, read_plan
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
+from genenv.evaluation.travelplanner.submission import plan_of, submission
 from genenv.policies.assistant import Talk
 from genenv.types import Json, JsonObject
 
+OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
+"""The commit whose rules these are; its evaluators were last changed on 2024-12-11."""
+READER = "2"
+"""1 read names and cities only where nothing else was beside them."""
 _LONGEST = 300
 """Characters of an explanation."""
 _DIRECT_TOKENS, _THINKING_TOKENS = 2048, 4096
@@ -52,13 +56,15 @@ class TravelPlanner(PlainBenchmark):
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """The queries of a split, in the order of its file."""
+        theirs = self.settings.prompt == "authors"
+        template = prompts.authors_template(data, self.settings) if theirs else None
         return [
             Item(
                 id=f"{split}-{number:03}",
                 groups={"level": question.level, "days": str(question.query.days)},
                 data=question,
             )
-            for number, question in enumerate(read_questions(data, split), 1)
+            for number, question in enumerate(read_questions(data, split, template), 1)
         ]
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
@@ -70,7 +76,7 @@ class TravelPlanner(PlainBenchmark):
     def grade(self, item: Item, answer: Json) -> Grade:
         """Check the plan in a reply, or a plan in the form of a submission, which is taken as it is."""
         question = _question(item)
-        plan: Plan = read_plan(answer) if isinstance(answer, str) else as_submitted(answer)
+        plan = plan_of(question, answer)
         found = score(question.query, plan[: question.query.days], question.database)
         return _graded(found, "The reply holds no plan." if not plan else found.sentence)
 
@@ -78,6 +84,11 @@ class TravelPlanner(PlainBenchmark):
         """A plan that was not delivered: no constraint is met."""
         question = _question(item)
         return _graded(score(question.query, [], question.database), reason)
+
+    def export(self, answered: Sequence[tuple[Item, Record]], policy: str) -> Mapping[str, str]:
+        """`submission.jsonl`, as the authors' evaluator and leaderboard read it."""
+        plans = [(_question(item), record.answer) for item, record in answered]
+        return {"submission.jsonl": submission(plans)}
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """The mean of four rates, the authors' six numbers, both by level and by days, each constraint."""
@@ -87,7 +98,9 @@ class TravelPlanner(PlainBenchmark):
         """What the plans are held to."""
         return {
             "mode": "sole-planning",
-            "plans_read_by": "code (the authors: GPT-4)",
+            "prompt": prompts.described(self.settings),
+            "plans_read_by": f"code, version {READER} (the authors: GPT-4)",
+            "rules_of": OFFICIAL,
             "flights": "those of the reference information",
             "constraints": [*COMMONSENSE, *HARD],
         }

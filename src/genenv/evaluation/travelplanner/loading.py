@@ -17,10 +17,23 @@ from genenv.domains.travel.query import HouseRule, Query, RoomType, Transport, b
 from genenv.domains.travel.tables import FILES, read_database
 from genenv.errors import DataError, UsageError, first_line
 from genenv.evaluation.data import DataFolder
+from genenv.evaluation.travelplanner.places import Places
 
 FOLDER = "travelplanner"
 LEVELS = ("easy", "medium", "hard")
 _DAYS = (3, 5, 7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """What all questions of a split share."""
+
+    places: Places
+    """The names and cities of its database, to read replies."""
+    texts: Sequence[str]
+    """Its queries in words, in order."""
+    template: str | None = None
+    """The authors' prompt, where that is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +48,27 @@ class Question:
     """The reference information, as the authors' script puts it into the prompt."""
     database: Database
     """Shared by all questions of a split."""
+    number: int
+    """Its place in the split, from 1: what the authors call `idx`."""
+    split: Split
 
 
-def read_questions(data: DataFolder, split: str) -> list[Question]:
-    """The questions of a split, in the order of its file.
+def read_questions(data: DataFolder, split: str, template: str | None = None) -> list[Question]:
+    """The questions of a split, in the order of its file; `template` is the authors' prompt, if it is wanted.
 
     Raises:
         DataError: a file is missing, changed or damaged; names file and line.
     """
     name = f"{FOLDER}/{split}.csv"
-    database = _database(data, split)
-    questions = [_question(data, name, line, row, database) for line, row in _rows(data, name)]
+    rows = list(_rows(data, name))
+    shared = Split(
+        places=Places(_database(data, split)),
+        texts=[row.get("query", "") for _, row in rows],
+        template=template,
+    )
+    questions = [
+        _question(data, name, (number, line), row, shared) for number, (line, row) in enumerate(rows, 1)
+    ]
     if not questions:
         raise DataError(f"{data.root / name} holds no query; fetch the file again")
     return questions
@@ -82,15 +105,18 @@ def _rows(data: DataFolder, name: str) -> Iterator[tuple[int, Mapping[str, str]]
         raise DataError(f"{place}: {first_line(error)}; the file may be cut off, fetch it again") from error
 
 
-def _question(data: DataFolder, name: str, line: int, row: Mapping[str, str], database: Database) -> Question:
+def _question(
+    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
+) -> Question:
+    number, line = place
     try:
         query = benchmark_query(row)
     except DataError as error:
         raise DataError(f"{data.root / name}, line {line}: {error}") from error
-    return data.reading(name, f"line {line}", lambda: _checked(query, row, database))
+    return data.reading(name, f"line {line}", lambda: _checked(query, number, row, split))
 
 
-def _checked(query: Query, row: Mapping[str, str], database: Database) -> Question:
+def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) -> Question:
     """A row whose values are those that the rules know.
 
     Raises:
@@ -110,7 +136,9 @@ def _checked(query: Query, row: Mapping[str, str], database: Database) -> Questi
         level=row["level"],
         text=row["query"],
         information=row["reference_information"],
-        database=database,
+        database=split.places.database,
+        number=number,
+        split=split,
     )
 
 

@@ -1,18 +1,22 @@
-"""What the model reads: the authors' prompt for planning from given information, in words of our own.
+"""What the model reads: a prompt for planning from given information, in words of our own or the authors'.
 
 As in theirs (`agents/prompts.py` of OSU-NLP-Group/TravelPlanner, `PLANNER_INSTRUCTION` and
 `COT_PLANNER_INSTRUCTION`) there is one message: the task, an example, the given information, the query. The
 differences: the example is our own, of cities that do not exist, and the wording is; `form: json` asks for
 the form in which plans are submitted, which at the authors' a second model makes of the plan; `form: text`
-asks for their lines.
+asks for their lines. Theirs itself is not part of genenv: it is read, not run, from their file, which
+`prompt: authors` expects among the data.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import string
 from collections.abc import Mapping
 
 from genenv.domains.travel.query import FIELDS
+from genenv.evaluation.data import DataFolder
 from genenv.evaluation.travelplanner.loading import Question
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
 
@@ -69,8 +73,69 @@ _DAYS: tuple[tuple[str, ...], ...] = (
 """The example's plan, in the order of `NAMES`."""
 
 
+AUTHORS_FILE = "travelplanner/prompts.py"
+"""`agents/prompts.py` of their repository, among the data."""
+_THEIRS = {"direct": "PLANNER_INSTRUCTION", "cot": "COT_PLANNER_INSTRUCTION"}
+_BLANKS = {"text", "query"}
+
+
+def authors_template(data: DataFolder, settings: TravelPlannerSettings) -> str:
+    """The authors' prompt, with its blanks `{text}` and `{query}`.
+
+    Raises:
+        DataError: their file is missing, changed, or does not have it.
+    """
+    name = _THEIRS[settings.strategy]
+    return data.reading(AUTHORS_FILE, name, lambda: _checked(_text_named(name, data.read(AUTHORS_FILE))))
+
+
+def _checked(template: str) -> str:
+    """A text with the two blanks and no others.
+
+    Raises:
+        ValueError: it is not.
+    """
+    blanks = {blank for _, blank, _, _ in string.Formatter().parse(template) if blank is not None}
+    if blanks != _BLANKS:
+        raise ValueError("it has other blanks than {text} and {query}")
+    return template
+
+
+def _text_named(name: str, source: str) -> str:
+    """The text that a Python file gives a name, without running it.
+
+    Raises:
+        KeyError: there is none.
+        ValueError: it is not Python.
+    """
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, RecursionError) as error:
+        raise ValueError("it is not Python") from error
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Constant(value=str(text))) if (
+                found == name
+            ):
+                return text
+            case _:
+                continue
+    raise KeyError(name)
+
+
+def described(settings: TravelPlannerSettings) -> str:
+    """Which prompt it is, for the summary."""
+    if settings.prompt == "authors":
+        return f"the authors', {_THEIRS[settings.strategy]} of agents/prompts.py"
+    return f"genenv's, version {VERSION}, {settings.strategy}, {settings.form}"
+
+
 def prompt(question: Question, settings: TravelPlannerSettings) -> str:
     """The one message that asks for a plan."""
+    if question.split.template is not None:
+        pieces = string.Formatter().parse(question.split.template)
+        blanks = {"text": question.information, "query": question.text, None: ""}
+        return "".join(said + blanks[blank] for said, blank, _, _ in pieces)
     thinks = settings.strategy == "cot"
     parts = [
         _TASK + (_DIVERSE if thinks else ""),

@@ -1,11 +1,9 @@
 """Reads the plan out of a reply. Nothing that a model wrote is run as code.
 
 At the authors' a second model (GPT-4) turns the reply, in words, into the form in which plans are submitted.
-Here code does it: it finds the JSON, or the lines `Day 1:`, `Breakfast: ...`, wherever they stand in the
-reply, and does what the second model is told to do (`postprocess/openai_request.py`): what is not said
-becomes `-`, attractions are separated and ended by `;`, and where the transportation says `from A to B` so
-does the current city. A reply without such a plan is one that was not delivered; the authors' second model
-may still find one in free prose.
+Here code does it: it finds JSON, lines such as `Breakfast: ...` under `Day 1:`, or a table of days, wherever
+they stand in the reply, and brings what each day says into form (`entries`). A reply without such a plan is
+one that was not delivered; the authors' second model may still find one in free prose.
 """
 
 from __future__ import annotations
@@ -13,50 +11,49 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
-from genenv.domains.travel.query import FIELDS
-from genenv.domains.travel.reading import before_parenthesis, from_to
+from genenv.evaluation.travelplanner.entries import KEYS, MAX_TEXT, normalized
+from genenv.evaluation.travelplanner.lines import LEAST_FIELDS, Piece, in_lines, in_tables, key_of
+from genenv.evaluation.travelplanner.places import Places
 from genenv.types import Json
 
 MAX_CHARS: Final = 50_000
 """What stands behind is not looked at; a plan for a week has 4,000."""
-MAX_TEXT: Final = 4_000
-"""Texts of a plan are cut to so many characters: the evaluator's rules take time that grows faster."""
 
 _MAX_DEPTH = 40
 _WRAPPED = 4
 """So deep may the days be in lists and objects."""
-_LEAST_FIELDS = 2
-"""An object with so many of the known fields is a day."""
-_KEYS = ("current_city", *FIELDS)
-_ALSO = {
-    "attractions": "attraction",
-    "accommodations": "accommodation",
-    "city": "current_city",
-    "transport": "transportation",
-    "day": "days",
-}
-_NOTHING = frozenset(["", "-", "--", "–", "—", "none", "n/a", "na", "null", "nothing", "not applicable"])
+_MOST_DAYS, _MAX_NAME = 31, 40
 
 _Day = dict[str, str]
 
 
-class _Piece(NamedTuple):
-    """A day as it stands in a reply."""
-
-    number: int | None
-    day: _Day
-
-
-def read_plan(reply: str) -> list[_Day]:
+def read_plan(reply: str, places: Places) -> list[dict[str, Json]]:
     """The plan of a reply: of several the one with the most days, of those the last; empty for none."""
     text = reply[:MAX_CHARS]
-    plans = [*_split(_lines(text)), *(plan for found in _json_days(text) for plan in _split(found))]
-    return max(reversed(plans), key=len, default=list[_Day]())
+    plans = _plans(text)
+    if not plans and (unescaped := _unescaped(text)) != text:
+        plans = _plans(unescaped)
+    plan = max(reversed(plans), key=len, default=list[_Day]())
+    return [{"days": number, **normalized(day, places)} for number, day in enumerate(plan[:_MOST_DAYS], 1)]
 
 
-def _split(pieces: Sequence[_Piece]) -> list[list[_Day]]:
+def _unescaped(text: str) -> str:
+    """What a JSON text says, or what a text with escaped quotes stands for."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text.replace('\\"', '"').replace("\\n", "\n")
+    return value if isinstance(value, str) else ""
+
+
+def _plans(text: str) -> list[list[_Day]]:
+    found = [in_lines(text), *in_tables(text), *_json_days(text)]
+    return [plan for pieces in found for plan in _split(pieces)]
+
+
+def _split(pieces: Sequence[Piece]) -> list[list[_Day]]:
     """Days as plans: where the numbers do not go on, another plan begins."""
     plans: list[list[_Day]] = []
     last = 0
@@ -79,9 +76,9 @@ _OPENING = {"]": "[", "}": "{"}
 _WORDS = {"None": "null", "True": "true", "False": "false", ",": ""}
 
 
-def _json_days(text: str) -> Iterator[list[_Piece]]:
+def _json_days(text: str) -> Iterator[list[Piece]]:
     """The days of each list; objects that stand alone, as in a list that was cut off, are taken together."""
-    alone: list[_Piece] = []
+    alone: list[Piece] = []
     for value in _values(text):
         days = list(_days(value))
         if isinstance(value, list) and len(days) > 1:
@@ -135,14 +132,14 @@ def _as_json(token: re.Match[str]) -> str:
     return _WORDS.get(text, text)
 
 
-def _days(value: Json, depth: int = 0) -> Iterator[_Piece]:
+def _days(value: Json, depth: int = 0) -> Iterator[Piece]:
     """The days in a value: `[...]`, `{"plan": [...]}`, `{"Day 1": {...}}`, or a day itself."""
     if depth > _WRAPPED or isinstance(value, str):
         return
     if isinstance(value, Mapping):
-        day = {_key(name): entry for name, entry in value.items()}
-        if sum(key in day for key in _KEYS) >= _LEAST_FIELDS:
-            yield _Piece(_number(day.get("days")), _filled({key: _text(day.get(key)) for key in _KEYS}))
+        day = {key_of(name[:_MAX_NAME]): entry for name, entry in value.items()}
+        if sum(key in day for key in KEYS) >= LEAST_FIELDS:
+            yield Piece(_number(day.get("days")), _fields(day))
             return
         value = list(value.values())
     if isinstance(value, Sequence):
@@ -150,9 +147,17 @@ def _days(value: Json, depth: int = 0) -> Iterator[_Piece]:
             yield from _days(entry, depth + 1)
 
 
-def _key(name: str) -> str:
-    key = re.sub(r"[^a-z]+", "_", name[:MAX_TEXT].lower()).strip("_")
-    return _ALSO.get(key, key)
+def _fields(day: Mapping[str, Json]) -> _Day:
+    """The texts of a day; those in an object below it, as `meals`, too."""
+    below = [value for key, value in day.items() if key not in KEYS and isinstance(value, Mapping)]
+    inner = {key_of(name[:_MAX_NAME]): entry for value in below for name, entry in value.items()}
+    told = {key: day.get(key, inner.get(key)) for key in KEYS}
+    way = told["transportation"]
+    if isinstance(way, Mapping):
+        told["transportation"] = ", ".join(
+            f"{name.replace('_', ' ')} {entry}" for name, entry in way.items() if isinstance(entry, str)
+        )
+    return {key: _text(value) for key, value in told.items()}
 
 
 def _number(value: Json) -> int | None:
@@ -164,65 +169,20 @@ def _number(value: Json) -> int | None:
 
 
 def _text(value: Json) -> str:
-    """A text, or several in a list, as after `;`."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ";".join(entry for entry in value if isinstance(entry, str))
-    return value if isinstance(value, str) else ""
+    """A text; several in a list as after `;`; an object with a name, and maybe a city, as `Name, City`."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        said = {name.lower(): entry for name, entry in value.items() if isinstance(entry, str)}
+        named = [next((said[name] for name in names if name in said), "") for names in (_NAMED, _LOCATED)]
+        return ", ".join(filter(None, named)) if named[0] else ""
+    if isinstance(value, Sequence):
+        return ";".join(filter(None, (_text(entry) for entry in value if not isinstance(entry, list))))
+    return ""
 
 
-# --- days as lines ---
-
-_MARKS = r"[\s#*_>•-]*+"
-_HEADING = re.compile(rf"{_MARKS}day\W{{0,3}}(\d{{1,3}})\b", re.IGNORECASE)
-_LINE = re.compile(
-    rf"{_MARKS}(current city|transportation|breakfast|attractions?|lunch|dinner|accommodations?)"
-    r"[\s*_]*+:[\s*_]*+(.*)",
-    re.IGNORECASE,
-)
-_BULLET = re.compile(r"\s*[-*•]\s+(?=\S)")
-
-
-def _lines(text: str) -> list[_Piece]:
-    """The days of a text with a heading for each day and a line for each field."""
-    days: list[tuple[int, _Day]] = []
-    field = ""
-    for line in text.splitlines():
-        if (heading := _HEADING.match(line)) is not None:
-            days.append((int(heading[1]), {}))
-            field = ""
-        elif days and (found := _LINE.match(line)) is not None:
-            field = _key(found[1])
-            days[-1][1][field] = found[2].strip(" \t*_")
-        elif field and (bullet := _BULLET.match(line)) is not None:  # entries below their field
-            days[-1][1][field] = ";".join(filter(None, [days[-1][1][field], line[bullet.end() :].strip()]))
-        else:
-            field = ""
-    return [_Piece(number, _filled(day)) for number, day in days if len(day) >= _LEAST_FIELDS]
-
-
-# --- what the authors' second model is told to do ---
-
-
-def _filled(day: Mapping[str, str]) -> _Day:
-    """A day with all fields, in the form of a submission."""
-    said = {key: _said(day.get(key, "")) for key in _KEYS}
-    said["attraction"] = _separated(said["attraction"])
-    pair = from_to(said["transportation"])
-    city = before_parenthesis(said["current_city"])
-    if pair is not None and city in map(before_parenthesis, pair):
-        said["current_city"] = f"from {pair[0]} to {pair[1]}"
-    return said
-
-
-def _said(text: str) -> str:
-    text = text[:MAX_TEXT].strip()
-    return "-" if text.lower() in _NOTHING else text
-
-
-def _separated(text: str) -> str:
-    """Each attraction ended by `;`: without it the evaluator would not look at the last one."""
-    pieces = [piece.strip().rstrip(".") for piece in text.split(";")]
-    return "".join(f"{piece};" for piece in pieces if piece) if text != "-" else "-"
+_NAMED = ("name", "restaurant", "attraction", "accommodation", "title")
+_LOCATED = ("city", "location")
 
 
 # --- plans that are given as such ---

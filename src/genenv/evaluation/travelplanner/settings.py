@@ -14,3 +14,5 @@ class TravelPlannerSettings(Settings, frozen=True):
     """`direct` wants the plan at once, `cot` some thinking before it: two of the authors' four strategies."""
     form: Literal["json", "text"] = "json"
     """`json` wants the form in which plans are submitted, `text` the authors' lines (`Breakfast: ...`)."""
+    prompt: Literal["ours", "authors"] = "ours"
+    """`authors` is theirs, word for word, from `travelplanner/prompts.py` of the data; wants their lines."""

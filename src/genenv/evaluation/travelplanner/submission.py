@@ -1,0 +1,38 @@
+"""Plans in the form in which the authors' evaluator and leaderboard read them.
+
+One line a query of the split, in its order: `{"idx": 1, "query": "...", "plan": [...]}`, `null` for a plan
+that was not delivered; `evaluation/eval.py` of OSU-NLP-Group/TravelPlanner takes the lines by their position.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from genenv.domains.travel.query import Plan
+from genenv.evaluation.travelplanner.loading import Question
+from genenv.evaluation.travelplanner.replies import as_submitted, read_plan
+from genenv.types import Json
+
+
+def plan_of(question: Question, answer: Json) -> Plan:
+    """The plan in an answer: read out of a reply, or given as such; empty for none."""
+    return read_plan(answer, question.split.places) if isinstance(answer, str) else as_submitted(answer)
+
+
+def submission(answers: Sequence[tuple[Question, Json]]) -> str:
+    """The lines of a split's queries; those that were not asked have no plan.
+
+    Args:
+        answers: questions of one split, each with what was answered, None for nothing.
+
+    Returns:
+        As many lines as the split has queries; empty without questions.
+    """
+    if not answers:
+        return ""
+    plans = {question.number: plan_of(question, answer) for question, answer in answers}
+    return "".join(
+        json.dumps({"idx": number, "query": text, "plan": list(plans.get(number, ())) or None}) + "\n"
+        for number, text in enumerate(answers[0][0].split.texts, 1)
+    )
