@@ -79,6 +79,28 @@ def test_a_date_is_not_read_where_it_is_not_said_or_ambiguous(words: str, day: s
     assert not stated("date", day, f"Put it in my calendar {words}, please.", TODAY, "date")
 
 
+@pytest.mark.parametrize(
+    ("words", "day", "adds"),
+    [
+        ("ten days after tomorrow", "2025-03-15", 10),
+        ("10 days after next Monday", "2025-03-17", 10),
+        ("two weeks from Friday", "2025-03-21", 14),
+        ("ten days after tomorrow", "2025-03-25", None),
+    ],
+)
+def test_a_call_that_adds_days_itself_takes_the_day_that_they_are_counted_from(
+    words: str, day: str, adds: float | None
+) -> None:
+    assert reading("date", day, f"Which date is {words}?", TODAY, "date", adds) is Manner.RELATIVE
+
+
+@pytest.mark.parametrize("adds", [None, 9])
+def test_a_call_that_adds_no_or_other_days_does_not_take_the_day_that_is_counted_from(
+    adds: float | None,
+) -> None:
+    assert not stated("date", "2025-03-15", "It is ten days after tomorrow.", TODAY, "date", adds)
+
+
 @pytest.mark.parametrize("today", [date(2025, 3, day) for day in range(10, 17)])
 def test_a_weekday_is_the_next_one_strictly_after_today(today: date) -> None:
     (mention,) = mentions("date", "on Friday", today)
@@ -254,6 +276,11 @@ def test_words_are_found_as_whole_words(kind: str, value: str, text: str, expect
         ("Switch off the lamp on Friday", "on", True, False),
         ("Lights out in the office", "on", False, True),
         ("Turn on the light, it is dark", "on", False, False),
+        ('Take "Lunch" off my calendar, and see to the light', "on", False, False),
+        ('Take "Lunch" off my calendar. It is too dark in here to see', "on", True, True),
+        ("Turn on the light and call off the meeting", "on", False, False),
+        ("The lamp should be turned off", "on", False, True),
+        ("Lights off in the office", "on", False, True),
         ("Lock the front door", "locked", True, True),
         ("Unlock the front door", "locked", True, False),
         ("Unlock the front door", "locked", False, True),

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.domains.household.engine import NOTHING, Game
@@ -370,11 +370,12 @@ def test_hostile_answers_are_graded_wrong_and_fast(houses, game, form):
     assert time.perf_counter() - began < 1
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("form", ["episode", "step"])
 def test_grading_never_raises(houses, game, form):
     benchmark, items = one_item(houses, game(), AlfWorldConfig(form=form))
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=2 * settings.default.max_examples)
     @given(JSON | st.lists(COMMANDS) | COMMANDS)
     def graded(answer):
         grade = benchmark.grade(items[0], answer)

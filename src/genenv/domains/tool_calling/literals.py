@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date as Day
 
 from genenv.domains.tool_calling.expressions import Manner, Mention
-from genenv.domains.tool_calling.mentions import mentions
+from genenv.domains.tool_calling.mentions import anchors, mentions
 from genenv.domains.tool_calling.toolbox import Kind
 from genenv.types import Json
 
@@ -50,7 +50,7 @@ _FLAG_WORDS: Mapping[tuple[str, bool], tuple[str, str]] = {
         r"lit|illuminate|brighten|(?<!be\s)(?<!go\s)(?<!stay\s)dark|see\s+(?:anything|nothing|a\s+thing)|some\s+light",
     ),
     ("on", False): (
-        r"off|lights?\s+out",
+        r"(?:turn|switch|flip|shut|put|light|lamp)\w*\b(?:(?!\b(?:on|and)\b)[^.?!;,])*\boff|lights?\s+out|off\s+with\s+the\s+light",
         r"(?:be|go|stay)\s+dark|extinguish|kill|burning|waste|wasting|still\s+on|sleep|bright",
     ),
     ("locked", True): (r"lock(?:ed|ing)?", r"secure|bolt(?:ed)?|shut|nobody|burglars?|get\s+in"),
@@ -67,7 +67,9 @@ _ONE_WORDS: Mapping[str, str] = {
 """How the number 1 is said of some parameters."""
 
 
-def stated(kind: Kind, value: Json, instruction: str, today: Day, parameter: str) -> bool:
+def stated(
+    kind: Kind, value: Json, instruction: str, today: Day, parameter: str, adds: float | None = None
+) -> bool:
     """Whether the words alone tell this value of this parameter.
 
     Args:
@@ -77,11 +79,14 @@ def stated(kind: Kind, value: Json, instruction: str, today: Day, parameter: str
         today: what relative dates are relative to.
         parameter: the parameter's name; `minutes`, `nights` and the like give numbers a unit, `on` a flag its
         words.
+        adds: the days that the call itself adds to a date; None for calls that add none.
     """
-    return reading(kind, value, instruction, today, parameter) is not None
+    return reading(kind, value, instruction, today, parameter, adds) is not None
 
 
-def reading(kind: Kind, value: Json, instruction: str, today: Day, parameter: str) -> Manner | None:
+def reading(
+    kind: Kind, value: Json, instruction: str, today: Day, parameter: str, adds: float | None = None
+) -> Manner | None:
     """The plainest manner in which an instruction states a value; None if it does not."""
     if kind in ("name", "text"):
         return Manner.LITERAL if spans(kind, str(value), instruction) else None
@@ -89,16 +94,21 @@ def reading(kind: Kind, value: Json, instruction: str, today: Day, parameter: st
         return _choice(str(value), instruction)
     if kind == "flag":
         return _flag(parameter, value is True, instruction)
-    manners = [m.manner for m in mentions_of(kind, value, instruction, today, parameter)]
+    manners = [m.manner for m in mentions_of(kind, value, instruction, today, parameter, adds)]
     if not manners and value == 1 and parameter in _ONE_WORDS:
         return Manner.WRITTEN if _word(_ONE_WORDS[parameter], instruction) else None
     return min(manners, default=None)
 
 
-def mentions_of(kind: Kind, value: Json, instruction: str, today: Day, parameter: str) -> list[Mention]:
+def mentions_of(
+    kind: Kind, value: Json, instruction: str, today: Day, parameter: str, adds: float | None = None
+) -> list[Mention]:
     """The expressions of a date, time or number that can stand for this value."""
     wanted = float(value) if isinstance(value, int | float) else value
-    return [m for m in mentions(kind, instruction, today, parameter) if wanted in m.values]
+    found = mentions(kind, instruction, today, parameter)
+    if kind == "date" and adds is not None:
+        found += anchors(instruction, today, adds)
+    return [m for m in found if wanted in m.values]
 
 
 def choice_spans(value: str, instruction: str) -> list[tuple[int, int]]:
