@@ -3,13 +3,13 @@
     python bench/gate_precision.py
     python bench/gate_precision.py --errors
 
-The specs stand in `gate_precision.jsonl`. A spec is sound where a careful reader who gets its instruction and
-its tools would make its calls, and no others. Half of the sound ones are hand-written paraphrases in words that
-the phrasings of the seeds do not use, half are variations of seeds. The unsound ones are all hand-written: each
-builds, and most state every value. `first` was written before the gate read what an instruction asks for,
-`fresh` afterwards, and nothing was changed on account of it.
-One JSON object a half is printed: precision is the share of the accepted specs that are sound, recall the share
-of the sound ones that are accepted, each with a 95% Wilson interval.
+The specs stand in `gate_precision.jsonl`. A spec is sound where a careful reader who gets its instruction
+and its tools would make its calls, and no others. Half of the sound ones are paraphrases written by hand, in
+words that the phrasings of the seeds do not use, half are variations of seeds. The unsound ones are all
+written by hand: each builds, and most state every value. The half `first` was written before the gate read
+what an instruction asks for, the half `fresh` afterwards, and no rule was changed on account of it.
+One JSON object a half is printed: precision is the share of the accepted specs that are sound, recall the
+share of the sound ones that are accepted, each with a 95% Wilson interval.
 """
 
 from __future__ import annotations

@@ -128,8 +128,46 @@ def spans(kind: Kind, value: str, instruction: str) -> list[tuple[int, int]]:
         pattern = r"\s+".join(re.escape(_straight(part)) for part in value.split())
     if not pattern:
         return []
-    found = re.finditer(rf"(?<!\w){pattern}(?!\w)", _straight(instruction), re.IGNORECASE)
-    return [match.span() for match in found]
+    text = _straight(instruction)
+    found = (match.span() for match in re.finditer(_BEFORE + pattern + _AFTER, text, re.IGNORECASE))
+    return [span for span in found if _is_whole(kind, span, text)]
+
+
+_BEFORE, _AFTER = r"(?<!\w)(?<!\w[-./@+'])", r"(?!\w)(?![-./@+]\w)(?!'(?!s\b)\w)"
+"""Where a name ends: neither "Ann-Marie" nor mary.ann@post.net says Ann, and old/plan.txt is not plan.txt."""
+_NEXT_NAME = r"[A-Z][a-z]+"
+
+
+def _is_whole(kind: Kind, span: tuple[int, int], text: str) -> bool:
+    """Whether a value is all of what is said: not a part of a quotation, nor of a longer name."""
+    start, end = span
+    for quoted in re.finditer(r'"([^"]*)"', text):
+        if quoted.start(1) <= start and end <= quoted.end(1):
+            return not re.search(r"\w", text[quoted.start(1) : start] + text[end : quoted.end(1)])
+    if kind != "name" or not text[start].isupper():
+        return True
+    before = re.search(rf"[\w,]\s+({_NEXT_NAME})\s$", text[:start])
+    after = re.match(rf"\s({_NEXT_NAME})", text[end:])
+    return not any(found and not NO_NAMES.fullmatch(found[1]) for found in (before, after))
+
+
+NO_NAMES = re.compile(
+    r"I(?:['’]\w+)?|OK|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|January|February|March|April|May|June|July|August|"
+    r"September|October|November|December"
+)
+"""Words with a capital that name nobody."""
+
+
+def only_denied(kind: Kind, value: str, instruction: str) -> bool:
+    """Whether a name or choice stands in the instruction only as what is not meant: "not of checking"."""
+    found = choice_spans(value, instruction) if kind == "choice" else spans(kind, value, instruction)
+    return bool(found) and all(_DENIED.search(instruction[:start]) for start, _ in found)
+
+
+_DENIED = re.compile(
+    r"\b(?:not|instead\s+of|rather\s+than|except)\s+(?:(?:of|in|to|from|for|at|the|my)\s+){0,2}[\"“'‘]?$",
+    re.IGNORECASE,
+)
 
 
 def _straight(text: str) -> str:

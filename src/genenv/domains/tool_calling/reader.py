@@ -6,11 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from genenv.domains.tool_calling.asking import unasked, unmentioned
 from genenv.domains.tool_calling.build import absent_parameters
 from genenv.domains.tool_calling.calls import ParsedCall
 from genenv.domains.tool_calling.check import expected_calls
 from genenv.domains.tool_calling.expressions import Manner, Mention
-from genenv.domains.tool_calling.literals import follows, mentions_of, reading, spans, stated
+from genenv.domains.tool_calling.literals import (
+    NO_NAMES,
+    follows,
+    mentions_of,
+    only_denied,
+    reading,
+    spans,
+    stated,
+)
 from genenv.domains.tool_calling.mentions import mentions, unit_of
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Kind, Parameter
@@ -18,6 +27,7 @@ from genenv.domains.tool_calling.truth import is_reference, start_world, today_o
 from genenv.types import Json, Rejection, RejectReason, Task
 
 _QUOTES = tuple("\"'“”‘’")
+_QUOTATION = re.compile(r"[\"“][^\"”]*[\"”]")
 _MEASURED = ("date", "time", "number")
 """The kinds that can be given relatively."""
 _FROM, _TO = "from|out of", "to|into"
@@ -29,11 +39,8 @@ _PAIRS = (
 )
 _DIRECTIONS = {pair[0]: (_FROM, _TO) for pair in _PAIRS} | {pair[1]: (_TO, _FROM) for pair in _PAIRS}
 """Parameter -> the words its value may follow, and those it may not follow alone."""
-_NO_NAMES = re.compile(
-    r"I(?:['’]\w+)?|OK|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|January|February|March|April|May|June|July|August|"
-    r"September|October|November|December"
-)
-"""Words with a capital that name nobody."""
+_NO_ROLES = ("to", "text", "name", "phone", "address", "label")
+"""Parameters whose names are also verbs, prepositions or said of other things."""
 
 
 class _Argument(NamedTuple):
@@ -70,13 +77,46 @@ class InstructionReader:
     def _words_for(self, parameter: Parameter) -> str:
         return self._own_words if parameter.kind in (*_MEASURED, "flag") else self._text
 
+    def asks_for_the_calls(self) -> Rejection | None:
+        """The instruction does not ask for something else, or for nothing at all."""
+        words = _QUOTATION.sub(lambda match: "\0" * len(match[0]), self._own_words)
+        tools = [call.tool for call in self._spec.calls]
+        why = unasked(words, tools) or unmentioned(words, tools, self._unique()) or self._left_in_quotes()
+        return _rejected(RejectReason.INCONSISTENT, why) if why else None
+
+    def _unique(self) -> list[bool]:
+        """For each call, whether it has a literal name, text, date, time or number that no other call has."""
+        values = [
+            {
+                str(call.args[p.name])
+                for p in TOOLS[call.tool].parameters
+                if _is_open(p) and p.name in call.args
+            }
+            for call in self._spec.calls
+        ]
+        return [
+            any(
+                not is_reference(value) and all(value not in other for other in values[:i] + values[i + 1 :])
+                for value in own
+            )
+            for i, own in enumerate(values)
+        ]
+
+    def _left_in_quotes(self) -> str | None:
+        found = (match[0] for match in _QUOTATION.finditer(self._own_words) if re.search(r"\w", match[0]))
+        left = next(found, None)
+        return f"no argument accounts for {left} in the instruction" if left else None
+
     def states_every_value(self) -> Rejection | None:
         """Every literal argument, unless it is the default, can be known from the words alone."""
         for parameter, value, adds in self._arguments:
             if not parameter.required and value == parameter.default:
                 continue
             words = self._words_for(parameter)
-            if not stated(parameter.kind, value, words, self._today, parameter.name, adds):
+            denied = parameter.kind in ("name", "choice") and only_denied(
+                parameter.kind, str(value), self._text
+            )
+            if denied or not stated(parameter.kind, value, words, self._today, parameter.name, adds):
                 explanation = f"the instruction does not state {parameter.name} = {value!r}"
                 return _rejected(RejectReason.UNSTATED, explanation)
         return None
@@ -98,6 +138,22 @@ class InstructionReader:
                     f"{parameter.name} = {value!r} stands after {wrong.split('|')[0]!r} in the instruction"
                 )
                 return _rejected(RejectReason.UNSTATED, explanation)
+        return None
+
+    def keeps_roles(self) -> Rejection | None:
+        """No value stands after the name of another parameter: `subject "Paid"` where Paid is the body."""
+        for call in self._spec.calls:
+            own = {p.name: p for p in TOOLS[call.tool].parameters if p.kind in ("name", "text")}
+            said = {name: str(call.args[name]) for name in own if name in call.args}
+            for name in said.keys() - set(_NO_ROLES):
+                for other, value in said.items():
+                    if (
+                        other != name
+                        and value != said[name]
+                        and _labelled(name, own[other].kind, value, self._text)
+                    ):
+                        explanation = f"{other} = {value!r} stands as the {name} in the instruction"
+                        return _rejected(RejectReason.INCONSISTENT, explanation)
         return None
 
     def lacks_what_is_missing(self) -> Rejection | None:
@@ -215,6 +271,16 @@ def _names_by_value(arguments: Sequence[_Argument]) -> dict[Json, set[str]]:
     return names
 
 
+def _is_open(parameter: Parameter) -> bool:
+    return parameter.kind not in ("choice", "flag")
+
+
+def _labelled(name: str, kind: Kind, value: str, text: str) -> bool:
+    """Whether a value stands right after the name of a parameter."""
+    label = rf"\b{name.replace('_', ' ')}\s*(?:is|line|called|named|titled|of|:|,)?\s*[\"“'‘]?$"
+    return any(re.search(label, text[:start], re.IGNORECASE) for start, _ in spans(kind, value, text))
+
+
 def _first_name(words: str) -> str | None:
     """The first piece that is marked as a name: quoted, an address, a path, a code, or with a capital letter.
 
@@ -226,7 +292,7 @@ def _first_name(words: str) -> str | None:
     if marked:
         return marked[0]
     for match in re.finditer(r"\b[A-Z][\w'’&-]*(?:\s+[A-Z][\w'’&-]*)*", words):
-        parts = [part for part in match[0].split() if not _NO_NAMES.fullmatch(part)]
+        parts = [part for part in match[0].split() if not NO_NAMES.fullmatch(part)]
         starts = re.search(r"(?:^|[.!?:;]['\"”]?\s+|\0\W*)$", words[: match.start()]) is not None
         if len(parts) > starts or any(char.isdigit() for char in "".join(parts)):
             return match[0]
