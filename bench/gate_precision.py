@@ -1,4 +1,4 @@
-"""How far to trust the gate of tool calling: its verdicts on 200 specs that people have labelled.
+"""How far to trust the gate of tool calling: its verdicts on 300 specs that people have labelled.
 
     python bench/gate_precision.py
     python bench/gate_precision.py --errors
@@ -6,9 +6,10 @@
 The specs stand in `gate_precision.jsonl`. A spec is sound where a careful reader who gets its instruction
 and its tools would make its calls, and no others. Half of the sound ones are paraphrases written by hand, in
 words that the phrasings of the seeds do not use, half are variations of seeds. The unsound ones are all
-written by hand: each builds, and most state every value. The half `first` was written before the gate read
-what an instruction asks for, the half `fresh` afterwards, and no rule was changed on account of it.
-One JSON object a half is printed: precision is the share of the accepted specs that are sound, recall the
+written by hand: nearly all build, and most state every value. `first` was written before the gate read what an
+instruction asks for; `second` after its first rules, which were then mended on it; `fresh` after the last, and
+no rule has been changed on account of it. Write a new part before you change the rules again.
+One JSON object a part is printed: precision is the share of the accepted specs that are sound, recall the
 share of the sound ones that are accepted, each with a 95% Wilson interval.
 """
 
@@ -38,8 +39,8 @@ def main() -> None:
     parser.add_argument("--errors", action="store_true", help="also list each spec that was misjudged")
     options = parser.parse_args()
     rows = [(row, verdict(row)) for row in labelled()]
-    for half in dict.fromkeys(row["half"] for row, _ in rows):
-        print(json.dumps(measured([pair for pair in rows if pair[0]["half"] == half], half)))
+    for part in dict.fromkeys(row["part"] for row, _ in rows):
+        print(json.dumps(measured([pair for pair in rows if pair[0]["part"] == part], part)))
     if options.errors:
         for row, found in rows:
             if row["sound"] is not (found is None):
@@ -65,14 +66,14 @@ def verdict(row: JsonObject) -> Rejection | None:
     return task if isinstance(task, Rejection) else domain.audit(task, random.Random(0))
 
 
-def measured(rows: list[tuple[dict[str, Any], Rejection | None]], half: str) -> dict[str, Any]:
-    """Precision and recall of a half, and how many of each kind were accepted."""
+def measured(rows: list[tuple[dict[str, Any], Rejection | None]], part: str) -> dict[str, Any]:
+    """Precision and recall of a part, and how many of each kind were accepted."""
     kinds = Counter(row["kind"] for row, _ in rows)
     accepted = Counter(row["kind"] for row, found in rows if found is None)
     sound = sum(row["sound"] for row, _ in rows)
     right = sum(row["sound"] for row, found in rows if found is None)
     return {
-        "half": half,
+        "part": part,
         "specs": len(rows),
         "sound": sound,
         "accepted": accepted.total(),
@@ -82,13 +83,13 @@ def measured(rows: list[tuple[dict[str, Any], Rejection | None]], half: str) -> 
     }
 
 
-def share(part: int, whole: int) -> dict[str, float]:
+def share(some: int, whole: int) -> dict[str, float]:
     """A share with its 95% Wilson interval."""
     z = 1.96
-    rate = part / whole
+    rate = some / whole
     middle = (rate + z * z / (2 * whole)) / (1 + z * z / whole)
-    half = z / (1 + z * z / whole) * math.sqrt(rate * (1 - rate) / whole + z * z / (4 * whole * whole))
-    return {"rate": round(rate, 3), "low": round(middle - half, 3), "high": round(middle + half, 3)}
+    reach = z / (1 + z * z / whole) * math.sqrt(rate * (1 - rate) / whole + z * z / (4 * whole * whole))
+    return {"rate": round(rate, 3), "low": round(middle - reach, 3), "high": round(middle + reach, 3)}
 
 
 if __name__ == "__main__":

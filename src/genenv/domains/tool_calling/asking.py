@@ -8,9 +8,10 @@ a good task than let a wrong one pass. What they know of tools comes from `lexic
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from genenv.domains.tool_calling.lexicon import (
+    Effect,
     effect_of,
     objects,
     own_words_of,
@@ -42,12 +43,24 @@ _ORDER_NOT = re.compile(
     r"(?!(?:forget|worry|mind|hesitate|know|want|need|let|care|think|remember|like|have|see|quite|ever)\b)[a-z]+",
     re.IGNORECASE,
 )
-_NOBODY = re.compile(r"\b(?:nobody|no\s+one|nothing)\s+(?P<verb>[a-z]+s)\b", re.IGNORECASE)
+_NOBODY = re.compile(
+    r"\b(?:nobody|no\s+one|nothing)\s+(?:(?:should|must|may|can|is\s+to)\s+(?P<base>[a-z]+)|(?P<verb>[a-z]+s))\b",
+    re.IGNORECASE,
+)
+_NOT_AT_ALL = re.compile(
+    r"\b(?:no\s+way|by\s+no\s+means|in\s+no\s+case|not\s+on\s+any\s+account|anything\s+but|forget\s+(?:about|the\s+idea)"
+    r"|no\s+longer\s+(?:wish|want)\s+to|(?:would|might)\s+be\s+(?:wrong|a\s+mistake|a\s+bad\s+idea|a\s+shame)"
+    r"|(?:is|was)\s+a\s+bad\s+idea|rather\s+(?:you|we)\s+(?:didn['’]?t|did\s+not)|hold\s+off|leave\b[^.?!;,]*\b(?:alone"
+    r"|as\s+it\s+is|where\s+it\s+is|in\s+place)|scratch\s+that|on\s+second\s+thought|no,\s+wait|,\s+no,)",
+    re.IGNORECASE,
+)
+"""Ways to take back or rule out what else is said, whatever that is."""
 _ASKS = re.compile(
     r"^\W*(?:what|which|who|whose|when|where|why|how|is|are|was|were|do|does|did|has|am|will\s+(?:it|there))\b"
     r"(?!\s+(?:not|don['’]?t\s+you|about|if|it\s+possible|you\s+able|you\s+mind|me)\b)[^?]*\?",
     re.IGNORECASE,
 )
+_THANKS = re.compile(r"(?:^|[.!?,;]\s*)(?:thanks|thank\s+you)\s+for\s+\w+", re.IGNORECASE)
 _CONDITION = re.compile(r"^\W*(?:if|unless|in\s+case|provided|assuming|as\s+long\s+as)\b", re.IGNORECASE)
 _ONLY_IF = re.compile(r"\b(?:only\s+if|unless|in\s+case|provided\s+that|as\s+long\s+as)\b", re.IGNORECASE)
 _DONE = re.compile(
@@ -55,22 +68,16 @@ _DONE = re.compile(
     r"\s+(?P<verb>[a-z]+)\b",
     re.IGNORECASE,
 )
-_UNDOING = frozenset(
-    {
-        "delete",
-        "deleted",
-        "discard",
-        "erase",
-        "erased",
-        "remove",
-        "removed",
-        "return",
-        "returned",
-        "revert",
-        "undo",
-    }
+_OPPOSITES: Mapping[Effect, str] = {
+    "makes": "delete deleted discard erase erased remove removed return returned revert undo",
+    "removes": "bring recover recovered reinstate reopen reopened restore restored resume revive",
+    "reads": "",
+}
+"""Effect -> verbs that ask for the opposite."""
+_AWAY = re.compile(
+    r"\b(?:take|get|want|pull|have|kick|throw|drop|is|are|be)\b[^.?!;,]*\b(?:off|out\s+of)\s+(?:my|the|our)\b",
+    re.IGNORECASE,
 )
-"""Verbs that ask for the opposite of every tool that makes something."""
 _REACH = 8
 """Words over which a negation reaches."""
 
@@ -97,8 +104,10 @@ def _negated(words: str, tools: Sequence[str]) -> str | None:
         reach = re.split(r"\b(?:but|because|until|so)\b", match["rest"])[0]
         if any(stem(word) in own for word in re.findall(r"[a-z]+", reach.lower())[:_REACH]):
             return f"the instruction says {_shown(match[0])}"
+    if found := _NOT_AT_ALL.search(words):
+        return f"the instruction says {_shown(found[0])}"
     for match in _NOBODY.finditer(words):
-        if stem(match["verb"]) in own:
+        if stem(match["verb"] or match["base"]) in own:
             return f"the instruction says {_shown(match[0])}"
     return None
 
@@ -106,6 +115,8 @@ def _negated(words: str, tools: Sequence[str]) -> str | None:
 def _already_done(words: str, tools: Sequence[str]) -> str | None:
     """First person and past: the thing has been done. Only forms that differ from the present count."""
     own = _own_verbs(tools)
+    if thanks := _THANKS.search(words):
+        return f"the instruction gives thanks: {_shown(thanks[0])}"
     for match in _DONE.finditer(words):
         verb = match["verb"].lower()
         past = verb.endswith("ed") or stem(verb) not in (verb, verb.removesuffix("e"))
@@ -137,6 +148,9 @@ def _only_a_question(words: str, tools: Sequence[str]) -> str | None:
 
 def _other_verb(words: str, tools: Sequence[str]) -> str | None:
     """A request with the verb of tools that are not called, in a clause without a verb of those that are."""
+    away = _AWAY.search(words)
+    if away and all(effect_of(tool) == "makes" and not _has_source(tool) for tool in tools):
+        return f"the instruction asks to take something away: {_shown(away[0])}"
     own = _own_verbs(tools)
     known = frozenset[str]().union(*(words_of(tool) for tool in tools))
     for clause in _CLAUSE.split(words):
@@ -144,7 +158,7 @@ def _other_verb(words: str, tools: Sequence[str]) -> str | None:
             continue
         for match in _REQUEST.finditer(clause.strip()):
             verb = match["verb"].lower()
-            undone = verb in _UNDOING and all(effect_of(tool) == "makes" for tool in tools)
+            undone = all(verb in _OPPOSITES[effect_of(tool)].split() for tool in tools)
             if (
                 undone
                 or _opposite(verb, own)
@@ -159,6 +173,13 @@ def _opposite(verb: str, own: Container[str]) -> bool:
     return verb.startswith("un") and verb[2:] in own
 
 
+def _has_source(tool: str) -> bool:
+    """Whether a tool takes from somewhere, or switches something off."""
+    return any(
+        p.name in ("source", "origin", "from_unit") or p.kind == "flag" for p in TOOLS[tool].parameters
+    )
+
+
 def _is_for_others(verb: str, words: str, tools: Sequence[str]) -> bool:
     """Whether a verb asks for tools of the same apps that are not called, or for another effect.
 
@@ -168,7 +189,8 @@ def _is_for_others(verb: str, words: str, tools: Sequence[str]) -> bool:
     if not others or (not any(TOOLS[t].writes for t in others) and _own_verbs(tools) & set(stems(words))):
         return False
     effects, called = {effect_of(tool) for tool in others}, {effect_of(tool) for tool in tools}
-    rivals = {TOOLS[tool].app for tool in others if TOOLS[tool].writes} & {TOOLS[tool].app for tool in tools}
+    telling = {tool for tool in others if TOOLS[tool].writes or len(others) <= 2}
+    rivals = {TOOLS[tool].app for tool in telling} & {TOOLS[tool].app for tool in tools}
     return bool(rivals) or not effects & called
 
 

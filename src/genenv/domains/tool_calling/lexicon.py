@@ -29,8 +29,8 @@ _IRREGULAR: Mapping[str, str] = {
     for form in forms.split()
 }  # fmt: skip
 _LIGHT = (
-    "add block call cap change check count day get give have let limit look make mark note open percent place"
-    " put save send set start store switch take tell throw turn work"
+    "add block calculate call cap change check compute count day get give have let limit look make mark note"
+    " open percent place put save send set start store take tell throw turn work"
 )
 """Verbs that say little by themselves, and nouns that open a sentence: "put", "make", "percent"."""
 
@@ -121,11 +121,16 @@ def rare_words(tool: str) -> frozenset[str]:
 
 @functools.cache
 def objects() -> Mapping[str, frozenset[str]]:
-    """Stem of a noun in the name of a tool -> all tools that know the word, where these are few."""
-    nouns = {stem(noun) for name in TOOLS for noun in name.split("_")[1:]} | {"percent"}
-    return {noun: tools for noun in nouns if len(noun) > 2 and len(tools := _sharing(noun)) <= _FEW}
+    """Stem of a noun in the name or first line of a tool -> all tools that know it, where these are few."""
+    named = {stem(noun) for name in TOOLS for noun in name.split("_")[1:]} | {"percent"}
+    lines = (tool.description.split()[1:] for tool in TOOLS.values())
+    described = {stem(word) for line in lines for word in line if len(word) > _SHORT}
+    return {
+        noun: tools for noun in named | described if len(noun) > 2 and len(tools := _sharing(noun)) <= _FEW
+    }
 
 
+_SHORT = 5
 _FEW = 4
 
 

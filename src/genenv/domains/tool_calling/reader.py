@@ -13,6 +13,7 @@ from genenv.domains.tool_calling.check import expected_calls
 from genenv.domains.tool_calling.expressions import Manner, Mention
 from genenv.domains.tool_calling.literals import (
     NO_NAMES,
+    choice_spans,
     follows,
     mentions_of,
     only_denied,
@@ -39,6 +40,8 @@ _PAIRS = (
 )
 _DIRECTIONS = {pair[0]: (_FROM, _TO) for pair in _PAIRS} | {pair[1]: (_TO, _FROM) for pair in _PAIRS}
 """Parameter -> the words its value may follow, and those it may not follow alone."""
+_FEW_CHOICES = 6
+"""Units and currencies are more, and are also said of other things."""
 _NO_ROLES = ("to", "text", "name", "phone", "address", "label")
 """Parameters whose names are also verbs, prepositions or said of other things."""
 
@@ -143,6 +146,8 @@ class InstructionReader:
     def keeps_roles(self) -> Rejection | None:
         """No value stands after the name of another parameter: `subject "Paid"` where Paid is the body."""
         for call in self._spec.calls:
+            if wrong := _miscounted(call.args, self._own_words):
+                return _rejected(RejectReason.INCONSISTENT, wrong)
             own = {p.name: p for p in TOOLS[call.tool].parameters if p.kind in ("name", "text")}
             said = {name: str(call.args[name]) for name in own if name in call.args}
             for name in said.keys() - set(_NO_ROLES):
@@ -212,7 +217,7 @@ class InstructionReader:
             ]
         found = mentions(kind, words, self._today, name)
         free = [m for m in found if not any(m.start < end and start < m.end for start, end in used)]
-        if kind == "number":
+        if kind == "number" or digits_only:
             free = [m for m in free if m.manner is Manner.LITERAL or (not digits_only and m.values != (1.0,))]
         return [words[m.start : m.end] for m in free]
 
@@ -224,12 +229,36 @@ class InstructionReader:
         return mentions_of(parameter.kind, value, self._own_words, self._today, parameter.name, adds)
 
     def has_nothing_unused(self) -> Rejection | None:
-        """A number in digits that no argument accounts for contradicts the calls or leads astray."""
-        if free := self._left_over("number", "", digits_only=True):
+        """Numbers and dates in digits, names and choices that no argument accounts for are too much."""
+        free = self._left_over("number", "", digits_only=True) + self._left_over("date", "", digits_only=True)
+        if self._spec.gap != "missing_info":
+            free += self._other_choices()
+            free += filter(None, [_first_name(self._without_choices())])
+        if free:
+            left = free[0].replace("\0", "").strip()
             return _rejected(
-                RejectReason.INCONSISTENT, f"no argument accounts for {free[0].strip()!r} in the instruction"
+                RejectReason.INCONSISTENT, f"no argument accounts for {left!r} in the instruction"
             )
         return None
+
+    def _without_choices(self) -> str:
+        chars = list(self._own_words)
+        for parameter, value, _ in self._arguments:
+            if parameter.kind == "choice":
+                for start, end in choice_spans(str(value), self._text):
+                    chars[start:end] = "\0" * (end - start)
+        return "".join(chars)
+
+    def _other_choices(self) -> list[str]:
+        """Rooms, doors and the like that are said and no argument: "lock the front and the back door"."""
+        closed = {p.choices: p for p, _, _ in self._arguments if 0 < len(p.choices) <= _FEW_CHOICES}
+        return [
+            str(choice)
+            for choices, parameter in closed.items()
+            for choice in choices
+            if choice not in [value for p, value, _ in self._arguments if p.choices == choices]
+            and stated(parameter.kind, choice, self._own_words, self._today, parameter.name)
+        ]
 
     def phrasing_is_true(self) -> Rejection | None:
         """Explicit: nothing stands only relatively. Relative: something does not stand as it is."""
@@ -277,8 +306,19 @@ def _is_open(parameter: Parameter) -> bool:
 
 def _labelled(name: str, kind: Kind, value: str, text: str) -> bool:
     """Whether a value stands right after the name of a parameter."""
-    label = rf"\b{name.replace('_', ' ')}\s*(?:is|line|called|named|titled|of|:|,)?\s*[\"“'‘]?$"
+    name = "by" if name == "artist" else name.replace("_", " ")
+    label = rf"\b{name}\s*(?:is|line|called|named|titled|of|:|,)?\s*[\"“'‘]?$"
     return any(re.search(label, text[:start], re.IGNORECASE) for start, _ in spans(kind, value, text))
+
+
+def _miscounted(args: Mapping[str, Json], words: str) -> str | None:
+    """Whether a number stands before the name of another number: "20 percent" where 5 is the percentage."""
+    numbers = {name: value for name, value in args.items() if isinstance(value, int | float)}
+    for name, value in numbers.items():
+        for said in re.findall(rf"(?<![\w.,])(\d+(?:\.\d+)?)\s*{name}\b", words, re.IGNORECASE):
+            if float(said) != value and float(said) in numbers.values():
+                return f"the instruction speaks of {said} {name}, not {value}"
+    return None
 
 
 def _first_name(words: str) -> str | None:
