@@ -6,9 +6,9 @@
 The specs stand in `gate_precision.jsonl`. A spec is sound where a careful reader who gets its instruction
 and its tools would make its calls, and no others. Half of the sound ones are paraphrases written by hand, in
 words that the phrasings of the seeds do not use, half are variations of seeds. The unsound ones are all
-written by hand: nearly all build, and most state every value. `first` was written before the gate read what an
-instruction asks for; `second` after its first rules, which were then mended on it; `fresh` after the last, and
-no rule has been changed on account of it. Write a new part before you change the rules again.
+written by hand: nearly all build, and most state every value. `first` was written before the gate read what
+an instruction asks for; `second` after its first rules, which were then mended on it; `fresh` after the last,
+and no rule has been changed on account of it. Write a new part before you change the rules again.
 One JSON object a part is printed: precision is the share of the accepted specs that are sound, recall the
 share of the sound ones that are accepted, each with a 95% Wilson interval.
 """

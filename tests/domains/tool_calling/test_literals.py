@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.domains.tool_calling.expressions import Manner
-from genenv.domains.tool_calling.literals import reading, spans, stated
+from genenv.domains.tool_calling.literals import only_denied, reading, spans, stated
 from genenv.domains.tool_calling.mentions import mentions
 
 TODAY = date(2025, 3, 14)
@@ -247,6 +247,22 @@ def test_every_number_below_a_hundred_is_read_in_words(number: int) -> None:
         ("name", "Anna Berg", "Call anna  berg's office", True),
         ("name", "Anna", "Call Annabelle", False),
         ("name", "O'Neil", "Call O’Neil", True),
+        ("name", "Ann", "Call Ann-Marie", False),
+        ("name", "Ann", "Call Ann.", True),
+        ("name", "Ann", "Is this Ann's note?", True),
+        ("name", "Neil", "Call O'Neil", False),
+        ("name", "ann@post.net", "Email mary.ann@post.net", False),
+        ("name", "plan.txt", "Delete old/plan.txt", False),
+        ("name", "docs/plan.txt", "Delete docs/plan.txt.bak", False),
+        ("name", "docs/plan.txt", "Delete /docs/plan.txt.", True),
+        ("name", "555", "Text 555-0142", False),
+        ("name", "Oak School", "Please pay New Oak School", False),
+        ("name", "Oak School", "Pay Oak School Friday", True),
+        ("name", "Tom", "Please call Tom Becker", False),
+        ("name", "Dentist", 'Cancel "Dentist for Leo"', False),
+        ("name", "Dentist", 'Cancel "Dentist"', True),
+        ("text", "Dentist", 'Say "Dentist!"', True),
+        ("text", "on my way", 'Say "I am on my way"', False),
         ("name", "/docs/a.txt", "Delete /docs/a.txt.", True),
         ("name", "a@b.org", "Email a@b.org, please", True),
         ("text", "See you soon!", 'Write "See you, soon" to Bob', True),
@@ -324,3 +340,19 @@ def test_a_span_covers_exactly_the_words() -> None:
 def test_any_text_can_be_read_and_mentions_lie_in_it(text: str, kind: str) -> None:
     for mention in mentions(kind, text, TODAY, "minutes"):
         assert 0 <= mention.start < mention.end <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text", "expected"),
+    [
+        ("choice", "checking", "The balance of savings, not of checking", True),
+        ("choice", "checking", "The balance of checking, not of savings", False),
+        ("name", "Gym", 'Cancel "Swim" instead of "Gym"', True),
+        ("name", "Gym", 'Cancel "Gym", not "Swim". "Gym" is over', False),
+        ("name", "Gym", "Cancel it", False),
+    ],
+)
+def test_a_value_that_is_only_said_not_to_be_meant_is_known(
+    kind: str, value: str, text: str, expected: bool
+) -> None:
+    assert only_denied(kind, value, text) is expected

@@ -43,6 +43,7 @@ _ORDER_NOT = re.compile(
     r"(?!(?:forget|worry|mind|hesitate|know|want|need|let|care|think|remember|like|have|see|quite|ever)\b)[a-z]+",
     re.IGNORECASE,
 )
+_REMINDER = re.compile(r"\s*(?:forget|hesitate|fail)\s+to\b", re.IGNORECASE)
 _NOBODY = re.compile(
     r"\b(?:nobody|no\s+one|nothing)\s+(?:(?:should|must|may|can|is\s+to)\s+(?P<base>[a-z]+)|(?P<verb>[a-z]+s))\b",
     re.IGNORECASE,
@@ -98,6 +99,8 @@ def _negated(words: str, tools: Sequence[str]) -> str | None:
     if found := _ORDER_NOT.search(words):
         return f"the instruction says {_shown(found[0])}"
     for match in _NEGATED.finditer(words):
+        if _REMINDER.match(match["rest"]):
+            continue
         holds_off = re.match(r"stop|keep|prevent", match[0], re.IGNORECASE)
         if holds_off and all(effect_of(tool) == "makes" for tool in tools):
             return f"the instruction says {_shown(match[0])}"
