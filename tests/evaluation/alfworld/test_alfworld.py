@@ -203,10 +203,10 @@ def test_reading_never_raises_and_is_bounded(text):
 
 
 def test_a_long_reply_is_read_at_once():
-    began = time.perf_counter()
+    began = time.process_time()
     for reply in ("<action>" * 200_000, "> " * 500_000, "\n" * 10**6, "action  :" * 100_000, "x" * 10**6):
         command_of(reply)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 # --- whole games -----------------------------------------------------------------------------------------
@@ -362,12 +362,12 @@ COMMANDS = st.lists(
 @pytest.mark.parametrize("form", ["episode", "step"])
 def test_hostile_answers_are_graded_wrong_and_fast(houses, game, form):
     benchmark, items = one_item(houses, game(), AlfWorldConfig(form=form))
-    began = time.perf_counter()
+    began = time.process_time()
     for answer in HOSTILE:
         grade = benchmark.grade(items[0], answer)
         assert grade.score == 0
         assert len(grade.explanation) < 400
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.hypothesis

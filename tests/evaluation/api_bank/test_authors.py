@@ -218,10 +218,10 @@ def test_damage_is_named(folder: DataFolder, name: str, content: str, message: s
 )
 def test_hostile_replies_are_wrong_and_quick(folder: DataFolder, tea: Item, reply: str) -> None:
     (response,) = ApiBank(AUTHORS).load(folder, "level-2-response")
-    start = time.perf_counter()
+    start = time.process_time()
     grade = graded(tea, reply)
     graded(response, reply)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert grade.score == 0
     grade.explanation.encode()
 

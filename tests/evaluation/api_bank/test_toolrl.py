@@ -178,9 +178,9 @@ def test_damage_is_named(folder: DataFolder, content: str, message: str) -> None
     ],
 )
 def test_hostile_replies_are_wrong_and_quick(items: list[Item], reply: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     grade = graded(items[0], reply)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert grade.score == 0
     grade.explanation.encode()
 

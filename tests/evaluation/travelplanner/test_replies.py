@@ -145,9 +145,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize("reply", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_reply_takes_long_or_is_run(reply):
-    start = time.perf_counter()
+    start = time.process_time()
     read_plan(reply)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 def test_what_stands_behind_the_limit_is_not_looked_at(good):
