@@ -66,6 +66,10 @@ def test_what_does_not_ask_for_the_calls_is_refused(text: str, tools: Sequence[s
         ("He keeps calling. I never want to hear from him again, so block him.", ["block_contact"]),
         ("Nobody needs the office light, switch it off", ["switch_light"]),
         ("Stop order 12 from going out", ["cancel_order"]),
+        ("Stop Ann from contacting me, and then add milk to my list", ["block_contact", "add_todo"]),
+        ("I never want a message from Ann again. And text Bo.", ["block_contact", "send_message"]),
+        ("The music should not play on then. Also, play that song", ["sleep_timer", "play_song"]),
+        ("Stop Ann from contacting me and add milk to my list", ["block_contact", "add_todo"]),
         ("Which flight is the cheapest? Book it", ["search_flights", "book_flight"]),
         ("Find me a bed in a hotel and book it", ["book_hotel"]),
         ("Would you mind playing that song?", ["play_song"]),
@@ -93,13 +97,12 @@ def test_every_phrasing_that_we_wrote_asks_for_its_tools(split: str, count: int)
 
 
 def test_a_second_call_needs_a_word_or_a_value_of_its_own() -> None:
-    both = ("read_file", "delete_file")
+    both, same = ("read_file", "delete_file"), {"a.txt"}
     assert (
-        unmentioned("Read it to me.", both, [False, False])
-        == "no word of the instruction asks for delete_file"
+        unmentioned("Read it to me.", both, [same, same]) == "no word of the instruction asks for delete_file"
     )
-    assert unmentioned("Read it and delete it.", both, [False, False]) is None
-    assert unmentioned("Read it to me.", both, [True, True]) is None
+    assert unmentioned("Read it and delete it.", both, [same, same]) is None
+    assert unmentioned("Read it to me.", both, [same, {"b.txt"}]) is None
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,9 @@ def test_no_example_says_a_name_or_a_number_of_its_seed() -> None:
 @example(380, 441)  # a bill that checking could pay if the first call did not move money out of it
 @example(20, 16)  # "ten days after ..., for 10 nights": one of two equal values stands in words
 @example(74, 73)  # "Take ... off my calendar" says nothing of the light that should go on
+@example(334, 1)  # "Stop ... from contacting me, and then add ..." does not say not to add
+@example(359, 13)  # each word that asks for the first call is also used for one of the other two
+@example(446, 22)  # "the music should not play on" for one call, "play ..." for another
 def test_a_variation_with_blanks_is_the_same_task_as_without(index: int, number: int) -> None:
     holds(index, number)
 

@@ -8,7 +8,7 @@ a good task than let a wrong one pass. What they know of tools comes from `lexic
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 
 from genenv.domains.tool_calling.lexicon import (
     Effect,
@@ -95,16 +95,23 @@ def unasked(words: str, tools: Sequence[str]) -> str | None:
 
 
 def _negated(words: str, tools: Sequence[str]) -> str | None:
-    own = _own_verbs(tools)
+    """A denial whose verb is that of a call, and not a word that belongs to another call."""
+    own = {
+        verb
+        for verb in _own_verbs(tools)
+        if not any(verb in own_words_of(tool) and verb not in verbs_of(tool) for tool in tools)
+    }
     if found := _ORDER_NOT.search(words):
         return f"the instruction says {_shown(found[0])}"
     for match in _NEGATED.finditer(words):
         if _REMINDER.match(match["rest"]):
             continue
         holds_off = re.match(r"stop|keep|prevent", match[0], re.IGNORECASE)
+        if holds_off and stem(holds_off[0]) in own:
+            continue
         if holds_off and all(effect_of(tool) == "makes" for tool in tools):
             return f"the instruction says {_shown(match[0])}"
-        reach = re.split(r"\b(?:but|because|until|so)\b", match["rest"])[0]
+        reach = re.split(r"\b(?:but|because|until|so|then)\b|,\s*(?:and|also|please)\b", match["rest"])[0]
         if any(stem(word) in own for word in re.findall(r"[a-z]+", reach.lower())[:_REACH]):
             return f"the instruction says {_shown(match[0])}"
     if found := _NOT_AT_ALL.search(words):
@@ -210,19 +217,20 @@ def _other_object(words: str, tools: Sequence[str]) -> str | None:
     return None
 
 
-def unmentioned(words: str, tools: Sequence[str], unique: Sequence[bool]) -> str | None:
-    """The first of several calls that no word asks for.
+def unmentioned(words: str, tools: Sequence[str], values: Sequence[Set[str]]) -> str | None:
+    """The first of several calls that no word asks for: all that is said of it is said for another call.
 
     Args:
         words: as for `unasked`.
         tools: those called, in order.
-        unique: for each call, whether the instruction says a value that no other call has.
+        values: for each call, the literal values that the instruction has to say.
     """
     said = set(stems(words))
     for place, tool in enumerate(tools):
-        others = frozenset[str]().union(*(own_words_of(other) for other in tools if other != tool))
-        if not unique[place] and len(set(tools)) > 1 and not (own_words_of(tool) - others) & said:
-            return f"no word of the instruction asks for {tool}"
+        for other, rival in enumerate(tools):
+            own = own_words_of(tool) - own_words_of(rival)
+            if tool != rival and values[place] <= values[other] and not own & said:
+                return f"no word of the instruction asks for {tool}"
     return None
 
 

@@ -84,25 +84,20 @@ class InstructionReader:
         """The instruction does not ask for something else, or for nothing at all."""
         words = _QUOTATION.sub(lambda match: "\0" * len(match[0]), self._own_words)
         tools = [call.tool for call in self._spec.calls]
-        why = unasked(words, tools) or unmentioned(words, tools, self._unique()) or self._left_in_quotes()
+        why = unasked(words, tools) or unmentioned(words, tools, self._values()) or self._left_in_quotes()
         return _rejected(RejectReason.INCONSISTENT, why) if why else None
 
-    def _unique(self) -> list[bool]:
-        """For each call, whether it has a literal name, text, date, time or number that no other call has."""
-        values = [
+    def _values(self) -> list[set[str]]:
+        """The literal names, texts, dates, times and numbers of each call."""
+        return [
             {
                 str(call.args[p.name])
                 for p in TOOLS[call.tool].parameters
-                if _is_open(p) and p.name in call.args
+                if p.kind not in ("choice", "flag")
+                and p.name in call.args
+                and not is_reference(call.args[p.name])
             }
             for call in self._spec.calls
-        ]
-        return [
-            any(
-                not is_reference(value) and all(value not in other for other in values[:i] + values[i + 1 :])
-                for value in own
-            )
-            for i, own in enumerate(values)
         ]
 
     def _left_in_quotes(self) -> str | None:
@@ -298,10 +293,6 @@ def _names_by_value(arguments: Sequence[_Argument]) -> dict[Json, set[str]]:
     for parameter, value, _ in arguments:
         names.setdefault(value, set()).add(parameter.name)
     return names
-
-
-def _is_open(parameter: Parameter) -> bool:
-    return parameter.kind not in ("choice", "flag")
 
 
 def _labelled(name: str, kind: Kind, value: str, text: str) -> bool:
