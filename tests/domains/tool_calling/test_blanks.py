@@ -234,6 +234,7 @@ def test_no_example_says_a_name_or_a_number_of_its_seed() -> None:
 @example(74, 73)  # "Take ... off my calendar" says nothing of the light that should go on
 @example(334, 1)  # "Stop ... from contacting me, and then add ..." does not say not to add
 @example(359, 13)  # each word that asks for the first call is also used for one of the other two
+@example(402, 37)  # the only thing said of one call alone is which account
 @example(446, 22)  # "the music should not play on" for one call, "play ..." for another
 def test_a_variation_with_blanks_is_the_same_task_as_without(index: int, number: int) -> None:
     holds(index, number)

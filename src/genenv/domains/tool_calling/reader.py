@@ -88,14 +88,12 @@ class InstructionReader:
         return _rejected(RejectReason.INCONSISTENT, why) if why else None
 
     def _values(self) -> list[set[str]]:
-        """The literal names, texts, dates, times and numbers of each call."""
+        """The literal values of each call, but flags."""
         return [
             {
                 str(call.args[p.name])
                 for p in TOOLS[call.tool].parameters
-                if p.kind not in ("choice", "flag")
-                and p.name in call.args
-                and not is_reference(call.args[p.name])
+                if p.kind != "flag" and p.name in call.args and not is_reference(call.args[p.name])
             }
             for call in self._spec.calls
         ]
