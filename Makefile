@@ -2,6 +2,7 @@
 #
 #   make demo      set up, train the quickstart, write its report
 #   make test      set up, run the tests
+#   make test-random   set up, run the property tests on fresh draws, ten times as many
 #   make check     set up, check format, lint and types
 #   make bench     set up, with vLLM in an environment of its own; time genenv beside its peers (an hour or more)
 #
@@ -29,7 +30,7 @@ TEXTWORLD := textworld fast_downward_textworld jericho mementos TatSu termcolor 
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench format docs clean
+.PHONY: help setup demo test test-random check bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -66,6 +67,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest $(TESTS)
+
+# `make test` draws the same examples every time; this finds what they miss. It prints how to repeat a failure.
+test-random: $(STAMP)
+	@$(BIN)/python -m pytest --hypothesis-profile random -m 'hypothesis and not slow and not gpu and not bench' $(TESTS)
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""What tests of models and players share: tiny models with a real tokenizer, made once, and a toy domain."""
+"""What tests share: how properties are drawn, tiny models with a real tokenizer, and a toy domain."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pydantic import BaseModel, Field
 
 from genenv.types import (
@@ -23,6 +24,30 @@ from genenv.types import (
     Trace,
     Verdict,
 )
+
+# Properties are tried on the same examples every time, whatever the clock says. `make test-random` draws
+# afresh, ten times as many, also where a test says how many.
+_NO_CLOCK: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+_TIMES = 10
+settings.register_profile("steady", derandomize=True, database=None, **_NO_CLOCK)
+settings.register_profile("random", max_examples=100 * _TIMES, print_blob=True, **_NO_CLOCK)
+settings.load_profile("steady")  # pytest's --hypothesis-profile comes later and wins
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if settings.get_current_profile_name() != "random":
+        return
+    tests = {
+        getattr(item.obj, "__func__", item.obj)
+        for item in items
+        if isinstance(item, pytest.Function) and hasattr(item.obj, "is_hypothesis_test")
+    }
+    for test in tests:
+        own = test._hypothesis_internal_use_settings
+        if own.max_examples != settings.default.max_examples:
+            more = settings(own, max_examples=_TIMES * own.max_examples)
+            test._hypothesis_internal_use_settings = more
+
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -132,6 +132,16 @@ def data_folder() -> DataFolder:
     return DataFolder.from_environment()
 
 
+OFFICIAL = ["official"] if os.environ.get("GENENV_DATA") else []
+"""What tests are run on besides what we wrote ourselves, where it is here."""
+
+
+@pytest.fixture(params=["ours", *OFFICIAL])
+def whose(request: pytest.FixtureRequest) -> str:
+    """Whose data a test reads: a little of our own in the same layout, always, and the real files."""
+    return request.param
+
+
 @pytest.fixture
 def scripted() -> type[Scripted]:
     return Scripted

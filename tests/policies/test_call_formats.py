@@ -82,6 +82,6 @@ def test_whatever_a_model_writes_can_be_read(text: str) -> None:
     "text", ["[" * 10**6, "<tool_call>" * 10**4, "<tool_call>" + "{" * 10**5, '{"a":' * 10**5]
 )
 def test_bombs_are_words_and_take_no_time(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert all(call.name == "" for call in read_calls(text)[1])
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1

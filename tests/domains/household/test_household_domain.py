@@ -257,10 +257,10 @@ def test_commands_that_do_nothing_use_a_turn_and_the_episode_ends_at_the_limit()
 @pytest.mark.parametrize("reply", ["", "\n\n", "x" * 10_000_000, "[" * 100_000, "\0\ud800", "take from to"])
 def test_garbage_is_a_failed_attempt(domain, reply):
     task = task_of(MUG, domain)
-    start = time.perf_counter()
+    start = time.process_time()
     verdict = domain.check(task, [reply] * 60)
     assert (verdict.reward, verdict.success) == (0.0, False)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert len(verdict.explanation) < 300
 
 
@@ -370,10 +370,10 @@ def test_uninformed_attempts_fail():
 def test_building_and_planning_is_fast():
     rng = random.Random(0)
     specs = [HouseholdSpec.model_validate(seed.spec) for seed in SEEDS]
-    start = time.perf_counter()
+    start = time.process_time()
     for spec in specs:
         DOMAIN.build(spec, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=rng)
-    assert (time.perf_counter() - start) / len(specs) < 0.05
+    assert (time.process_time() - start) / len(specs) < 0.05
 
 
 def test_a_generation_goes_through_the_whole_gate(toy):

@@ -8,7 +8,7 @@ from datetime import date as Day
 from datetime import timedelta
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from genenv.domains.tool_calling.blanks import as_example, filled, with_blanks
@@ -226,10 +226,28 @@ def test_no_example_says_a_name_or_a_number_of_its_seed() -> None:
         assert "><" not in words
 
 
-@settings(deadline=None)  # the first one builds the seeds
 @given(st.integers(0, len(SEEDS) - 1), st.integers(0, 1000))
 @example(431, 440)  # the first call moves the only file out of the folder that the second one lists
+@example(20, 140)  # "ten days after next Tuesday" for a call that adds the ten days itself
+@example(380, 441)  # a bill that checking could pay if the first call did not move money out of it
+@example(20, 16)  # "ten days after ..., for 10 nights": one of two equal values stands in words
+@example(74, 73)  # "Take ... off my calendar" says nothing of the light that should go on
+@example(334, 1)  # "Stop ... from contacting me, and then add ..." does not say not to add
+@example(359, 13)  # each word that asks for the first call is also used for one of the other two
+@example(402, 37)  # the only thing said of one call alone is which account
+@example(446, 22)  # "the music should not play on" for one call, "play ..." for another
 def test_a_variation_with_blanks_is_the_same_task_as_without(index: int, number: int) -> None:
+    holds(index, number)
+
+
+@pytest.mark.slow  # two minutes
+def test_thirty_variations_of_every_seed_are_the_same_tasks_with_blanks_as_without() -> None:
+    for index in range(len(SEEDS)):
+        for number in range(30):
+            holds(index, number)
+
+
+def holds(index: int, number: int) -> None:
     seed_id, seed = SEEDS[index]
     spec = variation(seed, random.Random(number), today=today_of(seed_id))
     blanks = with_blanks(spec, today_of(seed_id))
@@ -237,5 +255,6 @@ def test_a_variation_with_blanks_is_the_same_task_as_without(index: int, number:
     assert isinstance(plain, Task)
     assert isinstance(other, Task)
     assert (other.payload, other.oracle) == (plain.payload, plain.oracle)
+    assert ToolCalling().audit(plain, random.Random(1)) is None
     assert ToolCalling().audit(other, random.Random(1)) is None
     assert "<" not in other.messages[-1].content

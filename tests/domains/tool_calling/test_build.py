@@ -113,6 +113,27 @@ def test_an_earlier_call_can_provide_what_a_later_one_needs() -> None:
     assert task_of(spec).payload["arrange"] == []
 
 
+@pytest.mark.parametrize("amounts", [(326, 1_000_000), (5_000_000, 1_000_000), (0.1, 90_000.2)])
+def test_what_earlier_calls_spend_is_there_as_well(amounts: tuple[float, float]) -> None:
+    moved, paid = amounts
+    spec = make(
+        [
+            ("transfer", {"source": "checking", "target": "savings", "amount": moved}),
+            ("pay_bill", {"payee": "Oak School", "amount": paid}),
+        ],
+        "words words",
+    )
+    task = task_of(spec)
+    assert start_world(task.payload)["bank"]["balances"]["checking"] >= 100 * (moved + paid)
+    for step in task.payload["arrange"]:
+        assert step["tool"] in ("transfer", "pay_bill")
+
+
+def test_more_than_the_bank_can_hold_is_still_refused() -> None:
+    calls = [("pay_bill", {"payee": payee, "amount": 10**9}) for payee in ("Oak School", "Elm School")]
+    refused(make(calls, "words words"), RejectReason.EXECUTION, "must be a number between")
+
+
 @pytest.mark.parametrize("n_tools", [2, 3, 4, 6, 8])
 @pytest.mark.parametrize("gap", ["none", "no_tool"])
 def test_the_agent_sees_as_many_different_tools_as_claimed(n_tools: int, gap: str) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.domains.tool_calling.expressions import Manner
-from genenv.domains.tool_calling.literals import reading, spans, stated
+from genenv.domains.tool_calling.literals import only_denied, reading, spans, stated
 from genenv.domains.tool_calling.mentions import mentions
 
 TODAY = date(2025, 3, 14)
@@ -77,6 +77,28 @@ def test_a_date_is_read_in_the_ways_people_say_it(words: str, day: str) -> None:
 )
 def test_a_date_is_not_read_where_it_is_not_said_or_ambiguous(words: str, day: str) -> None:
     assert not stated("date", day, f"Put it in my calendar {words}, please.", TODAY, "date")
+
+
+@pytest.mark.parametrize(
+    ("words", "day", "adds"),
+    [
+        ("ten days after tomorrow", "2025-03-15", 10),
+        ("10 days after next Monday", "2025-03-17", 10),
+        ("two weeks from Friday", "2025-03-21", 14),
+        ("ten days after tomorrow", "2025-03-25", None),
+    ],
+)
+def test_a_call_that_adds_days_itself_takes_the_day_that_they_are_counted_from(
+    words: str, day: str, adds: float | None
+) -> None:
+    assert reading("date", day, f"Which date is {words}?", TODAY, "date", adds) is Manner.RELATIVE
+
+
+@pytest.mark.parametrize("adds", [None, 9])
+def test_a_call_that_adds_no_or_other_days_does_not_take_the_day_that_is_counted_from(
+    adds: float | None,
+) -> None:
+    assert not stated("date", "2025-03-15", "It is ten days after tomorrow.", TODAY, "date", adds)
 
 
 @pytest.mark.parametrize("today", [date(2025, 3, day) for day in range(10, 17)])
@@ -225,6 +247,22 @@ def test_every_number_below_a_hundred_is_read_in_words(number: int) -> None:
         ("name", "Anna Berg", "Call anna  berg's office", True),
         ("name", "Anna", "Call Annabelle", False),
         ("name", "O'Neil", "Call O’Neil", True),
+        ("name", "Ann", "Call Ann-Marie", False),
+        ("name", "Ann", "Call Ann.", True),
+        ("name", "Ann", "Is this Ann's note?", True),
+        ("name", "Neil", "Call O'Neil", False),
+        ("name", "ann@post.net", "Email mary.ann@post.net", False),
+        ("name", "plan.txt", "Delete old/plan.txt", False),
+        ("name", "docs/plan.txt", "Delete docs/plan.txt.bak", False),
+        ("name", "docs/plan.txt", "Delete /docs/plan.txt.", True),
+        ("name", "555", "Text 555-0142", False),
+        ("name", "Oak School", "Please pay New Oak School", False),
+        ("name", "Oak School", "Pay Oak School Friday", True),
+        ("name", "Tom", "Please call Tom Becker", False),
+        ("name", "Dentist", 'Cancel "Dentist for Leo"', False),
+        ("name", "Dentist", 'Cancel "Dentist"', True),
+        ("text", "Dentist", 'Say "Dentist!"', True),
+        ("text", "on my way", 'Say "I am on my way"', False),
         ("name", "/docs/a.txt", "Delete /docs/a.txt.", True),
         ("name", "a@b.org", "Email a@b.org, please", True),
         ("text", "See you soon!", 'Write "See you, soon" to Bob', True),
@@ -254,6 +292,11 @@ def test_words_are_found_as_whole_words(kind: str, value: str, text: str, expect
         ("Switch off the lamp on Friday", "on", True, False),
         ("Lights out in the office", "on", False, True),
         ("Turn on the light, it is dark", "on", False, False),
+        ('Take "Lunch" off my calendar, and see to the light', "on", False, False),
+        ('Take "Lunch" off my calendar. It is too dark in here to see', "on", True, True),
+        ("Turn on the light and call off the meeting", "on", False, False),
+        ("The lamp should be turned off", "on", False, True),
+        ("Lights off in the office", "on", False, True),
         ("Lock the front door", "locked", True, True),
         ("Unlock the front door", "locked", True, False),
         ("Unlock the front door", "locked", False, True),
@@ -297,3 +340,19 @@ def test_a_span_covers_exactly_the_words() -> None:
 def test_any_text_can_be_read_and_mentions_lie_in_it(text: str, kind: str) -> None:
     for mention in mentions(kind, text, TODAY, "minutes"):
         assert 0 <= mention.start < mention.end <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text", "expected"),
+    [
+        ("choice", "checking", "The balance of savings, not of checking", True),
+        ("choice", "checking", "The balance of checking, not of savings", False),
+        ("name", "Gym", 'Cancel "Swim" instead of "Gym"', True),
+        ("name", "Gym", 'Cancel "Gym", not "Swim". "Gym" is over', False),
+        ("name", "Gym", "Cancel it", False),
+    ],
+)
+def test_a_value_that_is_only_said_not_to_be_meant_is_known(
+    kind: str, value: str, text: str, expected: bool
+) -> None:
+    assert only_denied(kind, value, text) is expected

@@ -34,7 +34,7 @@ from genenv.errors import UsageError
 WORLD = initial_world(7)
 
 WORDS = ("Lisbon", "Maya Lopez", "budget", "docs/a.txt", "docs", "Zürich", "555-0199", "F1234", "x/../y", "/")
-FEW = settings(max_examples=12, deadline=None, database=None)
+FEW = settings(max_examples=settings.default.max_examples // 8)
 
 every_tool = pytest.mark.parametrize("name", sorted(TOOLS))
 
@@ -145,6 +145,7 @@ def test_a_signature_is_one_short_line_that_names_every_parameter(name: str) -> 
     assert all(parameter.name in head for parameter in known.parameters)
 
 
+@pytest.mark.hypothesis
 @every_tool
 def test_any_call_succeeds_or_leaves_the_world_unchanged_and_does_the_same_each_time(name: str) -> None:
     known = TOOLS[name]
@@ -168,6 +169,7 @@ def test_any_call_succeeds_or_leaves_the_world_unchanged_and_does_the_same_each_
     check()
 
 
+@pytest.mark.hypothesis
 @every_tool
 def test_arranging_twice_is_arranging_once_and_touches_one_app(name: str) -> None:
     @FEW
@@ -183,6 +185,7 @@ def test_arranging_twice_is_arranging_once_and_touches_one_app(name: str) -> Non
     check()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", sorted(known.name for known in TOOLS.values() if not known.writes))
 def test_a_read_does_not_even_touch_the_copy_it_is_given(name: str) -> None:
     known = TOOLS[name]

@@ -163,6 +163,6 @@ def test_ways_are_read_as_the_benchmark_reads_them(pieces):
     ],
 )
 def test_no_text_takes_long_to_read(text):
-    begin = time.monotonic()
+    begin = time.process_time()
     name_and_city(text), from_to(text), before_parenthesis(text)
-    assert time.monotonic() - begin < 0.1
+    assert time.process_time() - begin < 0.1

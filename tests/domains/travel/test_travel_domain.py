@@ -320,13 +320,13 @@ def test_garbage_is_worth_nothing_and_is_explained(domain, reply):
 def test_ten_megabytes_are_refused_at_once(domain, start):
     task = task_of(domain)
     replies = [start + "a, b; [" * 1_500_000] * domain.episode(task).max_turns
-    begin = time.monotonic()
+    begin = time.process_time()
     try:
         play(domain, task, replies)
     except OutOfTurns:
         assert domain.settings.mode == "tools"
     assert domain.check(task, replies).reward == 0
-    assert time.monotonic() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 def test_long_texts_inside_a_plan_stay_fast():
@@ -335,9 +335,9 @@ def test_long_texts_inside_a_plan_stay_fast():
     for text in ("from " * 100 + "to", "a," * 250, "(" * 500, ";" * 500):
         for day in days:
             day |= {"transportation": text, "lunch": text, "attraction": text, "current_city": text}
-        begin = time.monotonic()
+        begin = time.process_time()
         assert not PLAN.check(task, [json.dumps(days)]).success
-        assert time.monotonic() - begin < 0.5
+        assert time.process_time() - begin < 0.5
 
 
 JSON = st.recursive(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from genenv.errors import ContextOverflow
+from genenv.evaluation.alfworld.games import TYPES
 from genenv.evaluation.data import DataFolder
 from genenv.policies.assistant import ChatMessage, Reply
 
@@ -89,6 +92,9 @@ SOLUTIONS = {
 """`clean` and `heat` are won where the mug is treated, for it is on a shelf still: shelf 2."""
 
 
+NAMES = {kind: name for name, kind in TYPES.items()}
+
+
 def written(kind: str = "pick", **changes: Any) -> dict[str, Any]:
     """The content of a `game.tw-pddl`."""
     content = {
@@ -99,6 +105,41 @@ def written(kind: str = "pick", **changes: Any) -> dict[str, Any]:
         "walkthrough": SOLUTIONS[kind],
     }
     return content | changes
+
+
+SHORTEST = {
+    "cool": ["go to shelf 1", "take mug 1 from shelf 1", "go to fridge 1", "cool mug 1 with fridge 1"],
+}
+"""Where a solution above takes a longer way on purpose."""
+
+
+def playable(kind: str) -> dict[str, Any]:
+    """The content of a `game.tw-pddl` that TextWorld opens as well, on ALFWorld's domain and grammar."""
+    alfworld = pytest.importorskip(
+        "alfworld", reason="alfworld is not installed: pip install --no-deps alfworld"
+    )
+    files = resources.files(alfworld) / "data"
+    grammar = (files / "alfred.twl2").read_text().replace("UNKNOWN GOAL", "do the thing.")
+    helped = re.search(r'"help\.feedback": \[\s*\{\s*"rhs": "([^"]*)"', grammar)
+    assert helped is not None
+    grammar = grammar.replace("#help.feedback#", helped[1].replace("\\n", "\n"))  # as recorded games have it
+    problem = PROBLEM.replace("GOAL", GOALS[kind]).replace("agent1 - agent", declared())
+    domain = (files / "alfred.pddl").read_text()
+    changes = {"pddl_domain": domain, "pddl_problem": problem, "grammar": grammar}
+    return written(kind, **changes, walkthrough=SHORTEST.get(kind, SOLUTIONS[kind]))
+
+
+def declared() -> str:
+    """Everything that the problem names, with its type: our engine does without, TextWorld does not."""
+    kinds = {
+        "location": r"\bloc_bar_\d+",
+        "object": r"\(objectType (\w+)",
+        "otype": r"\(objectType \w+ (\w+)",
+        "receptacle": r"\(receptacleType (\w+)",
+        "rtype": r"\(receptacleType \w+ (\w+)",
+    }
+    found = {kind: sorted(set(re.findall(pattern, PROBLEM))) for kind, pattern in kinds.items()}
+    return "agent1 - agent " + " ".join(f"{name} - {kind}" for kind, names in found.items() for name in names)
 
 
 class Houses:
@@ -116,6 +157,18 @@ class Houses:
 
     def data(self) -> DataFolder:
         return DataFolder(self.root, known={})
+
+
+@pytest.fixture
+def recorded(whose: str, request: pytest.FixtureRequest) -> DataFolder:
+    """Recorded games: the real ones, or one of each type in each split on the hand-written house."""
+    if whose == "official":
+        return request.getfixturevalue("data_folder")
+    ours = Houses(request.getfixturevalue("tmp_path"))
+    for split in ("valid_seen", "valid_unseen"):
+        for kind in GOALS:
+            ours.add(split, f"{NAMES[kind]}-1", playable(kind))
+    return ours.data()
 
 
 @pytest.fixture

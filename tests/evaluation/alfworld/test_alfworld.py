@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.domains.household.engine import NOTHING, Game
@@ -225,10 +225,10 @@ def test_reading_never_raises_and_is_bounded(text):
 
 
 def test_a_long_reply_is_read_at_once():
-    began = time.perf_counter()
+    began = time.process_time()
     for reply in ("<action>" * 200_000, "> " * 500_000, "\n" * 10**6, "action  :" * 100_000, "x" * 10**6):
         command_of(reply)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 # --- whole games -----------------------------------------------------------------------------------------
@@ -384,19 +384,20 @@ COMMANDS = st.lists(
 @pytest.mark.parametrize("form", ["episode", "step"])
 def test_hostile_answers_are_graded_wrong_and_fast(houses, game, form):
     benchmark, items = one_item(houses, game(), AlfWorldConfig(form=form))
-    began = time.perf_counter()
+    began = time.process_time()
     for answer in HOSTILE:
         grade = benchmark.grade(items[0], answer)
         assert grade.score == 0
         assert len(grade.explanation) < 400
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("form", ["episode", "step"])
 def test_grading_never_raises(houses, game, form):
     benchmark, items = one_item(houses, game(), AlfWorldConfig(form=form))
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=2 * settings.default.max_examples)
     @given(JSON | st.lists(COMMANDS) | COMMANDS)
     def graded(answer):
         grade = benchmark.grade(items[0], answer)
@@ -412,13 +413,16 @@ TYPES_OF = {
     "valid_seen": {"pick": 35, "light": 13, "clean": 27, "heat": 16, "cool": 25, "two": 24},
     "valid_unseen": {"pick": 24, "light": 18, "clean": 31, "heat": 23, "cool": 21, "two": 17},
 }
+ONE_EACH = dict.fromkeys(TYPES_OF["valid_seen"], 1)
 
 
 @pytest.mark.parametrize("split", TYPES_OF)
-def test_every_recorded_game_is_won_by_its_walkthrough_and_by_no_part_of_it(data_folder, split):
+def test_every_recorded_game_is_won_by_its_walkthrough_and_by_no_part_of_it(recorded, whose, split):
     benchmark = AlfWorld()
-    items = benchmark.load(data_folder, split)
-    assert Counter(item.groups["type"] for item in items) == TYPES_OF[split]
+    items = benchmark.load(recorded, split)
+    assert Counter(item.groups["type"] for item in items) == (
+        ONE_EACH if whose == "ours" else TYPES_OF[split]
+    )
     for item in items:
         commands = list(item.data.walkthrough)
         assert item.groups["type"] == TYPES[item.id.split("/")[1].split("-")[0]]
@@ -426,10 +430,10 @@ def test_every_recorded_game_is_won_by_its_walkthrough_and_by_no_part_of_it(data
         assert not any(benchmark.grade(item, commands[:length]).score for length in range(len(commands)))
 
 
-def test_the_experts_own_steps_are_right_and_there_is_no_shorter_way(data_folder):
+def test_the_experts_own_steps_are_right_and_there_is_no_shorter_way(recorded, whose):
     benchmark = AlfWorld(STEPS)
-    items = benchmark.load(data_folder, "all")
-    assert len(items) == 1600
+    items = benchmark.load(recorded, "all")
+    assert len(items) == {"ours": 2 * (4 + 4 + 4 + 4 + 5 + 4), "official": 1600}[whose]
     for item in items:
         grade = benchmark.grade(item, item.data.trial.walkthrough[item.data.index])
         assert (grade.score, grade.measures["admissible"]) == (1, 1)
@@ -438,22 +442,22 @@ def test_the_experts_own_steps_are_right_and_there_is_no_shorter_way(data_folder
         assert len(rest) == len(item.data.trial.walkthrough) - item.data.index
 
 
-def test_all_games_load_in_a_moment(data_folder):
+def test_all_games_load_in_a_moment(recorded):
     began = time.process_time()
-    AlfWorld().load(data_folder, "all")
+    AlfWorld().load(recorded, "all")
     assert time.process_time() - began < 1.5
 
 
-def test_textworld_answers_a_recorded_game_the_same(data_folder):
+def test_textworld_answers_a_recorded_game_the_same(recorded):
     # All 274 games are played side by side by bench/parity_alfworld.py.
     pddl = pytest.importorskip("textworld.envs.pddl", reason="TextWorld is not installed")
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
 
-    trials = load_trials(data_folder, "valid_unseen")
+    trials = load_trials(recorded, "valid_unseen")
     trial = next(trial for trial in trials if any(len(item.at) > 1 for item in trial.game.world.items))
     rng = random.Random(0)
     env = AlfredDemangler(pddl.PddlEnv(), shuffle=False)
-    env.load(data_folder.json(f"alfworld/json_2.1.1/{trial.id}/game.tw-pddl"))
+    env.load(recorded.json(f"alfworld/json_2.1.1/{trial.id}/game.tw-pddl"))
     state, play = env.reset(), trial.game.start()
     assert state.feedback == trial.game.intro
     for step in range(12):

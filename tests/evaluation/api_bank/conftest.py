@@ -99,6 +99,12 @@ def _files() -> dict[str, Any]:
 
 
 @pytest.fixture
+def samples(whose: str, request: pytest.FixtureRequest) -> DataFolder:
+    """The real files, or questions of our own in their layouts."""
+    return request.getfixturevalue("data_folder" if whose == "official" else "folder")
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> DataFolder:
     for name, entries in _files().items():
         path = tmp_path / f"api-bank/{name}.json"

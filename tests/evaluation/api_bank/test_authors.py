@@ -218,18 +218,18 @@ def test_damage_is_named(folder: DataFolder, name: str, content: str, message: s
 )
 def test_hostile_replies_are_wrong_and_quick(folder: DataFolder, tea: Item, reply: str) -> None:
     (response,) = ApiBank(AUTHORS).load(folder, "level-2-response")
-    start = time.perf_counter()
+    start = time.process_time()
     grade = graded(tea, reply)
     graded(response, reply)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert grade.score == 0
     grade.explanation.encode()
 
 
-def test_of_the_real_requests_all_are_right_when_repeated(data_folder: DataFolder) -> None:
+def test_all_requests_are_right_when_repeated(samples: DataFolder, whose: str) -> None:
     bench = ApiBank(AUTHORS)
-    items = bench.load(data_folder, "all")
-    assert len(items) == 399 + 135 + 245
+    items = bench.load(samples, "all")
+    assert len(items) == {"ours": 1 + 1 + 3, "official": 399 + 135 + 245}[whose]
     for item in items:
         gold = item.data.gold
         said = ", ".join(f"{name}={value!r}" for name, value in gold.parameters.items())
@@ -240,8 +240,8 @@ def test_of_the_real_requests_all_are_right_when_repeated(data_folder: DataFolde
 @pytest.mark.parametrize(
     ("part", "count"), [("level-1-response", 375), ("level-2-response", 103), ("level-3-response", 50)]
 )
-def test_the_real_responses_match_themselves(data_folder: DataFolder, part: str, count: int) -> None:
+def test_all_responses_match_themselves(samples: DataFolder, whose: str, part: str, count: int) -> None:
     bench = ApiBank(AUTHORS)
-    items = bench.load(data_folder, part)
-    assert len(items) == count
+    items = bench.load(samples, part)
+    assert len(items) == {"ours": 1, "official": count}[whose]
     assert all(bench.grade(item, {"reply": item.data.response}).score > 0.999 for item in items)

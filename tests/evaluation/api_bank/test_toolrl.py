@@ -216,9 +216,9 @@ def test_damage_is_named(folder: DataFolder, content: str, message: str) -> None
     ],
 )
 def test_hostile_replies_are_wrong_and_quick(items: list[Item], reply: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     grade = graded(items[0], reply)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert grade.score == 0
     grade.explanation.encode()
 
@@ -237,10 +237,11 @@ def mutations(name: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
     return [*others, {"name": name + "X", "parameters": parameters}]
 
 
-def test_of_the_real_answers_all_are_right_and_no_mutation_is(data_folder: DataFolder) -> None:
+def test_all_answers_are_right_and_no_mutation_is(samples: DataFolder, whose: str) -> None:
     bench = ApiBank()
-    items = bench.load(data_folder, "all")
-    assert (len(items), len({item.id for item in items})) == (597, 597)
+    items = bench.load(samples, "all")
+    n_items, n_parameters = {"ours": (4, 6), "official": (597, 1313)}[whose]
+    assert (len(items), len({item.id for item in items})) == (n_items, n_items)
     wrong = 0
     for item in items:
         gold = item.data.gold
@@ -248,4 +249,4 @@ def test_of_the_real_answers_all_are_right_and_no_mutation_is(data_folder: DataF
         assert {right.score, *right.measures.values()} == {1.0}
         for each in mutations(gold.name, dict(gold.parameters)):
             wrong += bench.grade(item, {"reply": block(each)}).score == 0
-    assert wrong == 3 * 1313 + 2 * 597
+    assert wrong == 3 * n_parameters + 2 * n_items

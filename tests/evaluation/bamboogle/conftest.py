@@ -74,6 +74,12 @@ def _written(root: Path, name: str, value: Any) -> None:
 
 
 @pytest.fixture
+def questions(whose: str, request: pytest.FixtureRequest) -> DataFolder:
+    """The real questions, or ours."""
+    return request.getfixturevalue("data_folder" if whose == "official" else "folder")
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> DataFolder:
     """Two questions of our own in the three layouts."""
     main = [

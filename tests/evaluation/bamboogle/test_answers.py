@@ -94,6 +94,6 @@ def test_reading_and_measuring_never_raise_and_stay_in_range(reply: str) -> None
     ["answer:" * 150_000, "<answer>" * 120_000, "answer" + " " * 10**6, "<think>" * 10**5, "a\n" * 10**6],
 )
 def test_long_replies_are_read_quickly(reply: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     closeness(final_answer(reply), ["the Tarn"])
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1

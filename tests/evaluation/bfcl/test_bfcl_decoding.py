@@ -177,10 +177,10 @@ def test_calls_in_other_languages_keep_their_values_as_source_text(language: str
 @pytest.mark.parametrize("argument", ["['a' * 20000] * 500", "'a' * 30000 + 'a' * 30000 + 'a' * 30000"])
 def test_what_would_be_long_when_written_out_is_refused_before_it_is(argument: str) -> None:
     words = ", ".join(f"a{n}={argument}" for n in range(200))
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(NotRead, match="characters when written out"):
         calls_in_text(f"[cd({words})]")
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_decoded_calls_are_written_as_text_again() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date as Day
 
 from genenv.domains.tool_calling.expressions import Manner, Mention
-from genenv.domains.tool_calling.mentions import mentions
+from genenv.domains.tool_calling.mentions import anchors, mentions
 from genenv.domains.tool_calling.toolbox import Kind
 from genenv.types import Json
 
@@ -50,7 +50,7 @@ _FLAG_WORDS: Mapping[tuple[str, bool], tuple[str, str]] = {
         r"lit|illuminate|brighten|(?<!be\s)(?<!go\s)(?<!stay\s)dark|see\s+(?:anything|nothing|a\s+thing)|some\s+light",
     ),
     ("on", False): (
-        r"off|lights?\s+out",
+        r"(?:turn|switch|flip|shut|put|light|lamp)\w*\b(?:(?!\b(?:on|and)\b)[^.?!;,])*\boff|lights?\s+out|off\s+with\s+the\s+light",
         r"(?:be|go|stay)\s+dark|extinguish|kill|burning|waste|wasting|still\s+on|sleep|bright",
     ),
     ("locked", True): (r"lock(?:ed|ing)?", r"secure|bolt(?:ed)?|shut|nobody|burglars?|get\s+in"),
@@ -67,7 +67,9 @@ _ONE_WORDS: Mapping[str, str] = {
 """How the number 1 is said of some parameters."""
 
 
-def stated(kind: Kind, value: Json, instruction: str, today: Day, parameter: str) -> bool:
+def stated(
+    kind: Kind, value: Json, instruction: str, today: Day, parameter: str, adds: float | None = None
+) -> bool:
     """Whether the words alone tell this value of this parameter.
 
     Args:
@@ -77,11 +79,14 @@ def stated(kind: Kind, value: Json, instruction: str, today: Day, parameter: str
         today: what relative dates are relative to.
         parameter: the parameter's name; `minutes`, `nights` and the like give numbers a unit, `on` a flag its
         words.
+        adds: the days that the call itself adds to a date; None for calls that add none.
     """
-    return reading(kind, value, instruction, today, parameter) is not None
+    return reading(kind, value, instruction, today, parameter, adds) is not None
 
 
-def reading(kind: Kind, value: Json, instruction: str, today: Day, parameter: str) -> Manner | None:
+def reading(
+    kind: Kind, value: Json, instruction: str, today: Day, parameter: str, adds: float | None = None
+) -> Manner | None:
     """The plainest manner in which an instruction states a value; None if it does not."""
     if kind in ("name", "text"):
         return Manner.LITERAL if spans(kind, str(value), instruction) else None
@@ -89,16 +94,21 @@ def reading(kind: Kind, value: Json, instruction: str, today: Day, parameter: st
         return _choice(str(value), instruction)
     if kind == "flag":
         return _flag(parameter, value is True, instruction)
-    manners = [m.manner for m in mentions_of(kind, value, instruction, today, parameter)]
+    manners = [m.manner for m in mentions_of(kind, value, instruction, today, parameter, adds)]
     if not manners and value == 1 and parameter in _ONE_WORDS:
         return Manner.WRITTEN if _word(_ONE_WORDS[parameter], instruction) else None
     return min(manners, default=None)
 
 
-def mentions_of(kind: Kind, value: Json, instruction: str, today: Day, parameter: str) -> list[Mention]:
+def mentions_of(
+    kind: Kind, value: Json, instruction: str, today: Day, parameter: str, adds: float | None = None
+) -> list[Mention]:
     """The expressions of a date, time or number that can stand for this value."""
     wanted = float(value) if isinstance(value, int | float) else value
-    return [m for m in mentions(kind, instruction, today, parameter) if wanted in m.values]
+    found = mentions(kind, instruction, today, parameter)
+    if kind == "date" and adds is not None:
+        found += anchors(instruction, today, adds)
+    return [m for m in found if wanted in m.values]
 
 
 def choice_spans(value: str, instruction: str) -> list[tuple[int, int]]:
@@ -118,8 +128,46 @@ def spans(kind: Kind, value: str, instruction: str) -> list[tuple[int, int]]:
         pattern = r"\s+".join(re.escape(_straight(part)) for part in value.split())
     if not pattern:
         return []
-    found = re.finditer(rf"(?<!\w){pattern}(?!\w)", _straight(instruction), re.IGNORECASE)
-    return [match.span() for match in found]
+    text = _straight(instruction)
+    found = (match.span() for match in re.finditer(_BEFORE + pattern + _AFTER, text, re.IGNORECASE))
+    return [span for span in found if _is_whole(kind, span, text)]
+
+
+_BEFORE, _AFTER = r"(?<!\w)(?<!\w[-./@+'])", r"(?!\w)(?![-./@+]\w)(?!'(?!s\b)\w)"
+"""Where a name ends: neither "Ann-Marie" nor mary.ann@post.net says Ann, and old/plan.txt is not plan.txt."""
+_NEXT_NAME = r"[A-Z][a-z]+"
+
+
+def _is_whole(kind: Kind, span: tuple[int, int], text: str) -> bool:
+    """Whether a value is all of what is said: not a part of a quotation, nor of a longer name."""
+    start, end = span
+    for quoted in re.finditer(r'"([^"]*)"', text):
+        if quoted.start(1) <= start and end <= quoted.end(1):
+            return not re.search(r"\w", text[quoted.start(1) : start] + text[end : quoted.end(1)])
+    if kind != "name" or not text[start].isupper():
+        return True
+    before = re.search(rf"[\w,]\s+({_NEXT_NAME})\s$", text[:start])
+    after = re.match(rf"\s({_NEXT_NAME})", text[end:])
+    return not any(found and not NO_NAMES.fullmatch(found[1]) for found in (before, after))
+
+
+NO_NAMES = re.compile(
+    r"I(?:['’]\w+)?|OK|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?|January|February|March|April|May|June|July|August|"
+    r"September|October|November|December"
+)
+"""Words with a capital that name nobody."""
+
+
+def only_denied(kind: Kind, value: str, instruction: str) -> bool:
+    """Whether a name or choice stands in the instruction only as what is not meant: "not of checking"."""
+    found = choice_spans(value, instruction) if kind == "choice" else spans(kind, value, instruction)
+    return bool(found) and all(_DENIED.search(instruction[:start]) for start, _ in found)
+
+
+_DENIED = re.compile(
+    r"\b(?:not|instead\s+of|rather\s+than|except)\s+(?:(?:of|in|to|from|for|at|the|my)\s+){0,2}[\"“'‘]?$",
+    re.IGNORECASE,
+)
 
 
 def _straight(text: str) -> str:

@@ -90,11 +90,15 @@ def _slashes(match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | flo
     return Manner.WRITTEN, tuple(values) if len(values) == 1 else ()
 
 
-def _from_anchor(match: re.Match[str], today: Day) -> tuple[Manner, tuple[str | float, ...]]:
-    """For "a week from Friday", "two days after tomorrow"."""
+def _anchor(match: re.Match[str], today: Day) -> Day:
     anchor = match["anchor"].lower()
     start = {"today": today, "now": today, "tomorrow": today + timedelta(days=1)}.get(anchor)
-    day = (start or _weekday_after(today, anchor)) + timedelta(days=_days(match))
+    return start or _weekday_after(today, anchor)
+
+
+def _from_anchor(match: re.Match[str], today: Day) -> tuple[Manner, tuple[str | float, ...]]:
+    """For "a week from Friday", "two days after tomorrow"."""
+    day = _anchor(match, today) + timedelta(days=_days(match))
     return Manner.RELATIVE, (day.isoformat(),)
 
 
@@ -113,16 +117,16 @@ def _no_value(_match: re.Match[str], _today: Day) -> tuple[Manner, tuple[str | f
 
 
 _SPAN = rf"\b(?P<count>a couple of|an?|{NUMBER})\s+(?P<unit>day|week|fortnight)s?"
+_FROM_ANCHOR = (
+    rf"{_SPAN}\s+(?:from|after)\s+(?P<said>(?:this\s+|next\s+)?(?P<anchor>today|now|tomorrow|{_WEEKDAY}))\b"
+)
 _DATE_RULES: tuple[Rule, ...] = (
     rule(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?![\w-])", _iso),
     rule(rf"{_LEAD}{_NTH}\s+(?:of\s+)?(?P<month>{_MONTH})\b\.?{_YEAR}", _month_day),
     rule(rf"{_LEAD}(?P<month>{_MONTH})\.?\s+(?:the\s+)?{_NTH}\b(?!:){_YEAR}", _month_day),
     rule(r"(?<![\w./])(\d{1,2})[/.](\d{1,2})[/.](\d{4})(?![\w/])", _slashes),
     rule(r"(?<![\w./:-])\d{1,2}/\d{1,2}(?![\w/])", _no_value),
-    rule(
-        rf"{_SPAN}\s+(?:from|after)\s+(?:this\s+|next\s+)?(?P<anchor>today|now|tomorrow|{_WEEKDAY})\b",
-        _from_anchor,
-    ),
+    rule(_FROM_ANCHOR, _from_anchor),
     rule(rf"\bin\s+{_SPAN}(?:'s?\s+time)?\b(?!\s+(?:of|a|per)\b)", _offset(_days)),
     rule(rf"{_SPAN}\s+(?:ago|earlier)\b", _offset(lambda match: -_days(match))),
     rule(r"\bthe\s+day\s+after\s+tomorrow\b", _offset(lambda _: 2)),
@@ -349,3 +353,25 @@ def mentions(kind: Kind, instruction: str, today: Day, parameter: str = "") -> l
         durations = [m for m in scan(_duration_rules(unit), instruction, today) if m.values] if unit else []
         return durations + list(scan(_NUMBER_RULES, instruction, today))
     return []
+
+
+def anchors(instruction: str, today: Day, days: float) -> list[Mention]:
+    """The days from which an instruction counts: tomorrow in "ten days after tomorrow".
+
+    For calls that add the days themselves; to others "ten days after tomorrow" is one date.
+
+    Args:
+        instruction: what the user says.
+        today: what relative dates are relative to.
+        days: how many days the call adds; where the instruction counts others, it means something else.
+    """
+    return [
+        Mention(
+            values=(_anchor(match, today).isoformat(),),
+            manner=Manner.RELATIVE,
+            start=match.start("said"),
+            end=match.end("said"),
+        )
+        for match in re.finditer(_FROM_ANCHOR, instruction, re.IGNORECASE)
+        if _days(match) == days
+    ]

@@ -10,6 +10,7 @@ import functools
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date as Day
@@ -89,26 +90,38 @@ def find_truth(spec: ToolSpec, seed: int) -> Truth:
     """Execute the calls in order, arranging the start for each call that cannot succeed or changes nothing.
 
     A call whose preconditions an earlier call provides needs no arrangement, so it is first tried without.
+    One that fails even so, because earlier calls have spent what it needs, is arranged for with theirs.
     """
     if spec.gap == "missing_info":
         return Truth(calls=_validated_with_gap(spec), arranged=())
     start = plain_copy(_initial(seed))
     arranged: list[JsonObject] = []
-    done: set[int] = set()
+    tries: Counter[int] = Counter()
     while True:
         played, failure = _play(spec.calls, plain_copy(start))
         if failure is None:
             return Truth(calls=tuple(played), arranged=tuple(arranged))
         index = len(played) - 1
-        if index in done:
+        tries[index] += 1
+        step = _needed(played) if tries[index] == 2 else played[index]
+        if step is None or tries[index] > 2:
             raise Refused(RejectReason.EXECUTION, failure)
-        done.add(index)
-        step = played[index]
         try:
             arrange(start, step.tool, step.args, _arrange_rng(seed, len(arranged)))
         except ToolError as err:
             raise Refused(RejectReason.EXECUTION, f"{step.tool}: {err}") from None
         arranged.append({"tool": step.tool, "args": dict(step.args)})
+
+
+def _needed(played: Sequence[ParsedCall]) -> ParsedCall | None:
+    """The last call with what all calls up to it spend together; None if earlier ones spend nothing."""
+    last = played[-1]
+    tool = TOOLS[last.tool]
+    spending = [call for call in played if TOOLS[call.tool].arrange == tool.arrange]
+    if not tool.spends or len(spending) == 1:
+        return None
+    total = sum(cast(float, call.args[tool.spends]) for call in spending)
+    return ParsedCall(tool=last.tool, args={**last.args, tool.spends: total})
 
 
 def _play(calls: Sequence[Call], world: World) -> tuple[list[ParsedCall], str | None]:

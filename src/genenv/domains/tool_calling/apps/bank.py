@@ -70,7 +70,7 @@ def get_balance(state: State, account: Account) -> Result:
     return {"balance": money(state["balances"][account])}
 
 
-@tool("bank", writes=True, arrange=_funds_suffice, returns=("balance",))
+@tool("bank", writes=True, arrange=_funds_suffice, spends="amount", returns=("balance",))
 def transfer(state: State, source: Account, target: Account, amount: float) -> Result:
     """Move money between your accounts.
 
@@ -88,7 +88,7 @@ def transfer(state: State, source: Account, target: Account, amount: float) -> R
     return {"balance": money(state["balances"][source])}
 
 
-@tool("bank", writes=True, arrange=_funds_suffice, returns=("balance",))
+@tool("bank", writes=True, arrange=_funds_suffice, spends="amount", returns=("balance",))
 def pay_bill(state: State, payee: Name, amount: float) -> Result:
     """Pay a bill from checking.
 

@@ -119,6 +119,9 @@ class Tool:
     arrange: Callable[..., None] | None = None
     """arrange(state, rng, **args): change the state so that the call can succeed, and a write makes a
     difference. Idempotent."""
+    spends: str = ""
+    """The argument that uses up what `arrange` provides. Earlier calls leave less of it for later ones: calls
+    with the same arrangement are then arranged for with their sum."""
     returns: tuple[str, ...] = ()
     """Fields of the result that a later call may use, e.g. `("flight_id", "price")`; there whenever the call
     succeeds in an arranged state."""
@@ -165,6 +168,7 @@ def tool(
     *,
     writes: bool = False,
     arrange: Callable[..., None] | None = None,
+    spends: str = "",
     returns: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Result]], Tool]:
     """Make a tool of a function `(state, **parameters) -> Result`: reads its signature and Google docstring.
@@ -173,6 +177,7 @@ def tool(
         app: the app whose state the function gets.
         writes: whether a successful call may change the state; a change by any other tool is dropped.
         arrange: see `Tool.arrange`.
+        spends: see `Tool.spends`.
         returns: see `Tool.returns`.
 
     Raises:
@@ -191,6 +196,7 @@ def tool(
             parameters=tuple(parameters),
             function=function,
             arrange=arrange,
+            spends=spends,
             returns=returns,
         )
 
