@@ -19,7 +19,8 @@ import pytest
 
 TESTS = Path(__file__).parent
 BENCH = TESTS.parent / "bench"
-SCRIPTS = {path.stem for path in BENCH.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
+RUNS = 'if __name__ == "__main__":'
+SCRIPTS = {path.stem for path in BENCH.glob("*.py") if RUNS in path.read_text(encoding="utf-8")}
 SIZES = ("--dtype", "float32", "--repeats", "1")
 
 FAST = {"agent_only", "domains", "picture", "quickstart_seeds", "gate_precision"}

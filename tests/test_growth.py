@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -105,7 +105,7 @@ def test_a_round_reads_only_the_tasks_that_it_uses(
     loop = loops.build(resolve(SETTINGS), long_run, resume=True)
     with PoolStore.open(long_run / "pool.db", create=False) as store:
         with decoded(monkeypatch) as found:
-            loop._resume(store)
+            loop._resume(store, store.last_round())
         assert found == []  # the archive has texts, the replay ids
         in_turn: list[Task] = []
         for number in range(ROUNDS + 1, ROUNDS + 26):
@@ -255,22 +255,21 @@ def test_the_share_of_a_column_counts_tasks_and_not_rounds() -> None:
     assert bins.Bin((alone,)).skill_share({"shop"}) == 0.0
 
 
-def older_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def older_store(path: Path) -> None:
     """A store of the first format: the rounds in which tasks were last seen stand in each state."""
     seen: dict[str, int] = {}
-    with monkeypatch.context() as patch:
-        patch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
-        with PoolStore.open(path, create=True) as store:
-            for number in range(4):
-                seen |= {f"base-{number}": number, "base-often": number, "base-Zoë": min(number, 1)}
-                state = {"stats": {"é": 0.30000000000000004}, "replay": {"deck": ["s"], "seen": dict(seen)}}
-                store.commit_round(RoundRecord(number=number, metrics={}, state=state))
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for statement in (*migrations.MIGRATIONS[0], "PRAGMA user_version = 1"):
+            database.execute(statement)
+        for number in range(4):
+            seen |= {f"base-{number}": number, "base-often": number, "base-Zoë": min(number, 1)}
+            state = {"stats": {"é": 0.30000000000000004}, "replay": {"deck": ["s"], "seen": dict(seen)}}
+            row = (number, "{}", json.dumps(state), "{}", "2026-01-01")
+            database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?)", row)
 
 
-def test_a_store_of_the_first_format_keeps_what_it_knew_and_loses_its_weight(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    older_store(tmp_path / "pool.db", monkeypatch)
+def test_a_store_of_the_first_format_keeps_what_it_knew_and_loses_its_weight(tmp_path: Path) -> None:
+    older_store(tmp_path / "pool.db")
     with PoolStore.open(tmp_path / "pool.db", create=False) as store:
         assert store.last_seen() == {
             "base-0": 0, "base-1": 1, "base-2": 2, "base-3": 3, "base-often": 3, "base-Zoë": 1,
@@ -299,9 +298,9 @@ def test_reminders_belong_to_their_round_and_to_the_digest(tmp_path: Path) -> No
 
 
 def test_a_store_of_the_first_format_with_a_damaged_state_is_opened_and_named_where_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    older_store(tmp_path / "pool.db", monkeypatch)
+    older_store(tmp_path / "pool.db")
     connection = sqlite3.connect(tmp_path / "pool.db")
     with connection:
         connection.execute("UPDATE rounds SET state = '{\"replay\": ' WHERE number = 3")

@@ -33,7 +33,7 @@ def test_a_processor_that_is_slow_in_bfloat16_uses_float32_unless_told(
     monkeypatch, caplog, asked, full, half, chosen, says
 ):
     seconds = {torch.float32: full, torch.bfloat16: half}
-    monkeypatch.setattr(models, "_product_seconds", seconds.__getitem__)
+    monkeypatch.setattr(models, "cpu_seconds", lambda works, **_: {name: seconds[name] for name in works})
     monkeypatch.setattr(models, "_bfloat16_gain", models._bfloat16_gain.__wrapped__)
     monkeypatch.setattr(models, "_say_bfloat16_is_slow", models._say_bfloat16_is_slow.__wrapped__)
     assert models.choose_dtype(asked, torch.device("cpu")) == chosen

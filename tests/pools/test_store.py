@@ -121,6 +121,7 @@ def make_record(round_: int, *, replayed: Task | None = None) -> RoundRecord:
         groups=tuple(groups),
         samples=(SimulatorSample(generation=batch.proposals[0].generation, weight=1.0),),
         surfaces={f"task-r{round_}-c0-g{n}": f"write mail {n}" for n in range(2)},
+        reminded=[BASE_TASK.id],
         evaluations=(
             Evaluation(task_id="held-1", success=False, reward=0.0, replies=("?",), explanation="empty"),
         ),
