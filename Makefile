@@ -12,6 +12,7 @@
 #                 page where pip would otherwise fetch the CUDA build of torch and you do not want it.
 #   DEMO          the folder of the demo's run
 #   BENCH         the file to which the benchmarks' JSON lines are added
+#   JOBS          how many processes `make test` uses: auto is one a core, 0 is this one alone
 #   TESTS         what `make test` hands to pytest, e.g. TESTS="-m slow" or TESTS=tests/test_layers.py
 
 PYTHON ?= python3
@@ -19,6 +20,7 @@ TORCH_INDEX ?=
 DEMO ?= runs/demo
 BENCH ?= runs/bench.jsonl
 TESTS ?=
+JOBS ?= auto
 
 SHELL := /bin/sh
 BIN := .venv/bin
@@ -66,11 +68,11 @@ demo: $(STAMP)
 	@$(BIN)/genenv report '$(DEMO)'
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest $(TESTS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal $(TESTS)
 
 # `make test` draws the same examples every time; this finds what they miss. It prints how to repeat a failure.
 test-random: $(STAMP)
-	@$(BIN)/python -m pytest --hypothesis-profile random -m 'hypothesis and not slow and not gpu and not bench' $(TESTS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal --hypothesis-profile random -m 'hypothesis and not slow and not gpu and not bench' $(TESTS)
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .
