@@ -69,7 +69,7 @@ def python_blocks() -> dict[str, str]:
 def commands_in(text: str, program: str) -> Iterator[tuple[int, str]]:
     """Every call of a program in fenced blocks (a trailing backslash joins lines) and in `code` of prose."""
     blocks, prose = split_page(text)
-    start = re.compile(rf"(?:^|&&|;)\s*\$?\s*(?:\S*/)?{program}\s+([^;&|#`]+)")
+    start = re.compile(rf"(?:^|&&|;)\s*\$?\s*(?:[A-Z_]+=\S*\s+)*(?:\S*/)?{program}\s+([^;&|#`]+)")
     for block in blocks:
         if block.language in ("python", "toml", "json"):
             continue

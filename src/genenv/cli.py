@@ -188,7 +188,8 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
         list[str],
         typer.Argument(
             metavar="NAME...",
-            help="api-bank, alfworld, bfcl, bamboogle, travelplanner, or all.",
+            help="api-bank, alfworld, bfcl, bamboogle, travelplanner, all of these, or held-out: "
+            "the held-out tasks of a run's domain.",
             show_default=False,
         ),
     ] = [],  # noqa: B006 - Typer's form

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from genenv.agent.rollout import Sampling, attempt
+from genenv.agent.rollout import Sampling, attempt, tools_of
 from genenv.domains import load_domain
 from genenv.domains.base import OutOfTurns
 from genenv.domains.guard import GuardedDomain, guarded
@@ -196,6 +196,23 @@ def play(domain: Any, toy: Any, **options: Any) -> Any:
 def episode(run: Any) -> Any:
     made = type("Episode", (), {"max_turns": 2, "run": run})
     return lambda self, task: made()
+
+
+def test_tools_that_an_episode_offers_pass_through_and_wrong_ones_are_one_sentence(
+    own: type[Any], toy: Any
+) -> None:
+    async def run(self: Any, ask: Any) -> None:
+        await ask((Message(role="user", content="hi"),))
+
+    def offering(*tools: Any) -> Any:
+        made = type("Episode", (), {"max_turns": 1, "run": run, "tools": tools})
+        return broken(own, "episode", lambda self, task: made())
+
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    assert list(tools_of(offering(tool).episode(toy.task()))) == [tool]
+    for wrong in (3, {}, {"function": "f"}):
+        with pytest.raises(DomainError, match="task-1: episode returns"):
+            offering(wrong).episode(toy.task())
 
 
 def test_an_episode_that_raises_is_one_sentence(own: type[Any], toy: Any) -> None:

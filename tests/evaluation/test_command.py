@@ -126,6 +126,12 @@ def test_a_smaller_limit_on_resume_loses_no_record(measure: Any, tmp_path: Path)
     assert len(lines(tmp_path / "r.jsonl")) == 12
 
 
+def test_all_leaves_held_out_tasks_out_unless_they_are_named(measure: Any) -> None:
+    assert measure(names=["all"]).name == "sums"
+    with pytest.raises(UsageError, match="p is of no run"):
+        measure(names=["all", "held-out"], out=None)
+
+
 def test_results_are_not_overwritten(measure: Any) -> None:
     measure()
     with pytest.raises(UsageError, match="--resume or choose another --out"):

@@ -6,12 +6,12 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.evaluation.base import Benchmark, Grade, Item, PlainBenchmark
-from genenv.evaluation.registry import BENCHMARKS, benchmark_class
+from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class
 
 MEMBERS = {name for name in vars(Benchmark) if not name.startswith("_")} | set(Benchmark.__annotations__)
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", [*BENCHMARKS, *OTHERS])
 def test_a_benchmark_has_all_that_one_must_have(name: str) -> None:
     made = benchmark_class(name)()
     assert [member for member in MEMBERS if not hasattr(made, member)] == []
@@ -24,6 +24,11 @@ def test_a_benchmark_has_all_that_one_must_have(name: str) -> None:
 def test_a_wrong_name_lists_the_right_ones() -> None:
     with pytest.raises(UsageError, match=r"did you mean 'bfcl'\? known: alfworld, all, api-bank, bamboogle"):
         benchmark_class("bfcll")
+
+
+def test_all_are_the_five_benchmarks_of_the_field() -> None:
+    assert sorted(BENCHMARKS) == ["alfworld", "api-bank", "bamboogle", "bfcl", "travelplanner"]
+    assert list(OTHERS) == ["held-out"]
 
 
 def test_items_that_do_not_fit_count_as_0_in_every_measure() -> None:

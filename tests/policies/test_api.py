@@ -152,6 +152,21 @@ def test_calls_are_read_and_sent_again_in_the_apis_form(server: Server) -> None:
     assert json.loads(arguments) == {"a": [1]}
 
 
+def test_what_a_tool_says_that_no_call_asked_for_is_said_by_the_user(server: Server) -> None:
+    assistant = meet(server)
+    talk = assistant.talk(0)
+    told = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "look"}]
+    asyncio.run(_closing(assistant, talk([*told, {"role": "tool", "content": "a lamp"}])))
+    assert server.requests[0]["messages"][-1] == {"role": "user", "content": "a lamp"}
+
+
+async def _closing(assistant: EndpointAssistant, asked: Any) -> Any:
+    try:
+        return await asked
+    finally:
+        await assistant.close()
+
+
 def test_a_server_that_takes_no_tools_gets_them_in_the_prompt(server: Server) -> None:
     server.answer = lambda body: refused("tools need a parser") if "tools" in body else said("ok")
     assert not meet(server).native_tools

@@ -85,7 +85,12 @@ class GuardedDomain:
     def episode(self, task: Task) -> Episode:
         """See `Domain`."""
         episode = self._call("episode", task.id, lambda: self._domain.episode(task), promises.episode)
-        return _GuardedEpisode(episode, self._limit_s, lambda error: self._wrong("episode", task.id, error))
+        try:
+            return _GuardedEpisode(
+                episode, self._limit_s, lambda error: self._wrong("episode", task.id, error)
+            )
+        except promises.Broken as error:
+            raise self._wrong("episode", task.id, error) from error
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """See `Domain`."""
@@ -140,6 +145,7 @@ class _GuardedEpisode:
     ) -> None:
         self._episode, self._limit_s, self._wrong = episode, limit_s, wrong
         self.max_turns = episode.max_turns
+        self.tools = promises.tools(episode)
 
     async def run(self, ask: Ask) -> None:
         """See `Episode`."""

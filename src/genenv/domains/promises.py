@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from genenv.domains.base import Episode
+from genenv.domains.base import Episode, OffersTools
 from genenv.types import JsonObject, Message, Rejection, Seed, Task, Verdict
 
 SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
@@ -131,6 +131,17 @@ def seeds(answer: object) -> Sequence[Seed]:
         found.append(one)
     _different([one.id for one in found])
     return found
+
+
+def tools(episode: Episode) -> Sequence[JsonObject]:
+    """The tools that an episode wants offered; none where messages describe them."""
+    if not isinstance(episode, OffersTools):
+        return ()
+    offered = [json_object(one) for one in _listed(episode.tools, "tools")]
+    for one in offered:
+        if not isinstance(one.get("function"), Mapping):
+            raise Broken(f"returns the tool {_shown(one)}, not one of OpenAI's form")
+    return offered
 
 
 def episode(answer: object) -> Episode:

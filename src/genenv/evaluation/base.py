@@ -65,6 +65,15 @@ class Benchmark(Protocol):
 
     def __init__(self, settings: BaseModel | None = None) -> None: ...
 
+    @classmethod
+    def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
+        """The settings, with what they leave to the name of the policy.
+
+        Raises:
+            UsageError: it does not say what they need.
+        """
+        ...
+
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """The items of a split, in a fixed order.
 
@@ -157,6 +166,11 @@ class PlainBenchmark:
 
     def __init__(self, settings: BaseModel | None = None) -> None:
         self.settings = settings or self.config()
+
+    @classmethod
+    def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
+        """The settings as they are."""
+        return settings
 
     def many_turns(self, item: Item) -> bool:
         """One question, one answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,8 +135,11 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
     for name in request.names:
         if name != ALL:
             benchmark_class(name)
-    names = list(BENCHMARKS) if ALL in request.names else list(dict.fromkeys(request.names))
+    named = (list(BENCHMARKS) if name == ALL else [name] for name in request.names)
+    names = list(dict.fromkeys(itertools.chain.from_iterable(named)))
     _check_split(names, request.split)
+    settled = {name: benchmark_class(name).settled(config.benchmarks[name], request.policy) for name in names}
+    config = replace(config, benchmarks={**config.benchmarks, **settled})
     folder = DataFolder.from_environment(request.data, allow_changed=request.changed_data)
     prepared = [_prepare(name, request, config, folder, len(names)) for name in names]
     judged = [one.benchmark for one in prepared if request.judge and isinstance(one.benchmark, Judged)]

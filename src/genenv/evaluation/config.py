@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from genenv.config import apply_override, check_keys, validated
-from genenv.evaluation.registry import BENCHMARKS, benchmark_class, section
+from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class, section
 from genenv.policies.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.settings import walk
 from genenv.types import Json
@@ -36,7 +36,7 @@ class EvaluationConfig:
 
 def sections() -> dict[str, type[BaseModel]]:
     """The sections by name."""
-    own = {section(name): benchmark_class(name).config for name in BENCHMARKS}
+    own = {section(name): benchmark_class(name).config for name in (*BENCHMARKS, *OTHERS)}
     return {"policy": PolicyConfig, "endpoint": EndpointConfig, "sampling": SamplingConfig, **own}
 
 
@@ -73,6 +73,6 @@ def load_evaluation_config(overrides: Sequence[str]) -> EvaluationConfig:
         sampling=validated(SamplingConfig, given("sampling"), "sampling."),
         benchmarks={
             name: validated(benchmark_class(name).config, given(section(name)), f"{section(name)}.")
-            for name in BENCHMARKS
+            for name in (*BENCHMARKS, *OTHERS)
         },
     )

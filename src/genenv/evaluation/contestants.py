@@ -30,8 +30,9 @@ def assistant(
     Args:
         name: `openai:BASE_URL#MODEL`; a run, `runs/demo`, `runs/demo@12` or `runs/demo@12:agent`; else a
             model's short name, folder or hub name.
-        policy: how local models are loaded; model and adapter settings are the run's own, and so is what its
-            chat template is given and how long thoughts are, where this does not say it.
+        policy: how local models are loaded; model and adapter settings are the run's own, and so are the
+            number format, what its chat template is given and how long thoughts are, where this does not say
+            it.
         endpoint: how endpoints are asked.
         sampling: how either answers.
 
@@ -43,10 +44,30 @@ def assistant(
     if name.startswith(ENDPOINT):
         return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling)
     of_run = _OF_RUN.fullmatch(name)
-    if of_run and (Path(of_run["run"]) / "config.toml").is_file():
+    if of_run and (run := run_of(name)):
         number = None if of_run["round"] is None else int(of_run["round"])
-        return _of_run(Path(of_run["run"]), number, of_run["player"] or "agent", policy, sampling)
+        return _of_run(run, number, of_run["player"] or "agent", policy, sampling)
     return _base(name, policy, sampling)
+
+
+def run_of(name: str) -> Path | None:
+    """The run that the name of a policy is of; None for a model or an endpoint.
+
+    Raises:
+        UsageError: it names a round of what is no run.
+    """
+    of_run = None if name.startswith(ENDPOINT) else _OF_RUN.fullmatch(name)
+    if of_run and (Path(of_run["run"]) / "config.toml").is_file():
+        return Path(of_run["run"])
+    if of_run and of_run["round"] is not None:
+        from genenv.policies import hub
+
+        close = hub.nearest(of_run["run"])
+        hint = "" if close is None else f"; did you mean {close!r}?"
+        raise UsageError(
+            f"{of_run['run']} holds no run; name the folder of a run, such as runs/demo@12:agent{hint}"
+        )
+    return None
 
 
 def check_name(name: str) -> None:
@@ -55,19 +76,10 @@ def check_name(name: str) -> None:
     Raises:
         UsageError: names the model or the run that is spelt most alike.
     """
-    if name.startswith(ENDPOINT):
+    if name.startswith(ENDPOINT) or run_of(name):
         return
     from genenv.policies import hub
 
-    of_run = _OF_RUN.fullmatch(name)
-    if of_run and (Path(of_run["run"]) / "config.toml").is_file():
-        return
-    if of_run and of_run["round"] is not None:
-        close = hub.nearest(of_run["run"])
-        hint = "" if close is None else f"; did you mean {close!r}?"
-        raise UsageError(
-            f"{of_run['run']} holds no run; name the folder of a run, such as runs/demo@12:agent{hint}"
-        )
     hub.check(name)
 
 
@@ -110,7 +122,9 @@ def _of_run(
     base = (trained.simulator_model if player == "simulator" else None) or trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets"}
     kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as it was trained
-    settings = policy.model_copy(update={key: getattr(trained, key) for key in kept})
+    settings = policy.model_copy(
+        update={key: getattr(trained, key) for key in kept} | _dtype(policy, trained)
+    )
     name = f"{run.as_posix()}@{number}:{player}"
     weights: JsonObject = {
         **{"model": base, "run": run.as_posix(), "round": number, "player": player},
@@ -124,6 +138,12 @@ def _of_run(
     local = LocalPolicy(model, player)
     local.load(checkpoint / player)
     return LocalAssistant(local, sampling, name=name, weights=weights)
+
+
+def _dtype(policy: PolicyConfig, trained: PolicyConfig) -> dict[str, str]:
+    """The number format in which the run measured itself, where nobody asks for another."""
+    own = "float32" if trained.tuning == "full" else trained.dtype
+    return {} if "dtype" in policy.model_fields_set else {"dtype": own}
 
 
 def _digest(folder: Path) -> str:

@@ -149,6 +149,8 @@ IDENTITY = (
 )
 """Fields of a summary that must agree for two results to be of the same measurement; all but `policy` for two
 models to be comparable."""
+_PLACES = ("settings.run", "settings.config")
+"""Where tasks were found; which tasks, and by which rules, is in `data` and `rules`."""
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, but: Iterable[str] = ()) -> list[str]:
@@ -160,6 +162,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, but: Iterab
         for path in _differing(
             json.loads(json.dumps(one.get(name))), json.loads(json.dumps(other.get(name))), name
         )
+        if path not in _PLACES
     ]
 
 

@@ -15,6 +15,8 @@ BENCHMARKS: Mapping[str, str] = {
     "bamboogle": "genenv.evaluation.bamboogle:Bamboogle",
     "travelplanner": "genenv.evaluation.travelplanner:TravelPlanner",
 }
+OTHERS: Mapping[str, str] = {"held-out": "genenv.evaluation.held_out:HeldOut"}
+"""What `all` leaves out: the tasks of a user's own domain are no benchmark of the field."""
 ALL = "all"
 
 
@@ -24,9 +26,10 @@ def benchmark_class(name: str) -> type[Benchmark]:
     Raises:
         UsageError: there is none of that name.
     """
-    if name not in BENCHMARKS:
-        raise unknown_name("benchmark", name, [*BENCHMARKS, ALL])
-    module, _, attribute = BENCHMARKS[name].partition(":")
+    known = {**BENCHMARKS, **OTHERS}
+    if name not in known:
+        raise unknown_name("benchmark", name, [*known, ALL])
+    module, _, attribute = known[name].partition(":")
     found: type[Benchmark] = getattr(importlib.import_module(module), attribute)
     return found
 

@@ -336,7 +336,9 @@ def _is_overflow(error: openai.APIStatusError) -> bool:
 
 
 def _as_sent(message: ChatMessage) -> ChatMessage:
-    """A message in the API's form: arguments of calls are text there."""
+    """A message in the API's form: arguments of calls are text there, and tools answer calls alone."""
+    if message["role"] == "tool" and "tool_call_id" not in message:
+        return {**message, "role": "user"}
     if "tool_calls" not in message:
         return message
     calls = [

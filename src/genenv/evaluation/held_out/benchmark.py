@@ -1,0 +1,185 @@
+"""Held-out tasks as a benchmark: the domain's own episodes and checks, the run's own limits.
+
+What a run writes down as `agent/eval_success` is here a figure with an interval and a file of answers, and
+any model can be asked: the base before training, a checkpoint, an endpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Self, cast
+
+from pydantic import BaseModel, Field, model_validator
+
+from genenv.agent.settings import AgentConfig
+from genenv.config import RunConfig, as_tables, load_config
+from genenv.domains import load_domain
+from genenv.domains.base import Domain
+from genenv.errors import UsageError
+from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
+from genenv.evaluation.contestants import run_of
+from genenv.evaluation.data import DataFolder
+from genenv.evaluation.held_out.conversation import Conversation, Limits
+from genenv.evaluation.statistics import Figure
+from genenv.policies.assistant import Talk
+from genenv.run_folder import RunFolder
+from genenv.settings import Settings
+from genenv.texts import masked
+from genenv.types import Json, JsonObject, Task
+
+TASKS = "held_out_tasks"
+"""What the digest of the tasks is called among the data of a summary."""
+_EXACT_STEPS = 8
+_CUT = "The reply reached the token limit before it ended."
+
+
+class HeldOutConfig(Settings, frozen=True):
+    """Settings of a domain's held-out tasks."""
+
+    run: str | None = Field(default=None, min_length=1)
+    """Folder of the run whose domain it is; left out, the run that `--policy` names."""
+    config: str | None = Field(default=None, min_length=1)
+    """Instead of a run: a TOML file that names the domain and its settings, as for `genenv train`."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.run is not None and self.config is not None:
+            raise ValueError("run and config both name a domain; set one of them")
+        return self
+
+
+class HeldOut(PlainBenchmark):
+    """The held-out tasks of a run's domain."""
+
+    name: ClassVar[str] = "held-out"
+    config = HeldOutConfig
+    prompt_version: ClassVar[str] = "1"
+    splits: ClassVar[Mapping[str, str]] = {
+        "all": "all held-out tasks of the domain",
+        "measured": "those that the run measures itself on: the first run.eval_tasks",
+    }
+    max_tokens = AgentConfig().max_new_tokens
+    headline = "success"
+
+    def __init__(self, settings: HeldOutConfig | None = None) -> None:
+        self._chosen = settings or HeldOutConfig()
+        super().__init__(self._chosen)
+        self._turns: dict[str, int] = {}
+
+    @classmethod
+    def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
+        """The settings with the run that the policy is of, where they name nothing else.
+
+        Raises:
+            UsageError: neither names a domain.
+        """
+        given = cast(HeldOutConfig, settings)
+        if given.run is not None or given.config is not None:
+            return given
+        run = run_of(policy)
+        if run is None:
+            raise UsageError(
+                f"{masked(policy)} is of no run, so nothing says whose held-out tasks to ask; add --set "
+                "held_out.run=runs/demo, or --set held_out.config=FILE.toml for a domain without a run"
+            )
+        return given.model_copy(update={"run": run.as_posix()})
+
+    def load(self, data: DataFolder, split: str) -> Sequence[Item]:
+        """The domain's held-out tasks. Their digest is kept with the hashes of files.
+
+        Raises:
+            UsageError: no run, file or domain of that name, or a domain without held-out tasks.
+        """
+        self._of = self._settings_of_run()
+        self._domain = load_domain(self._of.domain.name, self._of.domain.settings)
+        agent = self._of.agent
+        self.max_tokens = agent.max_new_tokens
+        self._limits = Limits(
+            max_new_tokens=agent.max_new_tokens,
+            context_tokens=self._of.policy.context_tokens,
+            timeout_s=agent.episode_timeout_s,
+        )
+        tasks = list(self._domain.held_out())
+        if split == "measured":
+            tasks = tasks[: self._of.run.eval_tasks]
+        if not tasks:
+            raise UsageError(f"domain {self._of.domain.name!r} has no held-out tasks to measure on")
+        data.hashes[TASKS] = _digest(tasks)
+        return [_item(self._domain, task) for task in tasks]
+
+    def _settings_of_run(self) -> RunConfig:
+        if self._chosen.config is not None:
+            return load_config(Path(self._chosen.config))
+        if self._chosen.run is None:
+            raise UsageError("nothing says whose held-out tasks to ask: set held_out.run or held_out.config")
+        return load_config(RunFolder.open(Path(self._chosen.run)).config)
+
+    def many_turns(self, item: Item) -> bool:
+        """Whether the episode may ask more than once."""
+        task: Task = item.data
+        if task.id not in self._turns:
+            self._turns[task.id] = self._domain.episode(task).max_turns
+        return self._turns[task.id] > 1
+
+    async def attempt(self, item: Item, talk: Talk) -> Json:
+        """Play the domain's own episode; returns the replies, and whether the last was cut off."""
+        conversation = Conversation(talk, self._limits)
+        await conversation.play(self._domain.episode(item.data))
+        return {"replies": conversation.replies, "cut": conversation.cut}
+
+    def grade(self, item: Item, answer: Json) -> Grade:
+        """The domain's verdict; what is no answer of `attempt` is graded as no reply."""
+        found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
+        given = found.get("replies")
+        listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+        replies = tuple(reply for reply in listed if isinstance(reply, str))
+        if found.get("cut") is True:
+            return Grade(score=0.0, explanation=_CUT, measures={"reward": 0.0})
+        verdict = self._domain.check(item.data, replies)
+        measures = {"reward": float(verdict.reward)}
+        return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
+
+    def figures(self, graded: Sequence[Graded]) -> list[Figure]:
+        """As of every benchmark, the groups from short solutions to long ones."""
+        return super().figures(sorted(graded, key=lambda pair: int(pair[0].groups["steps"].split("-")[0])))
+
+    def describe(self) -> JsonObject:
+        """The domain, its settings, and the run's limits."""
+        return {
+            "domain": as_tables(self._of)["domain"],
+            "max_new_tokens": self._limits.max_new_tokens,
+            "context_tokens": self._limits.context_tokens,
+            "episode_timeout_s": self._limits.timeout_s,
+        }
+
+
+def _item(domain: Domain, task: Task) -> Item:
+    return Item(id=task.id, groups={"steps": _span(domain.steps(task))}, data=task)
+
+
+def _span(steps: int) -> str:
+    """How long a solution is: exactly up to 8, then in spans that double, `9-16`, `17-32`."""
+    if steps <= _EXACT_STEPS:
+        return str(steps)
+    low = _EXACT_STEPS
+    while 2 * low < steps:
+        low *= 2
+    return f"{low + 1}-{2 * low}"
+
+
+def _digest(tasks: Sequence[Task]) -> str:
+    """SHA-256 of all that is asked and graded by."""
+    lines = [
+        json.dumps(
+            [
+                *(task.id, task.spec, task.payload, task.oracle),
+                [(message.role, message.content) for message in task.messages],
+            ],
+            sort_keys=True,
+        )
+        for task in tasks
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

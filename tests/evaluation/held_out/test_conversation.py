@@ -1,0 +1,213 @@
+"""An attempt at a held-out task: what is asked, what counts, what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv.domains import load_domain
+from genenv.domains.base import OutOfTurns
+from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.evaluation.base import Grade
+from genenv.evaluation.data import DataFolder
+from genenv.evaluation.held_out import HeldOut, HeldOutConfig
+from genenv.evaluation.held_out.conversation import Conversation, Limits
+from genenv.policies.assistant import Reply, ToolCall
+from genenv.policies.call_formats import read_calls
+from genenv.types import Message, Task
+
+LIMITS = Limits(max_new_tokens=10, context_tokens=100, timeout_s=5.0)
+
+
+class Talker:
+    """Replies that follow a script; keeps what it was given."""
+
+    def __init__(self, *replies: Reply | Exception, native_tools: bool = False, seconds: float = 0.0) -> None:
+        self.native_tools, self.seconds = native_tools, seconds
+        self.asked: list[list[dict[str, Any]]] = []
+        self.tools: list[Any] = []
+        self._replies = iter(replies)
+
+    async def __call__(self, messages: Sequence[Any], *, tools: Any = (), max_tokens: Any = None) -> Reply:
+        await asyncio.sleep(self.seconds)
+        self.asked.append([dict(message) for message in messages])
+        self.tools.append(list(tools))
+        reply = next(self._replies)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def episode(play: Callable[..., Any], **changes: Any) -> Any:
+    async def run(self: Any, ask: Any) -> None:
+        await play(ask)
+
+    return type("Episode", (), {"max_turns": 3, "run": run, **changes})()
+
+
+def play(talker: Talker, made: Any, limits: Limits = LIMITS) -> Conversation:
+    conversation = Conversation(talker, limits)
+    asyncio.run(conversation.play(made))
+    return conversation
+
+
+async def three(ask: Any) -> None:
+    await ask((Message(role="system", content="s"), Message(role="user", content="u")))
+    await ask((Message(role="tool", content="one"),))
+    raise OutOfTurns
+
+
+def test_the_whole_conversation_is_given_each_time_and_the_end_of_turns_is_data() -> None:
+    talker = Talker(Reply(text="a"), Reply(text="b"))
+    done = play(talker, episode(three))
+    assert (done.replies, done.cut) == (["a", "b"], False)
+    assert [(m["role"], m["content"]) for m in talker.asked[1]] == [
+        *(("system", "s"), ("user", "u"), ("assistant", "a"), ("tool", "one")),
+    ]
+
+
+def test_a_reply_that_is_cut_off_ends_the_attempt() -> None:
+    done = play(Talker(Reply(text="a", finished=False)), episode(three))
+    assert (done.replies, done.cut) == (["a"], True)
+
+
+def test_a_conversation_without_room_for_a_whole_reply_does_not_fit() -> None:
+    fits, passes = Reply(text="a", prompt_tokens=90), Reply(text="b", prompt_tokens=91)
+    assert play(Talker(fits, fits), episode(three)).replies == ["a", "a"]
+    with pytest.raises(ContextOverflow, match="91 tokens; a reply of 10 then passes the run's window of 100"):
+        play(Talker(fits, passes), episode(three))
+
+
+@pytest.mark.parametrize("error", [RolloutError("down"), ContextOverflow("too long")])
+def test_what_the_model_cannot_answer_is_no_fault_of_the_episode(error: RolloutError) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        play(Talker(Reply(text="a"), error), episode(three))
+
+
+@pytest.mark.parametrize("awaits", [True, False])
+def test_an_environment_that_takes_too_long_fails_the_item(awaits: bool) -> None:
+    async def slow(ask: Any) -> None:
+        await ask((Message(role="user", content="u"),))
+        if awaits:
+            await asyncio.Event().wait()
+        deadline = asyncio.get_running_loop().time() + 0.02
+        while asyncio.get_running_loop().time() < deadline:
+            pass
+        await ask((Message(role="user", content="u"),))
+
+    limits = Limits(max_new_tokens=10, context_tokens=100, timeout_s=0.01)
+    with pytest.raises(RolloutError, match=r"the environment took longer than 0\.01 s"):
+        play(Talker(Reply(text="a"), Reply(text="b")), episode(slow), limits)
+
+
+def test_the_time_of_the_model_is_not_the_environments() -> None:
+    limits = Limits(max_new_tokens=10, context_tokens=100, timeout_s=0.3)
+    talker = Talker(Reply(text="a"), Reply(text="b"), seconds=0.4)
+    assert play(talker, episode(three), limits).replies == ["a", "b"]
+
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
+
+
+def test_tools_in_the_models_own_form_are_offered_and_their_calls_are_text_for_the_domain() -> None:
+    call = ToolCall(name="look", arguments={"at": "Zoë"}, id="c1")
+    talker = Talker(Reply(text="I look.", calls=(call,)), Reply(text="b"), native_tools=True)
+    done = play(talker, episode(three, tools=(TOOL,)))
+    wanted = '<tool_call>\n{"name": "look", "arguments": {"at": "Zoë"}}\n</tool_call>'
+    assert done.replies == [f"I look.\n{wanted}", "b"]
+    assert talker.tools == [[TOOL], [TOOL]]
+    assert talker.asked[1][-1] == {"role": "tool", "content": "one", "tool_call_id": "c1"}
+    assert talker.asked[1][-2]["tool_calls"][0]["id"] == "c1"
+
+
+def test_a_model_that_takes_no_tools_cannot_play_tasks_that_offer_them() -> None:
+    with pytest.raises(UsageError, match=r"this model takes none; measure it with held_out\.config"):
+        play(Talker(), episode(three, tools=(TOOL,)))
+
+
+def test_solutions_in_the_models_own_form_of_calls_succeed(tmp_path: Path) -> None:
+    (tmp_path / "native.toml").write_text('domain.style = "native"\n', encoding="utf-8")
+    benchmark = HeldOut(HeldOutConfig(config=str(tmp_path / "native.toml")))
+    items = list(benchmark.load(DataFolder(None), "all"))
+    several = [item for item in items if benchmark.many_turns(item)][:5]
+    for item in [*items[:10], *several]:
+        said = [read_calls(reply) for reply in item.data.oracle]
+        talker = Talker(*(Reply(text=w, calls=tuple(c)) for w, c in said), native_tools=True)
+        grade = benchmark.grade(item, asyncio.run(benchmark.attempt(item, talker)))
+        assert grade.score == 1.0, grade.explanation
+        assert talker.tools[0], "the domain's tools are offered"
+
+
+# tasks of genenv's own domains
+
+
+@pytest.fixture(scope="module")
+def quickstart() -> tuple[HeldOut, list[Any]]:
+    benchmark = HeldOut(HeldOutConfig(config="quickstart"))
+    return benchmark, list(benchmark.load(DataFolder(None), "all"))
+
+
+def test_known_solutions_succeed_and_what_is_no_answer_fails(quickstart: Any) -> None:
+    benchmark, items = quickstart
+    assert len({item.id for item in items}) == len(items) > 50
+    for item in items[:20]:
+        task: Task = item.data
+        right = benchmark.grade(item, {"replies": list(task.oracle), "cut": False})
+        assert (right.score, right.measures) == (1.0, {"reward": 1.0}), right.explanation
+        cut = benchmark.grade(item, {"replies": list(task.oracle), "cut": True})
+        assert (cut.score, cut.explanation) == (0.0, "The reply reached the token limit before it ended.")
+        for garbage in (
+            None,
+            [],
+            "x",
+            3,
+            {},
+            {"replies": "x"},
+            {"replies": [1, None]},
+            {"replies": {"a": 1}},
+        ):
+            assert benchmark.grade(item, garbage).score == 0.0
+
+
+def test_solutions_that_are_played_succeed_and_answers_survive_json(quickstart: Any) -> None:
+    benchmark, items = quickstart
+    several = [item for item in items if benchmark.many_turns(item)][:5]
+    assert several
+    for item in [*items[:5], *several]:
+        talker = Talker(*(Reply(text=reply) for reply in item.data.oracle))
+        answer = json.loads(json.dumps(asyncio.run(benchmark.attempt(item, talker))))
+        assert benchmark.grade(item, answer).score == 1.0
+
+
+def test_items_are_the_domains_held_out_tasks_by_length_of_solution(quickstart: Any) -> None:
+    benchmark, items = quickstart
+    described = benchmark.describe()["domain"]
+    domain = load_domain(described["name"])
+    assert {item.groups["steps"] for item in items} <= {str(n) for n in range(9)}
+    assert items[0].groups == {"steps": str(domain.steps(items[0].data))}
+
+
+def test_figures_go_from_short_solutions_to_long_ones(quickstart: Any) -> None:
+    benchmark, items = quickstart
+    right = Grade(score=1.0, explanation="", measures={"reward": 1.0})
+    relabelled = [
+        (replace(item, groups={"steps": span}), right)
+        for item, span in zip(items, ("9-16", "2", "10", "1"), strict=False)
+    ]
+    groups = [figure.group for figure in benchmark.figures(relabelled)]
+    assert groups == ["", "steps=1", "steps=2", "steps=9-16", "steps=10", ""]
+
+
+@pytest.mark.parametrize(
+    ("steps", "span"), [(0, "0"), (8, "8"), (9, "9-16"), (16, "9-16"), (17, "17-32"), (40, "33-64")]
+)
+def test_long_solutions_are_grouped_by_spans(steps: int, span: str) -> None:
+    from genenv.evaluation.held_out.benchmark import _span
+
+    assert _span(steps) == span
