@@ -78,7 +78,7 @@ def check_domain(domain: Domain, config: RunConfig, *, n: int) -> Iterator[Findi
     yield _all("garbage that fails", tasks, lambda task: _garbage_fails(domain, task))
     yield _uninformed(domain, tasks, seed)
     yield _all("the same twice", tasks, lambda task: _repeats(domain, task, seed))
-    yield _held_out(domain, gate, held_out)
+    yield _held_out(domain, base, held_out)
     yield _sizes(domain, chosen, tasks, config)
 
 
@@ -169,7 +169,7 @@ def _uninformed(domain: Domain, tasks: Sequence[Task], seed: int) -> Finding:
     )
 
 
-def _held_out(domain: Domain, gate: Gate, held_out: Sequence[Task]) -> Finding:
+def _held_out(domain: Domain, base: Sequence[Task], held_out: Sequence[Task]) -> Finding:
     what = "held-out tasks, apart from the seeds"
     if not held_out:
         return Finding(what=what, state=POOR, seen="there are none, so that nothing can be measured")
@@ -179,15 +179,10 @@ def _held_out(domain: Domain, gate: Gate, held_out: Sequence[Task]) -> Finding:
     if wrong:
         return Finding(what=what, state=BROKEN, seen=f"{wrong[0]} is not marked as held out in its lineage")
     surfaces = {domain.surface(task) for task in held_out}
-    shared = [item.id for item in domain.seeds() if _surface_of(domain, item.id, item.spec) in surfaces]
+    shared = [task.id for task in base if domain.surface(task) in surfaces]
     if shared:
-        return Finding(what=what, state=BROKEN, seen=f"seed {shared[0]} reads like one of them")
+        return Finding(what=what, state=BROKEN, seen=f"{shared[0]} reads like one of them")
     return Finding(what=what, state=GOOD, seen=f"{len(held_out)} tasks")
-
-
-def _surface_of(domain: Domain, name: str, spec: object) -> str | None:
-    task = base_task(domain, name, spec, seed=0)  # pyright: ignore[reportArgumentType] - a seed's own
-    return domain.surface(task) if isinstance(task, Task) else None
 
 
 def _sizes(domain: Domain, seeds: Sequence[object], tasks: Sequence[Task], config: RunConfig) -> Finding:
