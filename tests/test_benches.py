@@ -182,6 +182,7 @@ dtype = "float32"
 """
 
 
+@pytest.mark.slow
 def test_seeds_of_a_run_are_tabled_and_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,7 +39,9 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
 
 
-@pytest.mark.parametrize("name", domain_names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "travel" else n for n in domain_names()]
+)
 def test_the_domains_that_come_along_keep_their_promises(name: str) -> None:
     config = resolve({"domain": {"name": name}})
     found = list(check_domain(load_domain(name), config, n=3))
