@@ -242,3 +242,13 @@ def test_a_wrong_command_line_is_noticed(command_line: str, complaint: str | Non
     found = complaint_about(command_line)
     assert (found is None) == (complaint is None)
     assert (complaint or "") in (found or "")
+
+
+def test_every_test_that_a_page_of_results_names_exists() -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    known = {path.stem for path in sources}
+    known |= {name for text in sources.values() for name in re.findall(r"def (test_\w+)", text)}
+    pages = (ROOT / "docs" / "results").glob("*.md")
+    named = {name for page in pages for name in re.findall(r"\btest_\w+", page.read_text(encoding="utf-8"))}
+    assert len(named) > 100
+    assert named <= known
