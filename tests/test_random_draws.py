@@ -29,6 +29,7 @@ def drawn(profile: str) -> list[int]:
 def test_without_a_word_everybody_draws_the_same_examples() -> None:
     assert drawn("steady") == drawn("steady")
     assert drawn("random") != drawn("random")
+    assert not settings.get_profile("random").derandomize, "also where CI is set"
 
 
 @pytest.mark.parametrize("profile", ["steady", "random"])
