@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from genenv.agent.grpo import GrpoLearner
 from genenv.agent.settings import AgentConfig
 from genenv.config import RunConfig
-from genenv.errors import UsageError
+from genenv.errors import DomainError, RolloutError, UsageError
 from genenv.players import local_players
 from genenv.progress import Silent
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner
@@ -151,3 +153,35 @@ def test_the_first_step_after_a_warm_up_that_left_no_moments_is_a_tenth(tiny, to
         assert max((after[k] - before[k]).abs().max().item() for k in before) == pytest.approx(
             share * lr, rel=1e-2
         )
+
+
+def test_a_solution_that_fails_when_it_is_played_is_the_domains_fault_and_not_the_windows(players, toy):
+    """Both once ended in "does not fit into its context"."""
+    wrong = replace(toy.task(3, 2, name="task-wrong"), oracle=("not the sum",))
+    with pytest.raises(
+        DomainError, match=r"'sums', task-wrong: its own solution does not pass when it is pl"
+    ):
+        players.warmup(seeds_of(1), [wrong, wrong], Silent())
+
+
+@pytest.mark.parametrize("refused", [1, 3])
+def test_a_solution_that_a_template_refuses_is_left_out_with_its_reason(
+    players, toy, caplog, monkeypatch, refused
+):
+    encode, calls = players.agent.policy.encode_reply, []
+
+    def encode_reply(text, tools=()):
+        calls.append(text)
+        if len(calls) <= refused:
+            raise RolloutError("the chat template takes one call in a reply")
+        return encode(text, tools)
+
+    monkeypatch.setattr(players.agent.policy, "encode_reply", encode_reply)
+    tasks = tasks_of(toy, 1, 2, 3, 4)
+    said = "demonstrations for the warm-up of the agent cannot be given to its model: the chat template"
+    if refused == 3:
+        with pytest.raises(UsageError, match=said):
+            players.warmup(seeds_of(1), tasks, Silent())
+    else:
+        players.warmup(seeds_of(1), tasks, Silent())
+        assert f"1 of 3 {said}" in caplog.text

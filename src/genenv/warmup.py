@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from genenv.agent.grpo import GrpoLearner
 from genenv.agent.player import Agent
-from genenv.agent.rollout import NO_ROOM, guide
+from genenv.agent.rollout import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, guide
 from genenv.agent.settings import AgentWarmupConfig
 from genenv.domains.base import Domain
 from genenv.errors import DomainError, UpdateSkipped, UsageError
@@ -87,8 +87,10 @@ class SupervisedWarmup:
             )
         taught = taught[: config.steps * config.batch]  # no step comes to those behind
         policy = self.agent.policy
-        solved = [d for task in taught if (d := demonstrate(self.domain, policy, task)) is not None]
-        _tell_left_out("agent", len(taught) - len(solved), len(taught), policy.context_tokens)
+        given = [demonstrate(self.domain, policy, task) for task in taught]
+        solved = [one for one in given if isinstance(one, Demonstration)]
+        reasons = [one for one in given if isinstance(one, str)]
+        _tell_left_out("agent", reasons, len(taught), policy.context_tokens)
         return checked, solved
 
     def _warm_agent(
@@ -139,7 +141,8 @@ class SupervisedWarmup:
             steps.append(written[: config.batch])
         limit, total = policy.context_tokens, sum(map(len, steps))
         fitting = [[d for d in step if len(d.prompt_ids) + len(d.completion_ids) <= limit] for step in steps]
-        _tell_left_out("simulator", total - sum(map(len, fitting)), total, limit)
+        reasons = [NO_ROOM_FOR_SOLUTION] * (total - sum(map(len, fitting)))
+        _tell_left_out("simulator", reasons, total, limit)
         return [step for step in fitting if step]
 
     def _warm_simulator(
@@ -173,22 +176,22 @@ def _lr(config: AgentWarmupConfig | SimulatorWarmupConfig, step: int) -> float:
     return config.lr * warmup_lr_scale(config.lr_decay, step, config.steps)
 
 
-def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration | None:
+def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration | str:
     """A task solved by its oracle, as tokens: the replies count, what the environment says does not.
 
-    None where the solution does not fit into the policy's context.
+    Where the solution could not be played to its end, such as for want of room, a sentence that says why.
 
     Raises:
-        DomainError: it fits, and does not pass as it was played.
+        DomainError: it was played to its end, and the domain says that it is wrong.
     """
     trace = asyncio.run(guide(domain, policy, task))
-    if trace.explanation in NO_ROOM:
-        return None
-    if not trace.success:
+    if not trace.success and trace.stop_reason in GRADED:
         raise DomainError(
             f"domain {domain.name!r}, {task.id}: its own solution does not pass when it is played "
             f"({trace.explanation}); mend the domain's oracle, its episode or its check"
         )
+    if not trace.success:
+        return trace.explanation
     start = trace.prompt_tokens
     return Demonstration(
         prompt_ids=trace.token_ids[:start],
@@ -197,12 +200,25 @@ def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration | N
     )
 
 
-def _tell_left_out(player: str, left_out: int, total: int, context_tokens: int) -> None:
-    """Log how many demonstrations do not fit into a player's context.
+def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_tokens: int) -> None:
+    """Log how many demonstrations are left out, and why: most often they do not fit into a player's context.
+
+    Args:
+        player: whose demonstrations they are.
+        reasons: of each that is left out.
+        total: how many there were.
+        context_tokens: of the player.
 
     Raises:
-        UsageError: none of them does.
+        UsageError: none is left.
     """
+    left_out = len(reasons)
+    if others := [reason for reason in reasons if reason not in NO_ROOM]:
+        said = f"demonstrations for the warm-up of the {player} cannot be given to its model: {others[0]}"
+        if left_out == total:
+            raise UsageError(said)
+        log.warning("%d of %d %s; they are left out", left_out, total, said)
+        return
     if left_out == total:
         raise UsageError(
             f"no demonstration for the warm-up of the {player} fits into its context of {context_tokens} "

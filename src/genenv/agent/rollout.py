@@ -217,7 +217,7 @@ class _Oracle:
             text = CLOSING + text
         ids = self.encode_reply(text, self._tools)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:
-            raise RolloutError(_NO_ROOM_FOR_SOLUTION)
+            raise RolloutError(NO_ROOM_FOR_SOLUTION)
         return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True)
 
 
@@ -247,11 +247,11 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
         reason, problem = StopReason.ERROR, str(error)
     if reason in (StopReason.TIMEOUT, StopReason.ERROR):
         reward, success = 0.0, False
-    elif reason in (StopReason.DONE, StopReason.MAX_TURNS):
+    elif reason in GRADED:
         verdict = domain.check(task, conversation.replies)
         reward, success, problem = verdict.reward, verdict.success, verdict.explanation
     else:
-        reward, success, problem = 0.0, False, _UNFINISHED[reason]
+        reward, success, problem = 0.0, False, UNFINISHED[reason]
     return Trace(
         id=f"{name}@{sampling.seed:016x}",  # all of the seed: ids are unique in a run, over its rounds
         task_id=task.id,
@@ -269,13 +269,16 @@ async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampli
 
 _GUIDE_TIMEOUT_S = 120.0
 
-_NO_ROOM_FOR_SOLUTION = "The known solution does not fit into the context window."
+NO_ROOM_FOR_SOLUTION = "The known solution does not fit into the context window."
 _NO_ROOM_FOR_REPLY = "The task's prompt leaves no room for a reply in the context window."
 
-_UNFINISHED = {
+GRADED = (StopReason.DONE, StopReason.MAX_TURNS)
+"""Why an attempt ended that the domain's check says something of."""
+UNFINISHED = {
     StopReason.LENGTH: "The reply reached the token limit before it ended.",
     StopReason.CONTEXT: "The conversation no longer fits into the context window.",
 }
+"""What is said of an attempt that the policy's limits ended: it failed."""
 
-NO_ROOM = {_NO_ROOM_FOR_SOLUTION, _NO_ROOM_FOR_REPLY, _UNFINISHED[StopReason.CONTEXT]}
+NO_ROOM = {NO_ROOM_FOR_SOLUTION, _NO_ROOM_FOR_REPLY, UNFINISHED[StopReason.CONTEXT]}
 """What is said of a solution that is right and too long for the policy."""

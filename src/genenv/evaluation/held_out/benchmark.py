@@ -14,6 +14,7 @@ from typing import ClassVar, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
+from genenv.agent.rollout import UNFINISHED
 from genenv.agent.settings import AgentConfig
 from genenv.config import RunConfig, as_tables, load_config
 from genenv.domains import load_domain
@@ -28,12 +29,11 @@ from genenv.policies.assistant import Talk
 from genenv.run_folder import RunFolder
 from genenv.settings import Settings
 from genenv.texts import masked
-from genenv.types import Json, JsonObject, Task
+from genenv.types import Json, JsonObject, StopReason, Task
 
 TASKS = "held_out_tasks"
 """What the digest of the tasks is called among the data of a summary."""
 _EXACT_STEPS = 8
-_CUT = "The reply reached the token limit before it ended."
 
 
 class HeldOutConfig(Settings, frozen=True):
@@ -137,7 +137,7 @@ class HeldOut(PlainBenchmark):
         listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
         replies = tuple(reply for reply in listed if isinstance(reply, str))
         if found.get("cut") is True:
-            return Grade(score=0.0, explanation=_CUT, measures={"reward": 0.0})
+            return Grade(score=0.0, explanation=UNFINISHED[StopReason.LENGTH], measures={"reward": 0.0})
         verdict = self._domain.check(item.data, replies)
         measures = {"reward": float(verdict.reward)}
         return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
