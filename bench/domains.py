@@ -34,8 +34,8 @@ from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import load_domain
 from genenv.domains.base import Domain, OutOfTurns
 from genenv.errors import UsageError
-from genenv.simulator.gate import Gate
-from genenv.types import Context, Generation, Rejection, Task
+from genenv.simulator.gate import Gate, written
+from genenv.types import Context, Generation, Rejection, Seed, Task
 
 _ROOT = Path(__file__).parents[1]
 
@@ -116,18 +116,8 @@ def _drawn(domain: Domain, n: int, rng: random.Random) -> list[tuple[Context, Ge
     return found
 
 
-def _written(seed: Any, text: str, number: int) -> tuple[Context, Generation]:  # noqa: ANN401
-    context = Context(id=f"c{number}", round=1, seed=seed, messages=())
-    generation = Generation(
-        id=f"g{number}",
-        context_id=context.id,
-        prompt_ids=(),
-        token_ids=(),
-        logprobs=(),
-        text=text,
-        finished=True,
-    )
-    return context, generation
+def _written(seed: Seed, text: str, number: int) -> tuple[Context, Generation]:
+    return written(seed, text, context_id=f"c{number}", generation_id=f"g{number}")
 
 
 def _through_gate(

@@ -38,6 +38,7 @@ from genenv.domains.base import Domain
 from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
+from genenv.simulator.gate import written
 from genenv.simulator.novelty import Archive
 from genenv.types import (
     Context,
@@ -283,17 +284,8 @@ def new_specs(domain: Domain, n: int) -> list[tuple[Context, Generation]]:
     rng, found = random.Random(3), list[tuple[Context, Generation]]()
     for number in range(n):
         seed = rng.choice(domain.seeds())
-        context = Context(id=f"new-c{number}", round=1, seed=seed, messages=())
         text = json.dumps(domain.variation(seed, rng))
-        found.append(
-            (
-                context,
-                Generation(
-                    id=f"new-g{number}", context_id=context.id, prompt_ids=(), token_ids=(), logprobs=(),
-                    text=text, finished=True,
-                ),
-            )
-        )  # fmt: skip
+        found.append(written(seed, text, context_id=f"new-c{number}", generation_id=f"new-g{number}"))
     return found
 
 

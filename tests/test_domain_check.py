@@ -101,3 +101,14 @@ def test_a_domain_without_held_out_tasks_is_poor_and_not_broken(weekdays: Any) -
     found = {one.what: one.state for one in check_domain(load_domain(name), resolve({}), n=5)}
     assert found["held-out tasks, apart from the seeds"] == POOR
     assert set(found.values()) <= {POOR, GOOD}
+
+
+def test_a_task_whose_spec_is_none_of_the_domains_is_broken_and_no_traceback(weekdays: Any) -> None:
+    result = run(
+        "check",
+        weekdays("spec=spec.model_dump(),\n            payload", "spec={},\n            payload"),
+        "--n",
+        5,
+    )
+    assert result.exit_code == 1, result.exception
+    assert "its spec is none of the domain's (Field required)" in result.stdout

@@ -13,13 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from genenv.agent.rollout import Sampling, attempt
 from genenv.config import RunConfig
 from genenv.domains.base import Domain
 from genenv.policies.scripted import ScriptedPolicy
-from genenv.simulator.gate import Gate, base_task
+from genenv.simulator.gate import Gate, base_task, written
 from genenv.streams import generator
-from genenv.types import Context, Generation, Message, Origin, Profile, Proposal, Rejection, Task
+from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task
 
 GOOD, POOR, BROKEN = "good", "poor", "broken"
 _FEW_VALID, _UNINFORMED = 0.5, 0.05
@@ -89,8 +91,6 @@ def _seeds(domain: Domain) -> Finding:
         return Finding(what=what, state=BROKEN, seen="there are no seeds")
     if first != again:
         return Finding(what=what, state=BROKEN, seen="seeds() gives others when it is called again")
-    for item in first:
-        domain.spec.model_validate(item.spec)
     skills = {skill for item in first for skill in item.skills}
     few = "" if skills else "; none names a skill, so that the simulator is told nothing of the agent"
     return Finding(
@@ -98,22 +98,13 @@ def _seeds(domain: Domain) -> Finding:
     )
 
 
-def _variations(domain: Domain, gate: Gate, seeds: Sequence[object], seed: int) -> list[Proposal]:
+def _variations(domain: Domain, gate: Gate, seeds: Sequence[Seed], seed: int) -> list[Proposal]:
     """What the gate makes of a variation of each seed."""
     proposals: list[Proposal] = []
-    for number, item in enumerate(list(domain.seeds())[: len(seeds)]):
+    for number, item in enumerate(seeds):
         text = json.dumps(domain.variation(item, generator(seed, "check", item.id)))
-        context = Context(id=f"c{number}", round=1, seed=item, messages=())
-        written = Generation(
-            id=f"c{number}-g0",
-            context_id=context.id,
-            prompt_ids=(),
-            token_ids=(),
-            logprobs=(),
-            text=text,
-            finished=True,
-        )
-        proposals += gate.admit([context], [written])
+        context, spec = written(item, text, context_id=f"c{number}", generation_id=f"c{number}-g0")
+        proposals += gate.admit([context], [spec])
     return proposals
 
 
@@ -132,7 +123,10 @@ def _garbage_fails(domain: Domain, task: Task) -> str:
 def _repeats(domain: Domain, task: Task, seed: int) -> str:
     if domain.check(task, task.oracle) != domain.check(task, task.oracle):
         return "check says something else when it is called again"
-    spec = domain.spec.model_validate(task.spec)
+    try:
+        spec = domain.spec.model_validate(task.spec)
+    except ValidationError as error:
+        return f"its spec is none of the domain's ({error.errors()[0]['msg']})"
     one, other = (
         domain.build(spec, task_id=task.id, lineage=task.lineage, rng=generator(seed, "check", task.id))
         for _ in range(2)
@@ -185,13 +179,10 @@ def _held_out(domain: Domain, base: Sequence[Task], held_out: Sequence[Task]) ->
     return Finding(what=what, state=GOOD, seen=f"{len(held_out)} tasks")
 
 
-def _sizes(domain: Domain, seeds: Sequence[object], tasks: Sequence[Task], config: RunConfig) -> Finding:
+def _sizes(domain: Domain, seeds: Sequence[Seed], tasks: Sequence[Task], config: RunConfig) -> Finding:
     """How long prompts and specs are, in characters: about four to a token."""
     asked = [_length(task.messages) for task in tasks]
-    told = [
-        _length(domain.simulator_messages(item, Profile(), config.curriculum.alpha))
-        for item in list(domain.seeds())[: len(seeds)]
-    ]
+    told = [_length(domain.simulator_messages(item, Profile(), config.curriculum.alpha)) for item in seeds]
     specs = [len(json.dumps(task.spec, ensure_ascii=False)) for task in tasks]
     window = 4 * config.policy.context_tokens
     longest = max(*asked, *told)

@@ -295,3 +295,9 @@ def test_a_module_that_cannot_be_loaded_is_one_sentence(
     with pytest.raises(UsageError) as caught:
         load_domain("mine:Mine")
     assert words in str(caught.value)
+
+
+def test_a_seed_whose_spec_is_none_of_the_domains_is_one_sentence(own: type[Any], toy: Any) -> None:
+    seed = Seed(id="seed-9", domain="sums", spec={"turns": 7, "left": 1, "right": 2}, skills=("sums",))
+    with pytest.raises(DomainError, match="seeds returns seed-9, whose spec is no Sum: Input should be less"):
+        broken(own, "seeds", lambda self: [seed]).seeds()

@@ -40,7 +40,7 @@ class GuardedDomain:
 
     def seeds(self) -> Sequence[Seed]:
         """See `Domain`."""
-        return self._call("seeds", None, self._domain.seeds, promises.seeds)
+        return self._call("seeds", None, self._domain.seeds, promises.seeds(self.spec))
 
     def held_out(self) -> Sequence[Task]:
         """See `Domain`."""

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from pydantic import BaseModel, ValidationError
+
 from genenv.domains.base import Episode, OffersTools
 from genenv.types import JsonObject, Message, Rejection, Seed, Task, Verdict
 
@@ -120,17 +122,27 @@ def tasks(answer: object) -> Sequence[Task]:
     return found
 
 
-def seeds(answer: object) -> Sequence[Seed]:
-    """Seeds of different ids."""
-    found: list[Seed] = []
-    for one in _listed(answer, "seeds"):
-        if not isinstance(one, Seed):
-            raise Broken(f"returns {_shown(one)} among its seeds")
-        json_object(one.spec)
-        _skills(one.skills)
-        found.append(one)
-    _different([one.id for one in found])
-    return found
+def seeds(spec: type[BaseModel]) -> Callable[[object], Sequence[Seed]]:
+    """Seeds of different ids, whose specs are of this class."""
+
+    def check(answer: object) -> Sequence[Seed]:
+        found: list[Seed] = []
+        for one in _listed(answer, "seeds"):
+            if not isinstance(one, Seed):
+                raise Broken(f"returns {_shown(one)} among its seeds")
+            json_object(one.spec)
+            _skills(one.skills)
+            try:
+                spec.model_validate(one.spec)
+            except ValidationError as error:
+                raise Broken(
+                    f"returns {one.id}, whose spec is no {spec.__name__}: {error.errors()[0]['msg']}"
+                ) from error
+            found.append(one)
+        _different([one.id for one in found])
+        return found
+
+    return check
 
 
 def tools(episode: Episode) -> Sequence[JsonObject]:

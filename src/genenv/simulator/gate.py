@@ -112,6 +112,21 @@ class Gate:
         return self.domain.audit(task, rng)
 
 
+def written(seed: Seed, text: str, *, context_id: str, generation_id: str) -> tuple[Context, Generation]:
+    """A spec as if a simulator had written it for a seed, to show it to a gate; no model takes part."""
+    context = Context(id=context_id, round=1, seed=seed, messages=())
+    generation = Generation(
+        id=generation_id,
+        context_id=context_id,
+        prompt_ids=(),
+        token_ids=(),
+        logprobs=(),
+        text=text,
+        finished=True,
+    )
+    return context, generation
+
+
 def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Rejection:
     """A generation's text as the domain's spec: JSON and schema, nothing is executed."""
     if not generation.finished:
