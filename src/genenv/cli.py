@@ -331,7 +331,7 @@ def doctor(
     if run is not None:
         from genenv.run_doctor import examine_run, show
 
-        typer.echo(f"checking every row and file of {run}", err=True)
+        _begin(f"checking every row and file of {run}")
         show(run, examine_run(run), console)
         return
     from genenv.doctor import examine

@@ -95,7 +95,7 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> RunC
     Raises:
         UsageError: the file cannot be read, a key is unknown or a value is not allowed.
     """
-    document = _read(path) if path is not None else {}
+    document = read_tables(path) if path is not None else {}
     for override in overrides:
         apply_override(document, override)
     return resolve(document)
@@ -147,22 +147,12 @@ def dump_tables(tables: JsonObject) -> str:
     return "\n".join(_toml_lines(tables, "")).lstrip("\n") + "\n"
 
 
-def read_tables(path: Path) -> dict[str, Json]:
-    """What a file says and nothing else, unchecked.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    return _read(path)
-
-
 def flat(tables: JsonObject) -> dict[str, Json]:
-    """Settings by dotted key."""
-    pending: list[tuple[str, Json]] = list(tables.items())
+    """Settings by dotted key, in the order in which they stand."""
     found: dict[str, Json] = {}
-    for key, value in pending:
+    for key, value in tables.items():
         if isinstance(value, Mapping):
-            pending += [(f"{key}.{inner}", below) for inner, below in value.items()]
+            found |= {f"{key}.{inner}": below for inner, below in flat(value).items()}
         else:
             found[key] = value
     return found
@@ -196,7 +186,12 @@ def bundled_configs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def _read(path: Path) -> dict[str, Json]:
+def read_tables(path: Path) -> dict[str, Json]:
+    """What a file says and nothing else, unchecked; a name without a file is that of one that comes along.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     bundled = bundled_configs()
     if not path.is_file() and str(path) in bundled:
         path = bundled[str(path)]

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from pydantic.fields import FieldInfo
 
-from genenv.config import RunConfig, all_settings
+from genenv.config import RunConfig, all_settings, flat
 from genenv.curriculum.presets import PRESETS
 from genenv.domains import domain_names
 from genenv.evaluation.config import beneath, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
 from genenv.resuming import ARITHMETIC, FREE
 from genenv.settings import allowed, section_of
-from genenv.types import JsonObject
 
 _INTRODUCTION = """# Configuration
 
@@ -82,8 +81,8 @@ def _continuing() -> str:
 
 def _presets() -> str:
     names = list(PRESETS)
-    keys = dict.fromkeys(key for name in names for key, _ in _flat(PRESETS[name]))
-    rows = [[f"`{key}`", *(_code(dict(_flat(PRESETS[name])).get(key)) for name in names)] for key in keys]
+    keys = dict.fromkeys(key for name in names for key in flat(PRESETS[name]))
+    rows = [[f"`{key}`", *(_code(flat(PRESETS[name]).get(key)) for name in names)] for key in keys]
     lead = (
         "## Presets\n\n`preset` chooses what lies beneath your own settings: `paper` behaves as published, "
         "`robust`\n(the default) corrects its weak points. Each line can be set on its own.\n"
@@ -125,14 +124,6 @@ def _default(field: FieldInfo) -> object:
 
 def _code(value: object) -> str:
     return "left out" if value is None else f"`{json.dumps(value)}`"
-
-
-def _flat(tables: JsonObject, prefix: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _table(titles: list[str], rows: Iterable[list[str]]) -> str:

@@ -17,7 +17,7 @@ from genenv.errors import DataError, GenenvError, UsageError
 from genenv.pools.database import MEND
 from genenv.pools.records import Identity
 from genenv.pools.store import PoolStore
-from genenv.run_folder import RunFolder, metrics_text
+from genenv.run_folder import RunFolder, changed, metrics_text
 
 _FINE = "fine"
 _NAMED = 10
@@ -84,7 +84,7 @@ def show(path: Path, parts: Sequence[Part], console: Console) -> None:
         raise DataError(f"{path} is damaged: {', '.join(bad)}; the table says what to do")
 
 
-def _checked(name: str, check: Callable[[], None], note: str) -> Part:
+def _checked(name: str, check: Callable[[], object], note: str) -> Part:
     """A part that a check finds fine, or says what is wrong with."""
     try:
         check()
@@ -94,11 +94,7 @@ def _checked(name: str, check: Callable[[], None], note: str) -> Part:
 
 
 def _settings(folder: RunFolder) -> Part:
-    return _checked(folder.config.name, lambda: _none(load_config(folder.config)), "")
-
-
-def _none(_: object) -> None:
-    """For a check whose result is not needed."""
+    return _checked(folder.config.name, lambda: load_config(folder.config), "")
 
 
 def _store(store: PoolStore, folder: RunFolder) -> Part:
@@ -108,14 +104,12 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
     if not (found := store.damage(whole=True)):
         old = rounds and not store.has_checksums()
         return Part(name=name, note=have + ("; no checksums yet, --resume makes them" if old else ""))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     advice = "the run can be continued, which reads none of this; to have it whole, restore a copy"
     return Part(
         name=name,
         here="damaged",
         fine=False,
-        note=f"{have}; changed since committed: {', '.join(found[:_NAMED])}{more}; "
-        + (MEND if store.damage(whole=False) else advice),
+        note=f"{have}; {changed(found, most=_NAMED)}; " + (MEND if store.damage(whole=False) else advice),
     )
 
 

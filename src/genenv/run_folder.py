@@ -228,9 +228,8 @@ class RunFolder:
             witness = self.metrics if self._has_metrics() else self.checkpoints
             raise DataError(f"{self.pool} is damaged (it holds no round, but {witness} does); {MEND}")
         if found := store.damage(whole=False):
-            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
             raise DataError(
-                f"{self.pool} is damaged (changed since committed: {', '.join(found[:_NAMED])}{more}); "
+                f"{self.pool} is damaged ({changed(found, most=_NAMED)}); "
                 f"{MEND}; `genenv doctor {shlex.quote(str(self.path))}` says more"
             )
         if last is not None:
@@ -329,6 +328,12 @@ class RunFolder:
             return None
         with PoolStore.open(self.pool, create=False) as store:
             return store.last_round()
+
+
+def changed(parts: Sequence[str], *, most: int) -> str:
+    """The damaged parts of a store in words, at most so many by name."""
+    more = f" and {len(parts) - most} more" if len(parts) > most else ""
+    return f"changed since committed: {', '.join(parts[:most])}{more}"
 
 
 def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:

@@ -21,7 +21,7 @@ from genenv.evaluation.config import EvaluationConfig
 from genenv.evaluation.contestants import ENDPOINT, assistant
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.export import Export
-from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json, read_summary
+from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
 from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
 from genenv.evaluation.statistics import Figure
@@ -219,9 +219,8 @@ def plain(text: str) -> str:
 
 def _begin(prepared: _Prepared, player: Assistant, request: Request, config: EvaluationConfig) -> _Begun:
     identity = _identity(prepared, player, request, config)
-    records, seconds = prepared.results.open(identity)
-    regraded = read_summary(prepared.results.summary).get("regraded", {})
-    return _Begun(prepared, identity, records, seconds, regraded)
+    records, before = prepared.results.open(identity)
+    return _Begun(prepared, identity, records, float(before.get("seconds", 0.0)), before.get("regraded", {}))
 
 
 def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, reporter: Reporter) -> Outcome:

@@ -97,8 +97,8 @@ class Results:
                 ) from error
             yield
 
-    def open(self, identity: JsonObject) -> tuple[dict[str, Record], float]:
-        """Records of an earlier run with the same identity, or none, and the seconds that it took.
+    def open(self, identity: JsonObject) -> tuple[dict[str, Record], Mapping[str, Any]]:
+        """Records of an earlier run with the same identity, and its summary; both empty without one.
 
         A last line that was cut off is dropped; one that only lacks its end, as editors leave it, is kept.
 
@@ -109,7 +109,7 @@ class Results:
         if not self.summary.exists():
             self.path.touch()
             self.write_summary({"complete": False, **identity})
-            return {}, 0.0
+            return {}, {}
         before = read_summary(self.summary)
         if differing := differences(before, identity):
             raise UsageError(
@@ -120,7 +120,7 @@ class Results:
             self.path.touch()
         records = read_records(self.path, cut_off_is_fine=True)
         self.rewrite(records.values())
-        return records, float(before.get("seconds", 0.0))
+        return records, before
 
     def append(self, record: Record) -> None:
         """Add a record; on the disk when this returns, as far as the system says."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from genenv.errors import UsageError
 from genenv.policies.settings import AUTOMATIC, PolicyConfig
 
 
@@ -58,8 +57,4 @@ def _why_not_compiled(device: str) -> str:
 
     from genenv.policies import native
 
-    try:
-        native.wanted(setting=True, device=torch.device("cpu" if device == "auto" else device))
-    except UsageError as error:
-        return str(error).partition("is true, and ")[2]
-    return ""
+    return native.why_not(torch.device("cpu" if device == "auto" else device))

@@ -396,14 +396,16 @@ def wanted(setting: str | bool, device: torch.device) -> Kernels | None:
     Raises:
         UsageError: it asks for them and they cannot be had.
     """
-    if device.type != "cpu" or not setting:
-        if setting is True:
-            raise UsageError("policy.compiled is true, and compiled code is for CPUs alone; set it to false")
-        return None
-    found = load()
-    if found is None and setting is True:
-        raise UsageError(f"policy.compiled is true, and there is no compiled code: {find()}")
-    return found
+    if setting is True and (reason := why_not(device)):
+        raise UsageError(f"policy.compiled is true, and {reason}")
+    return load() if setting and device.type == "cpu" else None
+
+
+def why_not(device: torch.device) -> str:
+    """Why there is no compiled code for a device; empty where there is."""
+    if device.type != "cpu":
+        return "compiled code is for CPUs alone; set it to false"
+    return "" if load() is not None else f"there is no compiled code: {find()}"
 
 
 def find() -> Kernels | str:

@@ -128,7 +128,11 @@ def _written(prompt: str, whole: str) -> str | None:
 
 def heard(text: str) -> str:
     """A model's answer with the calls in it as a domain reads them."""
-    words, calls = read_calls(text)
+    return as_text(*read_calls(text))
+
+
+def as_text(words: str, calls: Iterable[ToolCall]) -> str:
+    """Words and calls as one text that a domain reads."""
     blocks = (json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in calls)
     return "\n".join([*filter(None, [words]), *(f"<tool_call>\n{block}\n</tool_call>" for block in blocks)])
 

@@ -17,7 +17,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 
 from genenv.errors import DataError
-from genenv.pools.database import MEND, Database
+from genenv.pools.database import Database
+from genenv.pools.identity import IDENTITY, identity_in
 from genenv.pools.records import Identity
 
 CHECKPOINT = "checkpoint"
@@ -74,10 +75,7 @@ def identity(db: Database) -> Identity:
     Raises:
         DataError: the row is gone.
     """
-    found = db.rows("SELECT id, legacy_until FROM run")
-    if len(found) != 1:
-        raise DataError(f"{db.path} is damaged (it does not say which run it is of); {MEND}")
-    return Identity(id=found[0]["id"], legacy_until=found[0]["legacy_until"])
+    return identity_in(db.path, [tuple(row) for row in db.rows(IDENTITY)])
 
 
 def is_sealed(db: Database) -> bool:

@@ -6,13 +6,28 @@ A run in a read-only folder can be measured, and a store of gigabytes answers at
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from genenv.errors import DataError
 from genenv.pools.database import MEND, sentences
 from genenv.pools.records import Identity
+
+IDENTITY = "SELECT id, legacy_until FROM run"
+"""Has one row in a whole store."""
+
+
+def identity_in(path: Path, found: Sequence[tuple[object, ...]]) -> Identity:
+    """The identity in the rows of `IDENTITY`.
+
+    Raises:
+        DataError: there is not one row.
+    """
+    if len(found) != 1:
+        raise DataError(f"{path} is damaged (it does not say which run it is of); {MEND}")
+    ((run, legacy_until),) = found
+    return Identity(id=str(run), legacy_until=int(str(legacy_until)))
 
 
 def read_identity(path: Path) -> Identity:
@@ -28,10 +43,8 @@ def read_identity(path: Path) -> Identity:
         if not _has_table(connection, "run"):
             last = connection.execute("SELECT coalesce(max(number), -1) FROM rounds").fetchone()[0]
             return Identity(id="", legacy_until=last)
-        found = connection.execute("SELECT id, legacy_until FROM run").fetchall()
-    if len(found) != 1:
-        raise DataError(f"{path} is damaged (it does not say which run it is of); {MEND}")
-    return Identity(id=str(found[0][0]), legacy_until=int(found[0][1]))
+        found = connection.execute(IDENTITY).fetchall()
+    return identity_in(path, found)
 
 
 def read_last_round(path: Path) -> int | None:

@@ -7,7 +7,6 @@ no room for a whole reply in the run's window: the same that happens in training
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from genenv.agent.rollout import tools_of
 from genenv.domains.base import Episode, OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.policies.assistant import ChatMessage, Reply, Talk
+from genenv.policies.tool_format import as_text
 from genenv.types import JsonObject, Message
 
 
@@ -107,14 +107,7 @@ class Conversation:
         message = reply.message()
         self._messages.append(message)
         self._calls = [str(call["id"]) for call in message.get("tool_calls", ())]
-        self.replies.append(as_text(reply))
+        self.replies.append(as_text(reply.text, reply.calls))
         if not reply.finished:
             raise _Cut
         return self.replies[-1]
-
-
-def as_text(reply: Reply) -> str:
-    """A reply as a domain reads it: calls in the model's own form are `<tool_call>` blocks."""
-    calls = (json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in reply.calls)
-    blocks = [f"<tool_call>\n{call}\n</tool_call>" for call in calls]
-    return "\n".join([*filter(None, [reply.text]), *blocks]) if blocks else reply.text
