@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 from pathlib import Path
@@ -171,13 +170,9 @@ class TinyModels:
 @pytest.fixture(scope="session")
 def templates() -> dict[str, str]:
     """Chat templates with tools, in the manner of well-known models, by name."""
-    path = Path(__file__).parent / "policies" / "templates.py"
-    spec = importlib.util.spec_from_file_location("templates", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.ALL
+    from policies.templates import ALL
+
+    return ALL
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+import scripted_genenv
+
 TESTS = Path(__file__).parent
 BENCH = TESTS.parent / "bench"
 RUNS = 'if __name__ == "__main__":'
@@ -63,9 +65,7 @@ print(json.dumps(failed))
 
 @pytest.fixture
 def few_base_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    _module(TESTS / "scripted_genenv.py", monkeypatch).few_base_data(
-        monkeypatch, seeds=12, held_out=2, small=True
-    )
+    scripted_genenv.few_base_data(monkeypatch, seeds=12, held_out=2, small=True)
 
 
 def _module(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -14,41 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import genenv
 import genenv.commands
 import genenv.pools.database
-from genenv.cli import app
+import scripted_genenv as fakes
 from genenv.config import all_settings
 from genenv.errors import UsageError
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
 from genenv.simulator.gate import Gate
 from genenv.types import Origin
-
-
-def beside(name: str) -> Any:
-    """A module of this folder, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-fakes = beside("scripted_genenv")
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def succeeds(*words: object) -> Result:
-    result = run(*words)
-    assert result.exit_code == 0, result.stderr
-    return result
+from typed import run, succeeds
 
 
 def refused(*words: object) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from genenv.cli import app
+import scripted_genenv as fakes
 from genenv.config import all_settings, load_config
 from genenv.policies.settings import AUTOMATIC
 from genenv.pools.store import PoolStore
 from genenv.types import RejectReason, StopReason
+from typed import run
 
 SETTINGS = """
 [run]
@@ -56,11 +55,6 @@ WIDE = {"max_position_embeddings": 2048}
 
 @pytest.fixture(autouse=True)
 def few_base_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("fakes", Path(__file__).with_name("scripted_genenv.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    fakes = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fakes)
     fakes.few_base_data(monkeypatch, seeds=12, held_out=2, small=True)
 
 
@@ -69,10 +63,6 @@ def config(tiny: Any, tmp_path: Path) -> Path:
     path = tmp_path / "tiny.toml"
     path.write_text(SETTINGS.format(model=tiny.folder(**WIDE)), encoding="utf-8")
     return path
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def refused(*words: object) -> str:

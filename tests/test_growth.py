@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import re
 import shutil
@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+import scripted_genenv
+import test_coevolve as loops
 from genenv.commands import summarise
 from genenv.config import resolve
 from genenv.pools import migrations, rows
@@ -30,16 +31,6 @@ from genenv.types import Origin, RejectReason, Task
 BENCH = Path(__file__).parents[1] / "bench"
 
 
-def beside(name: str, folder: Path = Path(__file__).parent) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-loops = beside("test_coevolve")
 ROUNDS = 12
 SETTINGS = {
     **loops.SETTINGS,
@@ -315,8 +306,8 @@ def test_the_bench_of_growth_measures_a_small_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
-    beside("scripted_genenv").few_base_data(monkeypatch)
-    bench = beside("growth", BENCH)
+    scripted_genenv.few_base_data(monkeypatch)
+    bench = importlib.import_module("growth")
     words = ["--rounds", "2", "--contexts", "2", "--distinct", "5", "--asked", "3", "--run", tmp_path / "run"]
     options = bench.parser().parse_args(map(str, words))
     bench.make(options)

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import genenv.commands
-from genenv.cli import app
+import scripted_genenv as fakes
 from genenv.pools.store import PoolStore
 from genenv.run_folder import RunFolder
-
-
-def beside(name: str) -> Any:
-    """A module of this folder, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-fakes = beside("scripted_genenv")
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+from pools.test_checksums import make_old as make_old_store
+from typed import run
 
 
 def resumed(path: Path, rounds: int = 5) -> Result:
@@ -251,7 +234,7 @@ def test_the_same_round_played_again_is_another_checkpoint(path: Path) -> None:
 
 def make_old(path: Path) -> None:
     """Make of a run what the first released genenv would have left."""
-    beside("pools/test_checksums").make_old(path / "pool.db")
+    make_old_store(path / "pool.db")
     for folder in (path / "checkpoints").iterdir():
         (folder / "COMMITTED").unlink()
         manifest = json.loads((folder / "MANIFEST.json").read_text())

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import genenv.commands
-from genenv.cli import app
+import scripted_genenv as fakes
 from genenv.config import RunConfig, all_settings, load_config
 from genenv.domains import domain_names
 from genenv.policies import hub
 from genenv.policies.settings import AUTOMATIC, PolicyConfig
 from genenv.resuming import ARITHMETIC, FREE
 from genenv.settings import is_place
-
-
-def beside(name: str) -> Any:
-    """A module of this folder, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-fakes = beside("scripted_genenv")
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def succeeds(*words: object) -> Result:
-    result = run(*words)
-    assert result.exit_code == 0, (result.exception, result.stderr)
-    return result
+from typed import run, succeeds
 
 
 def refused(*words: object) -> str:

@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from genenv.cli import app
 from genenv.errors import RolloutError
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+from typed import run
 
 
 def refused(*words: object) -> str:

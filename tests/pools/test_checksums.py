@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import shutil
 import sqlite3
@@ -18,23 +17,9 @@ from genenv.errors import DataError
 from genenv.pools.checksums import BASE_PARTS, ROUND_PARTS
 from genenv.pools.migrations import MIGRATIONS
 from genenv.pools.store import PoolStore
+from pools.test_store import BASE_TASK, HELD_OUT, SEED, filled, make_record
 
 FLIPS = 100
-
-
-def beside(name: str) -> Any:
-    """A module of this folder, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-stores = beside("test_store")
-BASE_TASK, HELD_OUT, SEED = stores.BASE_TASK, stores.HELD_OUT, stores.SEED
-filled, make_record = stores.filled, stores.make_record
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
-import importlib.util
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -154,21 +154,9 @@ def test_what_is_no_query_of_the_benchmark_is_refused():
         benchmark_query({"org": "Home"})
 
 
-def _made():
-    """The benchmark made by us, of the tests of the evaluation."""
-    path = Path(__file__).parents[2] / "evaluation" / "travelplanner" / "made.py"
-    spec = importlib.util.spec_from_file_location("travelplanner_made_tables", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_our_own_tables_are_read_back_and_plans_made_on_them_meet_every_constraint(tmp_path):
     pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
-    made, own = _made(), sandbox()
+    made, own = importlib.import_module("evaluation.travelplanner.made"), sandbox()
     made.write(tmp_path)
     data = load_database(str(tmp_path / "travelplanner" / "database"))
     for table in ("accommodations", "restaurants", "attractions", "roads", "states"):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
+import importlib
 import io
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -116,15 +115,7 @@ GOOD = [
 
 def _module(name: str) -> ModuleType:
     """A file beside this one."""
-    spec = importlib.util.spec_from_file_location(
-        f"travelplanner_{name}", Path(__file__).with_name(f"{name}.py")
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module(f"evaluation.travelplanner.{name}")
 
 
 @pytest.fixture(scope="session")
