@@ -111,7 +111,7 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 docs: $(STAMP)
-	@$(BIN)/python -m genenv.config_reference > docs/configuration.md.new
+	@$(BIN)/python -m genenv.cli.settings_reference > docs/configuration.md.new
 	@mv docs/configuration.md.new docs/configuration.md
 
 # Leaves runs/ alone: those are yours.

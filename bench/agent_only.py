@@ -17,14 +17,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from genenv.config import RunConfig, load_config
+from genenv.build import local_players
+from genenv.config.run import RunConfig, load_config
 from genenv.curriculum.replay import Replay
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
-from genenv.players import local_players
-from genenv.progress import Silent, silent
-from genenv.round_metrics import attempt_metrics, evaluation_metrics
-from genenv.simulator.gate import base_tasks
+from genenv.gate.gate import base_tasks
+from genenv.runs.progress import Silent, silent
+from genenv.runs.round_metrics import attempt_metrics, evaluation_metrics
 from genenv.types import Group, Task
 
 

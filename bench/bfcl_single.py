@@ -20,11 +20,11 @@ from bfcl_mutations import (
 )
 from bfcl_official import OFFICIAL, ScriptedHandler
 
+from genenv.assistants.call_formats import UNREADABLE
 from genenv.evaluation.base import Item
 from genenv.evaluation.bfcl import Bfcl
 from genenv.evaluation.bfcl.categories import checks_calls
 from genenv.evaluation.bfcl.decode import NotRead, Undecodable, Unevaluated, calls_in_text
-from genenv.policies.call_formats import UNREADABLE
 
 Tally = dict[str, Counter[str]]
 

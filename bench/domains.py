@@ -29,12 +29,12 @@ from typing import Any
 from grammar_samples import draw
 from pydantic import BaseModel
 
-from genenv.config import resolve
+from genenv.config.run import resolve
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import load_domain
 from genenv.domains.base import Domain, OutOfTurns
 from genenv.errors import UsageError
-from genenv.simulator.gate import Gate, written
+from genenv.gate.gate import Gate, written
 from genenv.types import Context, Generation, Rejection, Seed, Task
 
 _ROOT = Path(__file__).parents[1]

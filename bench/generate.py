@@ -88,7 +88,7 @@ def prompts_of(options: argparse.Namespace, vocabulary: int) -> list[list[int]]:
 def ours(options: argparse.Namespace) -> None:
     import torch
 
-    from genenv.policies.base import SampleRequest
+    from genenv.backends.base import SampleRequest
 
     policy = our_policy(
         options.model,

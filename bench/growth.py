@@ -31,15 +31,15 @@ from typing import Any
 
 from turns import machine, resident_kib, say
 
+from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
 from genenv.coevolve import CoEvolution, Players
-from genenv.config import RunConfig, dump_toml, load_config, resolve
+from genenv.config.run import RunConfig, dump_toml, load_config, resolve
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
-from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
-from genenv.pools.store import PoolStore
-from genenv.run_folder import RunFolder
-from genenv.simulator.gate import written
-from genenv.simulator.novelty import Archive
+from genenv.gate.gate import written
+from genenv.gate.novelty import Archive
+from genenv.runs.folder import RunFolder
+from genenv.runs.store.store import PoolStore
 from genenv.types import (
     Context,
     Generation,
@@ -242,14 +242,14 @@ def made_up_players(options: argparse.Namespace) -> Players:
 
 
 def measure_report(options: argparse.Namespace) -> None:
-    from genenv.report import write_report
+    from genenv.runs.report import write_report
 
     times = timed(lambda: write_report(options.run))
     whole("report", times, page_mib=RunFolder(options.run).report.stat().st_size / 2**20)
 
 
 def measure_summary(options: argparse.Namespace) -> None:
-    from genenv.commands import summarise
+    from genenv.cli.commands import summarise
 
     whole("summary", timed(lambda: summarise(options.run)))
 

@@ -31,8 +31,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from genenv.checkpoint import MANIFEST, checkpoints
-from genenv.pools.store import PoolStore
+from genenv.runs.checkpoint import MANIFEST, checkpoints
+from genenv.runs.store.store import PoolStore
 
 POLL_S = 0.0005
 

@@ -35,6 +35,8 @@ from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process, wrong_
 from bfcl_single import Tally, answers_to, decoded_alike, questions, summary_of
 from official import equal_to_commit, package
 
+from genenv.assistants.base import Reply, ToolCall
+from genenv.assistants.call_formats import arguments_of
 from genenv.evaluation.base import Item
 from genenv.evaluation.bfcl import Bfcl, multi
 from genenv.evaluation.bfcl.categories import ALL, MULTI_TURN
@@ -46,8 +48,6 @@ from genenv.evaluation.data import DataFolder
 from genenv.evaluation.export import Export
 from genenv.evaluation.records import Record
 from genenv.evaluation.run import Run
-from genenv.policies.assistant import Reply, ToolCall
-from genenv.policies.call_formats import arguments_of
 
 _FOLDER = "berkeley-function-call-leaderboard/bfcl_eval"
 

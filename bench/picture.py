@@ -13,8 +13,8 @@ import matplotlib as mpl
 mpl.use("svg")
 import matplotlib.pyplot as plt
 
-from genenv.metrics import target_band
-from genenv.pools.store import PoolStore
+from genenv.runs.metrics import target_band
+from genenv.runs.store.store import PoolStore
 
 PANELS = (
     ("agent/eval_success", "held-out success (greedy)"),

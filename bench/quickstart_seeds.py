@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
-from genenv.metrics import late_p_hats, target_band
-from genenv.pools.store import PoolStore
+from genenv.runs.metrics import late_p_hats, target_band
+from genenv.runs.store.store import PoolStore
 
 TARGET_BAND = target_band(0.5)  # the quickstart's alpha
 BYTES_PER_RSS = 1 if sys.platform == "darwin" else 1024

@@ -75,7 +75,7 @@ def texts(options: argparse.Namespace, tokenizer: Any) -> list[str]:  # noqa: AN
 def ours(options: argparse.Namespace) -> None:
     from genenv.agent.grpo import GrpoLearner
     from genenv.agent.settings import AgentConfig
-    from genenv.policies.base import SampleRequest
+    from genenv.backends.base import SampleRequest
 
     policy = our_policy(
         options.model,
@@ -119,7 +119,7 @@ def trl(options: argparse.Namespace) -> None:
     import transformers
     import trl
 
-    from genenv.policies.models import choose_threads
+    from genenv.backends.local.loading import choose_threads
 
     torch.set_num_threads(choose_threads())
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)

@@ -144,9 +144,9 @@ def tiny_model(folder: Path) -> Path:
     import torch
     import transformers
 
-    from genenv.policies import models
+    from genenv.backends.local import loading
 
-    source = models.resolve(models.EMBEDDED)
+    source = loading.resolve(loading.EMBEDDED)
     config = transformers.AutoConfig.from_pretrained(source)
     config.update(
         {

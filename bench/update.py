@@ -126,7 +126,7 @@ def our_work(
 def ours(options: argparse.Namespace) -> None:
     import torch
 
-    from genenv.policies.packing import Bundle, Packed
+    from genenv.backends.local.packing import Bundle, Packed
 
     policy = policy_of(options, options.dtype)
     model = policy.model
@@ -221,7 +221,7 @@ def trl(options: argparse.Namespace) -> None:
     import trl
 
     from genenv.agent.grpo import group_advantages
-    from genenv.policies.models import choose_threads
+    from genenv.backends.local.loading import choose_threads
 
     torch.set_num_threads(choose_threads())
     batch = json.loads((options.folder / "batch.json").read_text(encoding="utf-8"))

@@ -131,8 +131,8 @@ class TinyModels:
 
     def model(self, kind: str = "llama", folder: Path | None = None, **config: Any) -> Any:
         """The model as genenv loads it."""
-        from genenv.policies.local import LocalModel
-        from genenv.policies.settings import PolicyConfig
+        from genenv.backends.local.policy import LocalModel
+        from genenv.backends.settings import PolicyConfig
 
         settings = {"dtype": "float32", "device": "cpu", "context_tokens": 256, "lora_rank": 4, "threads": 1}
         return LocalModel(str(folder or self.folder(kind)), PolicyConfig(**(settings | config)))
@@ -141,7 +141,7 @@ class TinyModels:
         self, kind: str = "llama", *, adapter: str | None = "agent", noise: float = 0.0, **config: Any
     ) -> Any:
         """A player on a model of its own; with noise, its adapter already says something."""
-        from genenv.policies.local import LocalPolicy
+        from genenv.backends.local.policy import LocalPolicy
 
         model = self.model(kind, **config)
         if adapter is not None:
@@ -170,7 +170,7 @@ class TinyModels:
 @pytest.fixture(scope="session")
 def templates() -> dict[str, str]:
     """Chat templates with tools, in the manner of well-known models, by name."""
-    from policies.templates import ALL
+    from backends.chat.templates import ALL
 
     return ALL
 

@@ -9,15 +9,15 @@ import json
 import random
 from typing import Any
 
-import genenv.commands
+import genenv.cli.commands
 import genenv.domains.tool_calling.seeds as base_data
 from genenv.agent.player import Agent
-from genenv.cli import main
+from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
+from genenv.cli.app import main
 from genenv.coevolve import Players
 from genenv.domains.base import Domain
 from genenv.domains.tool_calling.prompting import offered
 from genenv.domains.tool_calling.spec import ToolSpec
-from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
 from genenv.simulator.player import Simulator
 from genenv.types import Profile, Seed
 
@@ -93,5 +93,5 @@ def scripted_players(config: Any, domain: Domain) -> Players:
 
 if __name__ == "__main__":
     few_base_data()
-    genenv.commands._players = scripted_players
+    genenv.cli.commands._players = scripted_players
     main()

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from genenv.agent.player import Agent
+from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
 from genenv.coevolve import CoEvolution, Players
-from genenv.config import RunConfig, dump_toml, resolve
+from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError
-from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
-from genenv.pools.store import PoolStore
-from genenv.progress import Silent
-from genenv.run_folder import RunFolder
+from genenv.runs.folder import RunFolder
+from genenv.runs.progress import Silent
+from genenv.runs.store.store import PoolStore
 from genenv.simulator.player import Simulator
 from genenv.types import Origin, Profile, StopReason, Task
 

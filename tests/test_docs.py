@@ -13,8 +13,8 @@ import click
 import pytest
 import typer.main
 
-from genenv.cli import app
-from genenv.config import load_config
+from genenv.cli.app import app
+from genenv.config.run import load_config
 from genenv.evaluation.config import load_evaluation_config
 
 ROOT = Path(__file__).parents[1]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from genenv.agent.player import Agent
+from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
 from genenv.coevolve import CoEvolution, Players
-from genenv.config import dump_toml, resolve
-from genenv.policies.scripted import ScriptedLearner, ScriptedPolicy
-from genenv.pools.store import PoolStore
-from genenv.report import write_report
-from genenv.run_folder import RunFolder
+from genenv.config.run import dump_toml, resolve
+from genenv.runs.folder import RunFolder
+from genenv.runs.report import write_report
+from genenv.runs.store.store import PoolStore
 from genenv.simulator.player import Simulator
 from genenv.types import Message, Seed, Verdict
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.config import RunConfig
-from genenv.players import local_players
+from genenv.build import local_players
+from genenv.config.run import RunConfig
 from genenv.types import Group, SimulatorSample
 
 SMALL = {"device": "cpu", "dtype": "float32", "threads": 1, "lora_rank": 2, "context_tokens": 256}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer.testing import CliRunner, Result
 
-from genenv.cli import app
+from genenv.cli.app import app
 
 
 def run(*words: object) -> Result:

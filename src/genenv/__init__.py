@@ -2,8 +2,8 @@
 
 The simulator is rewarded for tasks that the agent solves about half of the time, and code, not a model,
 decides what is correct (GenEnv, arXiv:2512.19682). This module holds the nouns that flow through a round and
-nothing heavy: it loads no torch. `genenv.coevolve` is the loop, `genenv.config` its settings;
-`genenv.domains` and `genenv.policies` are the two things you are most likely to replace.
+nothing heavy: it loads no torch. `genenv.coevolve` is the loop, `genenv.config.run` its settings;
+`genenv.domains` and `genenv.backends` are the two things you are most likely to replace.
 """
 
 from __future__ import annotations

@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Protocol
 
 from genenv.agent.player import Agent
-from genenv.checkpoint import checkpoint_path
-from genenv.config import RunConfig
+from genenv.backends.settings import PolicyConfig
+from genenv.config.run import RunConfig
 from genenv.curriculum.replay import Replay, choose_seeds
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
 from genenv.errors import DataError
-from genenv.metrics import Sink, check_names, write_all
-from genenv.policies.settings import PolicyConfig
-from genenv.pools.records import Evaluation, RoundRecord
-from genenv.pools.store import PoolStore
-from genenv.progress import Reporter, Silent, Stage
-from genenv.round_metrics import attempt_metrics, evaluation_metrics
-from genenv.run_folder import RunFolder
-from genenv.simulator.gate import Gate, base_tasks
+from genenv.gate.gate import Gate, base_tasks
+from genenv.runs.checkpoint import checkpoint_path
+from genenv.runs.folder import RunFolder
+from genenv.runs.metrics import Sink, check_names, write_all
+from genenv.runs.progress import Reporter, Silent, Stage
+from genenv.runs.round_metrics import attempt_metrics, evaluation_metrics
+from genenv.runs.store.records import Evaluation, RoundRecord
+from genenv.runs.store.store import PoolStore
+from genenv.seeding import generator
 from genenv.simulator.player import Simulator, make_contexts
-from genenv.streams import generator
 from genenv.types import Context, Group, JsonObject, Proposal, Seed, Task, TaskBatch
 
 
@@ -145,7 +145,8 @@ class CoEvolution:
             self.replay.load_state_dict(_part(state, "replay"))
             if self.config.agent.replayed:
                 self.replay.recall(store.last_seen())
-            self.gate.recall(store)
+            self.gate.recall(store.surfaces())
+            self.gate.remember(store.without_surface())
             self.players.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-if TYPE_CHECKING:  # the nouns are made of clean text
-    from genenv.types import Json
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
+"""A JSON value."""
+
+JsonObject: TypeAlias = Mapping[str, Json]
+"""A JSON object; specs, payloads and states are stored in this form."""
 
 _UNSAFE = re.compile(
     "["

@@ -8,18 +8,14 @@ Shapes: T = tokens of one episode (prompt, completions and environment replies),
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Literal
 
+from genenv.texts import Json as Json
+from genenv.texts import JsonObject as JsonObject
 from genenv.texts import clean
-
-Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
-"""A JSON value."""
-
-JsonObject: TypeAlias = Mapping[str, Json]
-"""A JSON object; specs, payloads and states are stored in this form."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 

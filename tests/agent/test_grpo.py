@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, group_advantages, grpo_loss, k3
 from genenv.agent.settings import AgentConfig
-from genenv.run_folder import metrics_line
+from genenv.runs.folder import metrics_line
 from genenv.types import Group, StopReason
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
@@ -215,7 +215,7 @@ def test_the_update_makes_rewarded_attempts_more_likely(tiny, toy):
 
 def _gap(player: GrpoLearner, group: Group) -> float:
     """Log-probability of the rewarded attempt minus that of the other."""
-    from genenv.policies.packing import Bundle, Packed
+    from genenv.backends.local.packing import Bundle, Packed
 
     bad, good = (t.token_ids[2:] for t in group.traces[:2])
     packed = Packed(

@@ -13,9 +13,9 @@ from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, grpo_loss
 from genenv.agent.player import Agent
 from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.agent.settings import AgentConfig
-from genenv.policies.packing import Bundle, Packed
-from genenv.policies.scripted import ScriptedPolicy
-from genenv.progress import silent
+from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.scripted import ScriptedPolicy
+from genenv.runs.progress import silent
 from genenv.types import Group
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from genenv.agent.rollout import Sampling, attempt, guide
+from genenv.assistants.local import LocalAssistant
+from genenv.backends.chat.tool_format import message_of
+from genenv.backends.local.policy import LocalModel, LocalPolicy
+from genenv.backends.scripted import ScriptedPolicy
+from genenv.backends.settings import PolicyConfig, SamplingConfig
 from genenv.domains.tool_calling.build import ToolCallingConfig
 from genenv.domains.tool_calling.domain import ToolCalling, offered_tools
 from genenv.errors import UsageError
-from genenv.policies.local import LocalModel, LocalPolicy
-from genenv.policies.local_assistant import LocalAssistant
-from genenv.policies.scripted import ScriptedPolicy
-from genenv.policies.settings import PolicyConfig, SamplingConfig
-from genenv.policies.tool_format import message_of
-from genenv.simulator.gate import base_task
+from genenv.gate.gate import base_task
 from genenv.types import Task
 
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=2000, timeout_s=60.0, seed=0)

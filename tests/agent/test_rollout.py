@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from genenv.agent.rollout import Sampling, attempt
+from genenv.backends.base import Completion
+from genenv.backends.scripted import END, ScriptedPolicy
 from genenv.errors import RolloutError
-from genenv.policies.base import Completion
-from genenv.policies.scripted import END, ScriptedPolicy
-from genenv.streams import stream
+from genenv.seeding import stream
 from genenv.types import Message, StopReason
 
 

@@ -6,10 +6,10 @@ import asyncio
 import random
 
 from genenv.agent.rollout import Sampling, attempt
+from genenv.backends.scripted import ScriptedPolicy
 from genenv.domains.tool_calling.build import ToolCallingConfig
 from genenv.domains.tool_calling.domain import ToolCalling
-from genenv.policies.scripted import ScriptedPolicy
-from genenv.simulator.gate import base_task
+from genenv.gate.gate import base_task
 from genenv.types import StopReason
 
 

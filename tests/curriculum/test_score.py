@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from genenv.curriculum.reward import env_reward, expected_env_reward
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.metrics import check_names
+from genenv.runs.metrics import check_names
 
 PAPER = CurriculumConfig(posterior=False, standardise_rewards=False)
 ROBUST = CurriculumConfig()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from genenv.config import as_tables, resolve
+from genenv.config.run import as_tables, resolve
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import UsageError
-from genenv.simulator.gate import Gate, base_tasks
+from genenv.gate.gate import Gate, base_tasks
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
 PAGE = Path(__file__).parents[2] / "docs" / "domains.md"

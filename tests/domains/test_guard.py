@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from genenv.agent.rollout import Sampling, attempt, tools_of
+from genenv.backends.scripted import ScriptedPolicy
+from genenv.config.base import NoSettings
 from genenv.domains import load_domain
 from genenv.domains.base import OutOfTurns
 from genenv.domains.guard import GuardedDomain, guarded
 from genenv.errors import DomainError, RolloutError, UsageError
-from genenv.policies.scripted import ScriptedPolicy
-from genenv.settings import NoSettings
 from genenv.types import Message, Profile, Seed, StopReason, Verdict
 
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=30.0, seed=0)

@@ -13,7 +13,7 @@ from genenv.evaluation import command
 from genenv.evaluation.command import Outcome, Request, evaluate, slug
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.records import Results
-from genenv.progress import Silent
+from genenv.runs.progress import Silent
 
 pytestmark = pytest.mark.usefixtures("sums")
 

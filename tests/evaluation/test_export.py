@@ -15,7 +15,7 @@ from genenv.evaluation.base import Answered
 from genenv.evaluation.command import Outcome, Request, evaluate
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.regrade import regrade
-from genenv.progress import Silent
+from genenv.runs.progress import Silent
 
 
 def export(self: Any, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:

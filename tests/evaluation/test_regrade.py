@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from genenv.cli import app
+from genenv.cli.app import app
 from genenv.errors import ContextOverflow, DataError, RolloutError, UsageError
 from genenv.evaluation import command
 from genenv.evaluation.base import Grade
 from genenv.evaluation.command import Outcome, Request, evaluate
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.regrade import regrade
-from genenv.progress import Silent
+from genenv.runs.progress import Silent
 
 
 def answers(question: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genenv.progress import silent
+from genenv.runs.progress import silent
 from genenv.simulator.player import Simulator
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import SimulatorSample

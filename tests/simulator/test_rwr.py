@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.kl import kl_full
+from genenv.backends.local.optimizer import Optimizer
+from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UpdateSkipped
-from genenv.policies.grammar import is_forbidden
-from genenv.policies.optimizer import Optimizer
-from genenv.policies.packing import Bundle, Packed
-from genenv.simulator.distance import kl_full
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner, weighted_tokens
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Generation, SimulatorSample

@@ -27,11 +27,11 @@ import torch
 from torch import Tensor
 
 from genenv.agent.settings import AgentConfig
+from genenv.backends.base import Advance
+from genenv.backends.local.optimizer import Optimizer, accumulate, evenly, micro_batches
+from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.policy import LocalPolicy
 from genenv.errors import UpdateSkipped
-from genenv.policies.base import Advance
-from genenv.policies.local import LocalPolicy
-from genenv.policies.optimizer import Optimizer, accumulate, evenly, micro_batches
-from genenv.policies.packing import Bundle, Packed
 from genenv.types import Group, Trace
 
 log = logging.getLogger(__name__)

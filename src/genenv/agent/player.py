@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.agent.settings import AgentConfig
+from genenv.backends.base import AgentLearner, Policy
 from genenv.domains.base import Domain
-from genenv.policies.base import AgentLearner, Policy
-from genenv.progress import Stage
-from genenv.schedules import lr_scale
-from genenv.streams import stream
+from genenv.learning.schedules import lr_scale
+from genenv.runs.progress import Stage
+from genenv.seeding import stream
 from genenv.types import Group, Task
 
 

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from genenv.backends.base import Advance, Completion, Policy, SampleRequest
+from genenv.backends.chat.reasoning import CLOSING, answer_of
+from genenv.backends.chat.tool_format import heard
 from genenv.domains.base import Domain, Episode, OffersTools, OutOfTurns
 from genenv.errors import RolloutError
-from genenv.policies.base import Advance, Completion, Policy, SampleRequest
-from genenv.policies.thoughts import CLOSING, answer_of
-from genenv.policies.tool_format import heard
-from genenv.progress import Stage
-from genenv.streams import stream
+from genenv.runs.progress import Stage
+from genenv.seeding import stream
 from genenv.types import Group, JsonObject, Message, StopReason, Task, Trace
 
 CHARS_A_TOKEN = 64

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from genenv.settings import Moments, Schedule, Settings
+from genenv.config.base import Moments, Schedule, Settings
 
 Momentum = Annotated[float, Field(ge=0, le=0.99999)]
 

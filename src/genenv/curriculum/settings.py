@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from genenv.settings import Settings
+from genenv.config.base import Settings
 
 PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
 

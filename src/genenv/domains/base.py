@@ -1,6 +1,6 @@
 """What a domain is: specs become tasks, tasks episodes, episodes get verdicts. Code decides what is right.
 
-A domain author sees messages only; one class alone (`genenv.policies.chat`) handles tokens.
+A domain author sees messages only; one class alone (`genenv.backends.chat.format`) handles tokens.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Domain(Protocol):
     """What the simulator writes; also its grammar, parser and documentation. Difficulty fields come first."""
 
     config: ClassVar[type[BaseModel]]
-    """The domain's own settings (`genenv.settings.Settings`). The class is called with an instance of it."""
+    """The domain's own settings (`genenv.config.base.Settings`). The class is called with an instance."""
 
     def seeds(self) -> Sequence[Seed]:
         """The base data, always the same, in a fixed order."""

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
+from genenv.config.base import NoSettings
 from genenv.domains.base import Ask, Domain, Episode
-from genenv.settings import NoSettings
 from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, Seed, Task
 
 

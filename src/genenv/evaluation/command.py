@@ -15,18 +15,18 @@ from typing import Any
 from pydantic import BaseModel
 
 import genenv
+from genenv.assistants.base import Assistant
 from genenv.errors import UsageError
 from genenv.evaluation.base import Benchmark, Exports, Item, Judged
 from genenv.evaluation.config import EvaluationConfig
-from genenv.evaluation.contestants import ENDPOINT, assistant
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.export import Export
+from genenv.evaluation.policy_under_test import ENDPOINT, assistant
 from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
 from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
 from genenv.evaluation.statistics import Figure
-from genenv.policies.assistant import Assistant
-from genenv.progress import Reporter
+from genenv.runs.progress import Reporter
 from genenv.texts import masked
 from genenv.types import JsonObject
 

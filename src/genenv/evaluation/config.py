@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from genenv.config import apply_override, check_keys, validated
+from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.config.base import walk
+from genenv.config.run import apply_override, check_keys, validated
 from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class, section
-from genenv.policies.settings import EndpointConfig, PolicyConfig, SamplingConfig
-from genenv.settings import walk
 from genenv.types import Json
 
 _BENEATH: Mapping[str, Mapping[str, Json]] = {"policy": {"context_tokens": 131_072, "cache_gib": 4.0}}

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from genenv.errors import DataError, UsageError, first_line
 from genenv.evaluation.statistics import Figure
-from genenv.run_folder import write_whole
+from genenv.runs.folder import write_whole
 from genenv.texts import json_line
 from genenv.types import JsonObject
 

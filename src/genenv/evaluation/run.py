@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from genenv.assistants.base import Assistant, ChatMessage, Reply, Talk
 from genenv.errors import ContextOverflow, RolloutError
 from genenv.evaluation.base import Benchmark, Grade, Item
 from genenv.evaluation.records import FAILED, GRADED, OVERFLOW, Record
-from genenv.policies.assistant import Assistant, ChatMessage, Reply, Talk
-from genenv.progress import Stage, silent
-from genenv.streams import stream
+from genenv.runs.progress import Stage, silent
+from genenv.seeding import stream
 from genenv.types import JsonObject
 
 _PATIENCE = 2

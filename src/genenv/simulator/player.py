@@ -7,13 +7,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from genenv.backends.base import Completion, Policy, SampleRequest, SimulatorLearner
 from genenv.domains.base import Domain
 from genenv.errors import RolloutError
-from genenv.policies.base import Completion, Policy, SampleRequest, SimulatorLearner
-from genenv.progress import Stage
-from genenv.schedules import lr_scale
+from genenv.learning.schedules import lr_scale
+from genenv.runs.progress import Stage
+from genenv.seeding import stream
 from genenv.simulator.settings import SimulatorConfig
-from genenv.streams import stream
 from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed, SimulatorSample
 
 log = logging.getLogger(__name__)

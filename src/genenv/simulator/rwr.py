@@ -33,13 +33,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from genenv.backends.base import Advance
+from genenv.backends.local.kl import frozen_head, kl_between
+from genenv.backends.local.optimizer import Optimizer, accumulate, evenly, micro_batches
+from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.policy import LocalPolicy
+from genenv.backends.local.token_logprobs import frozen_logprobs_and_kl
 from genenv.errors import UpdateSkipped
-from genenv.policies.base import Advance
-from genenv.policies.local import LocalPolicy
-from genenv.policies.optimizer import Optimizer, accumulate, evenly, micro_batches
-from genenv.policies.packing import Bundle, Packed
-from genenv.policies.vocabulary import frozen_logprobs_and_kl
-from genenv.simulator.distance import frozen_head, kl_between
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import JsonObject, SimulatorSample
 

@@ -32,7 +32,7 @@ from genenv.domains.household.tables import (  # noqa: E402
     OPENABLE,
 )
 from genenv.domains.household.world import APPLIANCE, TaskType, World  # noqa: E402
-from genenv.simulator.gate import base_tasks  # noqa: E402
+from genenv.gate.gate import base_tasks  # noqa: E402
 
 TASKS: tuple[TaskType, ...] = get_args(TaskType)
 ROOM = ["Cabinet", "Drawer", "Shelf", "CounterTop", "SideTable", "GarbageCan", "Desk", "Dresser", "Safe"]

@@ -26,7 +26,7 @@ from genenv.domains.household.spec import HouseholdSpec, lines, read_place, writ
 from genenv.domains.household.steps import askable_steps
 from genenv.domains.household.tables import LAMPS
 from genenv.domains.household.wording import wording_pattern
-from genenv.simulator.gate import Gate, base_tasks
+from genenv.gate.gate import Gate, base_tasks
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 
 DOMAIN = Household()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.config import load_config
+from genenv.config.run import load_config
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import load_domain
 from genenv.domains.base import Domain, OutOfTurns
@@ -24,8 +24,8 @@ from genenv.domains.multihop_qa.seeds import spec_of
 from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.spec import QuestionSpec
 from genenv.errors import UsageError
-from genenv.simulator.gate import HELD_OUT_SIMILARITY, Gate, base_tasks
-from genenv.simulator.novelty import Archive
+from genenv.gate.gate import HELD_OUT_SIMILARITY, Gate, base_tasks
+from genenv.gate.novelty import Archive
 from genenv.types import (
     Context,
     Generation,

@@ -18,7 +18,7 @@ from genenv.domains.tool_calling.prompting import offered
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.worlds import today_of
-from genenv.simulator.gate import base_tasks
+from genenv.gate.gate import base_tasks
 from genenv.types import Lineage, Message, Origin, Profile, Seed, Task
 
 DENTIST = {"title": "Dentist", "date": "2025-03-17", "start": "09:30"}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from genenv.domains.travel.build import query_of
-from genenv.domains.travel.offers import Atlas
+from genenv.domains.travel.choices import Atlas
 from genenv.domains.travel.sandbox import CUISINES, sandbox
 from genenv.domains.travel.seeds import bare
 from genenv.domains.travel.solver import Solution, solve

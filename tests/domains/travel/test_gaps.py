@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from genenv.domains.travel import build
 from genenv.domains.travel.audit import audit
-from genenv.domains.travel.blind import random_replies
 from genenv.domains.travel.check import judge
+from genenv.domains.travel.choices import Atlas
 from genenv.domains.travel.database import Database, clear
 from genenv.domains.travel.domain import Travel
-from genenv.domains.travel.offers import Atlas
+from genenv.domains.travel.random_plans import random_replies
 from genenv.domains.travel.reading import before_parenthesis, from_to, name_and_city
 from genenv.domains.travel.solver import solve
 from genenv.domains.travel.spec import TravelSpec

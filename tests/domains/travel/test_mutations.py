@@ -12,7 +12,7 @@ import pytest
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains.travel.domain import Travel
 from genenv.domains.travel.settings import TravelConfig
-from genenv.simulator.gate import Gate
+from genenv.gate.gate import Gate
 from genenv.types import Context, Generation, Rejection, Task
 
 pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")

@@ -16,7 +16,7 @@ from genenv.domains.travel.sandbox import sandbox
 from genenv.domains.travel.seeds import bare
 from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.spec import TravelSpec
-from genenv.simulator.gate import Gate, base_task, base_tasks
+from genenv.gate.gate import Gate, base_task, base_tasks
 from genenv.types import Context, Generation, Lineage, Origin, Profile, Rejection, RejectReason, Task
 
 pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")

@@ -11,9 +11,9 @@ import pytest
 
 from genenv.domains.travel.audit import broken
 from genenv.domains.travel.check import judge
+from genenv.domains.travel.choices import Atlas
 from genenv.domains.travel.constraints import score
 from genenv.domains.travel.hard import total_cost
-from genenv.domains.travel.offers import Atlas
 from genenv.domains.travel.query import Query
 from genenv.domains.travel.reading import UnreadableError
 from genenv.domains.travel.sandbox import DATES, sandbox

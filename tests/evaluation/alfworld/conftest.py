@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from genenv.assistants.base import ChatMessage, Reply
 from genenv.errors import ContextOverflow
 from genenv.evaluation.alfworld.games import TYPES
 from genenv.evaluation.data import DataFolder
-from genenv.policies.assistant import ChatMessage, Reply
 
 GRAMMAR = """grammar :: "{ "task": [{"rhs": "Your task is to: do the thing."}] }";
 action PutObject { template :: "move {o} to {r}"; feedback :: "moved"; }

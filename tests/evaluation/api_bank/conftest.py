@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from genenv.assistants.base import ChatMessage, Reply
 from genenv.evaluation.data import DataFolder
-from genenv.policies.assistant import ChatMessage, Reply
 from genenv.types import JsonObject
 
 SYSTEM = """Use tools.

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genenv.assistants.base import Reply, ToolCall
+from genenv.backends.chat.reasoning import without_thoughts
 from genenv.evaluation.api_bank import ApiBank, ApiBankConfig
 from genenv.evaluation.api_bank.calls import Call
 from genenv.evaluation.api_bank.questions import Question
@@ -15,8 +17,6 @@ from genenv.evaluation.api_bank.rouge import rouge_l
 from genenv.evaluation.api_bank.values import Declared, declared_in, same_value
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
-from genenv.policies.assistant import Reply, ToolCall
-from genenv.policies.thoughts import without_thoughts
 
 
 def declared(kind: str, description: str = "") -> Declared:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from genenv.assistants.base import ChatMessage, Reply, Talk
 from genenv.evaluation.data import DataFolder
-from genenv.policies.assistant import ChatMessage, Reply, Talk
 from genenv.types import JsonObject
 
 QUESTIONS = [

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genenv.assistants.base import Reply, ToolCall
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.bamboogle import Bamboogle, BamboogleConfig
 from genenv.evaluation.bamboogle.benchmark import COPIES, MAIN, Question
 from genenv.evaluation.bamboogle.conversation import says_yes
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
-from genenv.policies.assistant import Reply, ToolCall
 
 ITEM = Item(id="q_1", groups={}, data=Question("Which river?", ("the Tarn",)))
 

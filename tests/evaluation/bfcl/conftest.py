@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from genenv.assistants.base import ChatMessage, Reply, ToolCall
 from genenv.evaluation.bfcl.load import Conversation, Question, items_of
 from genenv.evaluation.data import DataFolder
-from genenv.policies.assistant import ChatMessage, Reply, ToolCall
 
 BOOK = {
     "name": "hotel.book",

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genenv.assistants.call_formats import UNREADABLE
 from genenv.errors import UsageError
 from genenv.evaluation.bfcl import Bfcl, BfclSettings, single
-from genenv.policies.call_formats import UNREADABLE
 
 RIGHT = "[hotel.book(city='bad ems', nights=3)]"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from genenv.assistants.call_formats import UNREADABLE
 from genenv.evaluation.bfcl import Bfcl, BfclSettings
 from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands, native_commands
 from genenv.evaluation.records import Record
 from genenv.evaluation.run import Run
-from genenv.policies.call_formats import UNREADABLE
 
 TEXT, NATIVE = "result/gpt-4o-mini-2024-07-18", "result/gpt-4o-mini-2024-07-18-FC"
 

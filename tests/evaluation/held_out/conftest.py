@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from genenv.cli import app
+from genenv.cli.app import app
 
 SOURCE = '''
 import random
@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field
 from genenv import Lineage, Message, Seed, Task, Verdict
 from genenv.domains.base import OutOfTurns
 from genenv.domains.common import QuestionDomain, held_out_tasks
-from genenv.settings import Settings
+from genenv.config.base import Settings
 
 
 class Spec(BaseModel, extra="forbid"):

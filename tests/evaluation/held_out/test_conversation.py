@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from genenv.assistants.base import Reply, ToolCall
+from genenv.assistants.call_formats import read_calls
 from genenv.domains import load_domain
 from genenv.domains.base import OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
@@ -18,8 +20,6 @@ from genenv.evaluation.base import Grade
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.held_out import HeldOut, HeldOutConfig
 from genenv.evaluation.held_out.conversation import Conversation, Limits
-from genenv.policies.assistant import Reply, ToolCall
-from genenv.policies.call_formats import read_calls
 from genenv.types import Message, Task
 
 LIMITS = Limits(max_new_tokens=10, context_tokens=100, timeout_s=5.0)

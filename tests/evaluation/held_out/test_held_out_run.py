@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import pytest
 from typer.testing import CliRunner, Result
 
-from genenv.cli import app
-from genenv.pools.store import PoolStore
+from genenv.cli.app import app
+from genenv.runs.store.store import PoolStore
 
 HERE = ("--set", "policy.device=cpu", "--set", "policy.threads=1")
 NO_TOOL_ROLE = (

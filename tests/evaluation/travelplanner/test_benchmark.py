@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from genenv.assistants.base import ChatMessage, Reply
 from genenv.domains.travel.query import FIELDS
 from genenv.errors import ContextOverflow
 from genenv.evaluation.base import Benchmark
@@ -19,7 +20,6 @@ from genenv.evaluation.travelplanner import TravelPlanner
 from genenv.evaluation.travelplanner.prompts import prompt
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
 from genenv.evaluation.travelplanner.submission import plan_of
-from genenv.policies.assistant import ChatMessage, Reply
 from genenv.types import JsonObject
 
 BENCH: Benchmark = TravelPlanner()

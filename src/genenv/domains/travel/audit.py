@@ -10,8 +10,8 @@ from typing import cast
 
 from genenv.domains.travel.candidates import fits_wishes
 from genenv.domains.travel.check import judge, query_of
+from genenv.domains.travel.choices import Atlas
 from genenv.domains.travel.hard import total_cost
-from genenv.domains.travel.offers import Atlas
 from genenv.domains.travel.query import MEALS, Plan, Query
 from genenv.domains.travel.reading import UnreadableError
 from genenv.domains.travel.sandbox import CUISINES

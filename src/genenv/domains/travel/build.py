@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from genenv.domains.travel.choices import Atlas
 from genenv.domains.travel.hard import total_cost
-from genenv.domains.travel.offers import Atlas
 from genenv.domains.travel.prompting import agent_system
 from genenv.domains.travel.query import Query
 from genenv.domains.travel.reference import reference

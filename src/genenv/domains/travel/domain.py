@@ -18,13 +18,13 @@ from pydantic import BaseModel
 from genenv.domains.base import Ask, OutOfTurns
 from genenv.domains.common import OneQuestion
 from genenv.domains.travel.audit import audit
-from genenv.domains.travel.blind import random_replies
 from genenv.domains.travel.build import build, skills_of
 from genenv.domains.travel.check import check
+from genenv.domains.travel.choices import Atlas, Offer
 from genenv.domains.travel.database import Database
 from genenv.domains.travel.grammar import spec_schema
-from genenv.domains.travel.offers import Atlas, Offer
 from genenv.domains.travel.prompting import simulator_messages
+from genenv.domains.travel.random_plans import random_replies
 from genenv.domains.travel.reference import CHARS_PER_TOKEN
 from genenv.domains.travel.replies import is_final
 from genenv.domains.travel.sandbox import sandbox

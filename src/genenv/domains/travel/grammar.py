@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from genenv.domains.travel.offers import Offer
+from genenv.domains.travel.choices import Offer
 from genenv.domains.travel.phrasings import TRAINING, as_sentence
 from genenv.domains.travel.spec import LIMITS, Rule, TravelSpec
 from genenv.types import Json, JsonObject

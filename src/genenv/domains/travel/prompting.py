@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genenv.domains.common import request
-from genenv.domains.travel.offers import Offer
+from genenv.domains.travel.choices import Offer
 from genenv.domains.travel.query import Query
 from genenv.domains.travel.seeds import bare
 from genenv.domains.travel.settings import TravelConfig

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, cast
 
-from genenv.domains.travel.offers import Atlas, Offer
+from genenv.domains.travel.choices import Atlas, Offer
 from genenv.domains.travel.phrasings import HELD_OUT, TRAINING, Phrasings, query_with_blanks
 from genenv.domains.travel.spec import LIMITS, Rule, Slack, TravelSpec
 from genenv.types import JsonObject

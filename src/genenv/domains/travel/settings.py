@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from genenv.settings import PLACE, Settings
+from genenv.config.base import PLACE, Settings
 
 
 class TravelConfig(Settings, frozen=True):

@@ -12,13 +12,13 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
+from genenv.assistants.base import Talk
 from genenv.evaluation.alfworld.forms import Episodes, Steps
 from genenv.evaluation.alfworld.games import load_trials
 from genenv.evaluation.alfworld.settings import AlfWorldConfig
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.statistics import Figure
-from genenv.policies.assistant import Talk
 from genenv.types import Json, JsonObject
 
 _FORMS: dict[str, type[Episodes] | type[Steps]] = {"episode": Episodes, "step": Steps}

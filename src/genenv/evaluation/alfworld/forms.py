@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from genenv.assistants.base import ChatMessage, Talk
 from genenv.domains.household.engine import NOTHING, Play
 from genenv.domains.household.planning import plan_from
 from genenv.errors import ContextOverflow
@@ -14,7 +15,6 @@ from genenv.evaluation.alfworld.reading import command_of, plain
 from genenv.evaluation.alfworld.settings import AlfWorldConfig
 from genenv.evaluation.base import Grade, Graded, Item, shares
 from genenv.evaluation.statistics import Figure, Part, weighted
-from genenv.policies.assistant import ChatMessage, Talk
 from genenv.types import Json
 
 _RULES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from genenv.backends.chat.reasoning import without_thoughts
 from genenv.domains.household.commands import read_command
-from genenv.policies.thoughts import without_thoughts
 
 _MOST_CHARS = 20_000
 """Of a reply that is read, from its end."""

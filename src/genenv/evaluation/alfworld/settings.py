@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from genenv.settings import Settings
+from genenv.config.base import Settings
 
 
 class AlfWorldConfig(Settings, frozen=True):

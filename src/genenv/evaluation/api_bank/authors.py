@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from genenv.backends.chat.reasoning import without_thoughts
 from genenv.evaluation.api_bank.calls import MAX_REPLY_CHARS, difference
 from genenv.evaluation.api_bank.questions import Question, reply_of, text_of
 from genenv.evaluation.api_bank.requests import request_in
@@ -27,7 +28,6 @@ from genenv.evaluation.api_bank.rouge import rouge_l
 from genenv.evaluation.api_bank.values import declared_in, same_value
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
-from genenv.policies.thoughts import without_thoughts
 from genenv.types import Json
 
 REQUESTS: Mapping[str, str] = {

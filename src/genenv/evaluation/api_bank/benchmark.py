@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
+from genenv.assistants.base import Talk
+from genenv.config.base import Settings
 from genenv.errors import UsageError
 from genenv.evaluation.api_bank.authors import (
     REQUESTS,
@@ -26,8 +28,6 @@ from genenv.evaluation.api_bank.toolrl import FILES, grade_toolrl, read_toolrl
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.statistics import Figure, rate
-from genenv.policies.assistant import Talk
-from genenv.settings import Settings
 from genenv.types import Json, JsonObject
 
 _MAX_TOKENS = {"toolrl": 1024, "authors": 512}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from genenv.policies.thoughts import without_thoughts
+from genenv.backends.chat.reasoning import without_thoughts
 from genenv.types import Json
 
 MAX_REPLY_CHARS = 100_000

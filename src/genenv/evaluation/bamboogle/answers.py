@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from genenv.backends.chat.reasoning import without_thoughts
 from genenv.evaluation.bamboogle.boxes import last_box, plain
-from genenv.policies.thoughts import without_thoughts
 
 MAX_REPLY_CHARS = 20_000
 """Of a longer reply only the end is read."""

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from genenv.assistants.base import Assistant, Talk
+from genenv.config.base import Settings
 from genenv.domains.multihop_qa.corpus import load_corpus
 from genenv.domains.multihop_qa.search import SearchIndex, require_search
 from genenv.errors import ContextOverflow, DataError, UsageError
@@ -23,8 +25,6 @@ from genenv.evaluation.bamboogle.answers import MAX_REPLY_CHARS, closeness, fina
 from genenv.evaluation.bamboogle.conversation import Searching, ask, judged, says_yes
 from genenv.evaluation.base import Grade, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder, a_list
-from genenv.policies.assistant import Assistant, Talk
-from genenv.settings import Settings
 from genenv.types import Json, JsonObject
 
 MAIN = "bamboogle/bamboogle.json"

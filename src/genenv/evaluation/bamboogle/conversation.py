@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from genenv.policies.assistant import ChatMessage, Reply, Talk
-from genenv.policies.thoughts import without_thoughts
+from genenv.assistants.base import ChatMessage, Reply, Talk
+from genenv.backends.chat.reasoning import without_thoughts
 from genenv.types import JsonObject
 
 _MAX_QUERY_CHARS = 200

@@ -12,6 +12,8 @@ from typing import ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field
 
+from genenv.assistants.base import Talk
+from genenv.config.base import Settings
 from genenv.errors import UsageError, unknown_name
 from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.bfcl import check, multi, single
@@ -30,8 +32,6 @@ from genenv.evaluation.bfcl.package import (
 )
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.statistics import Figure
-from genenv.policies.assistant import Talk
-from genenv.settings import Settings
 from genenv.types import Json, JsonObject
 
 _PER_TURN = ("all", "multi_turn", LONG_CONTEXT)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from genenv.assistants.call_formats import UNREADABLE
 from genenv.errors import first_line
 from genenv.evaluation.bfcl.package import foreign_parser
 from genenv.evaluation.bfcl.syntax import (
@@ -24,7 +25,6 @@ from genenv.evaluation.bfcl.syntax import (
     folded,
     parse,
 )
-from genenv.policies.call_formats import UNREADABLE
 
 Calls = list[dict[str, dict[str, Any]]]
 """`[{name: {parameter: value}}, ...]`, what the official checker reads."""

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from genenv.assistants.base import ChatMessage, Reply, Talk, ToolCall
 from genenv.evaluation.bfcl.check import Turns, rollout
 from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands, native_commands
 from genenv.evaluation.bfcl.load import Conversation
@@ -21,7 +22,6 @@ from genenv.evaluation.bfcl.package import prompts
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
 from genenv.evaluation.bfcl.simulate import Rollout
 from genenv.evaluation.bfcl.single import spoken
-from genenv.policies.assistant import ChatMessage, Reply, Talk, ToolCall
 from genenv.types import Json
 
 

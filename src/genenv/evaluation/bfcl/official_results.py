@@ -13,11 +13,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from genenv.assistants.call_formats import UNREADABLE, clean
 from genenv.evaluation.base import Answered, Item
 from genenv.evaluation.bfcl.categories import LIVE_FILES, MULTI_TURN
 from genenv.evaluation.bfcl.package import NATIVE, TEXT
 from genenv.evaluation.records import Record
-from genenv.policies.call_formats import UNREADABLE, clean
 from genenv.types import Json, JsonObject
 
 NAMES: Mapping[str, str] = {TEXT: "gpt-4o-mini-2024-07-18", NATIVE: "gpt-4o-mini-2024-07-18-FC"}

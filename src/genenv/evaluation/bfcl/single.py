@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from genenv.assistants.base import Reply, Talk
 from genenv.errors import first_line
 from genenv.evaluation.base import Grade
 from genenv.evaluation.bfcl.categories import checks_calls
@@ -28,7 +29,6 @@ from genenv.evaluation.bfcl.decode import (
 from genenv.evaluation.bfcl.load import Question
 from genenv.evaluation.bfcl.package import NATIVE, TEXT, ast_checker, language
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
-from genenv.policies.assistant import Reply, Talk
 from genenv.types import Json
 
 _MAX_NODES = 20_000

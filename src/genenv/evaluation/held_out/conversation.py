@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from genenv.agent.rollout import tools_of
+from genenv.assistants.base import ChatMessage, Reply, Talk
+from genenv.backends.chat.tool_format import as_text
 from genenv.domains.base import Episode, OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
-from genenv.policies.assistant import ChatMessage, Reply, Talk
-from genenv.policies.tool_format import as_text
 from genenv.types import JsonObject, Message
 
 

@@ -14,6 +14,7 @@ from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
+from genenv.assistants.base import Talk
 from genenv.domains.travel.constraints import COMMONSENSE, HARD, Score, score
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
@@ -23,7 +24,6 @@ from genenv.evaluation.travelplanner import figures, prompts
 from genenv.evaluation.travelplanner.loading import Question, read_questions
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
 from genenv.evaluation.travelplanner.submission import plan_of, submission
-from genenv.policies.assistant import Talk
 from genenv.types import Json, JsonObject
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from genenv.settings import Settings
+from genenv.config.base import Settings
 
 
 class TravelPlannerSettings(Settings, frozen=True):

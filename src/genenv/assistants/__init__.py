@@ -1,0 +1,1 @@
+"""Text in, text out: endpoints and local models behind one interface."""

@@ -1,0 +1,136 @@
+# pyright: standard
+"""A model on this machine as an assistant: its own chat template, its own form of tool calls, batched.
+
+A conversation is rendered whole for every reply, so that the model reads what its template makes of it; where
+that begins with what the policy remembers, only the rest is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from genenv.assistants.base import ChatMessage, Reply, reply_limit
+from genenv.assistants.call_formats import read_calls
+from genenv.backends.base import SampleRequest
+from genenv.backends.chat.reasoning import answer_of
+from genenv.backends.chat.tool_format import numbered
+from genenv.backends.local.policy import LocalPolicy
+from genenv.backends.settings import COLDEST, SamplingConfig
+from genenv.errors import ContextOverflow
+from genenv.seeding import stream
+from genenv.texts import clean
+from genenv.types import JsonObject
+
+_BATCHES = 3
+"""Of single questions so many batches are given at a time: rows that end are replaced at once."""
+
+
+class LocalAssistant:
+    """A local policy that answers conversations."""
+
+    def __init__(
+        self, policy: LocalPolicy, sampling: SamplingConfig, *, name: str, weights: JsonObject
+    ) -> None:
+        """Wrap a policy.
+
+        Args:
+            policy: samples; nothing is trained.
+            sampling: how.
+            name: what results call it.
+            weights: says which weights these are, for the summary.
+        """
+        self.policy, self.sampling, self.name = policy, sampling, name
+        self.progress: Callable[[int], None] | None = None
+        policy.progress = self._advance
+        self._weights = weights
+        self.native_tools = policy.model.chat.tool_format.is_readable
+
+    def concurrency(self, *, many_turns: bool) -> int:
+        """A batch of conversations that have to be remembered, or some batches of others."""
+        rows = self.policy.model.config.max_batch_rows
+        return rows if many_turns else _BATCHES * rows
+
+    def talk(self, seed: int, *, many_turns: bool = False) -> LocalTalk:
+        """A fresh conversation."""
+        return LocalTalk(self, seed, keep=many_turns)
+
+    def spending(self) -> JsonObject:
+        """Nothing."""
+        return {}
+
+    def describe(self) -> JsonObject:
+        """Weights, number format, context window; what the chat template is given, the limit of thoughts."""
+        model = self.policy.model
+        given, limit = dict(model.config.chat_template_kwargs), model.config.max_thinking_tokens
+        return {
+            "kind": "local",
+            **self._weights,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "context_tokens": self.policy.context_tokens,
+            "native_tools": self.native_tools,
+            **({"chat_template_kwargs": given} if given else {}),
+            **({} if limit is None else {"max_thinking_tokens": limit}),
+        }
+
+    def render(
+        self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject]
+    ) -> tuple[tuple[int, ...], bool]:
+        """Token ids of a conversation, ready for the assistant's reply, and whether they begin its thought.
+
+        Raises:
+            RolloutError: the chat template does not take it.
+        """
+        return self.policy.model.chat.render_whole(messages, tools)
+
+    def _advance(self, tokens: int, completions: int) -> None:
+        if self.progress is not None:
+            self.progress(tokens)
+
+
+class LocalTalk:
+    """One conversation with a local model."""
+
+    def __init__(self, assistant: LocalAssistant, seed: int, *, keep: bool) -> None:
+        self.native_tools = assistant.native_tools
+        self._assistant, self._seed, self._keep = assistant, seed, keep
+        self._turns = itertools.count()
+        self._memory: object | None = None
+
+    async def __call__(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[JsonObject] = (),
+        max_tokens: int | None = None,
+    ) -> Reply:
+        """Answer; see `Talk`. Where the window leaves less room than asked for, the reply is that short."""
+        policy, sampling = self._assistant.policy, self._assistant.sampling
+        prompt, thinks = self._assistant.render(messages, tools)
+        room = policy.context_tokens - len(prompt)
+        if room < 1:
+            raise ContextOverflow(
+                f"the conversation has {len(prompt)} tokens, the context window {policy.context_tokens}"
+            )
+        completion = await policy.sample(
+            SampleRequest(
+                prompt_ids=prompt,
+                max_tokens=min(reply_limit(sampling, max_tokens), room),
+                temperature=sampling.temperature if sampling.temperature >= COLDEST else 0.0,
+                top_p=sampling.top_p,
+                stream=stream(self._seed, "talk", next(self._turns)),
+                memory=self._memory,
+                keep=self._keep,
+                keep_cut=True,
+            )
+        )
+        self._memory = completion.memory
+        answer = answer_of(clean(completion.text), opened=thinks, finished=completion.finished)
+        words, calls = read_calls(answer) if tools else (answer, ())
+        return Reply(
+            text=words,
+            calls=numbered(calls),
+            finished=completion.finished,
+            prompt_tokens=len(prompt),
+            tokens=len(completion.token_ids),
+        )

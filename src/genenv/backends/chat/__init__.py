@@ -1,0 +1,1 @@
+"""From messages to tokens and back: chat templates, tools in a model's own form, thoughts."""

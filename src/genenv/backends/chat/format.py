@@ -1,0 +1,177 @@
+# pyright: standard
+"""Messages to token ids, turn by turn: what was sampled is never tokenised again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from genenv.assistants.base import ChatMessage
+from genenv.backends.chat.plain_text import PlainText
+from genenv.backends.chat.template import ChatTemplate
+from genenv.backends.chat.tool_format import ToolFormat, message_of
+from genenv.errors import GenenvError, RolloutError, first_line
+from genenv.types import Json, JsonObject, Message
+
+_MARKER = "\u2402"
+"""Stands for an assistant's text, so that what a template puts after it can be found."""
+
+_ASKED: ChatMessage = {"role": "user", "content": "u"}
+
+
+class ChatFormat:
+    """A model's chat template, applied incrementally."""
+
+    def __init__(self, tokenizer: Any, arguments: Mapping[str, Json] | None = None) -> None:  # noqa: ANN401
+        """Probe a tokenizer's template once.
+
+        Args:
+            tokenizer: has a chat template.
+            arguments: given to the template each time.
+
+        Raises:
+            UsageError: the template cannot be applied to a plain conversation.
+        """
+        self.tokenizer = tokenizer
+        self.template = ChatTemplate(tokenizer, arguments)
+        self.end_id = self._end_of_turn()
+        self._end: str = tokenizer.convert_ids_to_tokens(self.end_id)
+        self.plain = PlainText(tokenizer, self._control())
+        self.tool_format = ToolFormat(self.template, self._end, self._sounds)
+        self.opens_thought = _opens_thought(self.template.text([_ASKED], reply=True))
+        """Whether the template begins a reply with a thought."""
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        first: bool,
+        tools: Sequence[JsonObject] = (),
+        after: str = "",
+    ) -> tuple[int, ...]:
+        """Ids of new messages, ready for the assistant's reply.
+
+        Args:
+            messages: what is new in the conversation.
+            first: False when the ids continue an assistant turn that ended with the end-of-turn token.
+            tools: those that the template offers, in the model's own form.
+            after: with tools, the reply that the messages answer, as `tool_format` has it.
+
+        Raises:
+            UsageError: the template has no form of its own for tools.
+            RolloutError: the template or the tokenizer does not take what is said.
+        """
+        if tools:
+            self.tool_format.check()
+        given = [_as_dict(message) for message in messages], list(tools), message_of(after if tools else "")
+        with _refusals():
+            (safe, offered, replied), mark = self.plain.hide(given)
+            if first:
+                text = self.template.text(safe, offered, reply=True)
+            elif tools:
+                text = self.tool_format.continuation(safe, offered, replied)
+            else:
+                text = self._continuation(safe)
+            return self.plain.encode(text, mark)
+
+    def render_whole(
+        self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject] = ()
+    ) -> tuple[tuple[int, ...], bool]:
+        """Ids of a whole conversation, ready for the reply, and whether they begin a thought.
+
+        Raises:
+            RolloutError: the chat template or the tokenizer does not take it.
+        """
+        with _refusals():
+            (safe, offered), mark = self.plain.hide((list(messages), list(tools)))
+            text = self.template.text(safe, offered, reply=True)
+            return self.plain.encode(text, mark), _opens_thought(text)
+
+    def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
+        """Ids of an assistant's reply, end-of-turn token included; with tools, its calls in the model's form.
+
+        Raises:
+            UsageError: the template has no form of its own for tools.
+            RolloutError: the template or the tokenizer does not take what is said.
+        """
+        if tools:
+            self.tool_format.check()
+        with _refusals():
+            if not tools:
+                return (*self.plain.encode_data(text), self.end_id)
+            (message, offered), mark = self.plain.hide((message_of(text), list(tools)))
+            return (*self.plain.encode(self.tool_format.reply(message, offered), mark), self.end_id)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of text as a template would have it: control tokens are control tokens."""
+        return self.plain.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids, special tokens left out."""
+        # Some tokenizers "clean up" spaces before punctuation by default, which changes what was said.
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
+
+    def _sounds(self, text: str) -> str:
+        return self.decode(self.encode(text))
+
+    def _continuation(self, messages: Sequence[ChatMessage]) -> str:
+        """What the template adds after an assistant's end-of-turn token."""
+        after = self._after_reply(messages, reply=True)
+        return (
+            after[len(self._end) :] if after.startswith(self._end) else after.lstrip().removeprefix(self._end)
+        )
+
+    def _after_reply(self, messages: Sequence[ChatMessage], *, reply: bool) -> str:
+        """What the template puts after an assistant's text when these messages follow."""
+        before = [_ASKED, {"role": "assistant", "content": _MARKER}]
+        return self.template.text([*before, *messages], reply=reply).partition(_MARKER)[2]
+
+    def _end_of_turn(self) -> int:
+        """The special token that the template puts after an assistant's text; else the end of sequence.
+
+        The two differ in some models: their replies would never end if only the latter stopped them.
+        """
+        ids = self.tokenizer.encode(self._after_reply([], reply=False).lstrip(), add_special_tokens=False)
+        # Not all that a tokenizer holds to be special is in its list of special tokens.
+        special = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        found = ids and ids[0] in special.union(self.tokenizer.all_special_ids)
+        return int(ids[0] if found else self.tokenizer.eos_token_id)
+
+    def _control(self) -> set[str]:
+        """Strings of the tokens that no content may become: special ones, and those around tools' answers.
+
+        Other added tokens are text that is common enough for a token of its own, such as runs of blanks, or,
+        as `<think>` and `<tool_call>`, what a prompt may have to mention.
+        """
+        framed = ""
+        if self.template.takes_tool_role:
+            framed = self._after_reply([{"role": "tool", "content": "t"}], reply=False)
+        added = self.tokenizer.added_tokens_decoder.values()
+        return {
+            token.content
+            for token in added
+            if token.special or (token.content.strip() and token.content in framed)
+        } | set(self.tokenizer.all_special_tokens)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except GenenvError:
+        raise
+    except Exception as error:  # templates are programs: they raise what they like
+        raise RolloutError(
+            f"the chat template does not take the conversation: {first_line(error)}"
+        ) from error
+
+
+def _as_dict(message: Message) -> ChatMessage:
+    return {"role": message.role, "content": message.content}
+
+
+def _opens_thought(prompt: str) -> bool:
+    return prompt.rstrip().endswith("<think>")

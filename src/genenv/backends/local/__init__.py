@@ -1,0 +1,1 @@
+"""Models on this machine: loaded, sampled and trained with torch."""

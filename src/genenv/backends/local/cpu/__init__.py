@@ -1,0 +1,1 @@
+"""What a CPU does faster than torch: compiled kernels and packed weights."""

@@ -1,0 +1,139 @@
+# pyright: standard
+"""From states to log-probabilities, a piece of the rows at a time.
+
+A score for every token of the vocabulary is by far the largest tensor of an update. Here no more than
+`ROWS` rows of it exist at a time, and none is kept for the backward pass or computed again in it: the
+derivative with respect to a row's state is a row itself, and is worked out while the scores are there.
+
+    log pi(y) = s_y / T - log sum_v exp(s_v / T),   d log pi(y) / dh = (W_y - sum_v pi_v W_v) / T
+    KL = sum_v pi_v (log pi_v - log ref_v),         dKL / dh = sum_v pi_v (log pi_v - log ref_v - KL) W_v / T
+
+Sums go over the tokens v that could be sampled.
+
+Shapes: M = rows, W = width, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from genenv.backends.local.grammar import is_forbidden
+
+ROWS = 256
+"""Rows scored at a time."""
+
+
+def frozen_logprobs(
+    head: Any,  # noqa: ANN401
+    hidden_MW: Tensor,
+    tokens_M: Tensor,
+    *,
+    temperature: float = 1.0,
+    allowed: Tensor | None = None,
+) -> Tensor:
+    """[M] log-probabilities of tokens under an output layer that does not learn. Nats.
+
+    Args:
+        head: the output layer, linear.
+        hidden_MW: what predicts each token.
+        tokens_M: the tokens.
+        temperature: divides the scores; 0 counts as 1.
+        allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
+    """
+    return _Scored.apply(hidden_MW, head.weight, head.bias, tokens_M, temperature or 1.0, allowed, None)[0]
+
+
+def frozen_logprobs_and_kl(
+    head: Any,  # noqa: ANN401
+    hidden_MW: Tensor,
+    tokens_M: Tensor,
+    reference_MW: Tensor,
+    *,
+    temperature: float = 1.0,
+    allowed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """As `frozen_logprobs`; and [M] KL(pi || reference), both over what could be sampled. Nats.
+
+    Args:
+        head: the output layer of both.
+        hidden_MW: what predicts each token.
+        tokens_M: the tokens.
+        reference_MW: the reference's states in their place.
+        temperature: divides the scores of both; 0 counts as 1.
+        allowed: [M, ceil(V / 32)] bit masks of the tokens that both could sample; None when all could.
+    """
+    return _Scored.apply(
+        hidden_MW, head.weight, head.bias, tokens_M, temperature or 1.0, allowed, reference_MW
+    )
+
+
+class _Scored(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]  # noqa: PLR0913
+        ctx: Any,  # noqa: ANN401
+        hidden_MW: Tensor,
+        weight_VW: Tensor,
+        bias_V: Tensor | None,
+        tokens_M: Tensor,
+        temperature: float,
+        allowed: Tensor | None,
+        reference_MW: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        logprobs, divergences = [], []
+        learns = ctx.needs_input_grad[0]
+        slopes: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for start in range(0, len(hidden_MW), ROWS):
+            rows = slice(start, start + ROWS)
+            forbidden = None if allowed is None else is_forbidden(allowed[rows], len(weight_VW))
+            tokens = tokens_M[rows]
+            own = _log_softmax(
+                nn.functional.linear(hidden_MW[rows], weight_VW, bias_V), temperature, forbidden
+            )
+            logprobs.append(own.gather(1, tokens[:, None])[:, 0])
+            if reference_MW is not None:
+                apart = _log_softmax(
+                    nn.functional.linear(reference_MW[rows], weight_VW, bias_V), temperature, forbidden
+                )
+                torch.sub(own, apart, out=apart)
+                if forbidden is not None:  # -inf on both sides
+                    apart.masked_fill_(forbidden, 0.0)
+                share = own.exp_()
+                divergence = (share * apart).sum(-1)
+                divergences.append(divergence)
+                if learns:
+                    steepness = apart.sub_(divergence[:, None]).mul_(share)
+                    slopes[1].append((steepness.to(weight_VW.dtype) @ weight_VW).div_(temperature))
+                del apart
+            if learns:
+                share = own if reference_MW is not None else own.exp_()
+                slope = weight_VW.index_select(0, tokens) - share.to(weight_VW.dtype) @ weight_VW
+                slopes[0].append(slope.div_(temperature))
+        if learns:
+            ctx.save_for_backward(*(torch.cat(parts) for parts in slopes if parts))
+        return _joined(logprobs, hidden_MW), None if reference_MW is None else _joined(divergences, hidden_MW)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        total: Tensor | None = None
+        for slope_MW, gradient_M in zip(ctx.saved_tensors, gradients, strict=False):
+            if gradient_M is not None:
+                part = slope_MW * gradient_M[:, None].to(slope_MW.dtype)
+                total = part if total is None else total.add_(part)
+        return total, None, None, None, None, None, None
+
+
+def _log_softmax(scores: Tensor, temperature: float, forbidden: Tensor | None) -> Tensor:
+    """Log-probabilities at a temperature among tokens that are not forbidden, in float32."""
+    scores = scores.float()
+    if temperature != 1.0:
+        scores.div_(temperature)
+    if forbidden is not None:
+        scores.masked_fill_(forbidden, float("-inf"))
+    return scores.sub_(scores.logsumexp(-1)[:, None])
+
+
+def _joined(pieces: list[Tensor], like: Tensor) -> Tensor:
+    return torch.cat(pieces) if pieces else like.new_zeros(0, dtype=torch.float32)

@@ -1,0 +1,60 @@
+"""What this machine has of what a run was computed with. Loads torch where the answer needs it alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from genenv.backends.settings import AUTOMATIC, PolicyConfig
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def lacking(policy: PolicyConfig) -> dict[str, str]:
+    """Which settled choices cannot be followed here, by the name of the setting, each with the reason."""
+    found: dict[str, str] = {}
+    if policy.device == "cuda" and not _has_cuda():
+        return {"device": "torch finds no CUDA device here"}
+    if policy.threads > cores():
+        found["threads"] = f"{policy.threads} threads, but this process has {_cores_in_words()}"
+    if policy.compiled is True and (reason := _why_not_compiled(policy.device)):
+        found["compiled"] = reason
+    if policy.packed_weights is True and not _has_onednn():
+        found["packed_weights"] = "this torch has no oneDNN"
+    return found
+
+
+def without(policy: PolicyConfig, names: Collection[str]) -> PolicyConfig:
+    """The settings with these choices automatic again; where the device is among them, with all."""
+    again = AUTOMATIC if "device" in names else names
+    return policy.model_copy(update={name: AUTOMATIC[name] for name in again})
+
+
+def _cores_in_words() -> str:
+    return "1 core" if cores() == 1 else f"{cores()} cores"
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _has_onednn() -> bool:
+    import torch
+
+    return torch.backends.mkldnn.is_available()
+
+
+def _why_not_compiled(device: str) -> str:
+    """Empty where compiled code can be had."""
+    import torch
+
+    from genenv.backends.local.cpu import kernels as native
+
+    return native.why_not(torch.device("cpu" if device == "auto" else device))

@@ -1,0 +1,117 @@
+"""Settings of the policies: which weights, which part of them learns, and on what hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from genenv.config.base import PLACE, Settings
+
+EMBEDDED = "smollm2-135m"
+"""The model that comes as a package."""
+
+COLDEST = 0.001
+"""Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
+
+TemplateVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+"""Name of a variable of a chat template."""
+
+
+class SamplingConfig(Settings, frozen=True):
+    """How an evaluated model answers."""
+
+    temperature: float = Field(default=0.0, ge=0, le=10)
+    """0 is greedy, and so is a local model below 0.001."""
+    top_p: float = Field(default=1.0, ge=0.001, le=1)
+    """Draw among the most probable tokens alone that together have at least this probability."""
+    max_new_tokens: int = Field(default=0, ge=0, le=1_000_000)
+    """A reply has at most so many tokens; 0: as the benchmark says."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of what is drawn."""
+
+
+class EndpointConfig(Settings, frozen=True):
+    """An OpenAI-compatible server."""
+
+    concurrency: int = Field(default=16, ge=1, le=10_000)
+    """Requests under way at the same time."""
+    requests_per_minute: float = Field(default=0.0, ge=0, le=1_000_000)
+    """At most so many requests are begun in a minute; 0: no limit."""
+    retries: int = Field(default=5, ge=0, le=100)
+    """How often a request that failed is repeated, after waits that grow."""
+    timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
+    """How long a reply may take, seconds."""
+    tools: Literal["auto", "native", "text"] = "auto"
+    """Whether tools are offered through the API or described in the prompt; auto asks the server once."""
+    key_variable: str = Field(default="OPENAI_API_KEY", min_length=1)
+    """Environment variable that holds the key; servers of your own need none."""
+    price_in: float = Field(default=0.0, ge=0, le=1_000_000)
+    """Price of a million prompt tokens, in any currency."""
+    price_out: float = Field(default=0.0, ge=0, le=1_000_000)
+    """Price of a million sampled tokens."""
+    max_cost: float = Field(default=0.0, ge=0, le=1_000_000_000)
+    """Stop asking when one run of the command has spent so much, in that currency; 0: no limit."""
+
+
+class PolicyConfig(Settings, frozen=True):
+    """The models behind both players."""
+
+    model: str = Field(default=EMBEDDED, min_length=1, json_schema_extra=PLACE)
+    """Base model: a known short name, a folder, or a name on the Hugging Face hub."""
+    simulator_model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
+    """Base model of the simulator; left out, both players share one base with an adapter each."""
+    tuning: Literal["lora", "full"] = "lora"
+    """What learns: low-rank adapters on a frozen base, or all weights."""
+    lora_rank: int = Field(default=16, ge=1, le=1024)
+    """Rank of the adapters."""
+    lora_alpha: float = Field(default=32.0, ge=1e-6, le=1_000_000)
+    """Scale of the adapters; their output is multiplied by lora_alpha / lora_rank."""
+    lora_targets: str = Field(default="all-linear", min_length=1)
+    """Layers with adapters: `all-linear`, or names separated by commas such as `q_proj,v_proj`."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the base weights; auto takes bfloat16 where the hardware is fast with it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the models run; auto takes a GPU when there is one."""
+    attention: Literal["auto", "packed", "own"] = "auto"
+    """Whether a prompt is read once for all its completions (packed), or attention is the model's own, which
+    is slower; auto packs where the model's is the usual one."""
+    decoder: Literal["auto", "fused", "transformers"] = "auto"
+    """Who runs the layers; auto is genenv's fused code for frozen models that it knows, else transformers."""
+    compiled: Literal["auto"] | bool = "auto"
+    """Whether a C++ compiler makes the small operations on a CPU faster; auto: where there is one."""
+    packed_weights: Literal["auto"] | bool = "auto"
+    """Whether frozen weights get a second copy, laid out for the processor; auto measures if it pays."""
+    threads: int = Field(default=0, ge=0, le=1024)
+    """CPU threads; 0 measures and chooses."""
+    tokens_per_microbatch: int = Field(default=4096, ge=1, le=100_000_000)
+    """Tokens of one forward and backward pass: lower it when memory runs out."""
+    activation_gib: float = Field(default=0.0, ge=0, le=100_000)
+    """What a backward pass may keep in memory before layers are computed twice; 0 is a quarter of it."""
+    max_batch_rows: int = Field(default=64, ge=1, le=1_000_000)
+    """Sequences sampled at once."""
+    cache_gib: float = Field(default=1.0, ge=0, le=100_000)
+    """What may be remembered of conversations between their turns; what does not fit is read again."""
+    context_tokens: int = Field(default=2048, ge=16, le=100_000_000)
+    """Longest episode; never more than the model allows."""
+    chat_template_kwargs: dict[TemplateVariable, bool | int | float | str] = Field(default_factory=dict)
+    """Variables of the models' chat templates, such as `{enable_thinking = false}` for Qwen3."""
+    max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+    """A thought, between `<think>` and `</think>`, is closed after so many tokens of a reply; 0: at once."""
+
+
+AUTOMATIC: Mapping[str, str | int] = {
+    "device": "auto",
+    "dtype": "auto",
+    "threads": 0,
+    "compiled": "auto",
+    "packed_weights": "auto",
+    "attention": "auto",
+    "decoder": "auto",
+}
+"""Settings of `PolicyConfig` that a machine or a model decides where they have this value. All of them change
+the last digits of what is computed, so a run keeps what was decided."""
+
+OF_THE_MACHINE = ("device", "dtype", "threads", "compiled")
+"""Those of them that are decided before a model is loaded."""

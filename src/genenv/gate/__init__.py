@@ -1,0 +1,1 @@
+"""What is a task: code decides, no player takes part."""

@@ -1,0 +1,159 @@
+"""The gate: which generations are tasks. No trained model takes part.
+
+A generation passes when it is a finished spec of the domain, executes, its own solution passes the checker
+while an empty and random ones fail, the verdict is the same twice, the domain's own checks agree (literals
+stated, nothing leaked), and it is neither a held-out task nor close to one of the archive. Every rejection
+has a reason and a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from pydantic import BaseModel, ValidationError
+
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.domains.base import Domain
+from genenv.gate.novelty import Archive
+from genenv.seeding import generator
+from genenv.types import (
+    Context,
+    Generation,
+    JsonObject,
+    Lineage,
+    Origin,
+    Proposal,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+)
+
+RANDOM_ATTEMPTS = 4
+"""How many random solutions must fail."""
+HELD_OUT_SIMILARITY = 0.6
+"""From this Jaccard similarity on, a task counts as a copy of a held-out one."""
+MAX_SPEC_CHARS = 20_000
+
+
+class Gate:
+    """Admits generations as tasks, against an archive that grows with the run."""
+
+    def __init__(self, domain: Domain, config: CurriculumConfig, *, seed: int) -> None:
+        self.domain, self.config, self.seed = domain, config, seed
+        self.archive, self.held_out = Archive(), Archive()
+
+    def remember(self, tasks: Iterable[Task]) -> None:
+        """Put tasks into the archive, such as the base tasks at the start."""
+        for task in tasks:
+            self.archive.add(task.id, self.domain.surface(task))
+
+    def recall(self, surfaces: Iterable[tuple[str, str]]) -> None:
+        """Put the generated tasks of all committed rounds into the archive: their ids and surfaces."""
+        for name, surface in surfaces:
+            self.archive.add(name, surface)
+
+    def protect(self, tasks: Iterable[Task]) -> None:
+        """Put held-out tasks where no generated task may come near."""
+        for task in tasks:
+            self.held_out.add(task.id, self.domain.surface(task))
+
+    def admit(self, contexts: Sequence[Context], generations: Sequence[Generation]) -> list[Proposal]:
+        """What becomes of each generation, in order; tasks join the archive at once."""
+        by_id = {context.id: context for context in contexts}
+        return [self._admit(by_id[generation.context_id], generation) for generation in generations]
+
+    def _admit(self, context: Context, generation: Generation) -> Proposal:
+        task = self._build(context, generation)
+        if isinstance(task, Rejection):
+            return Proposal(generation=generation, outcome=task)
+        if self.config.gate == "full" and (rejection := self._audit(task)) is not None:
+            return Proposal(generation=generation, outcome=rejection)
+        surface = self.domain.surface(task)
+        similarity, nearest = self.held_out.nearest(surface)
+        # Under any setting: otherwise held-out results would mean nothing.
+        if similarity >= HELD_OUT_SIMILARITY:
+            sentence = f"It shares {similarity:.0%} of its words with held-out {nearest}."
+            return Proposal(generation=generation, outcome=_reject(RejectReason.HELD_OUT, sentence))
+        similarity, nearest = self.archive.nearest(surface)
+        if 1 - similarity < self.config.novelty_threshold:
+            sentence = f"It shares {similarity:.0%} of its words with {nearest}."
+            duplicate = _reject(RejectReason.DUPLICATE, sentence)
+            return Proposal(generation=generation, outcome=duplicate, novelty=1 - similarity)
+        self.archive.add(task.id, surface)
+        return Proposal(generation=generation, outcome=task, novelty=1 - similarity)
+
+    def _build(self, context: Context, generation: Generation) -> Task | Rejection:
+        spec = parse_spec(self.domain.spec, generation)
+        if isinstance(spec, Rejection):
+            return spec
+        lineage = Lineage(
+            origin=Origin.GENERATED,
+            seed_id=context.seed.id,
+            context_id=context.id,
+            generation_id=generation.id,
+        )
+        rng = generator(self.seed, "build", generation.id)
+        return self.domain.build(spec, task_id=f"task-{generation.id}", lineage=lineage, rng=rng)
+
+    def _audit(self, task: Task) -> Rejection | None:
+        first, again = (self.domain.check(task, task.oracle) for _ in range(2))
+        if not first.success:
+            return _reject(RejectReason.ORACLE_FAILS, f"Its own solution fails: {first.explanation}")
+        if first != again:
+            return _reject(RejectReason.CHECKS_DISAGREE, "The checker does not give the same verdict twice.")
+        rng = generator(self.seed, "gate", task.id)
+        blanks = [(), ("",), *(self.domain.random_replies(task, rng) for _ in range(RANDOM_ATTEMPTS))]
+        if any(self.domain.check(task, replies).success for replies in blanks):
+            return _reject(RejectReason.TRIVIAL, "An empty or a random attempt passes.")
+        return self.domain.audit(task, rng)
+
+
+def written(seed: Seed, text: str, *, context_id: str, generation_id: str) -> tuple[Context, Generation]:
+    """A spec as if a simulator had written it for a seed, to show it to a gate; no model takes part."""
+    context = Context(id=context_id, round=1, seed=seed, messages=())
+    generation = Generation(
+        id=generation_id,
+        context_id=context_id,
+        prompt_ids=(),
+        token_ids=(),
+        logprobs=(),
+        text=text,
+        finished=True,
+    )
+    return context, generation
+
+
+def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Rejection:
+    """A generation's text as the domain's spec: JSON and schema, nothing is executed."""
+    if not generation.finished:
+        sentence = f"The spec was not finished within {len(generation.token_ids)} tokens."
+        return _reject(RejectReason.UNFINISHED, sentence)
+    try:
+        data: object = json.loads(generation.text[:MAX_SPEC_CHARS])
+    except (ValueError, RecursionError) as error:
+        return _reject(RejectReason.SYNTAX, f"It is not JSON: {error}.")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the spec"
+        return _reject(RejectReason.SCHEMA, f"{where}: {first['msg']}.")
+
+
+def base_task(domain: Domain, seed_id: str, spec: JsonObject, *, seed: int) -> Task | Rejection:
+    """A seed as a task of its own."""
+    lineage = Lineage(origin=Origin.SEED, seed_id=seed_id)
+    rng = generator(seed, "base", seed_id)
+    return domain.build(domain.spec.model_validate(spec), task_id=f"base-{seed_id}", lineage=lineage, rng=rng)
+
+
+def base_tasks(domain: Domain, seeds: Sequence[Seed], *, seed: int) -> dict[str, Task]:
+    """The seeds that are tasks of their own, by seed id."""
+    built = ((item.id, base_task(domain, item.id, item.spec, seed=seed)) for item in seeds)
+    return {name: task for name, task in built if isinstance(task, Task)}
+
+
+def _reject(reason: RejectReason, sentence: str) -> Rejection:
+    return Rejection(reason=reason, explanation=sentence)

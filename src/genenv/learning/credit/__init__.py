@@ -1,0 +1,1 @@
+"""One way of giving credit a module."""

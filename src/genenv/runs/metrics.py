@@ -1,0 +1,308 @@
+"""Every metric of a run: its name, unit and meaning in one place; and the sinks that metrics are written to.
+
+The list is closed: `check_names` refuses a name that is not in it, so a chart never shows a metric nobody
+explained.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from pydantic import Field
+
+from genenv.errors import UsageError
+from genenv.config.base import Settings
+from genenv.types import JsonObject, RejectReason
+
+log = logging.getLogger(__name__)
+
+
+def target_band(alpha: float) -> tuple[float, float]:
+    """Where the mean p_hat of a round should lie when the curriculum works: at most 0.15 from alpha."""
+    return max(0.0, alpha - 0.15), min(1.0, alpha + 0.15)
+
+
+def late_p_hats(metrics: Mapping[int, Mapping[str, float]]) -> list[float]:
+    """The mean p_hat of each round in the last third of those played, rounded up: three of eight.
+
+    Args:
+        metrics: those of every round, in order. Round 0, the state before training, is not played; a round in
+            which no batch was attempted has no p_hat and is left out.
+    """
+    played = [values for number, values in metrics.items() if number > 0]
+    late = played[len(played) * 2 // 3 :]
+    return [values["curriculum/p_hat_mean"] for values in late if "curriculum/p_hat_mean" in values]
+
+
+class LoggingConfig(Settings, frozen=True):
+    """Where metrics go besides `metrics.jsonl`, which is always written."""
+
+    tensorboard: bool = False
+    """Also write event files for TensorBoard into the run's folder (needs the package tensorboard)."""
+    wandb: bool = False
+    """Also log to Weights & Biases (needs the package wandb)."""
+    wandb_project: str = Field(default="genenv", min_length=1)
+    """Project that runs appear under in Weights & Biases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a metric means."""
+
+    name: str
+    unit: str
+    """`share` is in [0, 1]; `count` is a whole number."""
+    about: str
+    """One line."""
+
+
+_METRICS = (
+    Metric("agent/success_rate", "share", "Attempts of this round that succeeded, on all its tasks."),
+    Metric("agent/base_success", "share", "Attempts of this round that succeeded, on base tasks."),
+    Metric("agent/new_success", "share", "Attempts of this round that succeeded, on newly generated tasks."),
+    Metric("agent/review_success", "share", "Attempts of this round that succeeded, on reviewed tasks."),
+    Metric("agent/reward", "share", "Mean reward of this round's attempts."),
+    Metric("agent/eval_success", "share", "Held-out tasks solved at temperature 0."),
+    Metric("agent/eval_reward", "share", "Mean reward on held-out tasks at temperature 0."),
+    Metric("agent/loss", "nats", "Mean loss of the update."),
+    Metric("agent/kl", "nats/token", "Distance from the initial agent, k3 estimate, at most 10 a token."),
+    Metric("agent/clip_rate", "share", "Trained tokens whose probability ratio was clipped."),
+    Metric("agent/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
+    Metric("agent/steps", "count", "Optimizer steps applied."),
+    Metric("agent/skipped_updates", "count", "Updates not applied: not finite, or nothing to learn from."),
+    Metric("agent/warmup_steps", "count", "Supervised steps before the first round."),
+    Metric("agent/warmup_success", "share", "Base tasks solved at temperature 0 when the warm-up stopped."),
+    Metric("agent/response_tokens", "tokens", "Mean length of an attempt, sampled tokens only."),
+    Metric("agent/guided_rate", "share", "Groups whose known solution was imitated as well."),
+    Metric("agent/replayed", "count", "Known solutions of other tasks of the pool that were imitated."),
+    Metric("agent/zero_advantage_rate", "share", "Groups whose rewards all agree and that carry no signal."),
+    Metric("agent/failed_traces", "count", "Attempts that ended in an error or a timeout and do not count."),
+    Metric("agent/truncated_rate", "share", "Attempts cut off by a limit on tokens, context or turns."),
+    Metric("simulator/valid_rate", "share", "Generations that became tasks."),
+    Metric(
+        "simulator/in_band_rate",
+        "share",
+        "Batches whose p_hat is within k_min of alpha, of those whose attempts allow both answers.",
+    ),
+    Metric(
+        "simulator/in_band_rate_task",
+        "share",
+        "Tasks whose own p_hat is within k_min of alpha, of those whose attempts allow both answers.",
+    ),
+    Metric("simulator/env_reward", "share", "Mean R_env over batches; a batch without a task earns 0."),
+    Metric("simulator/loss", "nats", "Mean weighted loss of the update."),
+    Metric("simulator/kl", "nats/token", "Distance from the initial simulator, of what both would sample."),
+    Metric("simulator/warmup_loss", "nats/token", "Supervised loss of the last warm-up step."),
+    Metric("simulator/kl_step", "nats/token", "How far the whole update moved what the simulator samples."),
+    Metric("simulator/kl_retries", "count", "How often the step was halved to stay under the KL cap."),
+    Metric("simulator/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
+    Metric("simulator/steps", "count", "Optimizer steps applied."),
+    Metric(
+        "simulator/skipped_updates",
+        "count",
+        "Updates not applied: nothing selected, not finite, over the KL cap.",
+    ),
+    Metric("simulator/selected", "count", "Generations the simulator learned from."),
+    Metric("simulator/dropped", "count", "Batches (or tasks) outside the band or without any attempt."),
+    Metric(
+        "simulator/weight_contrast", "ratio", "Largest weight over smallest; near 1 rewards do not matter."
+    ),
+    Metric("simulator/effective_samples", "count", "Kish's effective number of weighted generations."),
+    Metric("simulator/novelty", "share", "Mean distance of new tasks to their nearest in the archive."),
+    Metric("simulator/response_tokens", "tokens", "Mean length of a generation."),
+    *(
+        Metric(f"simulator/rejected/{reason}", "count", f"Generations rejected as `{reason}`.")
+        for reason in RejectReason
+    ),
+    Metric("curriculum/p_hat_mean", "share", "Mean success rate of the batches."),
+    Metric("curriculum/p_hat_spread", "share", "Standard deviation of the success rate between batches."),
+    Metric("curriculum/p_hat_task_spread", "share", "Standard deviation of the success rate between tasks."),
+    Metric("curriculum/p_hat_task_agree", "share", "New tasks whose attempts all agree."),
+    Metric("curriculum/p_hat_batches", "count", "Batches that have a success rate."),
+    Metric("curriculum/skill_share_max", "share", "Share of new tasks that exercise the commonest skill."),
+    Metric("tasks/new", "count", "Newly generated tasks."),
+    Metric("tasks/base", "count", "Base tasks."),
+    Metric("tasks/review", "count", "Mastered tasks that came back."),
+    Metric(
+        "tasks/steps_mean", "steps", "Mean length of the new tasks' solutions, in the domain's own steps."
+    ),
+    Metric("tasks/required_response_tokens", "tokens", "Mean length of the new tasks' oracle solutions."),
+    Metric("time/warmup_s", "s", "Supervised warm-up of both players."),
+    Metric("time/propose_s", "s", "Writing tasks."),
+    Metric("time/gate_s", "s", "Checking what was written."),
+    Metric("time/rollout_s", "s", "Attempts."),
+    Metric("time/agent_update_s", "s", "The agent's update."),
+    Metric("time/simulator_update_s", "s", "The simulator's update."),
+    Metric("time/eval_s", "s", "Measuring on held-out tasks."),
+    Metric("time/round_s", "s", "The whole round, from its start to its commit."),
+    Metric("tokens/sampled", "tokens", "Tokens sampled by both players."),
+    Metric("tokens/trained", "tokens", "Tokens both updates learned from."),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
+"""Every metric with a fixed name."""
+
+FAMILIES: Mapping[str, Metric] = {
+    family.name: family
+    for family in (
+        Metric("tasks/share/", "share", "New tasks that exercise a skill; the skill's name follows."),
+        Metric("agent/skill/", "share", "Posterior mean of the success rate at a skill; its name follows."),
+    )
+}
+"""Metrics whose last part is a name that the domain chose."""
+
+_SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
+
+
+def describe(name: str) -> Metric:
+    """What a metric means.
+
+    Raises:
+        ValueError: no such metric; names the nearest.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    for prefix, family in FAMILIES.items():
+        if name.startswith(prefix) and _SKILL.fullmatch(name.removeprefix(prefix)):
+            return Metric(name, family.unit, family.about)
+    close = difflib.get_close_matches(name, METRICS, n=1)
+    raise ValueError(
+        f"unknown metric {name!r}{f'; did you mean {close[0]!r}?' if close else ''}; add it to genenv.runs.metrics"
+    )
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse metrics that are not in the list.
+
+    Raises:
+        ValueError: a name is not in the list.
+    """
+    for name in names:
+        describe(name)
+
+
+class Sink(Protocol):
+    """Where metrics go."""
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of a round. A resumed run writes its last round again."""
+        ...
+
+    def close(self) -> None:
+        """Hand over everything; nothing is written afterwards."""
+        ...
+
+
+class TensorBoardSink:
+    """Writes event files for TensorBoard; of a round that is written twice it draws two equal points.
+
+    Args:
+        folder: where the event files go.
+
+    Raises:
+        UsageError: the package is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        summary = _package("tensorboard.summary", setting="logging.tensorboard", install="tensorboard")
+        self._writer = summary.Writer(str(folder))
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Record one scalar per metric, and hand them over at once."""
+        check_names(metrics)
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, round_, description=describe(name).about)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._writer.close()
+
+
+class WandbSink:
+    """Logs to Weights & Biases, which ignores a round that is written twice.
+
+    Args:
+        folder: the run's folder; a resumed run of that folder continues the same chart.
+        project: where the run appears.
+        name: the run's name.
+        settings: the resolved settings, shown beside the charts.
+
+    Raises:
+        UsageError: the package is missing.
+    """
+
+    def __init__(self, folder: Path, *, project: str, name: str, settings: JsonObject) -> None:
+        wandb = _package("wandb", setting="logging.wandb", install="wandb")
+        saved = folder / "wandb_id"
+        run_id = saved.read_text(encoding="utf-8").strip() if saved.exists() else secrets.token_hex(4)
+        folder.mkdir(parents=True, exist_ok=True)
+        saved.write_text(f"{run_id}\n", encoding="utf-8")
+        self._run = wandb.init(
+            project=project, name=name, id=run_id, dir=str(folder), config=dict(settings), resume="allow"
+        )
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of a round as one step, and hand it over at once."""
+        check_names(metrics)
+        self._run.log(dict(metrics), step=round_, commit=True)
+
+    def close(self) -> None:
+        """Wait until everything is uploaded."""
+        self._run.finish()
+
+
+def write_all(sinks: Iterable[Sink], round_: int, metrics: Mapping[str, float]) -> None:
+    """Record the metrics of a round everywhere. A sink that fails misses the round, with a warning."""
+    for sink in sinks:
+        try:
+            sink.write(round_, metrics)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a chart, training goes on
+            log.warning("%s: round %d was not written: %s", type(sink).__name__, round_, error)
+
+
+def close_all(sinks: Iterable[Sink]) -> None:
+    """Close every sink. One that fails costs a warning: the run is in its folder, whatever a chart does."""
+    for sink in sinks:
+        try:
+            sink.close()
+        except Exception as error:  # noqa: BLE001 - as above
+            log.warning("%s: it was not closed: %s", type(sink).__name__, error)
+
+
+def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: JsonObject) -> Sequence[Sink]:
+    """The sinks that the settings ask for besides `metrics.jsonl`.
+
+    Args:
+        config: which sinks.
+        folder: the run's folder.
+        name: the run's name.
+        settings: the resolved settings.
+
+    Raises:
+        UsageError: a package is missing.
+    """
+    sinks: list[Sink] = []
+    if config.tensorboard:
+        sinks.append(TensorBoardSink(folder / "tensorboard"))
+    if config.wandb:
+        sinks.append(WandbSink(folder, project=config.wandb_project, name=name, settings=settings))
+    return sinks
+
+
+def _package(module: str, *, setting: str, install: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as err:
+        raise UsageError(
+            f"{setting} needs a package that is not installed; run: pip install {install}"
+        ) from err

@@ -1,0 +1,72 @@
+"""What a round's attempts say: the metrics of the agent and of the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from statistics import fmean
+
+from genenv.domains.base import Domain
+from genenv.backends.base import Policy
+from genenv.types import Group, Origin, StopReason, Task, TaskBatch
+
+_TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
+
+
+def attempt_metrics(
+    groups: Sequence[Group], batches: Sequence[TaskBatch], policy: Policy, domain: Domain
+) -> Mapping[str, float]:
+    """Success, reward and lengths over a round's attempts; required length and steps over its new tasks.
+
+    Args:
+        groups: all attempts of the round.
+        batches: what the simulator wrote, for the number of sampled tokens.
+        policy: the agent's, whose tokens measure how long a solution must be.
+        domain: counts the steps of a solution.
+    """
+    traces = [trace for group in groups for trace in group.valid]
+    everything = [trace for group in groups for trace in group.traces]
+    written = [p for batch in batches for p in batch.proposals]
+    new = [p.outcome for p in written if isinstance(p.outcome, Task)]
+    metrics = {
+        "agent/failed_traces": float(len(everything) - len(traces)),
+        "tokens/sampled": float(
+            sum(trace.response_tokens for trace in everything)
+            + sum(len(p.generation.token_ids) for p in written)
+        ),
+    }
+    for kind, chosen in _kinds(groups, {task.id for task in new}).items():
+        metrics[f"tasks/{kind}"] = float(len(chosen))
+        if tried := [trace.success for group in chosen for trace in group.valid]:
+            metrics[f"agent/{kind}_success"] = fmean(tried)
+    if written:
+        metrics["simulator/response_tokens"] = fmean(len(p.generation.token_ids) for p in written)
+    if traces:
+        metrics["agent/truncated_rate"] = fmean(trace.stop_reason in _TRUNCATED for trace in traces)
+        metrics["agent/success_rate"] = fmean(trace.success for trace in traces)
+        metrics["agent/reward"] = fmean(trace.reward for trace in traces)
+        metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
+    if new:
+        lengths = [sum(len(policy.encode_reply(reply)) for reply in task.oracle) for task in new]
+        metrics["tasks/required_response_tokens"] = fmean(lengths)
+        metrics["tasks/steps_mean"] = fmean(domain.steps(task) for task in new)
+    return metrics
+
+
+def _kinds(groups: Sequence[Group], new_ids: Set[str]) -> Mapping[str, list[Group]]:
+    """Groups of new tasks, of base tasks, and of generated tasks that came back."""
+    kinds: dict[str, list[Group]] = {"new": [], "base": [], "review": []}
+    for group in groups:
+        generated = group.task.lineage.origin is Origin.GENERATED
+        kinds["new" if group.task.id in new_ids else "review" if generated else "base"].append(group)
+    return kinds
+
+
+def evaluation_metrics(groups: Sequence[Group]) -> Mapping[str, float]:
+    """Held-out success and reward: every task counts, also where the attempt failed."""
+    traces = [trace for group in groups for trace in group.traces]
+    if not traces:
+        return {}
+    return {
+        "agent/eval_success": fmean(trace.success for trace in traces),
+        "agent/eval_reward": fmean(trace.reward for trace in traces),
+    }

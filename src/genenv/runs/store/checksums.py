@@ -1,0 +1,168 @@
+"""Checksums of committed rounds: SQLite notices a damaged page only where its structure breaks.
+
+A flipped bit inside a text or a number leaves the file well-formed. So each round keeps a SHA-256 of all rows
+that it wrote, one per table ("part"), taken from the rows as they are stored, inside the round's own
+transaction. No commit changes the rows of an earlier round, so a checksum stays true as long as the round is.
+Base data (the run's own row, seeds, held-out tasks) belong to no round: their checksums have NULL for it, and
+are renewed when seeds or held-out tasks are added.
+
+`checkpoint` is the part that is not in the store: the SHA-256 of the manifest of the round's checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+
+from genenv.errors import DataError
+from genenv.runs.store.database import Database
+from genenv.runs.store.identity import IDENTITY, identity_in
+from genenv.runs.store.records import Identity
+
+CHECKPOINT = "checkpoint"
+
+BASE_PARTS: Mapping[str, str] = {
+    "run": "SELECT * FROM run",
+    "seeds": "SELECT * FROM seeds ORDER BY n",
+    "held-out tasks": "SELECT * FROM tasks WHERE round IS NULL ORDER BY n",
+}
+ROUND_PARTS: Mapping[str, str] = {
+    "rounds": "SELECT * FROM rounds WHERE number = ?",
+    "contexts": "SELECT * FROM contexts WHERE round = ? ORDER BY n",
+    "generations": """SELECT generations.* FROM contexts
+        JOIN generations ON generations.context_id = contexts.id WHERE round = ? ORDER BY generations.n""",
+    "rejections": """SELECT rejections.* FROM contexts
+        JOIN generations ON generations.context_id = contexts.id
+        JOIN rejections ON rejections.generation_id = generations.id
+        WHERE round = ? ORDER BY generations.n""",
+    "tasks": "SELECT * FROM tasks WHERE round = ? ORDER BY n",
+    "batches": "SELECT * FROM batches WHERE round = ? ORDER BY position",
+    "groups": "SELECT * FROM groups WHERE round = ? ORDER BY position",
+    "traces": "SELECT * FROM traces WHERE round = ? ORDER BY n",
+    "simulator_samples": "SELECT * FROM simulator_samples WHERE round = ? ORDER BY position",
+    "evaluations": "SELECT * FROM evaluations WHERE round = ? ORDER BY position",
+    "reminders": "SELECT * FROM reminders WHERE round = ? ORDER BY position",
+}
+"""Every table but `checksums` itself is in one of the two; a test holds them to it."""
+
+RESUMED_PARTS = ("rounds", "tasks", "groups", "reminders")
+"""What a resumed run reads of every earlier round."""
+
+_LOOKED_UP = ("rounds", "tasks", "seeds")
+
+NEWEST = 2
+"""Of so many newest rounds a resumed run checks all parts."""
+
+
+def sha256_of(rows: Iterable[sqlite3.Row]) -> bytes:
+    """SHA-256 of rows: each as a line of JSON in which a BLOB is its length, then its BLOBs."""
+    sha = hashlib.sha256()
+    for row in rows:
+        values = tuple(row)
+        blobs = [value for value in values if isinstance(value, bytes)]
+        shown = [[len(value)] if isinstance(value, bytes) else value for value in values] if blobs else values
+        sha.update(json.dumps(shown).encode() + b"\n")
+        for blob in blobs:
+            sha.update(blob)
+    return sha.digest()
+
+
+def identity(db: Database) -> Identity:
+    """Which run the store is of.
+
+    Raises:
+        DataError: the row is gone.
+    """
+    return identity_in(db.path, [tuple(row) for row in db.rows(IDENTITY)])
+
+
+def is_sealed(db: Database) -> bool:
+    """Whether the store has checksums; one of an older genenv has none until `seal_legacy`."""
+    return bool(db.rows("SELECT 1 FROM checksums WHERE round IS NULL LIMIT 1"))
+
+
+def seal_round(db: Database, round_: int, checkpoint: bytes | None) -> None:
+    """Keep the checksums of a round that was just written, inside its transaction."""
+    found = {part: sha256_of(db.rows(sql, (round_,))) for part, sql in ROUND_PARTS.items()}
+    if checkpoint is not None:
+        found[CHECKPOINT] = checkpoint
+    _keep(db, round_, found)
+
+
+def seal_base(db: Database) -> None:
+    """Keep the checksums of the base data as they are now, inside the transaction that changed them."""
+    db.run("DELETE FROM checksums WHERE round IS NULL")
+    _keep(db, None, {part: sha256_of(db.rows(sql)) for part, sql in BASE_PARTS.items()})
+
+
+def seal_legacy(db: Database) -> None:
+    """Keep the checksums of rounds that an older genenv committed, as they are now, inside a transaction."""
+    for row in db.rows(
+        "SELECT number FROM rounds WHERE number NOT IN (SELECT round FROM checksums WHERE round > -1)"
+    ):
+        seal_round(db, row["number"], None)
+    seal_base(db)
+
+
+def checkpoint_sha256(db: Database, round_: int) -> bytes | None:
+    """The SHA-256 of the manifest of a round's checkpoint; None where the round was committed without."""
+    found = db.rows("SELECT sha256 FROM checksums WHERE round = ? AND part = ?", (round_, CHECKPOINT))
+    return found[0]["sha256"] if found else None
+
+
+def damage(db: Database, *, whole: bool) -> Iterator[str]:
+    """What does not fit its checksum, each as a few words such as "traces of round 3".
+
+    Args:
+        db: the store.
+        whole: check everything; else what a resumed run reads, and all of the newest rounds.
+    """
+    numbers: list[int] = [row["number"] for row in db.rows("SELECT number FROM rounds ORDER BY number")]
+    legacy_until = identity(db).legacy_until
+    if not is_sealed(db):
+        if numbers and numbers[-1] > legacy_until:
+            yield "all checksums"
+        return
+    kept: dict[tuple[int | None, str], bytes] = {
+        (row["round"], row["part"]): row["sha256"]
+        for row in db.rows("SELECT round, part, sha256 FROM checksums")
+    }
+    for part, sql in BASE_PARTS.items():
+        if not _fits(db, sql, (), kept.get((None, part))):
+            yield {"run": "the run's own row"}.get(part, part)
+    gone = {round_ for round_, _ in kept if round_ is not None} - set(numbers)
+    yield from (f"round {number}, which is missing" for number in sorted(gone))
+    for number in numbers:
+        parts = ROUND_PARTS if whole or number in numbers[-NEWEST:] else RESUMED_PARTS
+        for part in parts:
+            if not _fits(db, ROUND_PARTS[part], (number,), kept.get((number, part))):
+                yield f"round {number} itself" if part == "rounds" else f"{part} of round {number}"
+
+
+def integrity(db: Database, *, whole: bool) -> list[str]:
+    """What SQLite itself finds, indices included, which opening a store leaves out.
+
+    Args:
+        db: the store.
+        whole: check all tables; else those whose rows a resumed run looks up.
+    """
+    checks = ["PRAGMA integrity_check"] if whole else [f"PRAGMA integrity_check({n})" for n in _LOOKED_UP]
+    try:
+        found = {str(row[0]).splitlines()[-1]: None for check in checks for row in db.rows(check)}
+    except DataError as error:
+        return [str(error)]
+    return [text for text in found if text != "ok"]
+
+
+def _fits(db: Database, sql: str, values: tuple[int, ...], kept: bytes | None) -> bool:
+    try:
+        return sha256_of(db.rows(sql, values)) == kept
+    except DataError:  # a page or a text that SQLite itself cannot read
+        return False
+
+
+def _keep(db: Database, round_: int | None, found: Mapping[str, bytes]) -> None:
+    for part, sha256 in found.items():
+        db.run("INSERT INTO checksums (round, part, sha256) VALUES (?, ?, ?)", (round_, part, sha256))

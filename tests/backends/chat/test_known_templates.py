@@ -1,0 +1,94 @@
+"""The chat templates of well-known models, as TRL brings them along."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv.backends.chat.format import ChatFormat
+from genenv.backends.chat.tool_format import message_of
+from genenv.errors import UsageError
+from genenv.types import Message
+
+_SPEC = importlib.util.find_spec("trl")
+FOLDER = Path(_SPEC.origin).parent / "chat_templates" if _SPEC and _SPEC.origin else Path("no-trl")
+FILES = sorted(FOLDER.glob("*.jinja"))
+pytestmark = pytest.mark.skipif(not FILES, reason="TRL is not installed, or brings no templates")
+
+SPECIAL = re.compile(r"<\|[a-z_]+\|>|<｜[^｜]+｜>|<(?:start|end)_of_turn>|<\|?turn\|?>")
+FRAMES = re.compile("</?tool_(?:response|call)>|</?think>")
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "pay",
+        "description": "Pays.",
+        "parameters": {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]},
+    },
+}
+CALL = '<tool_call>\n{"name": "pay", "arguments": {"to": "Zoë <|im_end|>"}}\n</tool_call>'
+PARTS_ONLY = ("idefics3", "llava_next", "smolvlm")
+"""Templates of vision models whose contents are lists."""
+
+
+def chat_of(tiny: Any, path: Path) -> ChatFormat:
+    template = path.read_text(encoding="utf-8")
+    tokenizer = tiny.tokenizer(template)
+    tokenizer.bos_token = "<|im_start|>"  # noqa: S105
+    known = tokenizer.get_vocab()
+    tokenizer.add_tokens([s for s in set(SPECIAL.findall(template)) if s not in known], special_tokens=True)
+    tokenizer.add_tokens(sorted(set(FRAMES.findall(template))))
+    return ChatFormat(tokenizer)
+
+
+def asked(text: str) -> list[Message]:
+    return [Message(role="system", content=f"s{text}"), Message(role="user", content=f"u{text}")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_contents_add_no_control_token_to_those_of_a_template(tiny: Any, path: Path) -> None:
+    if path.stem.removesuffix("_training") in PARTS_ONLY:
+        with pytest.raises(UsageError, match="user"):
+            chat_of(tiny, path)
+        return
+    chat = chat_of(tiny, path)
+    control = set(chat.tokenizer.convert_tokens_to_ids(chat.plain.control))
+    hostile = "".join(chat.plain.control)
+
+    def shown(text: str) -> list[list[int]]:
+        told = [Message(role="tool", content=f"t{text}"), Message(role="user", content=f"v{text}")]
+        parts = [
+            chat.render(asked(text), first=True),
+            chat.render(told[:1], first=False),
+            chat.render(told[1:], first=False),
+            chat.encode_reply(f"r{text}"),
+        ]
+        return [[token for token in ids if token in control] for ids in parts]
+
+    assert shown(hostile) == shown("")
+    assert hostile in chat.tokenizer.decode(chat.render(asked(hostile), first=True))
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3_instruct_2507", "qwen3_vl", "llama3_1", "llama3_2"])
+def test_native_tools_turn_by_turn_are_the_whole_conversation(tiny: Any, name: str) -> None:
+    path = FOLDER / f"{name}.jinja"
+    if not path.exists():
+        pytest.skip("this version of TRL has no such template")
+    chat = chat_of(tiny, path)
+    result = Message(role="tool", content='{"paid": 1}')
+    ids = [*chat.render(asked(""), first=True, tools=[TOOL]), *chat.encode_reply(CALL, [TOOL])]
+    ids += chat.render([result], first=False, tools=[TOOL], after=CALL)
+    told = {"role": "tool", "content": result.content, "tool_call_id": "call00000", "name": "pay"}
+    whole = [{"role": m.role, "content": m.content} for m in asked("")]
+    assert tuple(ids) == chat.render_whole([*whole, message_of(CALL), told], [TOOL])[0]
+
+
+@pytest.mark.parametrize("name", ["gemma", "gemma3"])
+def test_gemmas_system_message_begins_the_users_and_its_turns_end(tiny: Any, name: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    text = chat.tokenizer.decode(chat.render(asked(""), first=True))
+    assert "<start_of_turn>user\ns\n\nu<end_of_turn>" in text
+    assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == "<end_of_turn>"

@@ -1,0 +1,313 @@
+"""Compiled code says what torch says; where it cannot be had, one sentence is logged and torch is used."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from genenv.backends.base import SampleRequest
+from genenv.backends.local.categorical import _chunk_sums
+from genenv.backends.local.cpu import kernels as native
+from genenv.backends.local.cpu import packed_weights as products
+from genenv.backends.local.fused_decoder import _Norm, _Rotate, _SwiGlu
+from genenv.backends.local.packing import Bundle, Packed
+
+compiled = pytest.mark.skipif(
+    not any(shutil.which(name) for name in native.COMPILERS), reason="there is no C++ compiler here"
+)
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    found = native.load()
+    assert found is not None
+    return found
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Within the rounding of the number format, relative to the largest value."""
+    most = {torch.float32: 2e-6, torch.bfloat16: 2e-2}[found.dtype]
+    assert (found.float() - expected.float()).abs().max() <= most * (1 + expected.float().abs().max())
+
+
+def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@compiled
+@given(
+    rows=st.integers(1, 5),
+    width=st.integers(1, 70),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 99),
+)
+def test_norm_and_activation_equal_those_of_torch_forwards_and_backwards(kernels, rows, width, dtype, seed):
+    weight, dy = random(width, seed=seed, dtype=dtype), random(rows, width, seed=seed + 1, dtype=dtype)
+    narrow = random(rows, 2 * width, seed=seed + 2, dtype=dtype)
+    cases = [
+        (narrow[:, width:], lambda x, code: _Norm.apply(x, weight, 1e-5, code)),  # rows that are not dense
+        (narrow, lambda x, code: _SwiGlu.apply(x, code)),
+    ]
+    for value, function in cases:
+        results = []
+        for code in (kernels, None):
+            x = value.clone().detach().requires_grad_() if code is None else value.detach().requires_grad_()
+            y = function(x, code)
+            results.append((y.detach(), torch.autograd.grad(y, x, dy)[0]))
+        for found, expected in zip(*results, strict=True):
+            close(found, expected)
+
+
+@compiled
+@given(
+    rows=st.integers(1, 4), heads=st.integers(1, 3), half=st.integers(1, 40), dtype=st.sampled_from(DTYPES)
+)
+def test_rotation_equals_that_of_torch_forwards_and_backwards(kernels, rows, heads, half, dtype):
+    wide = random(rows, heads + 2, 2 * half, seed=rows, dtype=dtype)
+    angles = random(rows, 1, 2 * half, seed=heads)
+    cos, sin = (function(angles).to(dtype)[..., :half] for function in (torch.cos, torch.sin))
+    results = []
+    for code in (kernels, None):
+        x = wide[:, :heads].detach().requires_grad_()
+        y = _Rotate.apply(x, cos, sin, code)
+        results.append((y.detach(), torch.autograd.grad(y, x, torch.ones_like(y))[0]))
+    for found, expected in zip(*results, strict=True):
+        close(found, expected)
+
+
+@compiled
+@given(
+    rows=st.integers(1, 20),
+    inputs=st.integers(1, 50),
+    ranks=st.lists(st.integers(1, 20), min_size=1, max_size=3),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_an_adapters_share_equals_that_of_torch(kernels, rows, inputs, ranks, dtype):
+    outputs = [7 + 12 * part for part in range(len(ranks))]
+    downs = [random(rank, inputs, seed=rank) for rank in ranks]
+    ups = [random(width, rank, seed=width) for width, rank in zip(outputs, ranks, strict=True)]
+    x, y = random(rows, inputs, seed=1, dtype=dtype), random(rows, 80, seed=2, dtype=dtype)
+    starts = [3, 15, 40][: len(ranks)]
+    expected = y.float()
+    for start, down, up in zip(starts, downs, ups, strict=True):
+        expected[:, start : start + len(up)] += 0.5 * (x.float() @ down.T) @ up.T
+    kernels.add_low_rank(y, x, native.LowRank(downs, ups, [0.5] * len(ranks), starts))
+    close(y, expected)
+
+
+@compiled
+@given(
+    prompts=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), min_size=1, max_size=20),
+    size=st.sampled_from(sorted(native.HEAD_SIZES)),
+    heads=st.sampled_from([(1, 1), (3, 3), (6, 2), (9, 3)]),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_attention_of_a_new_token_equals_that_of_torch(kernels, prompts, rows, size, heads, dtype):
+    queries, kv = heads
+    of_row = [b % len(prompts) for b, _ in rows]
+    seen = [count for _, count in rows]
+    q = random(len(rows), queries, size, seed=1, dtype=dtype)
+    k, v = (random(len(rows), kv, size, seed=seed, dtype=dtype) for seed in (2, 3))
+    before = tuple(random(len(prompts), kv, max(prompts), size, seed=seed, dtype=dtype) for seed in (4, 5))
+    own = tuple(random(len(rows), kv, max(seen) + 3, size, seed=seed, dtype=dtype) for seed in (6, 7))
+    for i in (0, 1):  # must not be read
+        for b, length in enumerate(prompts):
+            before[i][b, :, length:] = float("nan")
+        for r, count in enumerate(seen):
+            own[i][r, :, count:] = float("nan")
+    found = kernels.decode(
+        q,
+        k,
+        v,
+        before,
+        own,
+        (torch.tensor(prompts), torch.tensor(seen)),
+        native.Tasks(of_row),
+        0.2,
+    )
+    for r, (b, count) in enumerate(zip(of_row, seen, strict=True)):
+        keys, values = (
+            torch.cat([before[i][b, :, : prompts[b]], own[i][r, :, :count], new[r, :, None]], 1).float()
+            for i, new in enumerate((k, v))
+        )
+        scores = q[r].float().view(kv, -1, size) @ keys.transpose(1, 2) * 0.2
+        close(found[r], (scores.softmax(-1) @ values).view(queries, size))
+        assert torch.equal(own[0][r, :, count], k[r])
+        assert torch.equal(own[1][r, :, count], v[r])
+
+
+@compiled
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 150), st.integers(0, 150)), min_size=1, max_size=3),
+    size=st.sampled_from(sorted(native.HEAD_SIZES)),
+    heads=st.sampled_from([(1, 1), (3, 3), (6, 2), (9, 3)]),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_attention_of_prompts_equals_that_of_torch(kernels, lengths, size, heads, dtype):
+    """The queries are those of each prompt's last tokens: others were seen before, or belong to another."""
+    queries, kv = heads
+    starts = [min(start, length) for length, start in lengths]
+    counts = [length - start for (length, _), start in zip(lengths, starts, strict=True)]
+    begins = [sum(counts[:b]) for b in range(len(counts))]
+    q = random(sum(counts) + 2, queries + 3, size, seed=1, dtype=dtype)[:, :queries]
+    longest = max(length for length, _ in lengths)
+    before = tuple(random(len(lengths), kv, longest + 1, size, seed=seed, dtype=dtype) for seed in (2, 3))
+    for part in before:
+        for b, (length, _) in enumerate(lengths):
+            part[b, :, length:] = float("nan")  # must not be read
+    found = kernels.prefill(q, before, torch.tensor([begins, counts, starts]), sum(counts), 0.2)
+    assert len(found) == sum(counts)
+    for b, (length, _) in enumerate(lengths):
+        if counts[b] == 0:
+            continue
+        own = slice(begins[b], begins[b] + counts[b])
+        keys, values = (part[b, :, :length].float().repeat_interleave(queries // kv, 0) for part in before)
+        scores = q[own].float().transpose(0, 1) @ keys.transpose(1, 2) * 0.2
+        unseen = torch.ones(counts[b], length, dtype=torch.bool).triu(starts[b] + 1)
+        weights = scores.masked_fill(unseen, float("-inf")).softmax(-1)
+        close(found[own], (weights @ values).transpose(0, 1))
+
+
+@compiled
+@given(
+    rows=st.integers(1, 4),
+    vocabulary=st.integers(1, 700),
+    chunk=st.integers(1, 300),
+    least=st.sampled_from([-3.0, -300.0, float("-inf")]),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_sums_over_chunks_of_the_vocabulary_equal_those_of_torch(
+    kernels, rows, vocabulary, chunk, least, dtype
+):
+    scores = random(rows, vocabulary, seed=vocabulary, dtype=dtype) * 4
+    scores[:, 1::3] = least
+    scores[:, : vocabulary // 2] = least
+    scores[:, -1] = 2.0
+    for found, expected in zip(kernels.chunk_sums(scores, chunk), _chunk_sums(scores, chunk), strict=True):
+        close(found, expected)
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_sampling_and_log_probabilities_are_the_same_with_and_without_compiled_code(tiny, kind):
+    asked = [
+        SampleRequest(prompt_ids=tuple(range(3, 9 + i % 4)), max_tokens=9 + i, stream=i) for i in range(9)
+    ]
+    found, logprobs = [], []
+    for use in (True, False):
+        player = tiny.player(kind, noise=0.05, compiled=use)
+        assert (player.model.kernels is not None) is use
+        found.append(player.sample_all(asked))
+        packed = Packed([Bundle(prompt_ids=range(3, 30), completions=[range(9, 14)])], torch.device("cpu"))
+        logprobs.append(player.logprobs(packed))
+    for one, other in zip(*found, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    torch.testing.assert_close(*logprobs, atol=1e-5, rtol=0)
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_the_number_of_threads_changes_no_sample(tiny, kind):
+    """Attention alone has enough to do here for two threads; for the others see the next test."""
+    before = torch.get_num_threads()
+    asked = [SampleRequest(prompt_ids=tuple(range(3, 9 + i)), max_tokens=20, stream=i) for i in range(9)]
+    found = []
+    try:
+        for threads in (1, 2):
+            player = tiny.player(kind, noise=0.05, threads=threads)
+            assert torch.get_num_threads() == threads
+            found.append([(one.token_ids, one.logprobs) for one in player.sample_all(asked)])
+    finally:
+        torch.set_num_threads(before)
+    for (ids, logprobs), (other_ids, other_logprobs) in zip(*found, strict=True):
+        assert ids == other_ids
+        assert logprobs == pytest.approx(other_logprobs, abs=1e-4)
+
+
+@compiled
+def test_the_number_of_threads_changes_no_number(kernels):
+    before = torch.get_num_threads()
+    x, weight = random(600, 130, seed=1), random(130, seed=2)
+    adapter = native.LowRank([random(5, 130, seed=3)], [random(130, 5, seed=4)], [0.5], [0])
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            y = x.clone()
+            kernels.add_low_rank(y, x, adapter)
+            found.append([y, *kernels.norm(x, weight, 1e-5), kernels.swiglu(x), *kernels.chunk_sums(x, 50)])
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@compiled
+def test_attention_refuses_what_it_would_misread(kernels):
+    q, kv, prompts = random(1, 2, 16, seed=1), random(1, 1, 16, seed=2), random(1, 1, 4, 16, seed=3)
+    lengths, tasks = (torch.tensor([4]), torch.tensor([0])), native.Tasks([0])
+    for wrong in (
+        prompts.bfloat16(),
+        random(1, 1, 4, 32, seed=1),
+        random(1, 1, 16, 4, seed=1).transpose(2, 3),
+    ):
+        with pytest.raises(ValueError, match="keys or values"):
+            kernels.decode(q, kv, kv, (prompts, wrong), (prompts, prompts), lengths, tasks, 1.0)
+
+
+def load_anew(monkeypatch, caplog, tmp_path, compiler: str) -> native.Kernels | None:
+    monkeypatch.setenv("GENENV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", compiler)
+    with caplog.at_level(logging.INFO):
+        return native.load.__wrapped__()
+
+
+def test_without_a_compiler_one_sentence_says_so(monkeypatch, caplog, tmp_path):
+    assert load_anew(monkeypatch, caplog, tmp_path, str(tmp_path / "nowhere")) is None
+    (record,) = caplog.records
+    assert "there is no C++ compiler" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'kernels.cpp: fatal error: unknown option' >&2; exit 1", "fatal error: unknown option"),
+        ("while [ $1 != -o ]; do shift; done; echo nonsense > $2", "file too short"),
+    ],
+)
+def test_a_compiler_that_fails_leaves_torch_in_its_place(monkeypatch, caplog, tmp_path, script, reason):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    assert load_anew(monkeypatch, caplog, tmp_path, str(compiler)) is None
+    (record,) = caplog.records
+    assert reason in record.getMessage()
+    assert not list((tmp_path / "cache").glob("*.so"))
+
+
+@compiled
+def test_compiled_code_with_wrong_results_is_not_used(kernels, monkeypatch):
+    monkeypatch.setattr(kernels, "swiglu", lambda joint: nn.functional.silu(joint).chunk(2, -1)[0])
+    with pytest.raises(native._Unusable, match="swiglu is off by"):
+        native.check(kernels)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_packed_product_equals_the_plain_one(dtype):
+    weight, bias, x = (random(*shape, seed=1, dtype=dtype) for shape in ((48, 33), (48,), (5, 33)))
+    product = products.Product(weight, bias)
+    plain = product(x)
+    assert isinstance(products.worth_packing([weight]), bool)
+    product.pack()
+    with torch.no_grad():
+        close(product(x), plain)
+    assert torch.equal(product(x), plain)  # with gradients the plain one is used

@@ -1,0 +1,83 @@
+"""What AdamW goes on with after a warm-up: numbers by hand for one weight, and what noise does to many."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from genenv.backends.local.optimizer import Optimizer
+
+BETAS = (0.9, 0.999)
+
+
+def optimizer_of(weights: int, betas: tuple[float, float] = BETAS) -> tuple[Optimizer, nn.Parameter]:
+    weight = nn.Parameter(torch.zeros(weights, dtype=torch.float64))
+    return Optimizer([("weight", weight)], betas=betas, weight_decay=0.0, max_grad_norm=1.0), weight
+
+
+def step(optimizer: Optimizer, weight: nn.Parameter, gradient: torch.Tensor, lr: float = 1.0) -> torch.Tensor:
+    """How far one step moved the weights."""
+    before = weight.detach().clone()
+    weight.grad = gradient.to(weight.dtype)
+    optimizer.step(lr)
+    optimizer.clear()
+    return weight.detach() - before
+
+
+@pytest.mark.parametrize(
+    ("kept", "moved"),
+    [
+        # m = 0.9 * -0.19 + 0.1 * 0.1 = -0.161, over 1 - 0.9^3 = 0.271: -0.5941, still the warm-up's way;
+        # v = 0.999 * 0.001999 + 0.001 * 0.01 = 0.002007, over 1 - 0.999^3 = 0.002997: 0.6697, root 0.8183
+        ("both", 0.7260),
+        ("second", -0.0451),  # m = 0.01, over 0.271: 0.0369
+        ("none", -0.1),  # m / sqrt(v) = 1 after correction, and a ramp of 1 - 0.9
+    ],
+)
+def test_after_two_steps_up_one_step_down_goes_as_far_as_the_moments_say(kept, moved):
+    optimizer, weight = optimizer_of(1)
+    for _ in range(2):
+        assert step(optimizer, weight, torch.tensor([-1.0])).item() == pytest.approx(1.0, abs=1e-6)
+    optimizer.keep(kept)
+    lr = optimizer.ramp() if kept == "none" else 1.0
+    assert step(optimizer, weight, torch.tensor([0.1]), lr).item() == pytest.approx(moved, abs=1e-4)
+
+
+@pytest.mark.parametrize(("kept", "still"), [("both", False), ("second", True), ("none", True)])
+def test_only_a_first_moment_that_was_kept_moves_weights_without_a_gradient(kept, still):
+    optimizer, weight = optimizer_of(1)
+    step(optimizer, weight, torch.tensor([-1.0]))
+    optimizer.keep(kept)
+    assert (step(optimizer, weight, torch.tensor([0.0])).item() == 0.0) is still
+
+
+def test_no_step_that_sees_noise_alone_is_longer_than_the_later_ones():
+    """Root mean squares over 4,000 weights: from 0.1 to sqrt(0.1 / 1.9) = 0.23; without a ramp, from 1."""
+    optimizer, weight = optimizer_of(4000)
+    noise = torch.Generator().manual_seed(0)
+    ramped: list[float] = []
+    for _ in range(40):
+        moved = step(optimizer, weight, torch.randn(4000, generator=noise), optimizer.ramp())
+        ramped.append(moved.square().mean().sqrt().item())
+    assert ramped[0] == pytest.approx(0.1, abs=1e-6)
+    assert max(ramped) < 0.24
+    assert ramped[-1] == pytest.approx(0.23, abs=0.01)
+    fresh, other = optimizer_of(4000)
+    moved = step(fresh, other, torch.randn(4000, generator=noise))
+    assert moved.abs().min().item() == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_ramp_goes_on_where_it_was_saved(tmp_path):
+    optimizer, weight = optimizer_of(1)
+    assert optimizer.ramp() == pytest.approx(0.1)
+    step(optimizer, weight, torch.tensor([1.0]))
+    assert optimizer.ramp() == pytest.approx(0.19)
+    optimizer.save(tmp_path)
+    other, _ = optimizer_of(1)
+    other.load(tmp_path)
+    assert other.ramp() == optimizer.ramp()
+
+
+def test_without_momentum_there_is_no_ramp():
+    assert optimizer_of(1, betas=(0.0, 0.999))[0].ramp() == 1.0

@@ -1,0 +1,100 @@
+"""Log-probabilities in pieces, with derivatives of their own: the values and gradients of plain autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genenv.backends.local import token_logprobs as vocabulary
+from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.kl import kl_full
+from genenv.backends.local.token_logprobs import frozen_logprobs, frozen_logprobs_and_kl
+
+ROWS, WIDTH, WORDS = 11, 8, 70
+
+
+@pytest.fixture(params=[4, 256], autouse=True)
+def rows_at_a_time(request, monkeypatch):
+    monkeypatch.setattr(vocabulary, "ROWS", request.param)
+
+
+def head_of(*, bias: bool, dtype: torch.dtype = torch.float64) -> torch.nn.Linear:
+    torch.manual_seed(0)
+    return torch.nn.Linear(WIDTH, WORDS, bias=bias, dtype=dtype).requires_grad_(requires_grad=False)
+
+
+def inputs(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    hidden, reference = (torch.randn(ROWS, WIDTH, generator=generator).to(dtype) * 2 for _ in range(2))
+    return hidden.requires_grad_(), torch.randint(WORDS, (ROWS,), generator=generator), reference
+
+
+def masks(tokens: torch.Tensor) -> torch.Tensor:
+    """Bit masks that allow each row its token and about half of the others."""
+    bits = torch.randint(-(2**31), 2**31 - 1, (ROWS, 3), generator=torch.Generator().manual_seed(2))
+    bits = bits.to(torch.int32)
+    for row, token in enumerate(tokens.tolist()):
+        bits[row, token // 32] |= torch.tensor(1, dtype=torch.int32) << (token % 32)
+    return bits
+
+
+def scored(head, hidden, temperature, allowed) -> torch.Tensor:
+    scores = head(hidden).float() / temperature
+    return scores if allowed is None else scores.masked_fill(is_forbidden(allowed, WORDS), float("-inf"))
+
+
+def plain(head, hidden, tokens, temperature, allowed) -> torch.Tensor:
+    return scored(head, hidden, temperature, allowed).log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_values_and_gradients_equal_those_of_autograd(temperature, masked, bias):
+    head, (hidden, tokens, reference) = head_of(bias=bias), inputs()
+    allowed = masks(tokens) if masked else None
+    upstream = torch.linspace(-1, 2, 2 * ROWS).view(2, ROWS)
+    expected = plain(head, hidden, tokens, temperature, allowed)
+    expected_kl = kl_full(*(scored(head, states, temperature, allowed) for states in (hidden, reference)))
+    ((upstream[0] * expected).sum() + (upstream[1] * expected_kl).sum()).backward()
+    wanted, hidden.grad = hidden.grad, None
+    options = {"temperature": temperature, "allowed": allowed}
+    found, kl = frozen_logprobs_and_kl(head, hidden, tokens, reference, **options)
+    ((upstream[0] * found).sum() + (upstream[1] * kl).sum()).backward()
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(kl, expected_kl, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(hidden.grad, wanted, atol=1e-5, rtol=1e-5)
+    alone = frozen_logprobs(head, hidden, tokens, **options)
+    assert torch.equal(alone, found)
+    (gradient,) = torch.autograd.grad((upstream[0] * alone).sum(), hidden)
+    (expected_gradient,) = torch.autograd.grad(
+        (upstream[0] * plain(head, hidden, tokens, temperature, allowed)).sum(), hidden
+    )
+    torch.testing.assert_close(gradient, expected_gradient, atol=1e-5, rtol=1e-5)
+
+
+def test_either_result_may_go_unused():
+    head, (hidden, tokens, reference) = head_of(bias=False), inputs()
+    _, kl = frozen_logprobs_and_kl(head, hidden, tokens, reference)
+    (found,) = torch.autograd.grad(kl.sum(), hidden)
+    (expected,) = torch.autograd.grad(kl_full(head(hidden).float(), head(reference).float()).sum(), hidden)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_without_gradients_nothing_is_kept():
+    head, (hidden, tokens, _) = head_of(bias=False), inputs()
+    with torch.no_grad():
+        assert frozen_logprobs(head, hidden, tokens).grad_fn is None
+    assert frozen_logprobs(head, hidden.detach(), tokens).grad_fn is None
+
+
+def test_no_rows_are_no_values():
+    head, (hidden, tokens, _) = head_of(bias=False), inputs()
+    assert frozen_logprobs(head, hidden[:0], tokens[:0]).shape == (0,)
+
+
+def test_temperature_0_counts_as_1():
+    head, (hidden, tokens, _) = head_of(bias=False), inputs()
+    assert torch.equal(
+        frozen_logprobs(head, hidden, tokens, temperature=0.0), frozen_logprobs(head, hidden, tokens)
+    )

@@ -1,0 +1,72 @@
+"""What a log file shows: where the work is, at once and at least every so often."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import time
+
+from rich.console import Console
+
+from genenv.cli.console import PLAIN_EVERY_S, ConsoleReporter
+
+
+def reporter(every_s: float) -> tuple[ConsoleReporter, io.StringIO]:
+    log = io.StringIO()
+    return ConsoleReporter(Console(file=log, width=200, highlight=False), every_s=every_s), log
+
+
+def wait_for(log: io.StringIO, lines: int) -> list[str]:
+    for _ in range(500):
+        if log.getvalue().count("\n") >= lines:
+            break
+        time.sleep(0.01)
+    return log.getvalue().splitlines()
+
+
+def test_without_a_terminal_a_line_comes_every_ten_seconds() -> None:
+    assert PLAIN_EVERY_S == 10
+
+
+def test_a_stage_says_where_it_is_though_nothing_advances() -> None:
+    said, log = reporter(every_s=0.02)
+    with said.stage("warm-up of the agent", items=128, unit="steps") as advance:
+        advance(640, 2, "7 of 24 solved")
+        lines = wait_for(log, 3)
+    assert lines[0] == "  warm-up of the agent: 128 steps"
+    assert all(line.startswith("  warm-up of the agent: 2/128 steps, ") for line in lines[1:3])
+    assert all(line.endswith(" s left, 7 of 24 solved") for line in lines[1:3])
+
+
+def test_work_without_items_says_how_long_it_has_taken() -> None:
+    said, log = reporter(every_s=0.02)
+    with said.stage("loading a model", items=None, unit=""):
+        lines = wait_for(log, 2)
+    assert lines[0] == "  loading a model"
+    assert lines[1] == "  loading a model: 0 s so far"
+
+
+def test_nothing_is_said_of_a_stage_that_is_over() -> None:
+    said, log = reporter(every_s=0.01)
+    with said.stage("attempting", items=3, unit="attempts"):
+        pass
+    before = log.getvalue()
+    time.sleep(0.05)
+    assert log.getvalue() == before
+
+
+def test_short_stages_in_a_row_share_the_time_between_lines() -> None:
+    said, log = reporter(every_s=60.0)
+    said.round(1, 3, {})  # from the first row of the table on, stages are not announced
+    before = log.getvalue()
+    for _ in range(3):
+        with said.stage("attempting", items=3, unit="attempts") as advance:
+            advance(0, 3)
+    assert log.getvalue() == before
+
+
+def test_the_first_sign_of_life_comes_before_libraries_are_loaded() -> None:
+    script = "import sys, genenv.cli.app as cli; cli._begin('starting'); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "starting ...\n")

@@ -1,0 +1,67 @@
+"""Ctrl-C stops a run at once, wherever it is: a real signal to a real process, on scripted players."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from genenv.runs.store.store import PoolStore
+
+HANGING = """
+    import sys, time
+    from pathlib import Path
+    sys.path.insert(0, {tests!r})
+    import scripted_genenv as fakes
+    import genenv.cli.commands
+    from genenv.agent.player import Agent
+
+    def hang(*_):  # like a batch or an update: Python code that gives the event loop no turn
+        print("hanging", flush=True)
+        while True:
+            time.sleep(0.01)
+
+    def begin(self, *arguments, round_, **options):
+        if round_ == 2:
+            {patch} = hang
+        return attempt(self, *arguments, round_=round_, **options)
+
+    attempt, Agent.attempt = Agent.attempt, begin
+    fakes.few_base_data()
+    genenv.cli.commands._players = fakes.scripted_players
+    genenv.cli.commands._settled = lambda config, saved=None: config  # measuring this machine takes torch
+    Path(sys.argv[2]).write_text(fakes.SETTINGS.format(rounds=3))
+    fakes.main()
+"""
+
+
+@pytest.mark.parametrize("patch", ["self.policy.script", "self.learner.on_update"])
+def test_one_interrupt_stops_sampling_and_updates_and_keeps_committed_rounds(
+    tmp_path: Path, patch: str
+) -> None:
+    program = textwrap.dedent(HANGING).format(tests=str(Path(__file__).parents[1]), patch=patch)
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "train", str(tmp_path / "a.toml"), "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hanging\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            _, told = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    sentences = [line for line in told.splitlines() if "genenv" in line]
+    assert sentences == told.splitlines()[-1:]
+    assert sentences[0].startswith("genenv: stopped; committed rounds are kept")
+    with PoolStore.open(tmp_path / "run/pool.db", create=False) as store:
+        assert store.rounds() == (0, 1)

@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from genenv.cli.settings_reference import render_reference
+from genenv.config.base import allowed
+from genenv.config.run import (
+    RunConfig,
+    all_settings,
+    as_tables,
+    bundled_configs,
+    dump_toml,
+    load_config,
+    resolve,
+)
+from genenv.curriculum.presets import PAPER, PRESETS, ROBUST
+from genenv.domains import domain_config, domain_names, load_domain
+from genenv.errors import UsageError
+from genenv.evaluation.config import evaluation_settings
+from genenv.types import Json, JsonObject
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "run.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def sentence(*overrides: str, path: Path | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_config(path, overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    assert load_config() == RunConfig() == resolve({})
+
+
+def test_file_values_win_over_defaults_and_set_wins_over_both(file) -> None:
+    path = file("[curriculum]\nalpha = 0.4\nbeta = 3\n[agent.warmup]\nsteps = 7\n")
+    config = load_config(path, ["curriculum.alpha=0.6", "agent.warmup.batch=3"])
+    assert (config.curriculum.alpha, config.curriculum.beta) == (0.6, 3.0)
+    assert (config.agent.warmup.steps, config.agent.warmup.batch) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("policy.model=gpt2", "gpt2"),  # not TOML, so text
+        ('policy.model="gpt2"', "gpt2"),
+        ("policy.model=a/b c", "a/b c"),
+        ("policy.model=x=y", "x=y"),
+        ("policy.model=x\nrun.seed=3", "x\nrun.seed=3"),  # no second setting can hide in a value
+        ('policy.model="x"\nother=3', '"x"\nother=3'),
+        ("  policy . model = gpt2 ", "gpt2"),
+    ],
+)
+def test_a_set_value_is_toml_or_else_text(override: str, value: str) -> None:
+    assert load_config(None, [override]).policy.model == value
+
+
+def test_set_takes_booleans_numbers_and_lists() -> None:
+    config = load_config(None, ["simulator.train=false", "agent.lr=1e-6", "agent.betas=[0.8, 0.9]"])
+    assert (config.simulator.train, config.agent.lr, config.agent.betas) == (False, 1e-6, (0.8, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("curriculum.alhpa=0.5", "unknown setting 'curriculum.alhpa'; did you mean 'curriculum.alpha'?"),
+        ("alpha=0.5", "unknown setting 'alpha'; did you mean 'curriculum.alpha'?"),
+        ("curiculum.alpha=0.5", "unknown setting 'curiculum'; did you mean 'curriculum'?"),
+        ("agent.kl_cap=1", "unknown setting 'agent.kl_cap'; did you mean 'simulator.kl_cap'?"),
+        ("agent.warmup.step=1", "unknown setting 'agent.warmup.step'; did you mean 'agent.warmup.steps'?"),
+        ("domain.stile=json", "unknown setting 'domain.stile'; did you mean 'domain.style'?"),
+        ("domain.settings=3", "unknown setting 'domain.settings'"),
+        ("xyzzy=1", "unknown setting 'xyzzy'; known: agent, "),
+        ("policy.zzzqqq=1", "unknown setting 'policy.zzzqqq'; did you mean 'policy.model'? known: policy."),
+        ("domain.name=tool", "unknown domain 'tool'; did you mean 'tool_calling'?"),
+        ("preset=papper", "unknown preset 'papper'; did you mean 'paper'?"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(override: str, expected: str) -> None:
+    assert sentence(override).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("curriculum.alpha=1.5", "setting 'curriculum.alpha' is 1.5; allowed: number, >= 0.001, <= 0.999"),
+        ("curriculum.alpha=x", "setting 'curriculum.alpha' is \"x\"; allowed: number, >= 0.001, <= 0.999"),
+        ("curriculum.alpha=nan", "setting 'curriculum.alpha' is NaN; allowed: number, >= 0.001, <= 0.999"),
+        (
+            "curriculum.alpha.x=1",
+            "setting 'curriculum.alpha' is {\"x\": 1}; allowed: number, >= 0.001, <= 0.999",
+        ),
+        ("agent.rollouts=2.5", "setting 'agent.rollouts' is 2.5; allowed: whole number, >= 2, <= 1024"),
+        ("agent.rollouts=true", "setting 'agent.rollouts' is true; allowed: whole number, >= 2, <= 1024"),
+        (
+            "agent.betas=[0.9, 2]",
+            "setting 'agent.betas' is [0.9, 2]; allowed: list of 2, each a number, >= 0, <= 0.99999",
+        ),
+        (
+            "agent.betas=[0.9]",
+            "setting 'agent.betas' is [0.9]; allowed: list of 2, each a number, >= 0, <= 0.99999",
+        ),
+        ("policy.tuning=x", 'setting \'policy.tuning\' is "x"; allowed: "lora" or "full"'),
+        ("policy.simulator_model=3", "setting 'policy.simulator_model' is 3; allowed: text, or left out"),
+        ("simulator.train=1", "setting 'simulator.train' is 1; allowed: true or false"),
+        ("domain.mode=x", "setting 'domain.mode' is \"x\"; allowed: "),
+        ("domain.name=3", "setting 'domain.name' is 3; allowed: text"),
+        ("preset=3", 'setting \'preset\' is 3; allowed: "paper" or "robust"'),
+        ("agent=3", "'agent' is a section, not a value; write [agent] and its settings below"),
+        ("domain=3", "'domain' is a section, not a value; write [domain] and its settings below"),
+        ("run.name=../x", "setting 'run.name' is \"../x\"; allowed: text, "),
+        (
+            "curriculum.base_share=0.9",
+            "section 'curriculum': base_share + review_share is 0.95, but must be at most",
+        ),
+        (
+            "agent.warmup.target_low=0.9",
+            "section 'agent.warmup': target_low is 0.9, but must be at most target_high",
+        ),
+        ("alpha", "--set takes key=value, such as curriculum.alpha=0.6, not 'alpha'"),
+        ("a..b=3", "--set takes key=value"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_what_is_allowed(override: str, expected: str) -> None:
+    assert sentence(override).startswith(expected)
+
+
+def test_several_wrong_values_are_counted() -> None:
+    said = sentence("agent.lr=0", "agent.rollouts=1", "run.rounds=0")
+    assert said.endswith("(and 2 more settings are wrong)")
+
+
+def test_a_value_cannot_be_a_section_and_a_section_below_a_value_is_named() -> None:
+    assert (
+        sentence("run.seed=3", "run.seed.x=4") == "--set run.seed.x=4: 'run.seed' is a value, not a section"
+    )
+
+
+def test_a_file_that_cannot_be_read_ends_in_a_sentence(tmp_path: Path, file) -> None:
+    assert "there is no file" in sentence(path=tmp_path / "none.toml")
+    assert "is a folder" in sentence(path=tmp_path)
+    assert "is not valid TOML" in sentence(path=file("alpha ="))
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes(b'name = "\xe9"')
+    assert "is not valid TOML" in sentence(path=latin)
+
+
+def flat(tables: JsonObject, prefix: str = "") -> dict[str, Json]:
+    """Nested tables by dotted keys."""
+    return {
+        key: value
+        for name, inner in tables.items()
+        for key, value in (
+            flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) else {prefix + name: inner}
+        ).items()
+    }
+
+
+def test_the_presets_are_the_corrections_of_the_method() -> None:
+    paper, robust = load_config(None, ["preset=paper"]), load_config(None, ["preset=robust"])
+    assert robust == load_config()
+    for tables, config in ((PAPER, paper), (ROBUST, robust)):
+        found = as_tables(config)
+        assert flat(tables).items() <= flat(found).items()
+    differing = {key for key, value in flat(PAPER).items() if value != flat(ROBUST)[key]}
+    assert differing == {
+        "curriculum.standardise_rewards",
+        "curriculum.posterior",
+        "curriculum.gate",
+        "curriculum.novelty_threshold",
+        "curriculum.full_novelty",
+        "curriculum.base_share",
+        "curriculum.review_share",
+        "agent.skip_zero_advantage",
+        "agent.warmup.kept_moments",
+        "simulator.warmup.kept_moments",
+    }
+
+
+def test_what_the_presets_leave_to_defaults_is_what_the_paper_prints() -> None:
+    paper = load_config(None, ["preset=paper"])
+    curriculum, agent = paper.curriculum, paper.agent
+    assert (curriculum.alpha, curriculum.beta, curriculum.k_min, curriculum.temperature) == (0.5, 2, 0.1, 1)
+    assert curriculum.band_filter
+    assert (agent.advantage, agent.kl_coefficient, agent.clip_low, agent.clip_high) == (
+        "normalised",
+        0.001,
+        0.2,
+        0.2,
+    )
+
+
+@pytest.mark.parametrize("key", flat(PAPER))
+def test_each_correction_can_be_switched_alone(key: str) -> None:
+    paper = flat(as_tables(load_config(None, ["preset=paper"])))
+    value = flat(ROBUST)[key]
+    one = flat(as_tables(load_config(None, ["preset=paper", f"{key}={json.dumps(value)}"])))
+    assert one.pop(key) == value
+    paper.pop(key)
+    assert one == paper
+
+
+def test_a_preset_also_lies_beneath_settings_made_in_python() -> None:
+    assert RunConfig(preset="paper").curriculum.gate == "executes"
+    assert (
+        RunConfig.model_validate({"preset": "paper", "curriculum": {"gate": "full"}}).curriculum.gate
+        == "full"
+    )
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        RunConfig().run.seed = 3
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_dumped_configuration_reads_back_equal(file, preset: str) -> None:
+    config = load_config(None, [f"preset={preset}", "policy.simulator_model=other", "agent.lr=1e-6"])
+    text = dump_toml(config)
+    assert load_config(file(text)) == config
+    assert tomllib.loads(text) == as_tables(config)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.floats(1e-12, 1))
+def test_any_text_and_number_survives_the_dump(text: str, number: float) -> None:
+    config = resolve({"policy": {"model": text}, "agent": {"lr": number}})
+    assert resolve(tomllib.loads(dump_toml(config))) == config
+
+
+def test_what_is_left_out_is_not_dumped() -> None:
+    assert "simulator_model" not in dump_toml(load_config())
+
+
+def test_a_domain_is_made_with_its_settings() -> None:
+    settings = domain_config("tool_calling").model_validate({"max_turns": 3})
+    assert load_domain("tool_calling", settings).name == "tool_calling"
+
+
+@pytest.mark.parametrize("domain", domain_names())
+def test_every_setting_has_a_line_that_explains_it_and_says_what_it_allows(domain: str) -> None:
+    silent = [key for key, field in all_settings(domain) if not (field.description or "").strip()]
+    assert not silent
+    unclear = [key for key, field in all_settings(domain) if "typing" in allowed(field) or not allowed(field)]
+    assert not unclear
+
+
+def test_the_reference_in_the_docs_is_the_one_made_from_the_code() -> None:
+    written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert written == render_reference(), "run `make docs`"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
+def test_every_shipped_configuration_is_valid(path: Path) -> None:
+    load_config(path)
+
+
+# what comes with genenv
+
+
+def test_a_configuration_that_comes_along_is_found_by_name_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    assert load_config(Path("quickstart")).run.name == "quickstart"
+    assert set(bundled_configs()) == {path.stem for path in (ROOT / "configs").glob("*.toml")}
+
+
+def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text('[run]\nname = "mine"\n', encoding="utf-8")
+    assert load_config(Path("quickstart")).run.name == "mine"
+
+
+@pytest.mark.parametrize("name", ["quikstart", "configs/quickstart.toml", "quickstart.toml"])
+def test_a_configuration_named_almost_right_is_named_in_the_answer(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="did you mean 'quickstart', which comes with genenv"):
+        load_config(Path(name))
+
+
+def test_the_wheel_takes_the_configurations_along() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {"configs": "genenv/configs"}
+
+
+# ranges
+
+
+def numbers() -> dict[str, FieldInfo]:
+    """Every setting that takes numbers, of runs with any domain and of evaluations."""
+    pairs = [pair for domain in domain_names() for pair in all_settings(domain)] + list(evaluation_settings())
+    return {key: field for key, field in pairs if "number" in allowed(field)}
+
+
+@pytest.mark.parametrize("key", sorted(numbers()))
+def test_every_number_has_a_smallest_and_a_largest_value(key: str) -> None:
+    assert re.search(r">=? ", allowed(numbers()[key])), "1e-300 may hang what 0.001 does not"
+    assert re.search(r"<=? ", allowed(numbers()[key])), "1e308 may hang what a thousand does not"
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["curriculum.prior=[1e308, 1e308]", "agent.temperature=1e-300", "agent.temperature=1e308",
+     "simulator.temperature=1e-300", "curriculum.beta=1e-300", "agent.max_grad_norm=1e-300",
+     "run.rounds=99999999999999999999", "policy.lora_alpha=1e308"],
+)  # fmt: skip
+def test_values_that_once_hung_or_crashed_a_run_are_refused(override: str) -> None:
+    assert "; allowed: " in sentence(override)

@@ -1,0 +1,68 @@
+"""A setting nobody reads is a false claim."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from genenv.config.run import all_settings
+from genenv.domains import domain_names
+from genenv.evaluation.config import evaluation_settings, sections
+
+SRC = Path(__file__).parents[2] / "src" / "genenv"
+DEFINITIONS = {"settings.py", "config.py", "config_reference.py", "presets.py"}
+
+
+def names_read(source: str) -> set[str]:
+    """Every name read as an attribute; comments, docstrings, assignments and keywords do not count."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+
+
+READ = {
+    path.relative_to(SRC).as_posix(): names_read(path.read_text(encoding="utf-8"))
+    for path in SRC.rglob("*.py")
+    if path.name not in DEFINITIONS
+}
+
+OWNERS = {
+    "agent": ("agent/", "coevolve.py"),
+    "agent.warmup": ("warmup.py",),
+    "curriculum": ("curriculum/", "simulator/gate.py"),
+    "domain": ("domains/",),
+    "logging": ("metrics.py",),
+    "policy": ("policies/", "players.py"),
+    "run": ("coevolve.py", "commands.py"),
+    "simulator": ("simulator/", "coevolve.py"),
+    "simulator.warmup": ("warmup.py",),
+}
+"""Where the settings of a section are read: a name that another section has too does not count there."""
+
+OWNERS |= {name: (f"evaluation/{name}/",) for name in sections() if name not in OWNERS}
+OWNERS |= {"endpoint": ("policies/",), "sampling": ("policies/", "evaluation/command.py")}
+
+SETTINGS = sorted(
+    {
+        *(key for domain in domain_names() for key, _ in all_settings(domain)),
+        *(key for key, _ in evaluation_settings()),
+    }
+    - {"preset"}
+)
+"""All but the preset, which is used up where settings are put together."""
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_every_setting_is_read_somewhere(key: str) -> None:
+    section, _, name = key.rpartition(".")
+    readers = [names for path, names in READ.items() if path.startswith(OWNERS[section])]
+    assert any(name in names for names in readers), f"nothing reads {key}: use it or remove it"
+
+
+def test_only_reading_counts() -> None:
+    source = "'''self.doc'''\nx.written = y.read\nf(keyword=z.deep.er)\n# x.comment\nalone\n"
+    assert names_read(source) == {"read", "deep", "er"}

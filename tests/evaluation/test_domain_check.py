@@ -1,0 +1,114 @@
+"""`genenv check DOMAIN`: what a domain promises, and what it says of one that breaks a promise."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from genenv.cli.app import app
+from genenv.config.run import resolve
+from genenv.domains import domain_names, load_domain
+from genenv.evaluation.domain_check import BROKEN, GOOD, POOR, check_domain
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def weekdays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes the example of the page on domains, with something replaced, and names it."""
+    page = (ROOT / "docs" / "domains.md").read_text(encoding="utf-8")
+    example = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0]
+
+    def write(old: str = "", new: str = "") -> str:
+        assert old in example
+        (tmp_path / "weekdays.py").write_text(example.replace(old, new), encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        importlib.invalidate_caches()
+        monkeypatch.delitem(importlib.sys.modules, "weekdays", raising=False)
+        return "weekdays:Weekdays"
+
+    return write
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "travel" else n for n in domain_names()]
+)
+def test_the_domains_that_come_along_keep_their_promises(name: str) -> None:
+    config = resolve({"domain": {"name": name}})
+    found = list(check_domain(load_domain(name), config, n=3))
+    assert len(found) == 10
+    assert [one.what for one in found if one.state == BROKEN] == []
+
+
+def test_the_example_of_the_page_keeps_its_promises(weekdays: Any) -> None:
+    result = run("check", weekdays(), "--n", 20)
+    assert result.exit_code == 0, result.stderr
+    assert "solutions that pass when they are played" in result.stdout
+    assert "broken" not in result.stdout
+
+
+GRADES = "return Verdict(reward=float(right), success=right"
+BREAKS = [
+    ("oracle=(answer,)", 'oracle=("Doomsday",)', "its own solution fails"),
+    (GRADES, "return Verdict(reward=1.0, success=True", "passes"),
+    ('draft(random.Random(f"seed {i}")', "draft(random.Random()", "seeds() gives others"),
+    ("draft(random.Random(i), 2030", "draft(random.Random(), 2030", "held_out() gives others"),
+    ('"answer": answer}', '"answer": answer, "r": random.random()}', "build makes another task"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "words"), BREAKS, ids=[words for _, _, words in BREAKS])
+def test_a_broken_promise_is_named_and_ends_in_status_1(
+    weekdays: Any, old: str, new: str, words: str
+) -> None:
+    result = run("check", weekdays(old, new), "--n", 10)
+    assert result.exit_code == 1, result.stderr
+    assert words in result.stdout
+
+
+SAID = 're.findall("|".join(DAYS), replies[0][:1000]) if replies else []'
+SKILLS = '("far" if spec.far else "near",)'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (SAID, "[replies[0]]", "check raised IndexError"),
+        ("reward=float(right)", 'reward=float("nan")', "returns a reward of float nan"),
+        (SKILLS, '("far away",)', "returns the skill str 'far away'"),
+    ],
+)
+def test_what_raises_or_returns_the_wrong_thing_is_one_sentence(
+    weekdays: Any, old: str, new: str, words: str
+) -> None:
+    result = run("check", weekdays(old, new), "--n", 10)
+    assert result.exit_code == 2
+    assert words in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+def test_a_domain_without_held_out_tasks_is_poor_and_not_broken(weekdays: Any) -> None:
+    name = weekdays("for i, spec in enumerate(specs)])", "for i, spec in enumerate(specs[:0])])")
+    found = {one.what: one.state for one in check_domain(load_domain(name), resolve({}), n=5)}
+    assert found["held-out tasks, apart from the seeds"] == POOR
+    assert set(found.values()) <= {POOR, GOOD}
+
+
+def test_a_task_whose_spec_is_none_of_the_domains_is_broken_and_no_traceback(weekdays: Any) -> None:
+    result = run(
+        "check",
+        weekdays("spec=spec.model_dump(),\n            payload", "spec={},\n            payload"),
+        "--n",
+        5,
+    )
+    assert result.exit_code == 1, result.exception
+    assert "its spec is none of the domain's (Field required)" in result.stdout

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from genenv.agent.player import Agent
+from genenv.agent.settings import AgentConfig
+from genenv.learning.schedules import lr_scale, warmup_lr_scale
+from genenv.runs.progress import silent
+from genenv.simulator.player import Simulator
+from genenv.simulator.settings import SimulatorConfig
+
+
+@pytest.mark.parametrize(
+    ("schedule", "round_", "scale"),
+    [("constant", 10, 1.0), ("linear", 1, 1.0), ("linear", 6, 0.5), ("linear", 10, 0.1), ("linear", 30, 0.1)],
+)
+def test_the_learning_rate_may_fall_over_the_rounds(schedule, round_, scale) -> None:
+    assert lr_scale(schedule, round_, 10) == pytest.approx(scale)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 100])
+def test_it_ends_at_a_tenth_however_many_rounds_there_are(rounds) -> None:
+    assert lr_scale("linear", 1, rounds) == 1.0
+    assert lr_scale("linear", rounds, rounds) == pytest.approx(0.1)
+    assert lr_scale("linear", 1, 1) == 1.0
+
+
+def test_a_warm_up_keeps_its_learning_rate_unless_it_shall_decay() -> None:
+    assert [warmup_lr_scale(0.0, step, 3) for step in (1, 2, 3)] == [1.0] * 3
+
+
+def test_a_decaying_learning_rate_falls_evenly_to_a_tenth_at_the_last_step() -> None:
+    scales = [warmup_lr_scale(0.5, step, 8) for step in range(1, 9)]
+    assert scales == pytest.approx([1.0] * 4 + [0.775, 0.55, 0.325, 0.1])
+
+
+class Recorder:
+    """A learner that keeps the learning rates it is given."""
+
+    progress = None
+
+    def __init__(self) -> None:
+        self.scales: list[float] = []
+
+    def update(self, data, *, seed, lr_scale):
+        self.scales.append(lr_scale)
+        return {}
+
+
+def test_both_players_follow_their_own_schedule(toy) -> None:
+    learner = Recorder()
+    simulator = Simulator(None, learner, SimulatorConfig(lr_schedule="linear"), seed=0)
+    agent = Agent(None, learner, AgentConfig(lr_schedule="linear"), seed=0)
+    for round_ in (1, 3):
+        simulator.update(toy.Domain(), [], [], round_=round_, rounds=5, stage=silent)
+        asyncio.run(agent.update(toy.Domain(), [], round_=round_, rounds=3, stage=silent))
+    assert learner.scales == pytest.approx([1.0, 1.0, 0.55, 0.1])

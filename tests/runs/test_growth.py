@@ -1,0 +1,324 @@
+"""What a run costs does not grow with its length: counted, not timed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import scripted_genenv
+import test_coevolve as loops
+from genenv.cli.commands import summarise
+from genenv.config.run import resolve
+from genenv.runs.store import migrations
+from genenv.runs.store import rows
+from genenv.runs.store.database import Database
+from genenv.runs.store.records import BatchRate, RoundRecord
+from genenv.runs.store.store import PoolStore
+from genenv.runs.report import bins
+from genenv.runs.report import charts
+from genenv.runs.report.facts import HeldOut, RoundFacts, RunFacts, read_facts
+from genenv.runs.folder import RunFolder
+from genenv.types import Origin, RejectReason, Task
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+ROUNDS = 12
+SETTINGS = {
+    **loops.SETTINGS,
+    "run": {"rounds": ROUNDS, "eval_every": 6, "eval_tasks": 4, "seed": 5},
+    "agent": {"rollouts": 2, "max_new_tokens": 2000, "replayed": 5},
+    "curriculum": {"staleness_rounds": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("growth") / "run"
+    loops.build(resolve(SETTINGS), path).run()
+    return path
+
+
+@contextmanager
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Task]]:
+    """The tasks that are read from rows inside the block."""
+    found: list[Task] = []
+    original = rows.task_of
+
+    def watched(row: sqlite3.Row) -> Task:
+        found.append(original(row))
+        return found[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "task_of", watched)
+        yield found
+
+
+@contextmanager
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The SQL that is executed inside the block."""
+    found: list[str] = []
+    original = Database.rows
+
+    def watched(self: Database, sql: str, *values: object) -> list[sqlite3.Row]:
+        found.append(sql)
+        return original(self, sql, *values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "rows", watched)
+        yield found
+
+
+def test_the_state_of_a_round_names_seeds_and_the_latest_tasks_only(long_run: Path) -> None:
+    with PoolStore.open(long_run / "pool.db", create=False) as store:
+        named = [len(re.findall(r'"(?:seed|base|task)-', json.dumps(store.state(n)))) for n in store.rounds()]
+        latest = max(
+            sum(
+                len(store.tasks(origin=Origin.GENERATED, rounds=range(k, k + 1))) for k in range(n - 2, n + 1)
+            )
+            for n in store.rounds()
+        )
+        assert max(named) <= 40 + latest
+        assert len(store.last_seen()) > 40 + latest  # the seeds, and what all rounds have added
+
+
+def test_a_round_reads_only_the_tasks_that_it_uses(
+    long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = loops.build(resolve(SETTINGS), long_run, resume=True)
+    with PoolStore.open(long_run / "pool.db", create=False) as store:
+        with decoded(monkeypatch) as found:
+            loop._resume(store, store.last_round())
+        assert found == []  # the archive has texts, the replay ids
+        in_turn: list[Task] = []
+        for number in range(ROUNDS + 1, ROUNDS + 26):
+            with decoded(monkeypatch) as found:
+                replayed = loop._replayed(number, [], store)
+            assert len(replayed) == 5
+            assert found == [task for task in replayed if task.lineage.origin is Origin.GENERATED]
+            in_turn += replayed
+        known = {task.id for task in [*loop.base.values(), *store.tasks(origin=Origin.GENERATED)]}
+        first = [task.id for task in in_turn[: len(known)]]
+        assert set(first) == known, "each comes once before any comes twice"
+
+
+def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_same(
+    long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(long_run, tmp_path / "run")
+    connection = sqlite3.connect(tmp_path / "run/pool.db")
+    with connection:
+        connection.execute(
+            "UPDATE tasks SET surface = NULL WHERE n = (SELECT max(n) FROM tasks WHERE origin = 'generated')"
+        )
+    connection.close()
+    whole, mended = (
+        loops.build(resolve(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
+    )
+    with PoolStore.open(long_run / "pool.db", create=False) as store:
+        whole.gate.recall(store)
+    with PoolStore.open(tmp_path / "run/pool.db", create=False) as store, decoded(monkeypatch) as found:
+        mended.gate.recall(store)
+    (lost,) = found
+    assert len(mended.gate.archive) == len(whole.gate.archive)
+    assert mended.gate.archive.nearest(mended.domain.surface(lost))[0] == 1.0
+
+
+def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
+    long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = tmp_path / "short"
+    loops.build(resolve({**SETTINGS, "run": {"rounds": 2, "eval_every": 1}}), short).run()
+    counts: dict[str, list[int]] = {"report": [], "summary": []}
+    for path in (short, long_run):
+        with decoded(monkeypatch) as tasks, asked(monkeypatch) as sql:
+            with PoolStore.open(path / "pool.db", create=False) as store:
+                read_facts(RunFolder.open(path), store)
+            counts["report"].append(len(sql))
+            summarise(path)
+            counts["summary"].append(len(sql))
+        assert tasks == []
+    assert all(short == long for short, long in counts.values()), counts
+
+
+def test_the_tables_are_searched_by_their_indices(long_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No question about one round, or about numbers of tasks, looks at every row."""
+    with PoolStore.open(long_run / "pool.db", create=False) as store, asked(monkeypatch) as sql:
+        number = ROUNDS // 2
+        store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
+        store.tasks(rounds=range(number, number + 1))
+        store.task_count(Origin.GENERATED)
+        store.groups(number)
+        store.batches(number)
+        store.samples(number)
+        store.rejections(number)
+        store.generation_count(number)
+        store.evaluations(number)
+        store.lineage(store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 2))[0].id)
+        store.metrics(number)
+    connection = sqlite3.connect(long_run / "pool.db")
+    for question in sql:
+        places = len(re.findall(r"\?", question))
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {question}", (1,) * places)]
+        assert not [step for step in plan if step.startswith("SCAN")], (question, plan)
+    connection.close()
+
+
+def test_a_round_that_is_asked_for_alone_says_what_the_overview_says(long_run: Path) -> None:
+    with PoolStore.open(long_run / "pool.db", create=False) as store:
+        overview = store.overview()
+        assert tuple(found.number for found in overview) == store.rounds()
+        for found in overview:
+            number = found.number
+            tasks = store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
+            held_out = [evaluation.success for evaluation in store.evaluations(number)]
+            assert found.metrics == store.metrics(number)
+            assert found.batches == store.batch_rates(number)
+            assert found.generated == store.generation_count(number)
+            assert found.rejected == store.rejections(number)
+            assert found.task_skills == tuple(frozenset(task.skills) for task in tasks)
+            assert found.held_out == ((sum(held_out), len(held_out)) if held_out else None)
+        assert store.task_count(Origin.GENERATED) == len(store.tasks(origin=Origin.GENERATED)) > ROUNDS
+
+
+def facts_of(rounds: int) -> RunFacts:
+    """Rounds of four batches and four tasks; a round's rejections are its last digit."""
+    reasons, skills = list(RejectReason), [frozenset({"mail"}), frozenset({"mail", "shop"})]
+    return RunFacts(
+        name="demo",
+        model=None,
+        seed=None,
+        planned_rounds=rounds,
+        target_band=(0.35, 0.65),
+        filter_band=None,
+        rounds=tuple(
+            RoundFacts(
+                number=n,
+                batches=tuple(
+                    BatchRate(context_id=f"{n}-{k}", p_hat=k / 4, env_reward=1.0, selected=k % 2 == 0)
+                    for k in range(4)
+                ),
+                generated=16,
+                rejected=Counter({reasons[n % len(reasons)]: n % 10}),
+                held_out=HeldOut(rate=0.5, low=0.4, high=0.6),
+                task_skills=(skills[n % 2], skills[0], skills[1], frozenset({"notes"})),
+                metrics={"curriculum/p_hat_mean": 0.5, "agent/kl": 0.1 * n, "tasks/steps_mean": 1.0},
+            )
+            for n in range(1, rounds + 1)
+        ),
+    )
+
+
+@pytest.mark.parametrize("chart", [charts.p_hat_chart, charts.validity_chart, charts.skills_chart])
+def test_a_picture_of_some_thousand_rounds_has_hardly_more_parts_than_one_of_some_hundred(chart) -> None:
+    parts = [len(re.findall(r"<(?:use|path)", str(chart(facts_of(rounds))))) for rounds in (200, 1000)]
+    assert parts[1] < 3 * parts[0]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "columns", "width"), [(1, 1, 1), (150, 150, 1), (151, 76, 2), (3000, 150, 20)]
+)
+def test_the_columns_of_a_picture_keep_every_round(rounds: int, columns: int, width: int) -> None:
+    run = facts_of(rounds)
+    found = bins.in_bins(run.rounds)
+    assert (len(found), found[0].width) == (columns, width)
+    assert [facts for column in found for facts in column.rounds] == list(run.rounds)
+    every = list(RejectReason)
+    assert sum(column.rejected(every) * len(column.rounds) for column in found) == pytest.approx(
+        sum(facts.rejected.total() for facts in run.rounds)
+    )
+    assert found[-1].center <= run.rounds[-1].number
+
+
+def test_the_share_of_a_column_counts_tasks_and_not_rounds() -> None:
+    few, many = facts_of(2).rounds  # mail and shop in three of four and two of four tasks
+    alone = replace(few, task_skills=(frozenset({"notes"}),))
+    assert bins.Bin((alone, many)).skill_share({"mail"}) == pytest.approx(3 / 5)
+    assert bins.Bin((few, many)).skill_share({"shop"}) == pytest.approx(3 / 8)
+    assert bins.Bin((alone,)).skill_share({"shop"}) == 0.0
+
+
+def older_store(path: Path) -> None:
+    """A store of the first format: the rounds in which tasks were last seen stand in each state."""
+    seen: dict[str, int] = {}
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for statement in (*migrations.MIGRATIONS[0], "PRAGMA user_version = 1"):
+            database.execute(statement)
+        for number in range(4):
+            seen |= {f"base-{number}": number, "base-often": number, "base-Zoë": min(number, 1)}
+            state = {"stats": {"é": 0.30000000000000004}, "replay": {"deck": ["s"], "seen": dict(seen)}}
+            row = (number, "{}", json.dumps(state), "{}", "2026-01-01")
+            database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?)", row)
+
+
+def test_a_store_of_the_first_format_keeps_what_it_knew_and_loses_its_weight(tmp_path: Path) -> None:
+    older_store(tmp_path / "pool.db")
+    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
+        assert store.last_seen() == {
+            "base-0": 0, "base-1": 1, "base-2": 2, "base-3": 3, "base-often": 3, "base-Zoë": 1,
+        }  # fmt: skip
+        for number in range(4):
+            assert store.state(number) == {"stats": {"é": 0.30000000000000004}, "replay": {"deck": ["s"]}}
+        store.commit_round(RoundRecord(number=4, metrics={}, state={}, reminded=["base-0"]))
+        assert store.last_seen()["base-0"] == 4
+
+
+def test_reminders_belong_to_their_round_and_to_the_digest(tmp_path: Path) -> None:
+    with (
+        PoolStore.open(tmp_path / "a.db", create=True) as one,
+        PoolStore.open(tmp_path / "b.db", create=True) as two,
+    ):
+        for store in (one, two):
+            store.commit_round(RoundRecord(number=0, metrics={}, state={}, reminded=["base-1", "base-2"]))
+        one.commit_round(RoundRecord(number=1, metrics={}, state={}, reminded=["base-2"]))
+        two.commit_round(RoundRecord(number=1, metrics={}, state={}, reminded=["base-1"]))
+        assert one.last_seen() == {"base-1": 0, "base-2": 1}
+        assert one.digest() != two.digest()
+        for store in (one, two):
+            store._db.run("DELETE FROM rounds WHERE number = 1")
+        assert one.last_seen() == two.last_seen() == {"base-1": 0, "base-2": 0}
+        assert one.digest() == two.digest()
+
+
+def test_a_store_of_the_first_format_with_a_damaged_state_is_opened_and_named_where_it_is_read(
+    tmp_path: Path,
+) -> None:
+    older_store(tmp_path / "pool.db")
+    connection = sqlite3.connect(tmp_path / "pool.db")
+    with connection:
+        connection.execute("UPDATE rounds SET state = '{\"replay\": ' WHERE number = 3")
+    connection.close()
+    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
+        assert store.state(2)["replay"] == {"deck": ["s"]}
+        with pytest.raises(loops.DataError, match="damaged"):
+            store.state(3)
+
+
+def test_the_bench_of_growth_measures_a_small_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    scripted_genenv.few_base_data(monkeypatch)
+    bench = importlib.import_module("growth")
+    words = ["--rounds", "2", "--contexts", "2", "--distinct", "5", "--asked", "3", "--run", tmp_path / "run"]
+    options = bench.parser().parse_args(map(str, words))
+    bench.make(options)
+    for measure in bench.MEASURES.values():
+        measure(options)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["of"] for line in lines] == [
+        "making", "report", "summary", "resume", "choosing 16 tasks to replay", "gate, a task",
+        "nearest", "nearest", "nearest",
+    ]  # fmt: skip
+    assert all(line["peak_mib"] > 0 for line in lines[1:4])
+    assert all(line["median_ms"] > 0 for line in lines[4:])
