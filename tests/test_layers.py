@@ -160,26 +160,26 @@ def test_imports_are_seen_wherever_and_however_they_are_written() -> None:
     source = "\n".join(
         [
             "import json",
-            "from genenv import metrics, __version__",
+            "from genenv.runs import metrics, __doc__",
             "from ..types import Task",
-            "from . import gate",
+            "from . import player",
             "def late():",
             "    from genenv.agent.grpo import loss",
         ]
     )
-    known = {"genenv.runs.metrics", "genenv.gate.gate", "genenv.types", "genenv.agent.grpo"}
+    known = {"genenv.runs.metrics", "genenv.simulator.player", "genenv.types", "genenv.agent.grpo"}
     found = list(imports("genenv.simulator.propose", source, known=known, is_package=False))
     assert sorted(found) == [
         (1, "json"),
-        (2, "genenv"),
+        (2, "genenv.runs"),
         (2, "genenv.runs.metrics"),
         (3, "genenv.types"),
-        (4, "genenv.gate.gate"),
+        (4, "genenv.simulator.player"),
         (6, "genenv.agent.grpo"),
     ]
 
 
 def test_a_package_reads_its_relative_imports_from_itself() -> None:
     known = {"genenv.gate.gate"}
-    found = list(imports("genenv.simulator", "from .gate import admit", known=known, is_package=True))
+    found = list(imports("genenv.gate", "from .gate import admit", known=known, is_package=True))
     assert found == [(1, "genenv.gate.gate")]

@@ -145,8 +145,7 @@ class CoEvolution:
             self.replay.load_state_dict(_part(state, "replay"))
             if self.config.agent.replayed:
                 self.replay.recall(store.last_seen())
-            self.gate.recall(store.surfaces())
-            self.gate.remember(store.without_surface())
+            self.gate.recall(store.surfaces(), store.without_surface())
             self.players.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
 

@@ -253,8 +253,8 @@ def nothing_is_measured(patch: pytest.MonkeyPatch) -> None:
     def asked(*_: object, **__: object) -> None:
         raise AssertionError("a choice was made again")
 
-    for place in ("models.cpu_seconds", "products.cpu_seconds", "models.choose_threads"):
-        patch.setattr(f"genenv.backends.{place}", asked)
+    for place in ("loading.cpu_seconds", "cpu.packed_weights.cpu_seconds", "loading.choose_threads"):
+        patch.setattr(f"genenv.backends.local.{place}", asked)
 
 
 @pytest.mark.parametrize("tuning", ["lora", "full"])

@@ -12,7 +12,7 @@ from genenv.domains import domain_names
 from genenv.evaluation.config import evaluation_settings, sections
 
 SRC = Path(__file__).parents[2] / "src" / "genenv"
-DEFINITIONS = {"settings.py", "config.py", "config_reference.py", "presets.py"}
+DEFINITIONS = {"settings.py", "settings_reference.py", "presets.py"}
 
 
 def names_read(source: str) -> set[str]:
@@ -27,24 +27,24 @@ def names_read(source: str) -> set[str]:
 READ = {
     path.relative_to(SRC).as_posix(): names_read(path.read_text(encoding="utf-8"))
     for path in SRC.rglob("*.py")
-    if path.name not in DEFINITIONS
+    if path.name not in DEFINITIONS and path.parent.name != "config"
 }
 
 OWNERS = {
-    "agent": ("agent/", "coevolve.py"),
-    "agent.warmup": ("warmup.py",),
-    "curriculum": ("curriculum/", "simulator/gate.py"),
+    "agent": ("agent/", "learning/", "coevolve.py"),
+    "agent.warmup": ("learning/warmup.py",),
+    "curriculum": ("curriculum/", "gate/"),
     "domain": ("domains/",),
-    "logging": ("metrics.py",),
-    "policy": ("policies/", "players.py"),
-    "run": ("coevolve.py", "commands.py"),
-    "simulator": ("simulator/", "coevolve.py"),
-    "simulator.warmup": ("warmup.py",),
+    "logging": ("runs/metrics.py",),
+    "policy": ("backends/", "build.py"),
+    "run": ("coevolve.py", "cli/"),
+    "simulator": ("simulator/", "learning/", "coevolve.py"),
+    "simulator.warmup": ("learning/warmup.py",),
 }
 """Where the settings of a section are read: a name that another section has too does not count there."""
 
 OWNERS |= {name: (f"evaluation/{name}/",) for name in sections() if name not in OWNERS}
-OWNERS |= {"endpoint": ("policies/",), "sampling": ("policies/", "evaluation/command.py")}
+OWNERS |= {"endpoint": ("assistants/",), "sampling": ("assistants/", "evaluation/command.py")}
 
 SETTINGS = sorted(
     {

@@ -126,9 +126,9 @@ def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_sa
         loops.build(resolve(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
     )
     with PoolStore.open(long_run / "pool.db", create=False) as store:
-        whole.gate.recall(store)
+        whole.gate.recall(store.surfaces(), store.without_surface())
     with PoolStore.open(tmp_path / "run/pool.db", create=False) as store, decoded(monkeypatch) as found:
-        mended.gate.recall(store)
+        mended.gate.recall(store.surfaces(), store.without_surface())
     (lost,) = found
     assert len(mended.gate.archive) == len(whole.gate.archive)
     assert mended.gate.archive.nearest(mended.domain.surface(lost))[0] == 1.0

@@ -313,8 +313,7 @@ def _continue_from(folder: RunFolder, players: Players, stats: SkillStats, gate:
         if last is None:
             raise DataError(f"{folder.path} has no committed round yet")
         stats.load_state_dict(cast("JsonObject", store.state(last)["stats"]))
-        gate.recall(store.surfaces())
-        gate.remember(store.without_surface())
+        gate.recall(store.surfaces(), store.without_surface())
         checkpoint = checkpoint_path(folder.checkpoints, last)
         verify_checkpoint(checkpoint, store.identity(), sha256=store.checkpoint_sha256(last))
     players.load(checkpoint)

@@ -49,10 +49,16 @@ class Gate:
         for task in tasks:
             self.archive.add(task.id, self.domain.surface(task))
 
-    def recall(self, surfaces: Iterable[tuple[str, str]]) -> None:
-        """Put the generated tasks of all committed rounds into the archive: their ids and surfaces."""
+    def recall(self, surfaces: Iterable[tuple[str, str]], others: Iterable[Task]) -> None:
+        """Put the generated tasks of all committed rounds into the archive.
+
+        Args:
+            surfaces: id and surface of those that were stored with one.
+            others: those that were not.
+        """
         for name, surface in surfaces:
             self.archive.add(name, surface)
+        self.remember(others)
 
     def protect(self, tasks: Iterable[Task]) -> None:
         """Put held-out tasks where no generated task may come near."""
