@@ -91,8 +91,6 @@ class Assistant(Protocol):
     """How results call it."""
     native_tools: bool
     """As `Talk.native_tools`."""
-    progress: Callable[[int], None] | None
-    """Told of tokens sampled, when set."""
 
     def concurrency(self, *, many_turns: bool) -> int:
         """How many conversations it is best given at a time."""

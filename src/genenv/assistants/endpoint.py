@@ -19,6 +19,7 @@ from genenv.assistants.endpoint_client import Address, TooMuch, client
 from genenv.backends.chat.reasoning import answer_of
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.runs.progress import advance
 from genenv.seeding import stream
 from genenv.texts import clean
 from genenv.types import JsonObject
@@ -89,7 +90,6 @@ class EndpointAssistant:
         if endpoint.max_cost and not (endpoint.price_in or endpoint.price_out):
             raise UsageError("endpoint.max_cost needs prices: set endpoint.price_in and endpoint.price_out")
         self.endpoint, self.sampling = endpoint, sampling
-        self.progress: Callable[[int], None] | None = None
         self.spent = Spent(endpoint)
         self._pace = Pace(endpoint.requests_per_minute)
         self._limit_name = "max_tokens"
@@ -199,8 +199,7 @@ class EndpointAssistant:
         if message is None or isinstance(message, str) or not isinstance(calls, list):
             raise _Nonsense("it answered with something that is no chat completion")
         said, finished = getattr(message, "content", None), getattr(choice, "finish_reason", None) != "length"
-        if self.progress is not None:
-            self.progress(tokens)
+        advance(tokens=tokens)
         return Reply(
             text=answer_of(self.address.safe(clean(_text(said))), finished=finished),
             calls=tuple(_call(call, self.address.safe) for call in calls),

@@ -2,20 +2,20 @@
 """A model on this machine as an assistant: its own chat template, its own form of tool calls, batched.
 
 A conversation is rendered whole for every reply, so that the model reads what its template makes of it; where
-that begins with what the policy remembers, only the rest is read.
+that begins with what the sampler remembers, only the rest is read.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from genenv.assistants.base import ChatMessage, Reply, reply_limit
 from genenv.assistants.call_formats import read_calls
-from genenv.backends.base import SampleRequest
+from genenv.backends.base import Conversation, SampleRequest
 from genenv.backends.chat.reasoning import answer_of
 from genenv.backends.chat.tool_format import numbered
-from genenv.backends.local.policy import LocalPolicy
+from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import COLDEST, SamplingConfig
 from genenv.errors import ContextOverflow
 from genenv.seeding import stream
@@ -27,28 +27,26 @@ _BATCHES = 3
 
 
 class LocalAssistant:
-    """A local policy that answers conversations."""
+    """A local model that answers conversations."""
 
     def __init__(
-        self, policy: LocalPolicy, sampling: SamplingConfig, *, name: str, weights: JsonObject
+        self, sampler: LocalSampler, sampling: SamplingConfig, *, name: str, weights: JsonObject
     ) -> None:
-        """Wrap a policy.
+        """Wrap a sampler.
 
         Args:
-            policy: samples; nothing is trained.
+            sampler: nothing is trained.
             sampling: how.
             name: what results call it.
             weights: says which weights these are, for the summary.
         """
-        self.policy, self.sampling, self.name = policy, sampling, name
-        self.progress: Callable[[int], None] | None = None
-        policy.progress = self._advance
+        self.sampler, self.sampling, self.name = sampler, sampling, name
         self._weights = weights
-        self.native_tools = policy.model.chat.tool_format.is_readable
+        self.native_tools = sampler.model.chat.tool_format.is_readable
 
     def concurrency(self, *, many_turns: bool) -> int:
         """A batch of conversations that have to be remembered, or some batches of others."""
-        rows = self.policy.model.config.max_batch_rows
+        rows = self.sampler.model.config.max_batch_rows
         return rows if many_turns else _BATCHES * rows
 
     def talk(self, seed: int, *, many_turns: bool = False) -> LocalTalk:
@@ -61,13 +59,13 @@ class LocalAssistant:
 
     def describe(self) -> JsonObject:
         """Weights, number format, context window; what the chat template is given, the limit of thoughts."""
-        model = self.policy.model
+        model = self.sampler.model
         given, limit = dict(model.config.chat_template_kwargs), model.config.max_thinking_tokens
         return {
             "kind": "local",
             **self._weights,
             "dtype": str(model.dtype).removeprefix("torch."),
-            "context_tokens": self.policy.context_tokens,
+            "context_tokens": self.sampler.context_tokens,
             "native_tools": self.native_tools,
             **({"chat_template_kwargs": given} if given else {}),
             **({} if limit is None else {"max_thinking_tokens": limit}),
@@ -81,11 +79,7 @@ class LocalAssistant:
         Raises:
             RolloutError: the chat template does not take it.
         """
-        return self.policy.model.chat.render_whole(messages, tools)
-
-    def _advance(self, tokens: int, completions: int) -> None:
-        if self.progress is not None:
-            self.progress(tokens)
+        return self.sampler.model.chat.render_whole(messages, tools)
 
 
 class LocalTalk:
@@ -93,9 +87,9 @@ class LocalTalk:
 
     def __init__(self, assistant: LocalAssistant, seed: int, *, keep: bool) -> None:
         self.native_tools = assistant.native_tools
-        self._assistant, self._seed, self._keep = assistant, seed, keep
+        self._assistant, self._seed = assistant, seed
         self._turns = itertools.count()
-        self._memory: object | None = None
+        self._conversation = Conversation() if keep else None
 
     async def __call__(
         self,
@@ -105,26 +99,24 @@ class LocalTalk:
         max_tokens: int | None = None,
     ) -> Reply:
         """Answer; see `Talk`. Where the window leaves less room than asked for, the reply is that short."""
-        policy, sampling = self._assistant.policy, self._assistant.sampling
+        sampler, sampling = self._assistant.sampler, self._assistant.sampling
         prompt, thinks = self._assistant.render(messages, tools)
-        room = policy.context_tokens - len(prompt)
+        room = sampler.context_tokens - len(prompt)
         if room < 1:
             raise ContextOverflow(
-                f"the conversation has {len(prompt)} tokens, the context window {policy.context_tokens}"
+                f"the conversation has {len(prompt)} tokens, the context window {sampler.context_tokens}"
             )
-        completion = await policy.sample(
+        completion = await sampler.sample(
             SampleRequest(
                 prompt_ids=prompt,
                 max_tokens=min(reply_limit(sampling, max_tokens), room),
                 temperature=sampling.temperature if sampling.temperature >= COLDEST else 0.0,
                 top_p=sampling.top_p,
                 stream=stream(self._seed, "talk", next(self._turns)),
-                memory=self._memory,
-                keep=self._keep,
-                keep_cut=True,
+                conversation=self._conversation,
+                survives_cut=True,
             )
         )
-        self._memory = completion.memory
         answer = answer_of(clean(completion.text), opened=thinks, finished=completion.finished)
         words, calls = read_calls(answer) if tools else (answer, ())
         return Reply(

@@ -1,19 +1,26 @@
-"""What a policy is: something that samples. What a learner is: something that updates a policy.
+"""What a backend is: something that samples, something that learns, and how the two are opened by name.
 
 Shapes: T = tokens of one sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import importlib
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
-from genenv.types import Group, JsonObject, Message, SimulatorSample
+from genenv.backends.settings import PolicyConfig
+from genenv.domains.base import Domain
+from genenv.errors import unknown_name
+from genenv.learning.trainer import OptimizerSettings, Trainer
+from genenv.types import JsonObject, Message
 
-Advance = Callable[[int, int], None]
-"""Called with tokens and items done since the last call."""
+
+class Conversation:
+    """Names a conversation of several turns by being there: a sampler may remember it as long as it lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,38 +37,34 @@ class SampleRequest:
     """Seed of this request's own random stream."""
     schema: JsonObject | None = None
     """A JSON schema: only tokens that keep the text a prefix of such a value are allowed."""
-    memory: object | None = field(default=None, compare=False, repr=False)
-    """The memory that came with the conversation's last completion: what is known need not be read again."""
-    keep: bool = False
-    """Whether the conversation may go on, so that a memory of it is worth having."""
-    keep_cut: bool = False
-    """Whether it may also go on after a reply that was cut off."""
+    conversation: Conversation | None = field(default=None, compare=False, repr=False)
+    """That this is a turn of; None where a prompt stands alone."""
+    last: bool = False
+    """Whether no further turn of the conversation follows."""
+    survives_cut: bool = False
+    """Whether one may also follow a reply that was cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What the policy answered."""
+    """What the model answered."""
 
     token_ids: tuple[int, ...]  # [T] the end-of-turn token included when it was reached
     logprobs: tuple[float, ...]  # [T] nats, at the sampling temperature, before any grammar mask
     text: str
     finished: bool
     """False when `max_tokens` came first."""
-    memory: object | None = field(default=None, compare=False, repr=False)
-    """What the policy remembers of the conversation, for the next request; None when it remembers nothing."""
     forced: range = range(0)
     """Places of tokens that were not sampled, such as those that cut a thought short."""
+    version: int = 0
+    """Of the weights that wrote it, as `Trainer.publish` counts them."""
 
 
-class Policy(Protocol):
-    """Something that samples."""
+class Sampler(Protocol):
+    """Something that samples, and knows a chat format."""
 
     context_tokens: int
     """The longest sequence it can handle."""
-    progress: Advance | None
-    """Told of tokens sampled and completions finished, when set."""
-    sampling_s: float
-    """Seconds for which sampling has kept the event loop from everything else, so far."""
 
     @property
     def closing(self) -> tuple[int, ...]:
@@ -106,43 +109,67 @@ class Policy(Protocol):
         ...
 
 
-class Learner(Protocol):
-    """Something that updates a policy. An update applies whole, or is skipped and counted in the metrics."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """What a backend must know of a player to open it."""
 
-    @property
-    def progress(self) -> Advance | None:
-        """Told of tokens and sequences gone through, when set."""
-        ...
-
-    @progress.setter
-    def progress(self, advance: Advance | None) -> None: ...
-
-    def save(self, folder: Path) -> None:
-        """Write weights and optimizer into a folder."""
-        ...
-
-    def load(self, folder: Path) -> None:
-        """Restore exactly what `save` wrote.
-
-        Raises:
-            DataError: the folder is damaged.
-        """
-        ...
+    name: str
+    """`agent` or `simulator`: of the adapter, and of the folder in a checkpoint."""
+    optimizer: OptimizerSettings
+    reference: bool
+    """Whether a KL term holds on to the weights as they are at the start."""
 
 
-class AgentLearner(Learner, Protocol):
-    """Player 2's update."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """Both players of a run, on a backend."""
 
-    def update(self, groups: Sequence[Group], *, seed: int, lr_scale: float = 1.0) -> Mapping[str, float]:
-        """Learn from groups of attempts, at a share of the learning rate; returns metrics."""
-        ...
+    samplers: Mapping[str, Sampler]
+    """By role."""
+    trainers: Mapping[str, Trainer]
+    """By role."""
+    settled: PolicyConfig
+    """The settings with all decided that was left to the machine and the models."""
+    apart: bool = False
+    """Whether the two players have devices of their own, so that they can learn at the same time."""
 
 
-class SimulatorLearner(Learner, Protocol):
-    """Player 1's update."""
+Open = Callable[[PolicyConfig, Sequence[Role], Domain, int], Opened]
+"""(settings, roles, the world of the tasks, seed of the run) -> both players; raises UsageError."""
 
-    def update(
-        self, samples: Sequence[SimulatorSample], *, seed: int, lr_scale: float = 1.0
-    ) -> Mapping[str, float]:
-        """Learn from weighted generations, at a share of the learning rate; returns metrics."""
-        ...
+BACKENDS = {
+    "local": "genenv.backends.local.backend:open_local",
+    "scripted": "genenv.backends.scripted:open_scripted",
+}
+"""What `policy.backend` may say."""
+
+
+def open_backend(config: PolicyConfig, roles: Sequence[Role], domain: Domain, *, seed: int) -> Opened:
+    """Both players on the backend that the settings name.
+
+    Raises:
+        UsageError: there is no such backend, or a model cannot be loaded or used here.
+    """
+    if config.backend not in BACKENDS:
+        raise unknown_name("policy.backend", config.backend, BACKENDS)
+    module, _, name = BACKENDS[config.backend].partition(":")
+    return cast(Open, getattr(importlib.import_module(module), name))(config, roles, domain, seed)
+
+
+_blocked_s = 0.0
+
+
+def blocked_s() -> float:
+    """Seconds for which models have kept this process's event loop from everything else, so far."""
+    return _blocked_s
+
+
+@contextlib.contextmanager
+def blocking() -> Generator[None]:
+    """Count the time in here as such: the loop does nothing else meanwhile."""
+    global _blocked_s  # noqa: PLW0603 - there is one loop and one clock
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        _blocked_s += time.monotonic() - start

@@ -26,7 +26,7 @@ from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
 from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
 from genenv.evaluation.statistics import Figure
-from genenv.runs.progress import Reporter
+from genenv.runs.progress import Reporter, staged
 from genenv.texts import masked
 from genenv.types import JsonObject
 
@@ -236,10 +236,8 @@ def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, repo
 
     began = time.monotonic()
     if asked:
-        with reporter.stage(f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items") as stage:
-            player.progress = lambda tokens: stage(tokens, 0)
-            run = Run(benchmark, player, seed=seed, keep=keep, stage=stage)
-            asyncio.run(run.items(asked, done))
+        with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):
+            asyncio.run(Run(benchmark, player, seed=seed, keep=keep).items(asked, done))
     results.rewrite({**{item.id: records[item.id] for item in items}, **records}.values())
     pairs = graded(items, records)
     outcome = Outcome(

@@ -11,7 +11,7 @@ from genenv.assistants.base import Assistant, ChatMessage, Reply, Talk
 from genenv.errors import ContextOverflow, RolloutError
 from genenv.evaluation.base import Benchmark, Grade, Item
 from genenv.evaluation.records import FAILED, GRADED, OVERFLOW, Record
-from genenv.runs.progress import Stage, silent
+from genenv.runs.progress import advance
 from genenv.seeding import stream
 from genenv.types import JsonObject
 
@@ -80,7 +80,6 @@ class Run:
         *,
         seed: int,
         keep: Callable[[Record], None],
-        stage: Stage = silent,
     ) -> None:
         """Prepare a run.
 
@@ -89,10 +88,9 @@ class Run:
             assistant: answers.
             seed: of all random streams; each item has its own.
             keep: told of every record as its item ends.
-            stage: told of items and the running score.
         """
         self._benchmark, self._assistant, self._seed = benchmark, assistant, seed
-        self._keep, self._stage = keep, stage
+        self._keep = keep
         self._scores: list[float] = []
         self._failures, self._workers = 0, 1
         self._why = ""
@@ -140,7 +138,8 @@ class Run:
         else:
             self._scores.append(record.score)
         self._keep(record)
-        self._stage(0, 1, f"score {sum(self._scores) / len(self._scores):.1%}" if self._scores else "")
+        mean = f"score {sum(self._scores) / len(self._scores):.1%}" if self._scores else ""
+        advance(items=1, note=mean)
 
 
 def _failed(item: Item, why: str, heard: _Heard | None = None) -> Record:

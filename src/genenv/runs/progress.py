@@ -1,9 +1,14 @@
-"""How long work says where it is. The core reports to this protocol; the command line draws it."""
+"""How long work says where it is. The core reports to this protocol; the command line draws it.
+
+Whoever works inside a stage tells it with `advance`, however deep: nothing hands a stage on. Each coroutine
+has its own, so that two stages at the same time stay apart.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Mapping
+from contextvars import ContextVar
 from typing import Protocol
 
 
@@ -54,3 +59,22 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Nothing is shown."""
+
+
+@contextlib.contextmanager
+def staged(reporter: Reporter, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
+    """One stage of a reporter, which `advance` tells, here and in what is started here."""
+    with reporter.stage(name, items=items, unit=unit) as stage:
+        before = _STAGE.set(stage)
+        try:
+            yield stage
+        finally:
+            _STAGE.reset(before)
+
+
+def advance(tokens: int = 0, items: int = 0, note: str = "") -> None:
+    """Tell the stage that this is part of: so many more tokens and items are done."""
+    _STAGE.get()(tokens, items, note)
+
+
+_STAGE: ContextVar[Stage] = ContextVar("stage", default=silent)

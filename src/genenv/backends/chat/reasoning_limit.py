@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from genenv.backends.base import Completion, SampleRequest
+from genenv.backends.base import Completion, Conversation, SampleRequest
 from genenv.backends.chat.reasoning import CLOSING, without_thoughts
 from genenv.seeding import stream
 
@@ -37,9 +37,10 @@ class ThoughtLimit:
         first_tokens = self.tokens + begins
         if first_tokens >= request.max_tokens:
             return await sample(request)
-        first = Completion(token_ids=(), logprobs=(), text="", finished=False, memory=request.memory)
+        first = Completion(token_ids=(), logprobs=(), text="", finished=False)
+        part = replace(request, conversation=request.conversation or Conversation())
         if first_tokens:
-            first = await sample(replace(request, max_tokens=first_tokens, keep=True, keep_cut=True))
+            first = await sample(replace(part, max_tokens=first_tokens, last=False, survives_cut=True))
         if first.finished:
             return first
         forced = self.encode(CLOSING) if self._is_open(first.text) else ()
@@ -48,11 +49,11 @@ class ThoughtLimit:
             return first
         rest = await sample(
             replace(
-                request,
+                part,
                 prompt_ids=(*request.prompt_ids, *first.token_ids, *forced),
                 max_tokens=left,
                 stream=stream(request.stream, "answer"),
-                memory=first.memory,
+                last=request.last or request.conversation is None,
             )
         )
         return self._joined(first, forced, rest)
@@ -67,6 +68,6 @@ class ThoughtLimit:
             logprobs=(*first.logprobs, *(0.0,) * len(forced), *rest.logprobs),
             text=self.decode(ids),
             finished=rest.finished,
-            memory=rest.memory,
+            version=rest.version,
             forced=range(len(first.token_ids), len(first.token_ids) + len(forced)),
         )

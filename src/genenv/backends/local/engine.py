@@ -7,7 +7,7 @@ Shapes: R = live rows, V = vocabulary.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.base import Advance, Completion, SampleRequest
+from genenv.backends.base import Completion, Conversation, SampleRequest
 from genenv.backends.local.categorical import Odds, nucleus
 from genenv.backends.local.cpu.kernels import Kernels, Tasks
 from genenv.backends.local.grammar import Grammars
@@ -33,6 +33,7 @@ from genenv.backends.local.packing import (
     prompt_mask,
     within_budget,
 )
+from genenv.runs.progress import advance
 
 Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
 """(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]; with an `OwnLayout` of R rows
@@ -60,6 +61,16 @@ class Row:
         """Whether it has said all that it may say."""
         return self.finished or len(self.ids) == self.request.max_tokens
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a further turn of its conversation may follow."""
+        request = self.request
+        return (
+            request.conversation is not None
+            and not request.last
+            and (self.finished or request.survives_cut)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
@@ -79,11 +90,15 @@ class Engine:
     """Whether `hidden` is the model's own forward pass."""
     weights: Hashable = None
     """Names the present weights: what other weights remember of a conversation is not used."""
+    version: int = 0
+    """Of the weights, for the completions."""
+    remembered: MutableMapping[Conversation, Remembered] = field(default_factory=dict[Conversation, Remembered])
+    """What is known of conversations; those that go on are added."""
     memory_bytes: float = float("inf")
     """At most so much is remembered of the conversations of one call."""
 
     @torch.no_grad()
-    def run(self, requests: Sequence[SampleRequest], progress: Advance | None = None) -> list[Completion]:
+    def run(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Answer requests, in the order given. What a request draws depends on its own stream alone."""
         done: list[Completion | None] = [None] * len(requests)
         waiting = self._sorted(requests)
@@ -97,16 +112,24 @@ class Engine:
                 batch.admit(rows)
             finished = batch.step()
             for row in finished:
+                self._keep(row)
                 done[row.index] = Completion(
                     token_ids=tuple(row.ids),
                     logprobs=tuple(row.logprobs),
                     text=self.decode(row.ids),
                     finished=row.finished,
-                    memory=row.memory,
+                    version=self.version,
                 )
-            if progress is not None:
-                progress(len(batch.rows) + len(finished), len(finished))
+            advance(tokens=len(batch.rows) + len(finished))
         return [completion for completion in done if completion is not None]
+
+    def _keep(self, row: Row) -> None:
+        """Remember of a row's conversation what it has left behind; what was known before is of no use now."""
+        conversation = row.request.conversation
+        if conversation is not None:
+            self.remembered.pop(conversation, None)
+            if row.memory is not None:
+                self.remembered[conversation] = row.memory
 
     def _sorted(self, requests: Sequence[SampleRequest]) -> deque[Row]:
         """Rows sorted so that equal prompts stand together and lengths are alike."""
@@ -255,10 +278,10 @@ class _Batch:
         self._arrange()
 
     def _known(self, request: SampleRequest) -> Remembered | None:
-        memory = request.memory
-        if not isinstance(memory, Remembered):
+        if request.conversation is None:
             return None
-        return memory.shared(request.prompt_ids, self._engine.weights)
+        memory = self._engine.remembered.get(request.conversation)
+        return None if memory is None else memory.shared(request.prompt_ids, self._engine.weights)
 
     def _remember(self, index: int) -> Remembered | None:
         """What the next turn of a row's conversation need not read again, where there is room for it."""
@@ -276,7 +299,7 @@ class _Batch:
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
         left = [row for row in self.rows if row.done]
         for index, row in enumerate(self.rows):
-            if row.done and row.request.keep and (row.finished or row.request.keep_cut):
+            if row.done and row.goes_on:
                 row.memory = self._remember(index)
         if len(left) == len(self.rows):
             self._clear()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from genenv.backends.local.grammar import is_forbidden
-from genenv.backends.local.policy import LocalPolicy, in_pieces
+from genenv.backends.local.player_weights import PlayerWeights, in_pieces
 
 
 def kl_full(scores_MV: Tensor, reference_MV: Tensor) -> Tensor:
@@ -48,12 +48,12 @@ def kl_between(
     return in_pieces(piece, hidden_MW, reference_MW, *masks, rows=256)
 
 
-def frozen_head(policy: LocalPolicy) -> Callable[[Tensor], Tensor]:
+def frozen_head(weights: PlayerWeights) -> Callable[[Tensor], Tensor]:
     """The output layer of the weights in place, which stays as it is now.
 
     With adapters the output layer never changes; when it is trained, it is copied.
     """
-    if policy.adapter is not None:
-        return policy.model.head
-    head = copy.deepcopy(policy.model.causal.get_output_embeddings())
+    if weights.adapter is not None:
+        return weights.model.head
+    head = copy.deepcopy(weights.model.causal.get_output_embeddings())
     return lambda hidden: head(hidden).float()

@@ -1,0 +1,112 @@
+# pyright: standard
+"""The losses of `genenv.learning.datum`, token by token, in torch.
+
+    ppo: -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A) + beta k3_t,   rho_t = pi(t) / pi_old(t)
+    nll: -log pi(t)
+    k3_t = exp(d_t) - d_t - 1,  d_t = log pi_ref(t) - log pi(t)
+
+with both log-ratios held to 20 nats and k3 to 10; each times the token's weight.
+
+Shapes: M = tokens of a micro-batch that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from genenv.learning.datum import Datum, Objective
+
+LOG_RATIO_MAX = 20.0
+"""Beyond this, in nats, a ratio of probabilities counts no further: its exponential would overflow."""
+K3_MAX = 10.0
+"""The most that one token can add to the KL term, nats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """What the losses need of a micro-batch, one entry per token that counts."""
+
+    weight_M: Tensor
+    advantage_M: Tensor
+    """0 under `nll`."""
+    old_M: Tensor
+    """Log-probability when it was sampled. Nats; 0 under `nll`."""
+    nll_M: Tensor
+    """True where the loss is `nll`."""
+
+    @staticmethod
+    def of(data: Sequence[Datum], device: torch.device) -> Tokens:
+        """Those of data, in order."""
+        rows = [
+            (weight, advantage, old, datum.loss == "nll")
+            for datum in data
+            for weight, advantage, old in zip(
+                datum.weights,
+                datum.advantages or (0.0,) * len(datum.weights),
+                datum.old_logprobs or (0.0,) * len(datum.weights),
+                strict=True,
+            )
+            if weight > 0
+        ]
+        weight_M, advantage_M, old_M, nll_M = (torch.tensor(x, device=device) for x in zip(*rows, strict=True))
+        return Tokens(weight_M=weight_M, advantage_M=advantage_M, old_M=old_M, nll_M=nll_M)
+
+    @property
+    def any_ppo(self) -> bool:
+        """Whether a token's loss is `ppo`."""
+        return not bool(self.nll_M.all())
+
+
+def token_losses(
+    logprobs_M: Tensor, tokens: Tokens, objective: Objective, reference_M: Tensor | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of a micro-batch: its share of the step's, so micro-batches add up whatever their size.
+
+    Args:
+        logprobs_M: under the present weights. Nats.
+        tokens: what they count.
+        objective: bounds of the ratio, and the weight of the KL term.
+        reference_M: log-probabilities under the reference, for k3; None leaves the KL term out.
+
+    Returns:
+        The loss, and the sums behind `nll`, `kl` and `clip_rate`, weighted like the loss.
+    """
+    weight_M, sums = tokens.weight_M, {}
+    nll_M = -logprobs_M
+    if not tokens.any_ppo:
+        loss = (nll_M * weight_M).sum()
+        return loss, {"nll": loss.detach()}
+    log_ratio_M = (logprobs_M - tokens.old_M).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
+    ratio_M = log_ratio_M.exp()
+    low, high = 1 - objective.clip_low, 1 + objective.clip_high
+    advantage_M = tokens.advantage_M
+    loss_M = -torch.minimum(ratio_M * advantage_M, ratio_M.clamp(low, high) * advantage_M)
+    outside_M = ((ratio_M < low) & (advantage_M < 0)) | ((ratio_M > high) & (advantage_M > 0))
+    sums["clip_rate"] = (outside_M * weight_M).sum().detach()
+    if reference_M is not None:
+        # the estimate holds for what the policy sampled
+        kl_M = k3(logprobs_M, reference_M).masked_fill(tokens.nll_M, 0.0)
+        loss_M = loss_M + objective.kl_coefficient * kl_M if objective.kl_coefficient else loss_M
+        sums["kl"] = (kl_M * weight_M).sum().detach()
+    loss_M = torch.where(tokens.nll_M, nll_M, loss_M)
+    sums["nll"] = (nll_M * weight_M * tokens.nll_M).sum().detach()
+    return (loss_M * weight_M).sum(), sums
+
+
+def k3(logprobs_M: Tensor, reference_M: Tensor) -> Tensor:
+    """Low-variance estimate of KL(pi || pi_ref) from samples of pi: exp(d) - d - 1, d = ref - own.
+
+    Unbounded, one token that has become very unlikely outweighs all others: as in verl (`kl_penalty` of
+    `verl/trainer/ppo/core_algos.py`, "low_var_kl"; the authors train with it), d is held to [-20, 20] and the
+    estimate to at most 10 (verl writes [-10, 10]; it is never negative). A token beyond d = 2.61 or -11 has
+    no gradient here: the term does not pull it back.
+
+    Returns:
+        [M] in [0, 10]. Nats.
+    """
+    difference_M = (reference_M - logprobs_M).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
+    return (difference_M.exp() - difference_M - 1).clamp(max=K3_MAX)

@@ -1,0 +1,56 @@
+# pyright: standard
+"""Data cut into pieces of bounded size for one forward and backward pass each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from genenv.backends.local.packing import Bundle, within_budget
+from genenv.learning.datum import Datum
+
+Piece = tuple[Bundle, Sequence[Datum]]
+"""A prompt with completions, and the datum behind each of these."""
+
+
+def bundled(data: Sequence[Datum]) -> list[Piece]:
+    """Data of one prompt share it; those of which no token counts are left out."""
+    by_prompt: dict[tuple[int, ...], list[Datum]] = {}
+    for datum in data:
+        if datum.tokens:
+            by_prompt.setdefault(datum.prompt_ids, []).append(datum)
+    return [
+        (Bundle(prompt_ids=prompt, completions=[datum.completion_ids for datum in rows]), rows)
+        for prompt, rows in by_prompt.items()
+    ]
+
+
+def micro_batches(items: Sequence[Piece], tokens: int) -> list[list[Piece]]:
+    """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
+
+    A bundle that is larger is cut into several with the same prompt; one completion is never cut, and pieces
+    with a long prompt may have twice the budget. Sorted by length, so that padding in attention is small.
+    What a prompt and the one before it begin with counts once.
+    """
+    pieces = [piece for bundle, rows in items for piece in _cut(bundle, rows, tokens)]
+    pieces.sort(key=lambda piece: piece[0].tokens)
+    return within_budget(pieces, tokens, lambda piece: (piece[0].prompt_ids, piece[0].tokens))
+
+
+def _cut(bundle: Bundle, rows: Sequence[Datum], tokens: int) -> list[Piece]:
+    """A bundle as it is, or as several within the token budget, its completions sorted by length.
+
+    A prompt is not read again for less than its own length in completions, if twice the budget allows that.
+    """
+    tokens = max(tokens, min(2 * len(bundle.prompt_ids), 2 * tokens))
+    if bundle.tokens <= tokens:
+        return [(bundle, rows)]
+    pieces: list[tuple[list[Sequence[int]], list[Datum]]] = []
+    size = 0
+    for ids, row in sorted(zip(bundle.completions, rows, strict=True), key=lambda pair: len(pair[0])):
+        if not pieces or size + len(ids) > tokens:
+            pieces.append(([], []))
+            size = len(bundle.prompt_ids)
+        pieces[-1][0].append(ids)
+        pieces[-1][1].append(row)
+        size += len(ids)
+    return [(Bundle(prompt_ids=bundle.prompt_ids, completions=ids), part) for ids, part in pieces]

@@ -1,0 +1,171 @@
+# pyright: standard
+"""One causal language model in memory, on this machine, and the ways to run it.
+
+Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import peft
+import torch
+import transformers
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor
+
+from genenv.backends.chat.format import ChatFormat
+from genenv.backends.local import loading
+from genenv.backends.local.cpu import kernels as native
+from genenv.backends.local.fused_decoder import FusedDecoder
+from genenv.backends.local.grammar import Grammars
+from genenv.backends.local.model_forward import own_hidden
+from genenv.backends.local.packing import AnyLayout
+from genenv.backends.local.selfcheck import fused_decoder, use_packed_attention
+from genenv.backends.settings import PolicyConfig
+from genenv.errors import UsageError
+
+PREFILL_ON_CPU = 2048
+"""Beyond so many tokens activations are slower to read again than the products are to start."""
+
+
+class LocalModel:
+    """One causal language model in memory, and its tokenizer."""
+
+    def __init__(self, source: str, config: PolicyConfig) -> None:
+        """Load a model and hold it to its own forward pass.
+
+        Raises:
+            UsageError: the model cannot be used here; the sentence says why.
+        """
+        self.source, self.config = source, config
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        transformers.utils.logging.disable_progress_bar()
+        resolved = loading.resolve(source)
+        self.device = loading.choose_device(config.device)
+        if self.device.type == "cpu":
+            loading.keep_freed_memory()
+        if config.tuning == "full" and config.dtype == "bfloat16":
+            raise UsageError(
+                "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
+                "weights; use policy.dtype='float32', or policy.tuning='lora'"
+            )
+        full = config.tuning == "full"
+        self.dtype = torch.float32 if full else loading.choose_dtype(config.dtype, self.device)
+        self.tokenizer = loading.load_tokenizer(resolved)
+        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
+        causal = loading.load_causal_lm(resolved, dtype=self.dtype, device=self.device)
+        loading.check_vocabulary(source, self.tokenizer, causal)
+        shape = causal.config.get_text_config()
+        limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
+        self.context_tokens = min(config.context_tokens, limit)
+        self.vocabulary = int(shape.vocab_size)
+        self.causal = causal.requires_grad_(requires_grad=False)
+        self.peft: Any = None
+        self._grammars: Grammars | None = None
+        packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
+        self.own_forward = not packed
+        """Whether the model runs in its own forward pass: packed attention is not for it."""
+        self.kernels = native.wanted(config.compiled, self.device)
+        self.adapter: str | None = None
+        """The adapter in use; None for the bare base."""
+        self.fused: FusedDecoder | None = None
+
+    def fuse(self) -> None:
+        """Let genenv's own decoder run the layers, where it knows them: the base is to stay as it is.
+
+        Raises:
+            UsageError: the settings ask for it, or for packed weights, and it cannot be.
+        """
+        config = self.config
+        if self.peft is not None or self.fused is not None:
+            return
+        must = config.decoder == "fused"
+        if must and self.own_forward:
+            raise UsageError("policy.decoder is 'fused', which needs policy.attention = 'packed'")
+        if config.decoder != "transformers" and not self.own_forward:
+            limit = config.activation_gib * 2**30 or loading.memory_bytes(self.device) / 4
+            tried = config.packed_weights == "auto" and self.kernels is not None
+            packed = loading.memory_bytes(self.device) / 16 if tried else 0.0
+            self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
+        if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
+            raise UsageError(
+                "policy.packed_weights is true, and the weights cannot be packed here; set it to false"
+            )
+
+    def add_adapter(self, name: str, *, seed: int) -> None:
+        """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.
+
+        Raises:
+            UsageError: the adapter settings do not fit this model.
+        """
+        self.fuse()
+        targets = self.config.lora_targets
+        settings = peft.LoraConfig(
+            r=self.config.lora_rank,
+            lora_alpha=self.config.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
+            target_modules=targets if targets == "all-linear" else [t.strip() for t in targets.split(",")],
+            task_type="CAUSAL_LM",
+        )
+        try:
+            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+                # PEFT uses names that transformers will rename.
+                warnings.simplefilter("ignore", FutureWarning)
+                torch.manual_seed(seed)
+                if self.peft is None:
+                    self.peft = peft.get_peft_model(self.causal, settings, adapter_name=name)
+                else:
+                    self.peft.add_adapter(name, settings)
+        except ValueError as error:
+            raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
+        ends = (self.causal.get_input_embeddings(), self.causal.get_output_embeddings())
+        if any(isinstance(layer, BaseTunerLayer) for layer in ends):
+            raise UsageError(
+                f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
+                "they are; name layers in between, or use 'all-linear'"
+            )
+
+    @property
+    def grammars(self) -> Grammars:
+        """The grammar compiler of this model's vocabulary."""
+        if self._grammars is None:
+            self._grammars = Grammars(self.tokenizer, self.vocabulary, self.chat.end_id)
+        return self._grammars
+
+    def end_round(self) -> None:
+        """Let go of grammars, and of memory that was freed."""
+        if self._grammars is not None:
+            self._grammars.forget()
+        loading.release_memory(self.device)
+
+    def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout) -> Tensor:
+        """[N, width] last hidden states of a flat row; see `own_hidden` for an `OwnLayout`."""
+        if self.fused is not None:
+            return self.fused.hidden(ids_1N, positions_1N, layout, self.adapter)
+        decoder = self.causal.get_decoder()
+        if self.own_forward:
+            most = self.config.tokens_per_microbatch
+            return own_hidden(decoder, ids_1N, positions_1N, layout, tokens=most)
+        output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
+        return output.last_hidden_state[0]
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens that go through the model at a time: what a CPU's caches hold, what a GPU likes."""
+        most = self.config.tokens_per_microbatch
+        return min(most, PREFILL_ON_CPU) if self.device.type == "cpu" else 4 * most
+
+    @property
+    def output(self) -> Any:  # noqa: ANN401
+        """The output layer."""
+        return self.causal.get_output_embeddings()
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """[M, V] scores of all tokens, in the model's number format."""
+        return self.output(hidden) if self.fused is None else self.fused.scores(hidden)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """[M, V] scores in float32."""
+        return self.scores(hidden).float()

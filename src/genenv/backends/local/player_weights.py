@@ -1,0 +1,257 @@
+# pyright: standard
+"""The weights of one player in a model: what learns, what is held on to, what is saved.
+
+Both players and both references are one set of weights: the agent is the base with the `agent` adapter, the
+simulator the base with the `simulator` adapter; the reference of both is the base with adapters off, or a
+frozen adapter that `anchor` makes. With full tuning each player has a model of its own.
+
+Shapes: M = tokens scored, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import peft
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from genenv.backends.local import weights
+from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.model import LocalModel
+from genenv.backends.local.packing import Layout, Packed
+from genenv.backends.local.token_logprobs import frozen_logprobs
+from genenv.errors import DataError, UsageError
+
+ADAPTER = "adapter_model.safetensors"
+REFERENCE = "reference"
+"""Folder, inside a player's checkpoint, of the weights that its KL term holds on to."""
+HEAD_ROWS = 512
+"""Positions scored at a time: bounds the [positions, vocabulary] tensor."""
+
+
+class PlayerWeights:
+    """One player: a model, and the weights that are its own."""
+
+    def __init__(
+        self, model: LocalModel, adapter: str | None, *, keep_reference: bool = True, learns: bool = True
+    ) -> None:
+        """A player on a model.
+
+        Args:
+            model: the weights.
+            adapter: the name of the player's adapter; None when the whole model is its own.
+            keep_reference: full fine-tuning only: keep a copy of the initial weights for the KL terms.
+            learns: False where the whole model is only sampled.
+        """
+        self.model, self.adapter = model, adapter
+        self.version = 0
+        """How often these weights were published."""
+        self._initial: nn.Module | None = None
+        self._anchored = False
+        if adapter is None and learns:
+            if keep_reference:
+                self._initial = copy.deepcopy(model.causal)
+            model.causal.requires_grad_(requires_grad=True)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """This player's weights in place."""
+        self._switch(self.adapter)
+        yield
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether there are weights for a KL term to hold on to."""
+        return self.adapter is not None or self._initial is not None
+
+    @contextlib.contextmanager
+    def reference(self) -> Iterator[None]:
+        """The weights that both KL terms hold on to: those of the last `anchor`, or the bare base."""
+        if self.adapter is None:
+            if self._initial is None:
+                raise UsageError("this policy keeps no reference: set the KL coefficient to 0")
+            own, self.model.causal = self.model.causal, self._initial
+            try:
+                yield
+            finally:
+                self.model.causal = own
+        elif self._anchored:
+            self._switch(self._anchor_name)
+            try:
+                yield
+            finally:
+                self._switch(self.adapter)
+        else:
+            with self.model.peft.disable_adapter():
+                self.model.adapter = None
+                try:
+                    yield
+                finally:
+                    self.model.adapter = self.adapter
+
+    def anchor(self) -> None:
+        """Make the present weights the reference: the player as it is when co-evolution starts."""
+        if self.adapter is None:
+            if self._initial is not None:
+                self._initial.load_state_dict(self.model.causal.state_dict())
+            return
+        self._set_anchor(self._adapter_state(self.adapter))
+
+    def _set_anchor(self, state: dict[str, Tensor]) -> None:
+        if not self._anchored:
+            self.model.peft.add_adapter(self._anchor_name, self.model.peft.peft_config[self.adapter])
+            self._anchored = True
+        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=self._anchor_name)
+        self._switch(self.adapter)
+
+    @property
+    def _anchor_name(self) -> str:
+        return f"{self.adapter}_initial"
+
+    def _switch(self, adapter: str | None) -> None:
+        self.model.adapter = adapter
+        if adapter is not None and self.model.peft.active_adapter != adapter:
+            self.model.peft.set_adapter(adapter)
+
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Names and values of what this player learns, in a fixed order."""
+        with self.active():
+            return [(name, p) for name, p in self.model.causal.named_parameters() if self._owns(name)]
+
+    def _owns(self, name: str) -> bool:
+        return self.adapter is None or f".{self.adapter}." in name
+
+    @property
+    def head_is_frozen(self) -> bool:
+        """Whether the output layer stays as it is: adapters never touch it."""
+        return self.adapter is not None
+
+    def completion_hidden(self, packed: Packed) -> tuple[Tensor, Tensor]:
+        """[M, width] states that predict the completions' tokens, and [M] those tokens."""
+        # In torch's attention with and without gradients: equal weights get equal log-probabilities.
+        hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
+        at_M, tokens_M = packed.targets()
+        return hidden_NW.index_select(0, at_M), tokens_M
+
+    def logprobs(self, packed: Packed, *, temperature: float = 1.0) -> Tensor:
+        """[M] log-probabilities of the completions' tokens, row after row. Nats."""
+        return self.token_logprobs(*self.completion_hidden(packed), temperature=temperature)
+
+    def token_logprobs(
+        self,
+        hidden_MW: Tensor,
+        tokens_M: Tensor,
+        *,
+        temperature: float = 1.0,
+        allowed: Tensor | None = None,
+    ) -> Tensor:
+        """[M] log-probabilities of tokens, from the states that `completion_hidden` gave for them. Nats.
+
+        Args:
+            hidden_MW: the states.
+            tokens_M: the tokens.
+            temperature: divides the scores.
+            allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
+        """
+        if self.head_is_frozen:
+            return frozen_logprobs(
+                self.model.output, hidden_MW, tokens_M, temperature=temperature, allowed=allowed
+            )
+
+        def piece(hidden: Tensor, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+            scores = self.model.head(hidden)
+            scores = scores / temperature if temperature not in (0.0, 1.0) else scores
+            if mask is not None:
+                scores = scores.masked_fill(is_forbidden(mask, scores.shape[1]), float("-inf"))
+            return scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)
+
+        return in_pieces(piece, hidden_MW, tokens_M, *(() if allowed is None else (allowed,)))
+
+    def save(self, folder: Path) -> None:
+        """Write the player's weights, and its reference: PEFT adapters, or whole models."""
+        self._save(folder, self.adapter, self.model.causal)
+        if self._anchored or self._initial is not None:
+            self._save(folder / REFERENCE, self._anchor_name, self._initial)
+
+    def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:  # noqa: ANN401
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.adapter is None:
+            causal.save_pretrained(folder)
+            self.model.tokenizer.save_pretrained(folder)
+            return
+        self.model.peft.peft_config[adapter].save_pretrained(str(folder))
+        _sort_targets(folder / "adapter_config.json")
+        state = {name: value.contiguous() for name, value in self._adapter_state(adapter).items()}
+        safetensors.torch.save_file(state, folder / ADAPTER)
+
+    def _adapter_state(self, adapter: str | None) -> dict[str, Tensor]:
+        # Left to itself, PEFT asks the hub whether the vocabulary was changed.
+        return peft.get_peft_model_state_dict(
+            self.model.peft, adapter_name=str(adapter), save_embedding_layers=False
+        )
+
+    def load(self, folder: Path) -> None:
+        """Restore what `save` wrote.
+
+        Raises:
+            DataError: the folder is missing or damaged.
+        """
+        try:
+            if self.adapter is None:
+                self.model.causal.load_state_dict(self._whole(folder))
+                if self._initial is not None:
+                    self._initial.load_state_dict(self._whole(folder / REFERENCE))
+                return
+            state = self._read_adapter(folder)
+            anchor = self._read_adapter(folder / REFERENCE) if (folder / REFERENCE).is_dir() else None
+        except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+            raise DataError(f"the weights in {folder} cannot be read: {error}") from error
+        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=self.adapter)
+        if anchor is not None:
+            self._set_anchor(anchor)
+
+    def _read_adapter(self, folder: Path) -> dict[str, Tensor]:
+        state = safetensors.torch.load_file(folder / ADAPTER, device=str(self.model.device))
+        own = self._adapter_state(self.adapter)
+        if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
+            raise DataError(f"the adapter in {folder} belongs to another model or other LoRA settings")
+        if weights.not_finite(state.items()):
+            raise DataError(f"the adapter in {folder} holds numbers that are not finite (NaN or infinity)")
+        return state
+
+    def _whole(self, folder: Path) -> dict[str, Tensor]:
+        return weights.read_causal_lm(str(folder), dtype=self.model.dtype).state_dict()
+
+
+def _sort_targets(path: Path) -> None:
+    """PEFT writes the adapted layers in the order of a set, which differs between processes; sort them."""
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(settings["target_modules"], list):
+        settings["target_modules"].sort()
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def in_pieces(function: Callable[..., Tensor], *tensors: Tensor, rows: int = HEAD_ROWS) -> Tensor:
+    """Apply a function that scores the vocabulary in pieces of rows; gradients recompute the scores.
+
+    Args:
+        function: takes a piece of each tensor, gives a value for each of its rows.
+        tensors: of one length, states [M, width] first.
+        rows: at most so many in a piece.
+    """
+    if len(tensors[0]) <= rows:
+        return function(*tensors)
+    pieces = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+    if not torch.is_grad_enabled():
+        return torch.cat([function(*piece) for piece in pieces])
+    recompute = checkpoint
+    return torch.cat([recompute(function, *piece, use_reentrant=False) for piece in pieces])

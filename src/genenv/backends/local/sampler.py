@@ -1,0 +1,152 @@
+# pyright: standard
+"""A player on this machine, as it answers: requests that wait at the same time run as one batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import MutableMapping, Sequence
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+
+from genenv.backends.base import Completion, Conversation, SampleRequest, blocking
+from genenv.backends.chat.reasoning import CLOSING
+from genenv.backends.chat.reasoning_limit import ThoughtLimit
+from genenv.backends.local import loading
+from genenv.backends.local.engine import Engine
+from genenv.backends.local.kv_cache import Remembered
+from genenv.backends.local.model import LocalModel
+from genenv.backends.local.packing import AnyLayout
+from genenv.backends.local.player_weights import PlayerWeights
+from genenv.errors import RolloutError, out_of_memory
+from genenv.texts import clean
+from genenv.types import JsonObject, Message
+
+log = logging.getLogger(__name__)
+
+
+class LocalSampler:
+    """Samples with one player's weights."""
+
+    def __init__(self, weights: PlayerWeights) -> None:
+        self.weights = weights
+        self.context_tokens = weights.model.context_tokens
+        self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
+        self._remembered: MutableMapping[Conversation, Remembered] = WeakKeyDictionary()
+
+    @property
+    def model(self) -> LocalModel:
+        """What the weights are part of."""
+        return self.weights.model
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        """What ends the thought that the chat template begins; nothing where it begins none."""
+        return self.model.chat.encode(CLOSING) if self.model.chat.opens_thought else ()
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        first: bool,
+        tools: Sequence[JsonObject] = (),
+        after: str = "",
+    ) -> tuple[int, ...]:
+        """Token ids of messages, ready for the assistant's reply."""
+        return self.model.chat.render(messages, first=first, tools=tools, after=after)
+
+    def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
+        """Token ids of an assistant's reply, end-of-turn token included."""
+        return self.model.chat.encode_reply(clean(text), tools)
+
+    async def sample(self, request: SampleRequest) -> Completion:
+        """Sample one completion. Requests of all coroutines that wait at the same time run as one batch.
+
+        Raises:
+            RolloutError: the prompt leaves no room in the context window.
+        """
+        limit = self.model.config.max_thinking_tokens
+        if limit is None or request.schema is not None:
+            return await self._sample(request)
+        chat = self.model.chat
+        thoughts = ThoughtLimit(
+            tokens=limit, opened=chat.opens_thought, encode=chat.encode, decode=chat.decode
+        )
+        return await thoughts.sample(request, self._sample)
+
+    async def _sample(self, request: SampleRequest) -> Completion:
+        if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
+            raise RolloutError(
+                f"{len(request.prompt_ids)} prompt tokens and {request.max_tokens} new ones pass the context "
+                f"window of {self.context_tokens}"
+            )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Completion] = loop.create_future()
+        self._pending.append((request, future))
+        if len(self._pending) == 1:
+            loop.call_soon(self._flush_when_quiet, 0, loop)
+        try:
+            return await future
+        finally:  # a cancelled request must not wait in the queue of an event loop that is gone
+            self._pending = [waiting for waiting in self._pending if waiting[1] is not future]
+
+    def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Sample completions; a batch that does not fit into memory is halved and tried once more."""
+        rows, prefill = self.model.config.max_batch_rows, self.model.prefill_tokens
+        try:
+            return self._engine(rows, prefill).run(requests)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
+        rows = max(1, min(rows, len(requests)) // 2)
+        log.warning("sampling ran out of memory; again with %d rows at a time", rows)
+        loading.release_memory(self.model.device)
+        return self._engine(rows, prefill // 2).run(requests)
+
+    def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the batch once a whole turn of the event loop has brought no further request."""
+        if len(self._pending) != seen:
+            loop.call_soon(self._flush_when_quiet, len(self._pending), loop)
+            return
+        pending, self._pending = self._pending, []
+        try:
+            with blocking():
+                completions = self.sample_all([request for request, _ in pending])
+        except (KeyboardInterrupt, SystemExit):
+            raise  # ends the event loop, and with it everyone who waits
+        except BaseException as error:  # noqa: BLE001 - handed on to every waiting coroutine
+            for _, future in pending:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), completion in zip(pending, completions, strict=True):
+            if not future.done():
+                future.set_result(completion)
+
+    def _engine(self, rows: int, prefill_tokens: int) -> Engine:
+        def hidden(ids: Tensor, positions: Tensor, layout: AnyLayout) -> Tensor:
+            with self.weights.active():
+                return self.model.hidden(ids, positions, layout)
+
+        return Engine(
+            hidden=hidden,
+            head=self.model.scores,
+            decode=self.model.chat.decode,
+            grammars=lambda: self.model.grammars,
+            stop_id=self.model.chat.end_id,
+            device=self.model.device,
+            max_rows=rows,
+            kernels=self.model.kernels,
+            own_forward=self.model.own_forward,
+            prefill_tokens=prefill_tokens,
+            weights=(self.weights.adapter, *(p._version for _, p in self.weights.parameters())),
+            version=self.weights.version,
+            remembered=self._remembered,
+            memory_bytes=self.model.config.cache_gib * 2**30,
+        )
+
+    def end_round(self) -> None:
+        """Let go of grammars, and of memory that was freed."""
+        self.model.end_round()

@@ -1,0 +1,317 @@
+# pyright: standard
+"""A player on this machine, as it learns: credit in, gradients and steps of AdamW out.
+
+Shapes: M = tokens of a micro-batch that count, W = width, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from genenv.backends.base import blocking
+from genenv.backends.local.kl import frozen_head, kl_between
+from genenv.backends.local.loading import release_memory
+from genenv.backends.local.losses import Tokens, token_losses
+from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
+from genenv.backends.local.optimizer import Optimizer
+from genenv.backends.local.packing import Packed
+from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.token_logprobs import frozen_logprobs_and_kl
+from genenv.config.base import Moments
+from genenv.errors import DataError, UpdateSkipped, out_of_memory
+from genenv.learning.datum import Datum, Objective
+from genenv.learning.trainer import OptimizerSettings
+from genenv.runs.progress import advance
+
+log = logging.getLogger(__name__)
+
+STATE = "trainer.json"
+"""File, inside a player's checkpoint, of the version of its weights."""
+
+
+class LocalTrainer:
+    """Trains one player's weights."""
+
+    def __init__(self, weights: PlayerWeights, optimizer: OptimizerSettings) -> None:
+        self.weights = weights
+        self.optimizer = Optimizer(weights.parameters(), optimizer)
+        self._moved: Callable[[], float] | None = None
+
+    async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
+        """Accumulate the gradient of the loss; micro-batches do not change it. See `Trainer`."""
+        tokens = sum(datum.tokens for datum in data)
+        if not tokens:
+            raise UpdateSkipped("there is no token to learn from")
+        pieces, sums = bundled(data), dict[str, float]()
+
+        def run(budget: int) -> None:
+            sums.clear()
+            batches = micro_batches(pieces, budget)
+            measured = self._measured(batches, objective, tokens)
+            for index, batch in enumerate(batches):
+                part = self._backward(batch, objective, tokens, measure_kl=index == measured)
+                for name, value in part.items():
+                    sums[name] = sums.get(name, 0.0) + value
+
+        with blocking():
+            self._accumulate(run)
+        for name, meaning in (("loss", "loss"), ("kl", "KL to the reference")):
+            if not math.isfinite(sums.get(name, 0.0)):
+                self.optimizer.clear()
+                raise UpdateSkipped(f"the {meaning} is not finite")
+        return sums | {"tokens": float(tokens)}
+
+    async def step(self, learning_rate: float) -> Mapping[str, float]:
+        """One step of AdamW. See `Trainer`."""
+        return {"grad_norm": self.optimizer.step(learning_rate, keep_before=self._moved is not None)}
+
+    @torch.no_grad()
+    async def watch(self, data: Sequence[Datum]) -> None:
+        """Remember what the weights say of data now. See `Trainer`."""
+        pieces = bundled(data)
+        packed = Packed([bundle for bundle, _ in pieces], self.weights.model.device)
+        rows = [datum for _, own in pieces for datum in own]
+        allowed, temperature = self._allowed(rows), rows[0].temperature
+        with self.weights.active():
+            before_MW, _ = self.weights.completion_hidden(packed)
+            head = frozen_head(self.weights)
+
+        def moved() -> float:
+            with torch.no_grad(), self.weights.active(), blocking():
+                now_MW, _ = self.weights.completion_hidden(packed)
+                own, then = (self.weights.model.head, now_MW), (head, before_MW)
+                return float(kl_between(own, then, temperature=temperature, allowed=allowed).mean())
+
+        self._moved = moved
+
+    async def moved(self) -> float:
+        """How far the weights have gone since `watch`. See `Trainer`."""
+        if self._moved is None:
+            raise RuntimeError("watch comes before moved")
+        return self._moved()
+
+    async def shorten(self, fraction: float) -> None:
+        """Take part of the last step back. See `Trainer`."""
+        self.optimizer.shorten(fraction)
+
+    @torch.no_grad()
+    async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
+        """Log-probabilities of whole completions, each token's; see `Trainer`."""
+        values: list[tuple[float, ...]] = []
+        for datum in data:
+            (piece,) = bundled([datum])
+            packed = Packed([piece[0]], self.weights.model.device)
+            with self.weights.reference() if reference else self.weights.active():
+                hidden_MW, tokens_M = self.weights.completion_hidden(packed)
+                values_M = self.weights.token_logprobs(
+                    hidden_MW, tokens_M, temperature=datum.temperature, allowed=self._allowed([datum])
+                )
+            values.append(tuple(values_M.tolist()))
+        return values
+
+    async def anchor(self, moments: Moments) -> None:
+        """The present weights become the reference. See `Trainer`."""
+        self.optimizer.keep(moments)
+        self.weights.anchor()
+
+    async def publish(self) -> int:
+        """Nothing is copied: the sampler reads the weights that are trained. See `Trainer`."""
+        self._moved = None
+        self.weights.version += 1
+        return self.weights.version
+
+    async def save(self, folder: Path) -> None:
+        """Write weights, reference, optimizer and version."""
+        self.weights.save(folder)
+        self.optimizer.save(folder)
+        (folder / STATE).write_text(json.dumps({"version": self.weights.version}) + "\n", encoding="utf-8")
+
+    async def load(self, folder: Path) -> None:
+        """Restore what `save` wrote; checkpoints of before versions have none."""
+        self.weights.load(folder)
+        self.optimizer.load(folder)
+        state = folder / STATE
+        try:
+            self.weights.version = int(json.loads(state.read_text("utf-8"))["version"]) if state.exists() else 0
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{state} cannot be read: {error}") from error
+
+    def _accumulate(self, run: Callable[[int], None]) -> None:
+        """Run a gradient accumulation; when memory runs out, once more with half the micro-batch."""
+        tokens = self.weights.model.config.tokens_per_microbatch
+        self.optimizer.clear()  # a broken-off accumulation leaves nothing behind
+        try:
+            run(tokens)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        else:
+            return
+        # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
+        log.warning("an update ran out of memory; again with micro-batches of %d tokens", tokens // 2)
+        self.optimizer.clear()
+        release_memory(self.weights.model.device)
+        run(tokens // 2)
+
+    def _measured(
+        self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int
+    ) -> int | None:
+        """On which micro-batch k3 is measured although it has no weight; None: on none, or on all anyway."""
+        if objective.kl != "k3" or objective.kl_coefficient or not self.weights.has_reference:
+            return None
+        sampled = [i for i, batch in enumerate(batches) if any(d.loss == "ppo" for _, own in batch for d in own)]
+        return random.Random(tokens).choice(sampled) if sampled else None
+
+    def _backward(
+        self, batch: Sequence[Piece], objective: Objective, tokens: int, *, measure_kl: bool
+    ) -> dict[str, float]:
+        """The gradient of a micro-batch, and its part of the sums.
+
+        Args:
+            batch: what to learn from.
+            objective: bounds, KL term.
+            tokens: that count in the whole step.
+            measure_kl: whether k3 is measured although it has no weight.
+        """
+        device = self.weights.model.device
+        packed = Packed([bundle for bundle, _ in batch], device)
+        rows = _Rows.of([datum for _, own in batch for datum in own], device, self._allowed)
+        values = Tokens.of(rows.data, device)
+        exact = objective.kl == "exact" and objective.kl_coefficient > 0
+        k3 = objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl)
+        reference: _Reference | None = None
+        if exact or k3:
+            with torch.no_grad(), self.weights.reference():
+                hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
+                logprobs_M = self._logprobs(hidden_MW, tokens_M, rows) if k3 else None
+                reference = _Reference(hidden_MW, logprobs_M, frozen_head(self.weights) if exact else None)
+        with self.weights.active():
+            hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
+            kl = None
+            if exact and reference is not None:
+                logprobs_M, kl_M = self._logprobs_and_kl(hidden_MW, tokens_M, reference, rows)
+                kl = (kl_M * (1.0 / tokens)).sum()
+                loss, sums = token_losses(logprobs_M, values, objective)
+                loss = loss + objective.kl_coefficient * kl
+            else:
+                logprobs_M = self._logprobs(hidden_MW, tokens_M, rows)
+                loss, sums = token_losses(
+                    logprobs_M, values, objective, None if reference is None else reference.logprobs_M
+                )
+            loss.backward()
+        if kl is not None:
+            sums["kl"] = kl.detach()
+        elif measure_kl:
+            sums["kl"] = sums["kl"] / values.weight_M[~values.nll_M].sum()
+        advance(tokens=packed.ids_1N.shape[1], items=len(rows.data))
+        return {"loss": float(loss.detach()), **{name: float(value) for name, value in sums.items()}}
+
+    def _logprobs(self, hidden_MW: Tensor, tokens_M: Tensor, rows: _Rows) -> Tensor:
+        """[M] log-probabilities, each at its datum's temperature."""
+        parts = [
+            self.weights.token_logprobs(
+                *(_at(at_M, x) for x in (hidden_MW, tokens_M)),
+                temperature=temperature,
+                allowed=None if rows.allowed is None else _at(at_M, rows.allowed),
+            )
+            for temperature, at_M in rows.by_temperature
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)[rows.back_M]
+
+    def _logprobs_and_kl(
+        self, hidden_MW: Tensor, tokens_M: Tensor, reference: _Reference, rows: _Rows
+    ) -> tuple[Tensor, Tensor]:
+        """[M] log-probabilities and [M] exact KL to the reference, each at its datum's temperature."""
+        model, parts = self.weights.model, []
+        for temperature, at_M in rows.by_temperature:
+            own, ids, other = (_at(at_M, x) for x in (hidden_MW, tokens_M, reference.hidden_MW))
+            allowed = None if rows.allowed is None else _at(at_M, rows.allowed)
+            if self.weights.head_is_frozen:
+                parts.append(
+                    frozen_logprobs_and_kl(model.output, own, ids, other, temperature=temperature, allowed=allowed)
+                )
+                continue
+            logprobs_M = self.weights.token_logprobs(own, ids, temperature=temperature, allowed=allowed)
+            pair = (model.head, own), (reference.head or model.head, other)
+            parts.append((logprobs_M, kl_between(*pair, temperature=temperature, allowed=allowed)))
+        if len(parts) == 1:
+            return parts[0]
+        logprobs, kls = zip(*parts, strict=True)
+        return torch.cat(logprobs)[rows.back_M], torch.cat(kls)[rows.back_M]
+
+    def _allowed(self, data: Sequence[Datum]) -> Tensor | None:
+        """[M, ceil(V / 32)] bit masks of what could stand in the place of each token; None: anything."""
+        if all(datum.schema is None for datum in data):
+            return None
+        grammars = self.weights.model.grammars
+        masks = [
+            grammars.anything(len(datum.completion_ids))
+            if datum.schema is None
+            else grammars.along(datum.schema, datum.completion_ids)
+            for datum in data
+        ]
+        return torch.cat(masks).to(self.weights.model.device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What the reference says of a micro-batch."""
+
+    hidden_MW: Tensor
+    logprobs_M: Tensor | None
+    head: Callable[[Tensor], Tensor] | None
+    """Its output layer, where that is needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """The tokens of a micro-batch that count, and how they are scored."""
+
+    data: Sequence[Datum]
+    chosen_M: Tensor | None
+    """Where they stand among the tokens of the completions; None: all count."""
+    allowed: Tensor | None
+    """[M, ceil(V / 32)] bit masks of what the grammars allow."""
+    by_temperature: Sequence[tuple[float, Tensor | None]]
+    """The temperatures, and which tokens have each; None: all."""
+
+    @staticmethod
+    def of(
+        data: Sequence[Datum], device: torch.device, allowed: Callable[[Sequence[Datum]], Tensor | None]
+    ) -> _Rows:
+        counts = [weight > 0 for datum in data for weight in datum.weights]
+        chosen_M = None if all(counts) else torch.tensor(counts, device=device).nonzero()[:, 0]
+        warmth = [datum.temperature for datum in data for weight in datum.weights if weight > 0]
+        kinds = list(dict.fromkeys(warmth))
+        warmth_M = torch.tensor([kinds.index(t) for t in warmth], device=device)
+        masks = allowed(data)
+        return _Rows(
+            data=data,
+            chosen_M=chosen_M,
+            allowed=masks if masks is None else _at(chosen_M, masks),
+            by_temperature=[
+                (t, None if len(kinds) == 1 else (warmth_M == i).nonzero()[:, 0]) for i, t in enumerate(kinds)
+            ],
+        )
+
+    def chosen(self, hidden_MW: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+        """States and tokens of those that count, out of all of the completions."""
+        return _at(self.chosen_M, hidden_MW), _at(self.chosen_M, tokens_M)
+
+    @property
+    def back_M(self) -> Tensor:
+        """The order of the tokens, out of one temperature after the other."""
+        return torch.cat([at_M for _, at_M in self.by_temperature if at_M is not None]).argsort()
+
+
+def _at(at_M: Tensor | None, x: Tensor) -> Tensor:
+    return x if at_M is None else x[at_M]

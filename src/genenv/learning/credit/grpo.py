@@ -1,0 +1,102 @@
+"""Group-relative policy optimisation: attempts at one task are compared with each other.
+
+    A_i = r_i - mean(r)            "centred"     (Dr. GRPO, arXiv:2503.20783)
+    A_i = (r_i - mean(r)) / std(r) "normalised"  (GRPO, arXiv:2402.03300)
+
+Every sampled token of attempt i has advantage A_i, under the loss `ppo`. The weights say whether all tokens
+of an update count alike ("token"), or all attempts ("sequence").
+
+Shapes: G = attempts of a task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from genenv.learning.credit.imitation import imitate
+from genenv.learning.datum import Datum
+from genenv.types import Group, Trace
+
+
+def grpo_credit(
+    groups: Sequence[Group],
+    solutions: Mapping[str, Trace],
+    *,
+    advantage: Literal["normalised", "centred"],
+    average: Literal["token", "sequence"],
+    temperature: float,
+    skip_zero_advantage: bool,
+) -> list[list[Datum]]:
+    """What attempts teach, and beside them a known solution of their task (DAPG, arXiv:1709.10087).
+
+    Args:
+        groups: attempts; those that broke off for no fault of the agent's do not count.
+        solutions: of some tasks, by id; of tasks that were not attempted too. They teach what no attempt has
+            found.
+        advantage: how rewards are compared.
+        average: what counts alike.
+        temperature: of the sampling.
+        skip_zero_advantage: leave out groups whose rewards all agree, which would feel the KL term alone.
+
+    Returns:
+        The data of each task that has something to teach, with weights that are to be averaged over a step.
+    """
+    left = dict(solutions)
+    units: list[list[Datum]] = []
+    for group in groups:
+        advantages = advantages_of(group, advantage)
+        unit: list[Datum] = []
+        if any(advantages) or (advantages and not skip_zero_advantage):
+            pairs = zip(group.valid, advantages, strict=True)
+            unit = [_attempt(trace, value, average, temperature) for trace, value in pairs]
+        if (solution := left.pop(group.task.id, None)) is not None:
+            unit.append(imitate(solution))
+        units += [unit] if unit else []
+    return [*units, *([imitate(solution)] for solution in left.values())]
+
+
+def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[float]:
+    """Rewards minus their group mean, over their deviation when normalised; all zero when the group agrees.
+
+    The standard deviation is the sample's (G - 1), with 1e-4 added, as TRL and the GRPO paper's code have it.
+    """
+    mean = math.fsum(rewards_G) / len(rewards_G)
+    centred = [reward - mean for reward in rewards_G]
+    if max(map(abs, centred)) < 1e-9:
+        return [0.0] * len(rewards_G)
+    if not normalise:
+        return centred
+    spread = math.sqrt(math.fsum(c * c for c in centred) / (len(centred) - 1))
+    return [c / (spread + 1e-4) for c in centred]
+
+
+def advantages_of(group: Group, advantage: Literal["normalised", "centred"]) -> list[float]:
+    """One for each valid attempt; none where there is nothing to compare."""
+    rewards = [trace.reward for trace in group.valid]
+    return group_advantages(rewards, normalise=advantage == "normalised") if len(rewards) > 1 else []
+
+
+def zero_advantage_rate(groups: Sequence[Group]) -> float:
+    """Share of the groups with something to compare whose rewards all agree; 0 where there is no such group."""
+    compared = [row for group in groups if (row := advantages_of(group, "centred"))]
+    return sum(not any(row) for row in compared) / len(compared) if compared else 0.0
+
+
+def _attempt(
+    trace: Trace, advantage: float, average: Literal["token", "sequence"], temperature: float
+) -> Datum:
+    start = trace.prompt_tokens
+    sampled = trace.sampled[start:]
+    share = 1.0 if average == "token" else 1.0 / max(1, sum(sampled))
+    return Datum(
+        prompt_ids=trace.token_ids[:start],
+        completion_ids=trace.token_ids[start:],
+        weights=tuple(share if flag else 0.0 for flag in sampled),
+        advantages=(advantage,) * len(sampled),
+        old_logprobs=trace.logprobs[start:],
+        loss="ppo",
+        temperature=temperature,
+        version=trace.version,
+    )

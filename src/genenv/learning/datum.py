@@ -1,0 +1,74 @@
+"""What an algorithm hands to a trainer: sequences, and how much each of their tokens counts.
+
+An algorithm gives credit and never sees a model; a trainer executes it and never sees a task.
+
+Shapes: T = tokens of a completion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from genenv.types import JsonObject
+
+Loss = Literal["nll", "ppo"]
+"""How a token of a sequence is learned:
+
+- `nll`: -w log pi(t): imitation, and regression weighted by rewards;
+- `ppo`: -w min(rho A, clip(rho) A), rho = pi(t) / pi_old(t): the clipped policy gradient.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Datum:
+    """One sequence to learn from."""
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]  # [T]
+    weights: tuple[float, ...]  # [T] what a token counts in the loss, w >= 0; 0: not at all
+    loss: Loss
+    advantages: tuple[float, ...] | None = None  # [T] A of `ppo`
+    old_logprobs: tuple[float, ...] | None = None  # [T] nats, when it was sampled; for `ppo`
+    temperature: float = 1.0
+    """At which likelihoods are taken; that of the sampling when a player learns from its own samples."""
+    schema: JsonObject | None = None
+    """Of the grammar under which likelihoods are taken; None: among all tokens."""
+    version: int | None = None
+    """Of the weights that sampled it; None where no model did."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens count."""
+        return sum(weight > 0 for weight in self.weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What holds for all data of an update."""
+
+    clip_low: float = 0.2
+    """Ratios below 1 minus this are clipped."""
+    clip_high: float = 0.2
+    """Ratios above 1 plus this are clipped."""
+    kl_coefficient: float = 0.0
+    """Weight of the KL term to the reference, the weights as they were when co-evolution started."""
+    kl: Literal["k3", "exact"] = "exact"
+    """`k3`: estimated from the sampled tokens of `ppo` data, weighted like their loss; measured on some of them
+    where its coefficient is 0. `exact`: over the vocabulary, or what the grammar allows of it, as a mean over
+    all tokens that count."""
+
+
+def averaged(data: Sequence[Datum], coefficients: Mapping[Loss, float]) -> list[Datum]:
+    """Scale weights so that those of each loss add up to its coefficient: each becomes a weighted mean."""
+    totals: defaultdict[Loss, float] = defaultdict(float)
+    for datum in data:
+        totals[datum.loss] += math.fsum(datum.weights)
+    scales = {loss: coefficients[loss] / total for loss, total in totals.items() if total}
+    return [
+        replace(datum, weights=tuple(weight * scales.get(datum.loss, 0.0) for weight in datum.weights))
+        for datum in data
+    ]
