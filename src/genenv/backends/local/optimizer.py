@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from genenv.backends.local.loading import release_memory
 from genenv.backends.local.packing import Bundle, within_budget
-from genenv.config.base import Moments
 from genenv.errors import DataError, UpdateSkipped, out_of_memory
+from genenv.learning.settings import Moments
 
 log = logging.getLogger(__name__)
 
