@@ -125,7 +125,7 @@ def test_settings_know_only_the_core_and_pydantic(name: str) -> None:
         f"line {line}: {target}"
         for line, target in imports_of(name)
         if target.split(".")[0] not in allowed
-        and target not in ("genenv.types", "genenv.errors", "genenv.config.base")
+        and target not in ("genenv.types", "genenv.errors", "genenv.config.base", "genenv.learning.settings")
     ]
     assert not wrong, f"{name} holds settings only, but imports {'; '.join(wrong)}"
 

@@ -13,15 +13,8 @@ from pydantic.fields import FieldInfo
 
 from genenv.cli.settings_reference import render_reference
 from genenv.config.base import allowed
-from genenv.config.run import (
-    RunConfig,
-    all_settings,
-    as_tables,
-    bundled_configs,
-    dump_toml,
-    load_config,
-    resolve,
-)
+from genenv.config.files import bundled_configs
+from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
 from genenv.curriculum.presets import PAPER, PRESETS, ROBUST
 from genenv.domains import domain_config, domain_names, load_domain
 from genenv.errors import UsageError

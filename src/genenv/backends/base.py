@@ -15,7 +15,8 @@ from typing import Protocol, cast
 from genenv.backends.settings import PolicyConfig
 from genenv.domains.base import Domain
 from genenv.errors import unknown_name
-from genenv.learning.trainer import OptimizerSettings, Trainer
+from genenv.learning.settings import OptimizerConfig
+from genenv.learning.trainer import Trainer
 from genenv.types import JsonObject, Message
 
 
@@ -115,9 +116,11 @@ class Role:
 
     name: str
     """`agent` or `simulator`: of the adapter, and of the folder in a checkpoint."""
-    optimizer: OptimizerSettings
+    optimizer: OptimizerConfig
     reference: bool
     """Whether a KL term holds on to the weights as they are at the start."""
+    ramped: bool
+    """Whether the first steps after its warm-up are shorter, which left no moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

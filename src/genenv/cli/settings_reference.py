@@ -13,7 +13,8 @@ from itertools import groupby
 from pydantic.fields import FieldInfo
 
 from genenv.config.base import allowed, section_of
-from genenv.config.run import RunConfig, all_settings, flat
+from genenv.config.files import flat
+from genenv.config.run import RunConfig, all_settings
 from genenv.curriculum.presets import PRESETS
 from genenv.domains import domain_names
 from genenv.evaluation.config import beneath, evaluation_settings

@@ -14,12 +14,6 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
-Schedule = Literal["constant", "linear"]
-"""What a learning rate does over the rounds of a run."""
-
-Moments = Literal["none", "second", "both"]
-"""Which of AdamW's moments the rounds go on with after a warm-up."""
-
 
 class Settings(
     BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True

@@ -5,24 +5,22 @@ Later wins: defaults, then the preset, then the file, then `--set`. A wrong key 
 
 from __future__ import annotations
 
-import difflib
-import json
-import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Literal, cast
 
-from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, Field, SerializeAsAny, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from genenv.agent.settings import AgentConfig
 from genenv.backends.settings import EMBEDDED, PolicyConfig
-from genenv.config.base import Settings, allowed, is_place, section_of, walk
+from genenv.config.base import Settings, is_place, walk
+from genenv.config.checks import check_keys, not_allowed, validated
+from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
 from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import domain_config
-from genenv.errors import UsageError, unknown_name
+from genenv.errors import UsageError
 from genenv.runs.metrics import LoggingConfig
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Json, JsonObject
@@ -82,7 +80,7 @@ class RunConfig(Settings, frozen=True):
             return values
         given = cast(Mapping[str, Json], values)
         chosen = given.get("preset", cls.model_fields["preset"].default)
-        return _merge(preset(chosen), given) if isinstance(chosen, str) else given
+        return merged(preset(chosen), given) if isinstance(chosen, str) else given
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
@@ -107,19 +105,16 @@ def resolve(document: JsonObject) -> RunConfig:
     Raises:
         UsageError: a key is unknown or a value is not allowed.
     """
-    name_field = DomainConfig.model_fields["name"]
-    domain = document.get("domain", {})
-    domain_name = (
-        domain.get("name", name_field.default) if isinstance(domain, Mapping) else name_field.default
-    )
-    if not isinstance(domain_name, str):
-        raise UsageError(_not_allowed("domain.name", domain_name, name_field))
-    own = domain_config(domain_name)
-    check_keys(document, [key for key, _ in all_settings(domain_name)])
-    inner = {key: value for key, value in cast(JsonObject, domain).items() if key != "name"}
-    sections: dict[str, object] = {**document}
-    sections["domain"] = DomainConfig(name=domain_name, settings=validated(own, inner, "domain."))
-    return validated(RunConfig, sections, "")
+    field = DomainConfig.model_fields["name"]
+    section = document.get("domain", {})
+    domain: JsonObject = section if isinstance(section, Mapping) else {}
+    name = domain.get("name", field.default)
+    if not isinstance(name, str):
+        raise UsageError(not_allowed("domain.name", name, field))
+    check_keys(document, [key for key, _ in all_settings(name)])
+    own = {key: value for key, value in domain.items() if key != "name"}
+    settings = validated(domain_config(name), own, "domain.")
+    return validated(RunConfig, {**document, "domain": DomainConfig(name=name, settings=settings)}, "")
 
 
 def all_settings(domain_name: str) -> Iterator[tuple[str, FieldInfo]]:
@@ -142,30 +137,6 @@ def dump_toml(config: RunConfig) -> str:
     return dump_tables(as_tables(config))
 
 
-def dump_tables(tables: JsonObject) -> str:
-    """Nested tables as TOML."""
-    return "\n".join(_toml_lines(tables, "")).lstrip("\n") + "\n"
-
-
-def flat(tables: JsonObject) -> dict[str, Json]:
-    """Settings by dotted key, in the order in which they stand."""
-    found: dict[str, Json] = {}
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            found |= {f"{key}.{inner}": below for inner, below in flat(value).items()}
-        else:
-            found[key] = value
-    return found
-
-
-def put(tables: dict[str, Json], key: str, value: Json) -> None:
-    """Set a dotted key in nested tables."""
-    *sections, last = key.split(".")
-    for section in sections:
-        tables = cast(dict[str, Json], tables.setdefault(section, {}))
-    tables[last] = value
-
-
 def anchored(config: RunConfig) -> RunConfig:
     """The settings with files and folders named from the root on, so that a run finds them from anywhere."""
     tables = as_tables(config)
@@ -177,167 +148,3 @@ def anchored(config: RunConfig) -> RunConfig:
             if place.exists():
                 put(tables, key, str(place.resolve()))
     return resolve(tables)
-
-
-def bundled_configs() -> dict[str, Path]:
-    """The configurations that come with genenv, by name: in the package, or in `configs/` of a clone."""
-    package = Path(__file__).parents[1]
-    folder = next((f for f in (package / "configs", package.parents[1] / "configs") if f.is_dir()), package)
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def read_tables(path: Path) -> dict[str, Json]:
-    """What a file says and nothing else, unchecked; a name without a file is that of one that comes along.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    bundled = bundled_configs()
-    if not path.is_file() and str(path) in bundled:
-        path = bundled[str(path)]
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a TOML file, or one of {', '.join(bundled)}")
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as err:
-        raise UsageError(f"there is no file {path}; {_named(path, bundled)}") from err
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise UsageError(f"{path} is not valid TOML: {err}; mend it or name another file") from err
-    except OSError as err:
-        raise UsageError(f"cannot read {path}: {err.strerror}; name a TOML file that you may read") from err
-
-
-def _named(path: Path, bundled: Collection[str]) -> str:
-    """What to name instead of a file that is not there."""
-    close = difflib.get_close_matches(path.stem, bundled, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}, which comes with genenv?"
-    return f"name a TOML file, or one that comes with genenv: {', '.join(bundled)}"
-
-
-def apply_override(document: dict[str, Json], override: str) -> None:
-    """Set one `a.b=c` in nested tables.
-
-    Raises:
-        UsageError: it has another form, or sets a value where a section belongs.
-    """
-    dotted, equals, raw = override.partition("=")
-    keys = [key.strip() for key in dotted.split(".")]
-    if not equals or not all(keys):
-        raise UsageError(f"--set takes key=value, such as curriculum.alpha=0.6, not {override!r}")
-    table = document
-    for depth, key in enumerate(keys[:-1], start=1):
-        inner = table.setdefault(key, {})
-        if not isinstance(inner, dict):
-            raise UsageError(f"--set {override}: {'.'.join(keys[:depth])!r} is a value, not a section")
-        table = inner
-    table[keys[-1]] = _parsed(raw.strip())
-
-
-def _parsed(raw: str) -> Json:
-    """A TOML value; text that is not one stands for itself."""
-    try:
-        found = cast(dict[str, Json], tomllib.loads(f"value = {raw}"))
-    except tomllib.TOMLDecodeError:
-        return raw
-    return found["value"] if found.keys() == {"value"} else raw
-
-
-def _merge(beneath: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
-    """Nested tables put on top of others."""
-    merged = dict(beneath)
-    for key, value in above.items():
-        below = merged.get(key)
-        merged[key] = (
-            _merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-        )
-    return merged
-
-
-def check_keys(document: JsonObject, known: Sequence[str]) -> None:
-    """Refuse the first key that is no setting, and a value where a section belongs.
-
-    Raises:
-        UsageError: names the key, and the one that may have been meant.
-    """
-    sections = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 1)}
-    pending = list(document.items())
-    for key, value in pending:
-        if key not in sections:
-            if key not in known:
-                raise _unknown(key, known, sections)
-        elif isinstance(value, Mapping):
-            pending += [(f"{key}.{inner}", below) for inner, below in value.items()]
-        else:
-            raise UsageError(f"{key!r} is a section, not a value; write [{key}] and its settings below")
-
-
-def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
-    """Name the same setting of its right section, or the name that is spelt most alike."""
-    section, _, last = key.rpartition(".")
-    elsewhere = [name for name in known if name.rpartition(".")[2] == last]
-    candidates = known if section in sections else [*known, *sections]
-    close = elsewhere or difflib.get_close_matches(key, candidates, n=1, cutoff=0.6)
-    if close:
-        return UsageError(f"unknown setting {key!r}; did you mean {close[0]!r}?")
-    siblings = [name for name in known if name.rpartition(".")[0] == section]
-    return unknown_name("setting", key, siblings if section else sections)
-
-
-_Model = TypeVar("_Model", bound=BaseModel)
-
-
-def validated(model: type[_Model], values: Mapping[str, object], prefix: str) -> _Model:
-    """A section made of values.
-
-    Raises:
-        UsageError: a value is not allowed; says which setting, and what is.
-    """
-    try:
-        return model.model_validate(values)
-    except ValidationError as err:
-        first, more = err.errors()[0], err.error_count() - 1
-        others = f" (and {more} more {'setting is' if more == 1 else 'settings are'} wrong)" if more else ""
-        raise UsageError(_sentence(model, values, first, prefix) + others) from err
-
-
-def _sentence(model: type[BaseModel], values: Mapping[str, object], error: ErrorDetails, prefix: str) -> str:
-    """What is wrong, in one sentence: which setting, its value, what is allowed."""
-    holder, value, key = model, cast(object, values), prefix
-    for part in error["loc"]:
-        name = str(part)
-        key += name
-        value = cast(Mapping[str, object], value)[name] if isinstance(value, Mapping) else error["input"]
-        inner = section_of(holder.model_fields[name])
-        if inner is None:
-            return _not_allowed(key, value, holder.model_fields[name])
-        holder, key = inner, f"{key}."
-    return f"section {key.rstrip('.')!r}: {error['msg'].removeprefix('Value error, ')}"
-
-
-def _not_allowed(key: str, value: object, field: FieldInfo) -> str:
-    shown = json.dumps(value, ensure_ascii=False, default=str)
-    return (
-        f"setting {key!r} is {shown if len(shown) <= 80 else shown[:77] + '...'}; allowed: {allowed(field)}"
-    )
-
-
-def _toml_lines(table: JsonObject, prefix: str) -> Iterator[str]:
-    """Values first, then a block for each section."""
-    for key, value in table.items():
-        if not isinstance(value, Mapping):
-            yield f"{key} = {_toml_value(value)}"
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield f"\n[{prefix}{key}]"
-            yield from _toml_lines(value, f"{prefix}{key}.")
-
-
-def _toml_value(value: Json) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Sequence):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    return repr(value)

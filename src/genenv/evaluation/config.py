@@ -10,7 +10,8 @@ from pydantic.fields import FieldInfo
 
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.base import walk
-from genenv.config.run import apply_override, check_keys, validated
+from genenv.config.checks import check_keys, validated
+from genenv.config.files import apply_override
 from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class, section
 from genenv.types import Json
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import genenv
-from genenv.config.run import validated
+from genenv.config.checks import validated
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Benchmark, Item
 from genenv.evaluation.command import Outcome, slug

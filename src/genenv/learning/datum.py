@@ -62,6 +62,30 @@ class Objective:
     all tokens that count."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What an algorithm makes of a round: all that a trainer needs, and nothing of tasks."""
+
+    units: Sequence[Sequence[Datum]]
+    """Data that stay together in one step, such as the attempts at one task."""
+    objective: Objective
+    steps: int = 1
+    """The units are shared out evenly among so many steps, in random order."""
+    epochs: int = 1
+    """How often all of them are gone through."""
+    coefficients: Mapping[Loss, float] | None = None
+    """In each step the weights of each loss are scaled to this sum (`averaged`); None: they are as they are."""
+    cap: float | None = None
+    """How far the whole update may take the weights, mean KL in nats per token (`trust_region`); None: far."""
+    cap_retries: int = 0
+    """How often a step that goes too far is halved before it is left out."""
+
+    @property
+    def data(self) -> list[Datum]:
+        """All of it."""
+        return [datum for unit in self.units for datum in unit]
+
+
 def averaged(data: Sequence[Datum], coefficients: Mapping[Loss, float]) -> list[Datum]:
     """Scale weights so that those of each loss add up to its coefficient: each becomes a weighted mean."""
     totals: defaultdict[Loss, float] = defaultdict(float)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genenv.config.base import Schedule
+from genenv.learning.settings import Schedule
 
 LOWEST = 0.1
 """Of the learning rate, at the end of any schedule."""

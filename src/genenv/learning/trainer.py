@@ -7,24 +7,11 @@ one of these can stand behind them. All are coroutines: two players on two devic
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from genenv.config.base import Moments
 from genenv.learning.datum import Datum, Objective
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerSettings:
-    """Of AdamW."""
-
-    betas: tuple[float, float]
-    weight_decay: float
-    max_grad_norm: float
-    """Gradients longer than this are scaled down to it."""
-    ramped: bool = False
-    """Whether the first steps are shorter, by 1 - beta1^t: for an optimizer that begins without moments."""
+from genenv.learning.settings import Moments
 
 
 class Trainer(Protocol):
@@ -34,8 +21,8 @@ class Trainer(Protocol):
         """Accumulate the gradient of the loss over data.
 
         Returns:
-            `loss` (KL term included), `nll` (its part of that loss alone), `tokens` that count; and where
-            there is such a thing `kl` to the reference (nats per token) and `clip_rate`.
+            `loss` (an exact KL term left out), `tokens` that count; and where there is such a thing `kl` to
+            the reference (nats per token) and `clip_rate`.
 
         Raises:
             UpdateSkipped: the loss is not finite; no gradient is kept.

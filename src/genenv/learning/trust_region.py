@@ -31,7 +31,7 @@ class TrustRegion:
     moved: float = 0.0
     """How far the steps have gone, all together."""
 
-    async def __call__(self, trainer: Trainer, learning_rate: float) -> Mapping[str, float]:
+    async def step(self, trainer: Trainer, learning_rate: float) -> Mapping[str, float]:
         """One step that stays within the cap.
 
         Raises:

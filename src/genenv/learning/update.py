@@ -1,4 +1,4 @@
-"""An update: credit in, steps of a trainer out. The same for every algorithm."""
+"""An update: a lesson in, steps of a trainer out. The same for every algorithm."""
 
 from __future__ import annotations
 
@@ -6,29 +6,18 @@ import itertools
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from genenv.errors import UpdateSkipped
-from genenv.learning.datum import Datum, Objective
+from genenv.learning.datum import Lesson, averaged
 from genenv.learning.trainer import Trainer
+from genenv.learning.trust_region import TrustRegion, probe
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Unit = Sequence[Datum]
-"""Data that stay together in one step, such as the attempts at one task."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """How often data are gone through, and in how many steps."""
-
-    learning_rate: float
-    epochs: int = 1
-    per_epoch: int = 1
-    """The units are shared out evenly among so many steps, in random order."""
 
 
 @dataclass(slots=True)
@@ -37,8 +26,9 @@ class Done:
 
     steps: int = 0
     skipped: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-    measured: Counter[str] = field(default_factory=Counter)
+    sums: dict[str, float] = field(default_factory=dict[str, float])
+    measured: Counter[str] = field(default_factory=Counter[str])
+    region: TrustRegion | None = None
 
     def note(self, metrics: Mapping[str, float]) -> None:
         """One more step, with what was measured in it."""
@@ -47,53 +37,48 @@ class Done:
             self.sums[name] = self.sums.get(name, 0.0) + value
             self.measured[name] += 1
 
-    def means(self, *names: str) -> dict[str, float]:
-        """Of what was measured, over the steps that measured it."""
-        return {name: self.sums[name] / self.measured[name] for name in names if name in self.sums}
+    def metrics(self, player: str) -> dict[str, float]:
+        """Metrics of a player: means over the steps that measured something, and counts."""
+        shown = [name for name in ("loss", "kl", "grad_norm", "clip_rate") if name in self.sums]
+        found = {f"{player}/{name}": self.sums[name] / self.measured[name] for name in shown}
+        if self.region is not None:
+            found |= {f"{player}/kl_step": self.region.moved} if self.steps else {}
+            found[f"{player}/kl_retries"] = float(self.region.halved)
+        return found | {
+            f"{player}/steps": float(self.steps),
+            f"{player}/skipped_updates": float(self.skipped),
+            "tokens/trained": self.sums.get("tokens", 0.0),
+        }
 
 
-Arrange = Callable[[Sequence[Datum]], Sequence[Datum]]
-"""Gives the data of one step the weights that they have there."""
-Step = Callable[[Trainer, float], Awaitable[Mapping[str, float]]]
-"""Makes the step of a trainer, at a learning rate."""
-
-
-async def plain_step(trainer: Trainer, learning_rate: float) -> Mapping[str, float]:
-    """The step as it comes."""
-    return await trainer.step(learning_rate)
-
-
-async def update(  # noqa: PLR0913 - an update is what these six say
-    trainer: Trainer,
-    units: Sequence[Unit],
-    objective: Objective,
-    steps: Steps,
-    *,
-    seed: int,
-    arrange: Arrange = lambda data: data,
-    step: Step = plain_step,
-) -> Done:
-    """Learn from data; a step that cannot be made is skipped and counted.
+async def learn(trainer: Trainer, lesson: Lesson, *, learning_rate: float, seed: int) -> Done:
+    """Take a lesson and publish what came of it; a step that cannot be made is skipped and counted.
 
     Args:
         trainer: executes.
-        units: what is shuffled as one.
-        objective: what holds for all of it.
-        steps: how many, and how long.
+        lesson: what there is to learn; nothing at all counts as one skipped step.
+        learning_rate: of all steps.
         seed: shuffles the units.
-        arrange: weighs the data of a step.
-        step: makes it.
     """
-    done, order = Done(), random.Random(seed)
-    for _ in range(steps.epochs):
-        for part in evenly(order.sample(units, len(units)), steps.per_epoch):
-            data = arrange([datum for unit in part for datum in unit])
+    done, order = Done(skipped=int(not lesson.units)), random.Random(seed)
+    if lesson.cap is not None:
+        done.region = TrustRegion(cap=lesson.cap, retries=lesson.cap_retries)
+        if lesson.units:
+            await trainer.watch(probe(lesson.data))
+    for _ in range(lesson.epochs):
+        for part in evenly(order.sample(lesson.units, len(lesson.units)), lesson.steps):
+            data = [datum for unit in part for datum in unit]
+            if lesson.coefficients is not None:
+                data = averaged(data, lesson.coefficients)
             try:
-                measured = await trainer.forward_backward(data, objective)
-                done.note({**measured, **await step(trainer, steps.learning_rate)})
+                measured = await trainer.forward_backward(data, lesson.objective)
+                region = done.region
+                step = trainer.step(learning_rate) if region is None else region.step(trainer, learning_rate)
+                done.note({**measured, **await step})
             except UpdateSkipped as reason:
                 log.warning("an update was skipped: %s", reason)
                 done.skipped += 1
+    await trainer.publish()
     return done
 
 

@@ -28,11 +28,11 @@ from genenv.backends.local.policy import LocalPolicy
 from genenv.domains.base import Domain
 from genenv.errors import DomainError, UpdateSkipped, UsageError
 from genenv.learning.schedules import warmup_lr_scale
+from genenv.learning.settings import WarmupConfig
 from genenv.runs.progress import Reporter, silent
 from genenv.seeding import generator
 from genenv.simulator.player import Simulator, asked
 from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner
-from genenv.simulator.settings import SimulatorWarmupConfig
 from genenv.types import Group, Profile, Seed, Task
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class SupervisedWarmup:
         return Demonstration(prompt_ids=asked(policy, messages), completion_ids=policy.encode_reply(spec))
 
 
-def _lr(config: AgentWarmupConfig | SimulatorWarmupConfig, step: int) -> float:
+def _lr(config: WarmupConfig, step: int) -> float:
     """The learning rate of a step, from 1."""
     return config.lr * warmup_lr_scale(config.lr_decay, step, config.steps)
 

@@ -12,22 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.config.run import (
-    RunConfig,
-    anchored,
-    apply_override,
-    as_tables,
-    dump_tables,
-    dump_toml,
-    flat,
-    load_config,
-    put,
-    read_tables,
-    resolve,
-)
-from genenv.errors import UsageError
 from genenv.backends.machine import lacking, without
 from genenv.backends.settings import AUTOMATIC
+from genenv.config.files import apply_override, dump_tables, flat, put, read_tables
+from genenv.config.run import RunConfig, anchored, as_tables, dump_toml, load_config, resolve
+from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder, write_whole
 from genenv.types import Json
 

@@ -11,7 +11,7 @@ import torch
 
 from genenv.backends.local import loading
 from genenv.backends.local.cpu import kernels as native
-from genenv.backends.local.policy import LocalModel
+from genenv.backends.local.model import LocalModel
 from genenv.backends.settings import PolicyConfig
 
 

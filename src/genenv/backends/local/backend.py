@@ -22,30 +22,28 @@ def open_local(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed
     Raises:
         UsageError: a model cannot be loaded or used here.
     """
-    weights = _weights(config, roles, seed)
+    models = _models(config, roles)
+    full = config.tuning == "full"
+    weights: dict[str, PlayerWeights] = {}
+    for role, model in zip(roles, models, strict=True):
+        if not full:
+            model.add_adapter(role.name, seed=stream(seed, "adapter", role.name) % 2**31)
+        weights[role.name] = PlayerWeights(model, None if full else role.name, keep_reference=role.reference)
     return Opened(
-        samplers={role.name: LocalSampler(own) for role, own in zip(roles, weights, strict=True)},
+        samplers={name: LocalSampler(own) for name, own in weights.items()},
         trainers={
-            role.name: LocalTrainer(own, role.optimizer) for role, own in zip(roles, weights, strict=True)
+            role.name: LocalTrainer(weights[role.name], role.optimizer, ramped=role.ramped) for role in roles
         },
-        settled=settled(config, *(own.model for own in weights)),
+        settled=settled(config, *models),
     )
 
 
-def _weights(config: PolicyConfig, roles: Sequence[Role], seed: int) -> list[PlayerWeights]:
-    loaded: dict[str, LocalModel] = {}
-    found: list[PlayerWeights] = []
-    full = config.tuning == "full"
-    models: list[LocalModel] = []
-    for role in roles:
-        source = (config.simulator_model if role.name == "simulator" else None) or config.model
-        key = role.name if full or config.simulator_model is not None else source
-        loaded[key] = loaded.get(key) or LocalModel(source, config)
-        models.append(loaded[key])
-    for role, model in zip(roles, models, strict=True):
-        if full:
-            found.append(PlayerWeights(model, None, keep_reference=role.reference))
-        else:
-            model.add_adapter(role.name, seed=stream(seed, "adapter", role.name) % 2**31)
-            found.append(PlayerWeights(model, role.name))
-    return found
+def _models(config: PolicyConfig, roles: Sequence[Role]) -> list[LocalModel]:
+    """One for each role: the same for all, unless a player has a base of its own or trains all of it."""
+    base = LocalModel(config.model, config)
+    other = config.simulator_model
+    if other is None and config.tuning == "lora":
+        return [base] * len(roles)
+    return [
+        base if role.name != "simulator" else LocalModel(other or config.model, config) for role in roles
+    ]

@@ -73,27 +73,24 @@ def token_losses(
         reference_M: log-probabilities under the reference, for k3; None leaves the KL term out.
 
     Returns:
-        The loss, and the sums behind `nll`, `kl` and `clip_rate`, weighted like the loss.
+        The loss, and the sums behind `kl` and `clip_rate`, weighted like the loss.
     """
-    weight_M, sums = tokens.weight_M, {}
-    nll_M = -logprobs_M
+    weight_M, nll_M = tokens.weight_M, -logprobs_M
     if not tokens.any_ppo:
-        loss = (nll_M * weight_M).sum()
-        return loss, {"nll": loss.detach()}
+        return (nll_M * weight_M).sum(), {}
     log_ratio_M = (logprobs_M - tokens.old_M).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
     ratio_M = log_ratio_M.exp()
     low, high = 1 - objective.clip_low, 1 + objective.clip_high
     advantage_M = tokens.advantage_M
     loss_M = -torch.minimum(ratio_M * advantage_M, ratio_M.clamp(low, high) * advantage_M)
     outside_M = ((ratio_M < low) & (advantage_M < 0)) | ((ratio_M > high) & (advantage_M > 0))
-    sums["clip_rate"] = (outside_M * weight_M).sum().detach()
+    sums = {"clip_rate": (outside_M * weight_M).sum().detach()}
     if reference_M is not None:
         # the estimate holds for what the policy sampled
         kl_M = k3(logprobs_M, reference_M).masked_fill(tokens.nll_M, 0.0)
         loss_M = loss_M + objective.kl_coefficient * kl_M if objective.kl_coefficient else loss_M
         sums["kl"] = (kl_M * weight_M).sum().detach()
     loss_M = torch.where(tokens.nll_M, nll_M, loss_M)
-    sums["nll"] = (nll_M * weight_M * tokens.nll_M).sum().detach()
     return (loss_M * weight_M).sum(), sums
 
 

@@ -12,9 +12,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from genenv.config.base import Moments
 from genenv.errors import DataError, UpdateSkipped
-from genenv.learning.trainer import OptimizerSettings
+from genenv.learning.settings import Moments, OptimizerConfig
 
 FILE = "optimizer.safetensors"
 
@@ -22,10 +21,10 @@ FILE = "optimizer.safetensors"
 class Optimizer:
     """AdamW over one player's parameters."""
 
-    def __init__(self, parameters: Sequence[tuple[str, nn.Parameter]], settings: OptimizerSettings) -> None:
+    def __init__(self, parameters: Sequence[tuple[str, nn.Parameter]], settings: OptimizerConfig) -> None:
         self.names = [name for name, _ in parameters]
         self.parameters = [parameter for _, parameter in parameters]
-        self.settings = settings
+        self.settings, self.ramped = settings, False
         self._adamw = torch.optim.AdamW(
             self.parameters, lr=0.0, betas=settings.betas, weight_decay=settings.weight_decay
         )
@@ -42,7 +41,7 @@ class Optimizer:
         """Apply the gradients, scaled down to the largest allowed norm, and forget them.
 
         Args:
-            lr: the learning rate; the first steps are shorter where the settings say so.
+            lr: the learning rate; times `ramp` where the optimizer began without moments.
             keep_before: copy the parameters first, so that the step can be shortened.
 
         Returns:
@@ -58,7 +57,7 @@ class Optimizer:
         self._before = [p.detach().clone() for p in self.parameters] if keep_before else []
         self._fraction = 1.0
         for group in self._adamw.param_groups:
-            group["lr"] = lr * (self.ramp() if self.settings.ramped else 1.0)
+            group["lr"] = lr * (self.ramp() if self.ramped else 1.0)
         self._adamw.step()
         self.clear()
         return norm
@@ -91,6 +90,7 @@ class Optimizer:
             if kept == "none":
                 state["exp_avg_sq"].zero_()
                 state["step"].zero_()
+        self.ramped = kept == "none"
 
     def ramp(self) -> float:
         """1 - beta1^t for the coming step t, which undoes the bias correction of the first moment.

@@ -26,10 +26,9 @@ from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Packed
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.token_logprobs import frozen_logprobs_and_kl
-from genenv.config.base import Moments
 from genenv.errors import DataError, UpdateSkipped, out_of_memory
 from genenv.learning.datum import Datum, Objective
-from genenv.learning.trainer import OptimizerSettings
+from genenv.learning.settings import Moments, OptimizerConfig
 from genenv.runs.progress import advance
 
 log = logging.getLogger(__name__)
@@ -41,8 +40,15 @@ STATE = "trainer.json"
 class LocalTrainer:
     """Trains one player's weights."""
 
-    def __init__(self, weights: PlayerWeights, optimizer: OptimizerSettings) -> None:
-        self.weights = weights
+    def __init__(self, weights: PlayerWeights, optimizer: OptimizerConfig, *, ramped: bool = False) -> None:
+        """A trainer.
+
+        Args:
+            weights: what learns.
+            optimizer: how it steps.
+            ramped: whether the first steps after a warm-up are shorter, for a trainer that is loaded.
+        """
+        self.weights, self._ramped = weights, ramped
         self.optimizer = Optimizer(weights.parameters(), optimizer)
         self._moved: Callable[[], float] | None = None
 
@@ -139,6 +145,7 @@ class LocalTrainer:
         """Restore what `save` wrote; checkpoints of before versions have none."""
         self.weights.load(folder)
         self.optimizer.load(folder)
+        self.optimizer.ramped = self._ramped
         state = folder / STATE
         try:
             self.weights.version = int(json.loads(state.read_text("utf-8"))["version"]) if state.exists() else 0
@@ -187,7 +194,7 @@ class LocalTrainer:
         rows = _Rows.of([datum for _, own in batch for datum in own], device, self._allowed)
         values = Tokens.of(rows.data, device)
         exact = objective.kl == "exact" and objective.kl_coefficient > 0
-        k3 = objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl)
+        k3 = objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl) and values.any_ppo
         reference: _Reference | None = None
         if exact or k3:
             with torch.no_grad(), self.weights.reference():
@@ -201,17 +208,18 @@ class LocalTrainer:
                 logprobs_M, kl_M = self._logprobs_and_kl(hidden_MW, tokens_M, reference, rows)
                 kl = (kl_M * (1.0 / tokens)).sum()
                 loss, sums = token_losses(logprobs_M, values, objective)
-                loss = loss + objective.kl_coefficient * kl
+                (loss + objective.kl_coefficient * kl).backward()
             else:
                 logprobs_M = self._logprobs(hidden_MW, tokens_M, rows)
-                loss, sums = token_losses(
-                    logprobs_M, values, objective, None if reference is None else reference.logprobs_M
-                )
-            loss.backward()
+                reference_M = None if reference is None else reference.logprobs_M
+                loss, sums = token_losses(logprobs_M, values, objective, reference_M)
+                loss.backward()
         if kl is not None:
             sums["kl"] = kl.detach()
         elif measure_kl:
             sums["kl"] = sums["kl"] / values.weight_M[~values.nll_M].sum()
+        elif objective.kl == "k3" and objective.kl_coefficient:
+            sums.setdefault("kl", torch.zeros(()))
         advance(tokens=packed.ids_1N.shape[1], items=len(rows.data))
         return {"loss": float(loss.detach()), **{name: float(value) for name, value in sums.items()}}
 

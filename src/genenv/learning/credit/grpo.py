@@ -16,45 +16,51 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from genenv.learning.credit.imitation import imitate
-from genenv.learning.datum import Datum
+from genenv.learning.datum import Datum, Lesson, Objective
+from genenv.learning.settings import GrpoConfig
 from genenv.types import Group, Trace
 
 
 def grpo_credit(
     groups: Sequence[Group],
     solutions: Mapping[str, Trace],
+    config: GrpoConfig,
     *,
-    advantage: Literal["normalised", "centred"],
-    average: Literal["token", "sequence"],
     temperature: float,
-    skip_zero_advantage: bool,
-) -> list[list[Datum]]:
+) -> Lesson:
     """What attempts teach, and beside them a known solution of their task (DAPG, arXiv:1709.10087).
 
     Args:
         groups: attempts; those that broke off for no fault of the agent's do not count.
         solutions: of some tasks, by id; of tasks that were not attempted too. They teach what no attempt has
             found.
-        advantage: how rewards are compared.
-        average: what counts alike.
+        config: how rewards are compared, and what counts alike.
         temperature: of the sampling.
-        skip_zero_advantage: leave out groups whose rewards all agree, which would feel the KL term alone.
 
     Returns:
-        The data of each task that has something to teach, with weights that are to be averaged over a step.
+        The data of each task that has something to teach.
     """
     left = dict(solutions)
     units: list[list[Datum]] = []
     for group in groups:
-        advantages = advantages_of(group, advantage)
+        advantages = _advantages(group, config)
         unit: list[Datum] = []
-        if any(advantages) or (advantages and not skip_zero_advantage):
+        if any(advantages) or (advantages and not config.skip_zero_advantage):
             pairs = zip(group.valid, advantages, strict=True)
-            unit = [_attempt(trace, value, average, temperature) for trace, value in pairs]
+            unit = [_attempt(trace, value, config.loss_average, temperature) for trace, value in pairs]
         if (solution := left.pop(group.task.id, None)) is not None:
             unit.append(imitate(solution))
         units += [unit] if unit else []
-    return [*units, *([imitate(solution)] for solution in left.values())]
+    units += [[imitate(solution)] for solution in left.values()]
+    return Lesson(
+        units=units,
+        objective=Objective(
+            clip_low=config.clip_low, clip_high=config.clip_high, kl_coefficient=config.kl_coefficient, kl="k3"
+        ),
+        steps=config.updates_per_epoch,
+        epochs=config.epochs,
+        coefficients={"ppo": 1.0, "nll": config.guidance_coefficient},
+    )
 
 
 def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[float]:
@@ -72,16 +78,16 @@ def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[flo
     return [c / (spread + 1e-4) for c in centred]
 
 
-def advantages_of(group: Group, advantage: Literal["normalised", "centred"]) -> list[float]:
+def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
+    """Share of the groups with something to compare whose rewards all agree; 0 where there is no such group."""
+    compared = [row for group in groups if (row := _advantages(group, config))]
+    return sum(not any(row) for row in compared) / len(compared) if compared else 0.0
+
+
+def _advantages(group: Group, config: GrpoConfig) -> list[float]:
     """One for each valid attempt; none where there is nothing to compare."""
     rewards = [trace.reward for trace in group.valid]
-    return group_advantages(rewards, normalise=advantage == "normalised") if len(rewards) > 1 else []
-
-
-def zero_advantage_rate(groups: Sequence[Group]) -> float:
-    """Share of the groups with something to compare whose rewards all agree; 0 where there is no such group."""
-    compared = [row for group in groups if (row := advantages_of(group, "centred"))]
-    return sum(not any(row) for row in compared) / len(compared) if compared else 0.0
+    return group_advantages(rewards, normalise=config.advantage == "normalised") if len(rewards) > 1 else []
 
 
 def _attempt(

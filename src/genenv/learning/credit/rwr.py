@@ -15,31 +15,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from genenv.learning.datum import Datum
+from genenv.learning.datum import Datum, Lesson, Objective
+from genenv.learning.settings import RwrConfig
 from genenv.types import JsonObject, SimulatorSample
 
 
 def rwr_credit(
     samples: Sequence[SimulatorSample],
     schemas: Mapping[str, JsonObject],
+    config: RwrConfig,
     *,
     temperature: float,
-    steps: int,
-) -> list[Datum]:
+) -> Lesson:
     """What weighted generations teach.
 
     Args:
         samples: generations, and their weights w_i.
         schemas: of the specs that were written for a context, by its id; none: freely.
+        config: how many steps, and how far they may go.
         temperature: of the sampling.
-        steps: among so many steps the sum is shared out: a step of light samples is a light step.
 
     Returns:
-        A datum for each generation that has a weight.
+        A datum for each generation that has a weight. The sum is shared out among the steps: one of light
+        samples is a light step.
     """
     kept = [s for s in samples if s.weight > 0 and s.generation.token_ids]
+    steps = max(1, -(-len(kept) // config.batch))
     total = math.fsum(s.weight * len(s.generation.token_ids) for s in kept) / steps
-    return [
+    data = [
         Datum(
             prompt_ids=s.generation.prompt_ids,
             completion_ids=s.generation.token_ids,
@@ -50,3 +53,11 @@ def rwr_credit(
         )
         for s in kept
     ]
+    return Lesson(
+        units=[[datum] for datum in data],
+        objective=Objective(kl_coefficient=config.kl_coefficient, kl="exact"),
+        steps=steps,
+        epochs=config.epochs,
+        cap=config.kl_cap,
+        cap_retries=config.kl_retries,
+    )

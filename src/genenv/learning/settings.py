@@ -1,0 +1,100 @@
+"""Settings of learning: the credit for attempts and tasks, the steps of the optimizer, the warm-up."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from genenv.config.base import Settings
+
+Schedule = Literal["constant", "linear"]
+"""What a learning rate does over the rounds of a run."""
+
+Moments = Literal["none", "second", "both"]
+"""Which of AdamW's moments the rounds go on with after a warm-up."""
+
+LearningRate = Annotated[float, Field(ge=1e-12, le=1)]
+Momentum = Annotated[float, Field(ge=0, le=0.99999)]
+Steps = Annotated[int, Field(ge=0, le=1_000_000)]
+Batch = Annotated[int, Field(ge=1, le=100_000)]
+KlCoefficient = Annotated[float, Field(ge=0, le=1000)]
+Epochs = Annotated[int, Field(ge=1, le=100)]
+
+
+class GrpoConfig(Settings, frozen=True):
+    """What the agent learns from its attempts: GRPO, and known solutions beside it."""
+
+    advantage: Literal["normalised", "centred"] = "normalised"
+    """Rewards minus their group mean, divided by the group's standard deviation or not."""
+    loss_average: Literal["token", "sequence"] = "token"
+    """Whether every token of an update counts alike, or every attempt."""
+    guidance: Literal["none", "unsolved", "all"] = "none"
+    """Of which tasks the known solution is imitated beside the GRPO loss (DAPG, arXiv:1709.10087).
+
+    An agent that never solves a task learns nothing from its own attempts at it. The solution is no attempt:
+    p_hat, advantages, metrics and pools leave it out.
+    """
+    guidance_coefficient: float = Field(default=1.0, ge=1e-6, le=1000)
+    """Weight of that supervised term, a mean over the tokens of the solutions."""
+    replayed: int = Field(default=0, ge=0, le=100_000)
+    """How many known solutions of other tasks, from base data and earlier rounds, are imitated with them."""
+    skip_zero_advantage: bool = True
+    """Leave groups whose rewards all agree out of the update; otherwise they still feel the KL term."""
+    clip_low: float = Field(default=0.2, ge=0, le=0.999)
+    """Probability ratios below 1 minus this are clipped."""
+    clip_high: float = Field(default=0.2, ge=0, le=10)
+    """Probability ratios above 1 plus this are clipped."""
+    kl_coefficient: KlCoefficient = 0.001
+    """Weight of the KL term to the initial agent (k3 estimator); 0 leaves it out."""
+    epochs: Epochs = 1
+    """Passes over the attempts of a round."""
+    updates_per_epoch: int = Field(default=1, ge=1, le=100_000)
+    """Optimizer steps per pass; the groups are shared out evenly among them."""
+
+
+class RwrConfig(Settings, frozen=True):
+    """What the simulator learns from its tasks: reward-weighted regression."""
+
+    train: bool = True
+    """Update the simulator; false is the variant GenEnv-Random."""
+    kl_coefficient: KlCoefficient = 0.01
+    """Weight of the KL term to the initial simulator; 0 leaves it out."""
+    kl_cap: float = Field(default=0.1, ge=1e-6, le=1000)
+    """An update that moves the simulator further than this, in nats per token, is taken back."""
+    kl_retries: int = Field(default=3, ge=0, le=30)
+    """How often an update that was taken back is tried again with half the step before it is skipped."""
+    epochs: Epochs = 1
+    """Passes over the selected generations of a round."""
+    batch: Batch = 64
+    """Generations per optimizer step."""
+
+
+class OptimizerConfig(Settings, frozen=True):
+    """How a player's optimizer steps in the rounds of a run."""
+
+    lr: LearningRate = 3e-4
+    """Learning rate of AdamW."""
+    lr_schedule: Schedule = "constant"
+    """Whether the learning rate stays, or falls evenly over the rounds of the run to a tenth."""
+    betas: tuple[Momentum, Momentum] = Field(default=(0.9, 0.999), strict=False)
+    """Momenta of AdamW."""
+    weight_decay: float = Field(default=0.0, ge=0, le=1)
+    """Weight decay of AdamW."""
+    max_grad_norm: float = Field(default=1.0, ge=1e-6, le=1e6)
+    """Gradients longer than this are scaled down to it."""
+
+
+class WarmupConfig(Settings, frozen=True):
+    """Supervised steps before the first round."""
+
+    steps: Steps = 0
+    """Optimizer steps; 0 leaves the warm-up out."""
+    batch: Batch = 8
+    """Demonstrations per step."""
+    lr: LearningRate = 1e-3
+    """Peak learning rate of the warm-up."""
+    lr_decay: float = Field(default=0.0, ge=0, le=1)
+    """Share of the steps, the last ones, over which the learning rate falls evenly to a tenth."""
+    kept_moments: Moments = "none"
+    """Moments of AdamW that the rounds go on with; after `none` the first steps grow, by 1 - beta1^t."""
