@@ -208,8 +208,6 @@ class Group:
 
     task: Task
     traces: tuple[Trace, ...]  # [G]
-    guide: Trace | None = None
-    """The oracle's solution, to imitate in the update; it is no attempt, so nothing counts or keeps it."""
 
     @property
     def successes(self) -> int:
@@ -255,8 +253,6 @@ class SimulatorSample:
     generation: Generation
     weight: float
     """RWR weight in [0, 1]; the weights of an update sum to 1."""
-    schema: JsonObject | None = None
-    """The JSON schema under whose grammar it was written; None: freely, or unknown. Pools do not keep it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

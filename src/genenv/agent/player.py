@@ -1,92 +1,71 @@
-"""Player 2: the agent, which attempts tasks and learns from the attempts."""
+"""Player 2: the agent, which attempts tasks and learns from its attempts."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.agent.settings import AgentConfig
-from genenv.backends.base import AgentLearner, Policy
+from genenv.backends.base import Sampler
 from genenv.domains.base import Domain
+from genenv.learning.datum import Lesson
 from genenv.learning.schedules import lr_scale
-from genenv.runs.progress import Stage
+from genenv.learning.trainer import Trainer
+from genenv.learning.update import learn
 from genenv.seeding import stream
-from genenv.types import Group, Task
+from genenv.types import Group, Task, Trace
 
 
 class Agent:
-    """A policy that attempts tasks, and the learner that updates it."""
+    """What attempts tasks, and the trainer of its weights."""
 
-    def __init__(self, policy: Policy, learner: AgentLearner, config: AgentConfig, *, seed: int) -> None:
-        self.policy, self.learner, self.config, self.seed = policy, learner, config, seed
+    def __init__(self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int) -> None:
+        self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
 
-    async def attempt(
-        self, domain: Domain, tasks: Sequence[Task], *, round_: int, stage: Stage
-    ) -> list[Group]:
+    async def attempt(self, domain: Domain, tasks: Sequence[Task], *, round_: int) -> list[Group]:
         """Attempt each task `rollouts` times."""
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
-        return await attempt(
-            domain, self.policy, tasks, rollouts=self.config.rollouts, sampling=sampling, stage=stage
-        )
+        return await attempt(domain, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
 
-    async def solve(self, domain: Domain, tasks: Sequence[Task], *, stage: Stage) -> list[Group]:
+    async def solve(self, domain: Domain, tasks: Sequence[Task]) -> list[Group]:
         """Attempt each task once, greedily: how success is measured."""
-        return await attempt(
-            domain, self.policy, tasks, rollouts=1, sampling=self._sampling(0.0, 0), stage=stage
-        )
+        return await attempt(domain, self.sampler, tasks, rollouts=1, sampling=self._sampling(0.0, 0))
 
-    async def update(
-        self,
-        domain: Domain,
-        groups: Sequence[Group],
-        *,
-        replayed: Sequence[Task] = (),
-        round_: int,
-        rounds: int,
-        stage: Stage,
-    ) -> Mapping[str, float]:
-        """Learn from a round's attempts, and from known solutions where the settings ask for guidance.
+    async def solutions(
+        self, domain: Domain, groups: Sequence[Group], others: Sequence[Task] = ()
+    ) -> dict[str, Trace]:
+        """Known solutions that pass as they are played here, by the id of their task.
 
         Args:
-            domain: plays the known solutions.
-            groups: the attempts.
-            replayed: tasks that were not attempted, whose known solutions are imitated too.
+            domain: plays them.
+            groups: attempts; their tasks' solutions are wanted as the settings say.
+            others: tasks whose solutions are wanted anyway.
+        """
+        guidance = self.config.guidance
+        wanted = [
+            group.task
+            for group in groups
+            if guidance == "all" or (guidance == "unsolved" and not group.successes)
+        ]
+        tasks = [*wanted, *others]
+        played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
+        return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
+
+    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Take a round's lesson.
+
+        Args:
+            lesson: what there is to learn.
             round_: from 1; names the random stream.
             rounds: of the whole run, over which the learning rate may fall.
-            stage: told of progress.
 
         Returns:
-            The learner's metrics; `agent/guided_rate`, the share of groups whose solution was imitated; and
-            `agent/replayed`, how many other solutions were.
+            Metrics of the update, and `tokens/trained`.
         """
-        learned = [
-            await self._with_solution(domain, group) if self._wants_solution(group) else group
-            for group in groups
-        ]
-        known = [await self._with_solution(domain, Group(task=task, traces=())) for task in replayed]
-        others = [group for group in known if group.guide is not None]
-        self.learner.progress = stage
-        metrics = self.learner.update(
-            [*learned, *others],
-            seed=stream(self.seed, "agent-update", round_),
-            lr_scale=lr_scale(self.config.lr_schedule, round_, rounds),
-        )
-        guided = sum(group.guide is not None for group in learned)
-        return {
-            **metrics,
-            "agent/guided_rate": guided / len(learned) if learned else 0.0,
-            "agent/replayed": float(len(others)),
-        }
-
-    def _wants_solution(self, group: Group) -> bool:
-        wanted = self.config.guidance
-        return wanted == "all" or (wanted == "unsolved" and not group.successes)
-
-    async def _with_solution(self, domain: Domain, group: Group) -> Group:
-        """The group with its task's known solution, if that passes as it was played here."""
-        known = await guide(domain, self.policy, group.task)
-        return replace(group, guide=known) if known.success else group
+        rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
+        seed = stream(self.seed, "agent-update", round_)
+        return (await learn(self.trainer, lesson, learning_rate=rate, seed=seed)).metrics("agent")
 
     def _sampling(self, temperature: float, seed: int) -> Sampling:
         return Sampling(

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from genenv.backends.base import Advance, Completion, Policy, SampleRequest
+from genenv.backends.base import Completion, Conversation, Sampler, SampleRequest, blocked_s
 from genenv.backends.chat.reasoning import CLOSING, answer_of
 from genenv.backends.chat.tool_format import heard
 from genenv.domains.base import Domain, Episode, OffersTools, OutOfTurns
 from genenv.errors import RolloutError
-from genenv.runs.progress import Stage
+from genenv.runs.progress import advance
 from genenv.seeding import stream
 from genenv.types import Group, JsonObject, Message, StopReason, Task, Trace
 
@@ -29,7 +29,7 @@ class Sampling:
     temperature: float
     max_new_tokens: int
     timeout_s: float
-    """Of the environment alone: the time the policy takes does not count."""
+    """Of the environment alone: the time the model takes does not count."""
     seed: int
 
 
@@ -42,15 +42,15 @@ class _EpisodeOver(Exception):
 
 
 class _Clock:
-    """Ends an episode whose environment takes too long. It stands still while the policy samples.
+    """Ends an episode whose environment takes too long. It stands still while the model samples.
 
     Sampling for other episodes may keep the event loop from an environment that waits for something; that
-    time is the policy's too.
+    time is the model's too.
     """
 
-    def __init__(self, policy: Policy, seconds: float) -> None:
+    def __init__(self, seconds: float) -> None:
         self.timeout = asyncio.timeout(None)
-        self._policy, self._left_s = policy, seconds
+        self._left_s = seconds
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class _Clock:
         return self._left_s
 
     def _now(self) -> float:
-        return self._loop.time() - self._policy.sampling_s
+        return self._loop.time() - blocked_s()
 
     def _ring(self) -> None:
         left_s = self._end_s - self._now()
@@ -79,13 +79,14 @@ class _Clock:
 class _Conversation:
     """One episode's tokens, turn after turn."""
 
-    policy: Policy
+    sampler: Sampler
     sampling: Sampling
     name: str
     clock: _Clock
     max_turns: int = 1
     tools: Sequence[JsonObject] = ()
-    memory: object | None = None
+    itself: Conversation = field(default_factory=Conversation)
+    version: int | None = None
     token_ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -94,28 +95,28 @@ class _Conversation:
 
     async def ask(self, messages: Sequence[Message]) -> str:
         """Append messages, sample the reply, append it."""
-        if sum(len(m.content) for m in messages) > CHARS_A_TOKEN * self.policy.context_tokens:
+        if sum(len(m.content) for m in messages) > CHARS_A_TOKEN * self.sampler.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
         after = self.replies[-1] if self.replies else ""
-        rendered = self.policy.render(messages, first=not self.replies, tools=self.tools, after=after)
+        rendered = self.sampler.render(messages, first=not self.replies, tools=self.tools, after=after)
         self._append(rendered, [0.0] * len(rendered), forced=range(len(rendered)))
         if not self.replies:
             self.prompt_tokens = len(self.token_ids)
-        if len(self.token_ids) + self.sampling.max_new_tokens > self.policy.context_tokens:
+        if len(self.token_ids) + self.sampling.max_new_tokens > self.sampler.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
         request = SampleRequest(
             prompt_ids=tuple(self.token_ids),
             max_tokens=self.sampling.max_new_tokens,
             temperature=self.sampling.temperature,
             stream=stream(self.sampling.seed, self.name, len(self.replies)),
-            memory=self.memory,
-            keep=len(self.replies) + 1 < self.max_turns,
+            conversation=self.itself,
+            last=len(self.replies) + 1 >= self.max_turns,
         )
         if self.clock.stop() <= 0:  # an environment that never awaits gives the clock no chance to ring
             raise TimeoutError
-        completion = await self.policy.sample(request)
+        completion = await self.sampler.sample(request)
         self.clock.start()
-        self.memory = completion.memory
+        self.version = completion.version
         self._append(completion.token_ids, completion.logprobs, forced=completion.forced)
         self.replies.append(self._answer(completion))
         if not completion.finished:
@@ -124,7 +125,7 @@ class _Conversation:
 
     def _answer(self, completion: Completion) -> str:
         """What of a reply the environment hears: no thoughts, and calls of the model's own form as text."""
-        answer = answer_of(completion.text, opened=bool(self.policy.closing), finished=completion.finished)
+        answer = answer_of(completion.text, opened=bool(self.sampler.closing), finished=completion.finished)
         return heard(answer) if self.tools else answer
 
     def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, forced: range) -> None:
@@ -140,33 +141,29 @@ def tools_of(episode: Episode) -> Sequence[JsonObject]:
 
 async def attempt(
     domain: Domain,
-    policy: Policy,
+    sampler: Sampler,
     tasks: Sequence[Task],
     *,
     rollouts: int,
     sampling: Sampling,
-    stage: Stage | None = None,
 ) -> list[Group]:
     """All attempts at all tasks, concurrently.
 
     Args:
         domain: plays and grades.
-        policy: answers.
+        sampler: answers.
         tasks: [N].
         rollouts: attempts per task, G.
-        sampling: how the policy answers; its seed and the task's id name the random stream of each attempt.
-        stage: told of tokens as they are sampled, and of attempts as they end.
+        sampling: how it answers; its seed and the task's id name the random stream of each attempt.
 
     Returns:
         [N] groups of G traces, in the order of the tasks.
     """
     names = [(task, f"{task.id}/{i}") for task in tasks for i in range(rollouts)]
-    policy.progress = None if stage is None else lambda tokens, _: stage(tokens, 0)
 
     async def play(task: Task, name: str) -> Trace:
-        trace = await _episode(domain, policy, task, name, sampling)
-        if stage is not None:
-            stage(0, 1)
+        trace = await _episode(domain, sampler, task, name, sampling)
+        advance(items=1)
         return trace
 
     traces = await asyncio.gather(*(play(task, name) for task, name in names))
@@ -176,28 +173,26 @@ async def attempt(
     ]
 
 
-async def guide(domain: Domain, policy: Policy, task: Task) -> Trace:
-    """The oracle's solution of a task as a trace, in the policy's tokens; its log-probabilities are all 0.
+async def guide(domain: Domain, sampler: Sampler, task: Task) -> Trace:
+    """The oracle's solution of a task as a trace, in the sampler's tokens; its log-probabilities are all 0.
 
     Args:
         domain: plays and grades.
-        policy: its chat format and tokens; nothing is sampled.
+        sampler: its chat format and tokens; nothing is sampled.
         task: has a solution, as every task that passed the gate.
     """
     sampling = Sampling(temperature=0.0, max_new_tokens=0, timeout_s=_GUIDE_TIMEOUT_S, seed=0)
-    return await _episode(domain, _Oracle(policy, task.oracle), task, f"{task.id}/oracle", sampling)
+    return await _episode(domain, _Oracle(sampler, task.oracle), task, f"{task.id}/oracle", sampling)
 
 
 class _Oracle:
-    """A policy that gives known replies, one after the other, in another policy's tokens."""
+    """A sampler that gives known replies, one after the other, in another sampler's tokens."""
 
-    def __init__(self, policy: Policy, replies: Sequence[str]) -> None:
-        self.encode_reply, self.end_round = policy.encode_reply, policy.end_round
-        self.closing = policy.closing
-        self.context_tokens = policy.context_tokens
-        self.progress: Advance | None = None
-        self.sampling_s = 0.0
-        self._policy, self._replies = policy, iter(replies)
+    def __init__(self, sampler: Sampler, replies: Sequence[str]) -> None:
+        self.encode_reply, self.end_round = sampler.encode_reply, sampler.end_round
+        self.closing = sampler.closing
+        self.context_tokens = sampler.context_tokens
+        self._sampler, self._replies = sampler, iter(replies)
         self._tools: Sequence[JsonObject] = ()
 
     def render(
@@ -209,7 +204,7 @@ class _Oracle:
         after: str = "",
     ) -> tuple[int, ...]:
         self._tools = tools
-        return self._policy.render(messages, first=first, tools=tools, after=after)
+        return self._sampler.render(messages, first=first, tools=tools, after=after)
 
     async def sample(self, request: SampleRequest) -> Completion:
         text = next(self._replies, "")
@@ -221,10 +216,10 @@ class _Oracle:
         return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True)
 
 
-async def _episode(domain: Domain, policy: Policy, task: Task, name: str, sampling: Sampling) -> Trace:
+async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, sampling: Sampling) -> Trace:
     reason, problem = StopReason.DONE, ""
-    clock = _Clock(policy, sampling.timeout_s)
-    conversation = _Conversation(policy, sampling, name, clock)
+    clock = _Clock(sampling.timeout_s)
+    conversation = _Conversation(sampler, sampling, name, clock)
     try:
         async with clock.timeout:
             clock.start()

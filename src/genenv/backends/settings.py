@@ -58,6 +58,8 @@ class EndpointConfig(Settings, frozen=True):
 class PolicyConfig(Settings, frozen=True):
     """The models behind both players."""
 
+    backend: Literal["local", "scripted"] = "local"
+    """What samples and trains: models on this machine, or scripts that try a domain out without a model."""
     model: str = Field(default=EMBEDDED, min_length=1, json_schema_extra=PLACE)
     """Base model: a known short name, a folder, or a name on the Hugging Face hub."""
     simulator_model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)

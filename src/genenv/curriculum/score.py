@@ -107,6 +107,22 @@ def score_batch(
     )
 
 
+def score_batches(
+    contexts: Sequence[Context],
+    proposals: Sequence[Proposal],
+    groups: Sequence[Group],
+    config: CurriculumConfig,
+) -> list[TaskBatch]:
+    """Score what was written in a round, context by context; groups of other tasks are left out."""
+    attempted = {group.task.id: group for group in groups}
+    batches: list[TaskBatch] = []
+    for context in contexts:
+        own = [p for p in proposals if p.generation.context_id == context.id]
+        tried = [attempted[p.outcome.id] for p in own if isinstance(p.outcome, Task)]
+        batches.append(score_batch(context, own, tried, config))
+    return batches
+
+
 def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
     """Choose the generations that the simulator learns from, and weigh them (GenEnv section 2.3).
 

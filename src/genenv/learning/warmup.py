@@ -1,10 +1,9 @@
-# pyright: standard
 """Before the first round: a short supervised warm-up of both players on base data.
 
-It is the RWR code at equal weights, with the optimizers that both players go on with. What of their moments
-is kept is a setting (`kept_moments`): those of imitation go on moving the weights its way for some ten steps
-of learning from rewards; fresh ones move every weight by the learning rate at once, whatever its gradient,
-unless the first steps are made shorter.
+It is imitation (`nll` with equal weights), with the optimizers that both players go on with. What of their
+moments is kept is a setting (`kept_moments`): those of imitation go on moving the weights its way for some
+ten steps of learning from rewards; fresh ones move every weight by the learning rate at once, whatever its
+gradient, unless the first steps are made shorter.
 
 A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up stops as soon
 as the agent solves enough to learn from, so that most of the way is left to co-evolution.
@@ -12,35 +11,36 @@ as the agent solves enough to learn from, so that most of the way is left to co-
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from genenv.agent.grpo import GrpoLearner
 from genenv.agent.player import Agent
 from genenv.agent.rollout import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, guide
 from genenv.agent.settings import AgentWarmupConfig
-from genenv.backends.base import Policy
-from genenv.backends.local.policy import LocalPolicy
+from genenv.backends.base import Sampler
 from genenv.domains.base import Domain
 from genenv.errors import DomainError, UpdateSkipped, UsageError
+from genenv.learning.credit.imitation import imitate
+from genenv.learning.datum import Datum, Objective, averaged
 from genenv.learning.schedules import warmup_lr_scale
 from genenv.learning.settings import WarmupConfig
-from genenv.runs.progress import Reporter, silent
+from genenv.learning.trainer import Trainer
+from genenv.runs.progress import Reporter, aside, staged
 from genenv.seeding import generator
 from genenv.simulator.player import Simulator, asked
-from genenv.simulator.rwr import Demonstration, Imitator, RwrLearner
-from genenv.types import Group, Profile, Seed, Task
+from genenv.types import Profile, Seed, Task
 
 log = logging.getLogger(__name__)
+
+_IMITATION = Objective()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedWarmup:
-    """Warms up a local agent and a local simulator."""
+    """Warms up an agent and a simulator."""
 
     domain: Domain
     agent: Agent
@@ -49,7 +49,7 @@ class SupervisedWarmup:
     """The success rate that the simulator is told to aim at."""
     seed: int
 
-    def __call__(
+    async def __call__(
         self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
     ) -> Mapping[str, float]:
         """Train both players; what they are then is the reference of both KL terms.
@@ -62,18 +62,18 @@ class SupervisedWarmup:
             UsageError: there are too few base tasks to check the agent and to teach it, or nothing of what a
                 player is to imitate fits into its context.
         """
-        checked, solved = self._solved(tasks)
+        checked, solved = await self._solved(tasks)
         written = self._written(seeds)
-        metrics = {**self._warm_agent(checked, solved, reporter), **self._warm_simulator(written, reporter)}
-        for player, steps in (
-            (self.agent, self.agent.config.warmup.steps),
-            (self.simulator, self.simulator.config.warmup.steps),
-        ):
-            if steps:
-                _local(player.policy).anchor()
+        metrics = {
+            **await self._warm_agent(checked, solved, reporter),
+            **await self._warm_simulator(written, reporter),
+        }
+        for player in (self.agent, self.simulator):
+            if player.config.warmup.steps:
+                await player.trainer.anchor(player.config.warmup.kept_moments)
         return metrics
 
-    def _solved(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Demonstration]]:
+    async def _solved(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Datum]]:
         """The tasks that the agent is checked on, and solutions of others for it to imitate."""
         config = self.agent.config.warmup
         if not config.steps:
@@ -86,97 +86,124 @@ class SupervisedWarmup:
                 "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
             )
         taught = taught[: config.steps * config.batch]  # no step comes to those behind
-        policy = self.agent.policy
-        given = [demonstrate(self.domain, policy, task) for task in taught]
-        solved = [one for one in given if isinstance(one, Demonstration)]
+        sampler = self.agent.sampler
+        given = [await demonstrate(self.domain, sampler, task) for task in taught]
         reasons = [one for one in given if isinstance(one, str)]
-        _tell_left_out("agent", reasons, len(taught), policy.context_tokens)
-        return checked, solved
+        _tell_left_out("agent", reasons, len(taught), sampler.context_tokens)
+        return checked, [one for one in given if isinstance(one, Datum)]
 
-    def _warm_agent(
-        self, checked: Sequence[Task], solved: Sequence[Demonstration], reporter: Reporter
+    async def _warm_agent(
+        self, checked: Sequence[Task], solved: Sequence[Datum], reporter: Reporter
     ) -> Mapping[str, float]:
         config = self.agent.config.warmup
         if not config.steps:
             return {}
-        policy, learner = _local(self.agent.policy), self.agent.learner
-        assert isinstance(learner, GrpoLearner)  # noqa: S101 - local policies have local learners
-        imitator = Imitator(policy, learner.optimizer)
-        success, step, skipped = 0.0, 0, 0
-        with reporter.stage("warm-up of the agent", items=config.steps, unit="steps") as stage:
-            for step in range(1, config.steps + 1):
-                demonstrations = [
-                    solved[((step - 1) * config.batch + i) % len(solved)] for i in range(config.batch)
-                ]
-                skipped += _teach(imitator, demonstrations, _lr(config, step)) is None
-                stage(sum(d.tokens for d in demonstrations), 1)
-                if step % config.check_every == 0 or step == config.steps:
-                    groups = asyncio.run(self._check(checked))
-                    success = sum(group.successes for group in groups) / len(groups)
-                    if success >= config.target_low:
-                        break
-        learner.optimizer.keep(config.kept_moments)
-        reporter.note(_verdict(step, success, config))
+        success = 0.0
+
+        async def solves_enough(step: int) -> bool:
+            nonlocal success
+            if step % config.check_every and step != config.steps:
+                return False
+            with aside():
+                groups = await self.agent.solve(self.domain, checked)
+            success = sum(group.successes for group in groups) / len(groups)
+            return success >= config.target_low
+
+        batches = [
+            [solved[(step * config.batch + i) % len(solved)] for i in range(config.batch)]
+            for step in range(config.steps)
+        ]
+        wanted = config.steps * config.batch
+        with staged(reporter, "warm-up of the agent", items=wanted, unit="demonstrations"):
+            losses = await teach(self.agent.trainer, batches, config, until=solves_enough)
+        reporter.note(_verdict(len(losses), success, config))
         return {
-            "agent/warmup_steps": float(step),
+            "agent/warmup_steps": float(len(losses)),
             "agent/warmup_success": success,
-            "agent/skipped_updates": float(skipped),
+            "agent/skipped_updates": float(losses.count(None)),
         }
 
-    async def _check(self, tasks: Sequence[Task]) -> list[Group]:
-        return await self.agent.solve(self.domain, tasks, stage=silent)
-
-    def _written(self, seeds: Sequence[Seed]) -> Sequence[Sequence[Demonstration]]:
+    def _written(self, seeds: Sequence[Seed]) -> Sequence[Sequence[Datum]]:
         """What the simulator imitates, step by step: specs of the domain's own that vary seeds."""
         config = self.simulator.config.warmup
         if not config.steps:
             return []
         rng = generator(self.seed, "simulator-warmup")
-        policy = _local(self.simulator.policy)
+        sampler = self.simulator.sampler
         variations = self.simulator.config.variations  # of one prompt, which then goes through the model once
-        steps: list[list[Demonstration]] = []
+        steps: list[list[Datum]] = []
         for _ in range(config.steps):
             chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
-            written = [self._variation(policy, seed, rng) for seed in chosen for _ in range(variations)]
+            written = [self._variation(sampler, seed, rng) for seed in chosen for _ in range(variations)]
             steps.append(written[: config.batch])
-        limit, total = policy.context_tokens, sum(map(len, steps))
+        limit, total = sampler.context_tokens, sum(map(len, steps))
         fitting = [[d for d in step if len(d.prompt_ids) + len(d.completion_ids) <= limit] for step in steps]
         reasons = [NO_ROOM_FOR_SOLUTION] * (total - sum(map(len, fitting)))
         _tell_left_out("simulator", reasons, total, limit)
         return [step for step in fitting if step]
 
-    def _warm_simulator(
-        self, written: Sequence[Sequence[Demonstration]], reporter: Reporter
+    async def _warm_simulator(
+        self, written: Sequence[Sequence[Datum]], reporter: Reporter
     ) -> Mapping[str, float]:
         config = self.simulator.config.warmup
         if not config.steps:
             return {}
-        policy, learner = _local(self.simulator.policy), self.simulator.learner
-        assert isinstance(learner, RwrLearner)  # noqa: S101 - local policies have local learners
-        imitator = Imitator(policy, learner.optimizer)
-        loss, skipped = 0.0, 0
-        with reporter.stage("warm-up of the simulator", items=len(written), unit="steps") as stage:
-            for step, demonstrations in enumerate(written, start=1):
-                taught = _teach(imitator, demonstrations, _lr(config, step))
-                skipped += taught is None
-                loss = loss if taught is None else taught
-                stage(sum(d.tokens for d in demonstrations), 1)
-        learner.optimizer.keep(config.kept_moments)
-        return {"simulator/warmup_loss": loss, "simulator/skipped_updates": float(skipped)}
+        wanted = sum(map(len, written))
+        with staged(reporter, "warm-up of the simulator", items=wanted, unit="demonstrations"):
+            losses = await teach(self.simulator.trainer, written, config)
+        made = [loss for loss in losses if loss is not None]
+        return {
+            "simulator/warmup_loss": made[-1] if made else 0.0,
+            "simulator/skipped_updates": float(losses.count(None)),
+        }
 
-    def _variation(self, policy: LocalPolicy, seed: Seed, rng: random.Random) -> Demonstration:
+    def _variation(self, sampler: Sampler, seed: Seed, rng: random.Random) -> Datum:
         """A spec of the domain's own that varies a seed, as an answer to the simulator's prompt."""
         messages = self.domain.simulator_messages(seed, Profile(), self.target)
         spec = json.dumps(self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
-        return Demonstration(prompt_ids=asked(policy, messages), completion_ids=policy.encode_reply(spec))
+        written = sampler.encode_reply(spec)
+        return Datum(
+            prompt_ids=asked(sampler, messages),
+            completion_ids=written,
+            weights=(1.0,) * len(written),
+            loss="nll",
+        )
 
 
-def _lr(config: WarmupConfig, step: int) -> float:
-    """The learning rate of a step, from 1."""
-    return config.lr * warmup_lr_scale(config.lr_decay, step, config.steps)
+async def teach(
+    trainer: Trainer,
+    batches: Sequence[Sequence[Datum]],
+    config: WarmupConfig,
+    *,
+    until: Callable[[int], Awaitable[bool]] | None = None,
+) -> list[float | None]:
+    """Imitate, a batch a step.
+
+    Args:
+        trainer: learns.
+        batches: what to imitate.
+        config: the learning rate, and how it falls.
+        until: told of each step, from 1; says whether that was the last one.
+
+    Returns:
+        The loss of each step that was begun; None where it was skipped because it is not finite.
+    """
+    losses: list[float | None] = []
+    for step, batch in enumerate(batches, start=1):
+        rate = config.lr * warmup_lr_scale(config.lr_decay, step, config.steps)
+        try:
+            found = await trainer.forward_backward(averaged(batch, {"nll": 1.0}), _IMITATION)
+            await trainer.step(rate)
+            losses.append(found["loss"])
+        except UpdateSkipped as problem:
+            log.warning("a warm-up step was skipped: %s", problem)
+            losses.append(None)
+        if until is not None and await until(step):
+            break
+    return losses
 
 
-def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration | str:
+async def demonstrate(domain: Domain, sampler: Sampler, task: Task) -> Datum | str:
     """A task solved by its oracle, as tokens: the replies count, what the environment says does not.
 
     Where the solution could not be played to its end, such as for want of room, a sentence that says why.
@@ -184,7 +211,7 @@ def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration | s
     Raises:
         DomainError: it was played to its end, and the domain says that it is wrong.
     """
-    trace = asyncio.run(guide(domain, policy, task))
+    trace = await guide(domain, sampler, task)
     if not trace.success and trace.stop_reason in GRADED:
         raise DomainError(
             f"domain {domain.name!r}, {task.id}: its own solution does not pass when it is played "
@@ -192,12 +219,7 @@ def demonstrate(domain: Domain, policy: Policy, task: Task) -> Demonstration | s
         )
     if not trace.success:
         return trace.explanation
-    start = trace.prompt_tokens
-    return Demonstration(
-        prompt_ids=trace.token_ids[:start],
-        completion_ids=trace.token_ids[start:],
-        counted=trace.sampled[start:],
-    )
+    return imitate(trace)
 
 
 def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_tokens: int) -> None:
@@ -230,24 +252,6 @@ def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_toke
             "(policy.context_tokens) and are left out",
             *(left_out, total, player, context_tokens),
         )
-
-
-def _teach(imitator: Imitator, demonstrations: Sequence[Demonstration], lr: float) -> float | None:
-    """One step; returns its loss, or None when it was skipped because it is not finite."""
-    try:
-        loss = imitator.gradients(demonstrations, kl_coefficient=0.0)["loss"]
-        imitator.optimizer.clip()
-    except UpdateSkipped as problem:
-        log.warning("a warm-up step was skipped: %s", problem)
-        return None
-    imitator.optimizer.step(lr)
-    imitator.optimizer.clear()
-    return loss
-
-
-def _local(policy: Policy) -> LocalPolicy:
-    assert isinstance(policy, LocalPolicy)  # noqa: S101 - only local players are built with this warm-up
-    return policy
 
 
 def _verdict(step: int, success: float, config: AgentWarmupConfig) -> str:

@@ -48,19 +48,17 @@ def checkpoint_round(path: Path) -> int:
     return int(match[1])
 
 
-def write_checkpoint(
-    root: Path, round_: int, save: Callable[[Path], None], *, run: str | None = None
-) -> Path:
+@contextmanager
+def new_checkpoint(root: Path, round_: int, *, run: str | None = None) -> Generator[Path]:
     """Write the checkpoint of a round; a kill at any instant leaves all of it or nothing with its name.
 
     Args:
         root: the run's folder of checkpoints; made when it is missing.
         round_: the round.
-        save: writes everything into the empty folder it is given.
         run: id of the run; None writes what genenv wrote before runs had ids.
 
-    Returns:
-        The checkpoint.
+    Yields:
+        An empty folder for all that is to be in it; afterwards that has the checkpoint's name.
 
     Raises:
         DataError: the disk is full.
@@ -75,7 +73,7 @@ def write_checkpoint(
         _remove(hidden)
         hidden.mkdir()
         try:
-            save(hidden)
+            yield hidden
             _write_manifest(hidden, round_, run)
             for folder, _, names in os.walk(hidden):
                 for name in names:
@@ -86,7 +84,6 @@ def write_checkpoint(
             _remove(hidden)
             raise
         sync(root)
-    return path
 
 
 def mark_committed(path: Path) -> None:

@@ -33,11 +33,11 @@ from genenv.runs.checkpoint import (
     manifest_sha256,
     mark_committed,
     never_committed,
+    new_checkpoint,
     prune,
     sweep,
     sync,
     verify_checkpoint,
-    write_checkpoint,
 )
 from genenv.errors import DataError, UsageError
 from genenv.runs.store.database import MEND
@@ -170,22 +170,24 @@ class RunFolder:
             file.flush()
             yield
 
-    def commit(
-        self, store: PoolStore, record: RoundRecord, save: Callable[[Path], None], *, keep: int = 2
-    ) -> None:
+    @contextmanager
+    def committing(self, store: PoolStore, record: RoundRecord, *, keep: int = 2) -> Generator[Path]:
         """Bring a round to the disk: checkpoint, store, metrics; then drop checkpoints nobody needs.
 
         Args:
             store: the store of this run.
             record: the round.
-            save: writes the checkpoint into the empty folder it is given.
             keep: how many checkpoints to keep, >= 1.
+
+        Yields:
+            An empty folder, for what is to be in the checkpoint.
 
         Raises:
             DataError: the disk is full or a file is damaged; the round is not committed.
         """
-        run = store.identity().id
-        checkpoint = write_checkpoint(self.checkpoints, record.number, save, run=run)
+        with new_checkpoint(self.checkpoints, record.number, run=store.identity().id) as empty:
+            yield empty
+        checkpoint = checkpoint_path(self.checkpoints, record.number)
         store.commit_round(record, checkpoint=manifest_sha256(checkpoint))
         mark_committed(checkpoint)
         with self.metrics.open("a", encoding="utf-8") as file:

@@ -62,14 +62,24 @@ class Silent:
 
 
 @contextlib.contextmanager
-def staged(reporter: Reporter, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
+def staged(reporter: Reporter, name: str, *, items: int | None, unit: str) -> Generator[None]:
     """One stage of a reporter, which `advance` tells, here and in what is started here."""
-    with reporter.stage(name, items=items, unit=unit) as stage:
-        before = _STAGE.set(stage)
-        try:
-            yield stage
-        finally:
-            _STAGE.reset(before)
+    with reporter.stage(name, items=items, unit=unit) as stage, _in_place(stage):
+        yield
+
+
+def aside() -> contextlib.AbstractContextManager[None]:
+    """For work that is no part of the stage around it: nobody is told of it."""
+    return _in_place(silent)
+
+
+@contextlib.contextmanager
+def _in_place(stage: Stage) -> Generator[None]:
+    before = _STAGE.set(stage)
+    try:
+        yield
+    finally:
+        _STAGE.reset(before)
 
 
 def advance(tokens: int = 0, items: int = 0, note: str = "") -> None:

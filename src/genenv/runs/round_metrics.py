@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 
 from genenv.domains.base import Domain
-from genenv.backends.base import Policy
+from genenv.backends.base import Sampler
 from genenv.types import Group, Origin, StopReason, Task, TaskBatch
 
 _TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
 
 
 def attempt_metrics(
-    groups: Sequence[Group], batches: Sequence[TaskBatch], policy: Policy, domain: Domain
+    groups: Sequence[Group], batches: Sequence[TaskBatch], sampler: Sampler, domain: Domain
 ) -> Mapping[str, float]:
     """Success, reward and lengths over a round's attempts; required length and steps over its new tasks.
 
     Args:
         groups: all attempts of the round.
         batches: what the simulator wrote, for the number of sampled tokens.
-        policy: the agent's, whose tokens measure how long a solution must be.
+        sampler: the agent's, whose tokens measure how long a solution must be.
         domain: counts the steps of a solution.
     """
     traces = [trace for group in groups for trace in group.valid]
@@ -46,7 +46,7 @@ def attempt_metrics(
         metrics["agent/reward"] = fmean(trace.reward for trace in traces)
         metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
     if new:
-        lengths = [sum(len(policy.encode_reply(reply)) for reply in task.oracle) for task in new]
+        lengths = [sum(len(sampler.encode_reply(reply)) for reply in task.oracle) for task in new]
         metrics["tasks/required_response_tokens"] = fmean(lengths)
         metrics["tasks/steps_mean"] = fmean(domain.steps(task) for task in new)
     return metrics

@@ -5,34 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from genenv.backends.base import Completion, Policy, SampleRequest, SimulatorLearner
+from genenv.backends.base import Completion, Sampler, SampleRequest
 from genenv.domains.base import Domain
 from genenv.errors import RolloutError
+from genenv.learning.datum import Lesson
 from genenv.learning.schedules import lr_scale
-from genenv.runs.progress import Stage
+from genenv.learning.trainer import Trainer
+from genenv.learning.update import learn
+from genenv.runs.progress import advance
 from genenv.seeding import stream
 from genenv.simulator.settings import SimulatorConfig
-from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed, SimulatorSample
+from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed
 
 log = logging.getLogger(__name__)
 
 
 class Simulator:
-    """A policy that writes specs, and the learner that updates it (unless `train` is off: GenEnv-Random)."""
+    """What writes specs, and the trainer of its weights (unless `train` is off: GenEnv-Random)."""
 
-    def __init__(
-        self, policy: Policy, learner: SimulatorLearner, config: SimulatorConfig, *, seed: int
-    ) -> None:
-        self.policy, self.learner, self.config, self.seed = policy, learner, config, seed
+    def __init__(self, sampler: Sampler, trainer: Trainer, config: SimulatorConfig, *, seed: int) -> None:
+        self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context], *, stage: Stage) -> list[Generation]:
+    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
         """Write `variations` specs for each context, under the grammar of the domain's spec."""
-        self.policy.progress = stage
-        schemas = _schemas(domain, contexts)
+        schemas = spec_schemas(domain, contexts)
         wanted = [
-            (context, asked(self.policy, context.messages), f"{context.id}-g{i}")
+            (context, asked(self.sampler, context.messages), f"{context.id}-g{i}")
             for context in contexts
             for i in range(self.config.variations)
         ]
@@ -66,51 +65,37 @@ class Simulator:
     async def _sample(self, request: SampleRequest) -> Completion:
         """One completion; a request that cannot be answered becomes an unfinished generation."""
         try:
-            return await self.policy.sample(request)
+            completion = await self.sampler.sample(request)
         except RolloutError as error:
             log.warning("the simulator could not write a task: %s", error)
-            return Completion(token_ids=(), logprobs=(), text="", finished=False)
+            completion = Completion(token_ids=(), logprobs=(), text="", finished=False)
+        advance(items=1)
+        return completion
 
-    def update(
-        self,
-        domain: Domain,
-        contexts: Sequence[Context],
-        samples: Sequence[SimulatorSample],
-        *,
-        round_: int,
-        rounds: int,
-        stage: Stage,
-    ) -> Mapping[str, float]:
-        """Learn from a round's weighted generations, each under the grammar it was written under.
+    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Take a round's lesson, unless this simulator does not learn.
 
         Args:
-            domain: whose specs they are.
-            contexts: what they were written for.
-            samples: the generations and their weights.
-            round_: this round, from 1.
-            rounds: of the whole run.
-            stage: told of progress.
+            lesson: what there is to learn.
+            round_: from 1; names the random stream.
+            rounds: of the whole run, over which the learning rate may fall.
 
         Returns:
-            The learner's metrics.
+            Metrics of the update, and `tokens/trained`.
         """
         if not self.config.train:
             return {}
-        self.learner.progress = stage
-        schemas = _schemas(domain, contexts)
-        return self.learner.update(
-            [replace(sample, schema=schemas.get(sample.generation.context_id)) for sample in samples],
-            seed=stream(self.seed, "simulator-update", round_),
-            lr_scale=lr_scale(self.config.lr_schedule, round_, rounds),
-        )
+        rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
+        seed = stream(self.seed, "simulator-update", round_)
+        return (await learn(self.trainer, lesson, learning_rate=rate, seed=seed)).metrics("simulator")
 
 
-def asked(policy: Policy, messages: Sequence[Message]) -> tuple[int, ...]:
+def asked(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
     """A simulator's prompt. A spec is written without a thought: one that the template begins is ended."""
-    return (*policy.render(messages, first=True), *policy.closing)
+    return (*sampler.render(messages, first=True), *sampler.closing)
 
 
-def _schemas(domain: Domain, contexts: Sequence[Context]) -> dict[str, JsonObject]:
+def spec_schemas(domain: Domain, contexts: Sequence[Context]) -> dict[str, JsonObject]:
     """By the context's id: the schema of the specs that are written for it."""
     return {context.id: domain.spec_schema(context.seed) for context in contexts}
 
