@@ -6,14 +6,14 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import click
 import pytest
 import typer.main
 
-from genenv.cli.app import app
+from genenv.cli.app import COMMANDS, app, load_command
 from genenv.config.run import load_config
 from genenv.evaluation.config import load_evaluation_config
 
@@ -102,9 +102,9 @@ def options_of(command: click.Command) -> set[str]:
     }
 
 
+@cache
 def cli_commands() -> dict[str, click.Command]:
-    group = typer.main.get_command(app)
-    return dict(getattr(group, "commands"))  # noqa: B009 - the base class that Typer declares has no such field
+    return {name: load_command(name) for name in COMMANDS}
 
 
 def complaint_about(command_line: str) -> str | None:
