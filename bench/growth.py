@@ -249,7 +249,7 @@ def measure_report(options: argparse.Namespace) -> None:
 
 
 def measure_summary(options: argparse.Namespace) -> None:
-    from genenv.cli.commands import summarise
+    from genenv.runs.summary import summarise
 
     whole("summary", timed(lambda: summarise(options.run)))
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib.util
 import json
 import random
 import sys
@@ -29,7 +28,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args
 
 from travelplanner_official import Official, official_query
@@ -46,8 +44,12 @@ from genenv.evaluation.travelplanner.loading import annotated_plans
 from genenv.evaluation.travelplanner.prompts import prompt
 from genenv.evaluation.travelplanner.submission import plan_of
 
+# plans made by us, edits and wordings are those of the tests
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from evaluation.travelplanner import edits, made, styles
+
 Plan = list[dict[str, Any]]
-TESTS = Path(__file__).parents[1] / "tests" / "evaluation" / "travelplanner"
 COUNTS = {
     "Delivery Rate": ("delivered", {"train": 45, "validation": 180}),
     "Commonsense Constraint Micro Pass Rate": ("commonsense_met", {"train": 360, "validation": 1440}),
@@ -63,20 +65,6 @@ SOLVED = 3
 EDITED = 45
 """So many plans of a split are edited."""
 BENCH = TravelPlanner()
-
-
-def beside(name: str) -> Any:  # noqa: ANN401
-    """A file of the tests, as a module."""
-    spec = importlib.util.spec_from_file_location(f"travelplanner_{name}", TESTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-EDITS, STYLES, MADE = (beside(name) for name in ("edits", "styles", "made"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,10 +111,10 @@ def works(data: DataFolder) -> Iterator[Work]:
         name="validation", split="validation", data=data, items=items, good=list(solved(items[::SOLVED]))
     )
     folder = Path(tempfile.mkdtemp())
-    MADE.write(folder)
+    made.write(folder)
     own = DataFolder(folder, known={})
     for split in ("train", "validation"):
-        items, plans = BENCH.load(own, split), [known.plan for known in MADE.made(split)]
+        items, plans = BENCH.load(own, split), [known.plan for known in made.made(split)]
         good = list(zip(items, plans, strict=True))
         yield Work(name=f"made, {split}", split=split, data=own, items=items, good=good)
 
@@ -144,8 +132,8 @@ def fill(work: Work, n: int) -> None:
     rng, plans = random.Random(work.name), [plan for _, plan in work.good]
     for index, (item, plan) in enumerate(work.good):
         work.add("people" if work.name == "train" else "solver", item, plan)
-        for kind, edit in EDITS.EDITS.items() if index < EDITED else ():
-            for edited in edit(EDITS.Base(item.data.query, plan, item.data.database), rng):
+        for kind, edit in edits.EDITS.items() if index < EDITED else ():
+            for edited in edit(edits.Base(item.data.query, plan, item.data.database), rng):
                 work.add(f"edits of {kind}", item, edited)
     if work.name == "validation":
         path = "travelplanner/example_evaluation.jsonl"
@@ -156,11 +144,11 @@ def fill(work: Work, n: int) -> None:
     for _ in range(n):
         item, plan = rng.choice(list(work.good))
         wishes = drawn(item.data.query, rng)
-        work.add("damaged", item, MADE.damaged(plan, plans, rng), wishes)
-        reply = spoiled(STYLES.freely(plan, item.data.database, rng), rng)
+        work.add("damaged", item, made.damaged(plan, plans, rng), wishes)
+        reply = spoiled(styles.freely(plan, item.data.database, rng), rng)
         work.add("read from replies", item, list(plan_of(item.data, reply)))
     if work.name == "made, train":
-        for item, plan in MADE.damaged_plans(work.good):
+        for item, plan in made.damaged_plans(work.good):
             work.add(OF_TESTS, item, plan)
     export(work, rng)
 
@@ -208,7 +196,7 @@ def export(work: Work, rng: random.Random) -> None:
     for name, spoil in (("exported", True), ("exported, good", False)):
         answered: list[tuple[Item, Record]] = []
         for item, plan in work.good:
-            reply = STYLES.freely(plan, item.data.database, rng)
+            reply = styles.freely(plan, item.data.database, rng)
             reply = spoiled(reply, rng) if spoil else reply
             record = Record(
                 id=item.id,

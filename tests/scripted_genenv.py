@@ -9,10 +9,10 @@ import json
 import random
 from typing import Any
 
-import genenv.cli.commands
 import genenv.domains.tool_calling.seeds as base_data
 from genenv.agent.player import Agent
 from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
+from genenv.cli import opening
 from genenv.cli.app import main
 from genenv.coevolve import Players
 from genenv.domains.base import Domain
@@ -93,5 +93,5 @@ def scripted_players(config: Any, domain: Domain) -> Players:
 
 if __name__ == "__main__":
     few_base_data()
-    genenv.cli.commands._players = scripted_players
+    opening.load_players = scripted_players
     main()

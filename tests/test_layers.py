@@ -130,7 +130,9 @@ def test_settings_know_only_the_core_and_pydantic(name: str) -> None:
     assert not wrong, f"{name} holds settings only, but imports {'; '.join(wrong)}"
 
 
-@pytest.mark.parametrize("module", ["genenv", "genenv.coevolve", "genenv.config.run", "genenv.cli.app"])
+@pytest.mark.parametrize(
+    "module", ["genenv", "genenv.coevolve", "genenv.config.run", "genenv.cli.app", "genenv.cli.train"]
+)
 def test_importing_it_loads_no_heavy_library(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

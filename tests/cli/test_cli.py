@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import genenv
-import genenv.cli.commands
 import genenv.runs.store.database
 import scripted_genenv as fakes
-from genenv.config.run import all_settings
+from genenv.cli import opening
+from genenv.cli.app import COMMANDS, load_command
+from genenv.config.run import all_settings, load_config
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate
 from genenv.runs.folder import RunFolder
@@ -56,7 +57,7 @@ def contents(path: Path) -> dict[str, bytes]:
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.few_base_data(monkeypatch)
-    monkeypatch.setattr(genenv.cli.commands, "_players", fakes.scripted_players)
+    monkeypatch.setattr(opening, "load_players", fakes.scripted_players)
 
 
 @pytest.fixture
@@ -116,6 +117,13 @@ def test_help_names_every_command_and_loads_nothing_heavy() -> None:
         if fastest < 0.5:
             break
     assert fastest < 0.5
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_that_stands_for_a_command_is_the_first_that_it_says_of_itself(name: str) -> None:
+    command = load_command(name)
+    assert command.name == name
+    assert COMMANDS[name][1] == (command.help or "").partition("\n")[0]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +239,7 @@ def test_a_start_that_failed_can_be_mended_and_repeated(
         sentence = refused("train", config, *out, "--set", "logging.tensorboard=true")
         assert sentence.endswith("pip install tensorboard")
         assert not (tmp_path / "mended").exists()
-        patch.setattr(genenv.cli.commands, "_players", cold)
+        patch.setattr(opening, "load_players", cold)
         assert "set agent.warmup.check_tasks lower" in refused("train", config, *out, "--set", "run.seed=3")
     succeeds("train", config, *out)
     assert digest(tmp_path / "mended") == digest(finished)
@@ -261,7 +269,7 @@ def test_a_run_can_be_made_longer_and_nothing_else(finished: Path, config: Path)
     assert "was started with other settings: curriculum.alpha (see " in sentence
     succeeds("train", config, "--out", finished, "--resume", "--set", "run.rounds=4")
     assert rounds(finished) == (0, 1, 2, 3, 4)
-    assert genenv.cli.commands.load_config(finished / "config.toml").run.rounds == 4
+    assert load_config(finished / "config.toml").run.rounds == 4
     sentence = refused("train", config, "--out", finished, "--resume", "--set", "run.rounds=2")
     assert "is a run of 4 rounds, which cannot become 2; add --set run.rounds=4, or more" in sentence
 
@@ -289,7 +297,7 @@ def test_a_run_is_opened_once_at_a_time(finished: Path, config: Path) -> None:
                 "train", config, "--out", finished, "--resume", "--set", f"run.rounds={rounds_}"
             )
             assert f"is being written by another process (process {os.getpid()})" in sentence
-    assert genenv.cli.commands.load_config(finished / "config.toml").run.rounds == 2
+    assert load_config(finished / "config.toml").run.rounds == 2
 
 
 # damage
@@ -356,7 +364,7 @@ def test_running_out_of_memory_twice_ends_in_a_sentence_and_the_run_goes_on_with
     assert sentence.startswith("memory ran out")
     assert "policy.max_batch_rows" in sentence
     succeeds("train", config, "--out", halfway, "--resume", "--set", "policy.max_batch_rows=2")
-    assert genenv.cli.commands.load_config(halfway / "config.toml").policy.max_batch_rows == 2
+    assert load_config(halfway / "config.toml").policy.max_batch_rows == 2
 
 
 @pytest.mark.parametrize(

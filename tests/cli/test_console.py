@@ -67,6 +67,9 @@ def test_short_stages_in_a_row_share_the_time_between_lines() -> None:
 
 
 def test_the_first_sign_of_life_comes_before_libraries_are_loaded() -> None:
-    script = "import sys, genenv.cli.app as cli; cli._begin('starting'); assert 'torch' not in sys.modules"
+    script = (
+        "import sys; from genenv.cli.app import load_command; load_command('train')\n"
+        "from genenv.cli.console import begin; begin('starting'); assert 'torch' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "starting ...\n")

@@ -17,7 +17,7 @@ HANGING = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     import scripted_genenv as fakes
-    import genenv.cli.commands
+    from genenv.cli import opening
     from genenv.agent.player import Agent
 
     def hang(*_):  # like a batch or an update: Python code that gives the event loop no turn
@@ -32,8 +32,7 @@ HANGING = """
 
     attempt, Agent.attempt = Agent.attempt, begin
     fakes.few_base_data()
-    genenv.cli.commands._players = fakes.scripted_players
-    genenv.cli.commands._settled = lambda config, saved=None: config  # measuring this machine takes torch
+    opening.load_players = fakes.scripted_players
     Path(sys.argv[2]).write_text(fakes.SETTINGS.format(rounds=3))
     fakes.main()
 """

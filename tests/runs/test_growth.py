@@ -17,17 +17,15 @@ import pytest
 
 import scripted_genenv
 import test_coevolve as loops
-from genenv.cli.commands import summarise
 from genenv.config.run import resolve
-from genenv.runs.store import migrations
-from genenv.runs.store import rows
+from genenv.runs.folder import RunFolder
+from genenv.runs.report import bins, charts
+from genenv.runs.report.facts import HeldOut, RoundFacts, RunFacts, read_facts
+from genenv.runs.store import migrations, rows
 from genenv.runs.store.database import Database
 from genenv.runs.store.records import BatchRate, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.report import bins
-from genenv.runs.report import charts
-from genenv.runs.report.facts import HeldOut, RoundFacts, RunFacts, read_facts
-from genenv.runs.folder import RunFolder
+from genenv.runs.summary import summarise
 from genenv.types import Origin, RejectReason, Task
 
 BENCH = Path(__file__).parents[2] / "bench"

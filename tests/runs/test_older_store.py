@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-import genenv.cli.commands
 import scripted_genenv as fakes
-from genenv.runs.store.store import PoolStore
+from genenv.cli import opening
 from genenv.runs.folder import RunFolder
+from genenv.runs.store.store import PoolStore
 from runs.store.test_checksums import make_old as make_old_store
 from typed import run
 
@@ -48,7 +48,7 @@ def digest(path: Path) -> str:
 def scripted() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         fakes.few_base_data(patch)
-        patch.setattr(genenv.cli.commands, "_players", fakes.scripted_players)
+        patch.setattr(opening, "load_players", fakes.scripted_players)
         yield
 
 

@@ -12,14 +12,14 @@ from statistics import fmean
 
 import pytest
 
-from genenv.cli.commands import summarise
 from genenv.errors import DataError, UsageError
-from genenv.runs.store.records import Evaluation, RoundRecord
-from genenv.runs.store.store import PoolStore
+from genenv.runs.folder import RunFolder
 from genenv.runs.report import write_report
 from genenv.runs.report.charts import skills_chart
 from genenv.runs.report.facts import RoundFacts, RunFacts, wilson
-from genenv.runs.folder import RunFolder
+from genenv.runs.store.records import Evaluation, RoundRecord
+from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
 from genenv.types import (
     Context,
     Generation,

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import genenv.cli.commands
 import scripted_genenv as fakes
-from genenv.config.run import RunConfig, all_settings, load_config
-from genenv.domains import domain_names
 from genenv.backends.local import hub
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
-from genenv.runs.resuming import ARITHMETIC, FREE
+from genenv.cli import opening
 from genenv.config.base import is_place
+from genenv.config.run import RunConfig, all_settings, load_config
+from genenv.domains import domain_names
+from genenv.runs.resuming import ARITHMETIC, FREE
 from typed import run, succeeds
 
 
@@ -32,7 +32,7 @@ def rounds(path: Path) -> int:
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.few_base_data(monkeypatch)
-    monkeypatch.setattr(genenv.cli.commands, "_players", fakes.scripted_players)
+    monkeypatch.setattr(opening, "load_players", fakes.scripted_players)
     monkeypatch.setattr(hub, "ask", lambda name: hub.Reply("here"))
 
 

@@ -1,15 +1,18 @@
-"""What `genenv check` prints."""
+"""`genenv check`: whether a domain keeps what it promises."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from genenv.cli.console import begin
+from genenv.cli.options import Overrides
 from genenv.config.run import RunConfig, load_config
 from genenv.domains import load_domain
 from genenv.evaluation.domain_check import BROKEN, GOOD, Finding, check_domain
@@ -17,26 +20,26 @@ from genenv.texts import inert
 
 _STYLES = {GOOD: "green", BROKEN: "bold red"}
 
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="DOMAIN",
+        help="A domain's name, package.module:Class for one of your own, or a run's TOML file.",
+        show_default=False,
+    ),
+]
+Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks of each kind to look at.")]
 
-def show_check(name: str, overrides: Sequence[str], *, n: int) -> None:
-    """Check a domain and print what was found.
 
-    Args:
-        name: a domain, or a configuration that names one.
-        overrides: settings, `domain.key=value` among them.
-        n: how many tasks of each kind to look at.
-
-    Raises:
-        GenenvError: anything the user can mend.
-        typer.Exit: the domain breaks a promise (status 1).
-    """
-    config = _config(name, overrides)
-    domain = load_domain(config.domain.name, config.domain.settings)
+def check(domain: Name, n: Number = 100, overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
+    """Say whether a domain keeps what it promises. No model takes part."""
+    begin(f"checking {domain}")
+    config = _config(domain, overrides)
     table = Table(title=inert(f"{config.domain.name}: what it promises"), title_justify="left")
     for column in ("what", "state", "seen"):
         table.add_column(column, overflow="fold" if column == "seen" else "ellipsis")
     found: list[Finding] = []
-    for one in check_domain(domain, config, n=n):
+    for one in check_domain(load_domain(config.domain.name, config.domain.settings), config, n=n):
         found.append(one)
         table.add_row(
             one.what, Text(one.state, style=_STYLES.get(one.state, "yellow")), Text(inert(one.seen))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Generator, Mapping
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -24,7 +25,7 @@ from rich.progress import (
 from rich.text import Text
 
 from genenv.runs.progress import Stage
-from genenv.texts import inert
+from genenv.texts import inert, masked
 
 _COLUMNS = (
     ("held-out", "agent/eval_success", "{:.1%}"),
@@ -41,6 +42,11 @@ _COLUMNS = (
 )
 PLAIN_EVERY_S = 10.0
 """Without a terminal, the longest silence while a stage is under way."""
+
+
+def begin(what: str) -> None:
+    """The first sign of life: libraries and models take seconds to load, and a log file shows no cursor."""
+    typer.echo(f"{masked(inert(what))} ...", err=True)
 
 
 class _Count(ProgressColumn):

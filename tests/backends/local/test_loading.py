@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from genenv.backends.local import loading
-from genenv.cli.machine import _embedded_model
+from genenv.cli.doctor import _embedded_model
 from genenv.errors import UsageError
 
 

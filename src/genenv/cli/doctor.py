@@ -1,5 +1,5 @@
 # pyright: standard
-"""What works on this machine, and how to get the rest."""
+"""`genenv doctor`: what works on this machine, and how to get the rest; or whether a run is whole."""
 
 from __future__ import annotations
 
@@ -10,16 +10,39 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
 
+import typer
+from rich.console import Console
 from rich.table import Table
 
+from genenv.cli.console import begin
 from genenv.errors import GenenvError
 
 Finding = tuple[str, str]
 """How something stands here, and what to do about it ("" for nothing)."""
 
 
-def examine() -> Table:
+Run = Annotated[
+    Path | None,
+    typer.Argument(metavar="RUN", help="The folder of a run to check instead.", show_default=False),
+]
+
+
+def doctor(run: Run = None) -> None:
+    """Say what works on this machine, and how to get the rest; or with RUN, whether all of a run is whole."""
+    console = Console(highlight=False)
+    if run is None:
+        console.print(_machine())
+        return
+    from genenv.runs.doctor import examine_run, show
+
+    begin(f"checking every row and file of {run}")
+    show(run, examine_run(run), console)
+
+
+def _machine() -> Table:
     """A table: what, how it stands, what to do about it."""
     table = Table(title="genenv doctor", show_lines=False)
     for title in ("what", "here", "note"):

@@ -1,0 +1,50 @@
+"""What `train` and `generate` open, in this order: the names of models, the domain, the players."""
+
+from __future__ import annotations
+
+import random
+
+from genenv.cli.console import ConsoleReporter
+from genenv.coevolve import Players
+from genenv.config.run import RunConfig
+from genenv.curriculum.replay import choose_seeds
+from genenv.curriculum.stats import SkillStats
+from genenv.domains import load_domain
+from genenv.domains.base import Domain
+
+
+def check_models(config: RunConfig) -> None:
+    """Refuse names that no model has, before anything is loaded.
+
+    Raises:
+        UsageError: names the one that is spelt most alike.
+    """
+    from genenv.backends.local import hub
+
+    for name in (config.policy.model, config.policy.simulator_model):
+        if name is not None:
+            hub.check(name)
+
+
+def open_domain(config: RunConfig) -> Domain:
+    """The domain; too few seeds are refused as the first round would, but before any model is loaded.
+
+    Raises:
+        GenenvError: it cannot be loaded, or has too few seeds.
+    """
+    domain = load_domain(config.domain.name, config.domain.settings)
+    contexts, curriculum = config.simulator.contexts, config.curriculum
+    choose_seeds(domain.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
+    return domain
+
+
+def load_players(config: RunConfig, domain: Domain) -> Players:
+    """The two players.
+
+    Raises:
+        UsageError: a model cannot be loaded or used here.
+    """
+    from genenv.build import local_players
+
+    with ConsoleReporter().stage(f"loading {config.policy.model}", items=None, unit=""):
+        return local_players(config, domain)

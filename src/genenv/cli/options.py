@@ -1,0 +1,54 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Config = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[CONFIG]",
+        help="A TOML file, or the name of one that comes with genenv, such as quickstart; "
+        "a run that is named has its own.",
+        show_default=False,
+    ),
+]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. run.seed=1. Repeatable."),
+]
+Corpus = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.jsonl", help="Passages of your own, for domains that read any: sets domain.corpus."
+    ),
+]
+
+
+def check_named(config: Path | None, instead: str, *, run: bool) -> None:
+    """Settings come from a CONFIG or from a run.
+
+    Args:
+        config: the CONFIG that is named.
+        instead: how a run is named.
+        run: whether one is.
+
+    Raises:
+        typer.BadParameter: neither is named.
+    """
+    if config is None and not run:
+        raise typer.BadParameter(
+            f"name a TOML file, such as configs/quickstart.toml, or a run with {instead}", param_hint="CONFIG"
+        )
+
+
+def said(overrides: Sequence[str], corpus: Path | None) -> list[str]:
+    """`key=value` of all that is said; a corpus from the root on, so that a run finds it from any folder."""
+    if corpus is None:
+        return list(overrides)
+    return [*overrides, f"domain.corpus={json.dumps(str(corpus.resolve()), ensure_ascii=False)}"]

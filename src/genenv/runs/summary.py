@@ -1,0 +1,46 @@
+"""What a run came to, in five lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+from genenv.config.run import load_config
+from genenv.errors import UsageError
+from genenv.runs.folder import RunFolder
+from genenv.runs.metrics import late_p_hats, target_band
+from genenv.runs.store.store import PoolStore
+from genenv.types import Origin
+
+
+def summarise(run: Path) -> list[str]:
+    """Five lines: held-out success, valid rate, p_hat, tasks, time.
+
+    Raises:
+        GenenvError: there is no run, or it has no committed round yet.
+    """
+    folder = RunFolder.open(run)
+    with PoolStore.open(folder.pool, create=False) as store:
+        metrics = store.metrics_by_round()
+        new = store.task_count(Origin.GENERATED)
+    if not metrics:
+        raise UsageError(f"{run} has no committed round yet; continue it with --resume")
+    held_out = [m["agent/eval_success"] for m in metrics.values() if "agent/eval_success" in m]
+    played = [values for number, values in metrics.items() if number > 0]
+    valid = [values.get("simulator/valid_rate", 0.0) for values in played]
+    p_hats = late_p_hats(metrics)
+    low, high = target_band(load_config(folder.config).curriculum.alpha)
+    seconds = sum(values.get("time/round_s", 0.0) for values in metrics.values())
+    tokens = sum(values.get("tokens/sampled", 0.0) for values in metrics.values())
+    return [
+        "held-out success: " + (_from_to(held_out) or "not measured"),
+        "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
+        "mean p_hat in the last third of the rounds: "
+        + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
+        f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
+        f"time: {seconds / 60:.1f} minutes",
+    ]
+
+
+def _from_to(rates: list[float]) -> str:
+    return f"{rates[0]:.1%} -> {rates[-1]:.1%}" if rates else ""

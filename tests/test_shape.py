@@ -1,0 +1,49 @@
+"""The shape of the code as a test: files that fit into a head, functions that fit onto a screen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "genenv"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+LONGEST_FILE, USUAL_FILE, LONGEST_FUNCTION = 400, 150, 60
+"""Lines."""
+LOOSE = 8
+"""Modules at the top of the package: all others are in rooms."""
+
+
+def functions(source: str) -> Iterator[tuple[str, int]]:
+    """Every function, methods and inner ones too: (its name, lines from `def` to its end)."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_file_and_its_functions_are_short(path: Path) -> None:
+    assert lines(path) <= LONGEST_FILE, "a file that grew beyond this becomes a room"
+    long = [one for one in functions(path.read_text(encoding="utf-8")) if one[1] > LONGEST_FUNCTION]
+    assert not long, f"split {long}"
+
+
+def test_most_files_are_short() -> None:
+    assert median(map(lines, FILES)) <= USUAL_FILE
+
+
+def test_few_modules_lie_loose() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= LOOSE
+
+
+def test_a_function_is_measured_from_its_def_to_its_end() -> None:
+    source = "@decorated(\n    1\n)\nasync def outer():\n    '''Text.'''\n\n    def inner():\n        pass\n"
+    assert sorted(functions(source)) == [("inner", 2), ("outer", 5)]
