@@ -264,17 +264,33 @@ def example(prompt: str) -> str:
 
 def play_scripted(run: Path) -> None:
     """`genenv train` with scripted players, where its settings lie beside the run's folder."""
+    sys.argv = ["genenv", "train", f"{run}.toml", "--out", str(run)]
     try:
         scripted_backend()
     except ImportError:
         patched_commands()
-    sys.argv = ["genenv", "train", f"{run}.toml", "--out", str(run)]
     runpy.run_module("genenv", run_name="__main__")
 
 
 def scripted_backend() -> None:
-    """TODO: the new seam (something like `genenv.backends.scripted`), given what a `Script` says."""
-    raise ImportError
+    """The scripted backend, given what a `Script` says."""
+    base: Any = importlib.import_module("genenv.backends.base")
+    scripted: Any = importlib.import_module("genenv.backends.scripted")
+
+    def scripts(config: Any, roles: Any, domain: Any, seed: int) -> Any:  # noqa: ANN401
+        script = Script(domain, 0.5)
+        samplers = {
+            "agent": scripted.ScriptedSampler(script.solve),
+            "simulator": scripted.ScriptedSampler(script.write),
+        }
+        trainers = {
+            "agent": scripted.ScriptedTrainer(script.learn),
+            "simulator": scripted.ScriptedTrainer(),
+        }
+        return base.Opened(samplers=samplers, trainers=trainers, settled=config)
+
+    scripted.open_scripted = scripts
+    sys.argv += ["--set", "policy.backend=scripted"]
 
 
 def patched_commands() -> None:

@@ -195,6 +195,8 @@ class Trace:
     success: bool
     explanation: str
     stop_reason: StopReason
+    version: int | None = None
+    """Of the weights that sampled it; None where that is not known, or nothing was sampled."""
 
     @property
     def response_tokens(self) -> int:

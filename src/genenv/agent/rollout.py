@@ -259,6 +259,7 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
         success=success,
         explanation=problem,
         stop_reason=reason,
+        version=conversation.version,
     )
 
 

@@ -170,7 +170,7 @@ def blocked_s() -> float:
 @contextlib.contextmanager
 def blocking() -> Generator[None]:
     """Count the time in here as such: the loop does nothing else meanwhile."""
-    global _blocked_s  # noqa: PLW0603 - there is one loop and one clock
+    global _blocked_s
     start = time.monotonic()
     try:
         yield

@@ -6,28 +6,22 @@ import asyncio
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from genenv.cli import opening
 from genenv.cli.console import ConsoleReporter, begin
 from genenv.cli.options import Config, Corpus, Overrides, check_named, said
-from genenv.coevolve import Players
-from genenv.config.run import RunConfig
-from genenv.curriculum.replay import choose_seeds
-from genenv.curriculum.stats import SkillStats
-from genenv.domains.base import Domain
+from genenv.coevolve import Players, World
 from genenv.errors import DataError, UsageError
-from genenv.gate.gate import Gate, base_tasks
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.runs.folder import RunFolder, write_whole
+from genenv.runs.progress import staged
 from genenv.runs.resuming import for_writing
 from genenv.runs.store.store import PoolStore
-from genenv.seeding import generator
-from genenv.simulator.player import make_contexts
 from genenv.texts import json_line
-from genenv.types import Json, JsonObject, Proposal, Task
+from genenv.types import Json, Proposal, Task
 
 _BARREN_ROUNDS = 5
 """So many rounds' worth of generations without a task, and `generate` gives up."""
@@ -56,10 +50,9 @@ def generate(
         _make_way(out)
     opening.check_models(settings)
     domain = opening.open_domain(settings)
-    writing = _Writing(settings, domain, opening.load_players(settings, domain))
-    if folder is not None:
-        writing.go_on_from(folder)
-    tasks, written = asyncio.run(writing.write(n))
+    players = opening.load_players(settings, domain)
+    writing = _Writing(world=World(settings, domain), players=players)
+    tasks, written = asyncio.run(_written(writing, folder, n))
     if not tasks:
         advice = (
             "warm a simulator up and train it, then name its run with --run"
@@ -75,6 +68,12 @@ def generate(
     typer.echo(f"{len(tasks)} tasks of {written} generations passed the gate", err=True)
 
 
+async def _written(writing: _Writing, folder: RunFolder | None, n: int) -> tuple[list[Task], int]:
+    if folder is not None:
+        await writing.go_on_from(folder)
+    return await writing.write(n)
+
+
 def _make_way(out: Path) -> None:
     """Make the folder of a file that is not there yet.
 
@@ -88,22 +87,15 @@ def _make_way(out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Writing:
-    """Rounds of writing without any learning. The gate knows the base data and the held-out tasks."""
+    """Rounds of writing without any learning, numbered after those of the run."""
 
-    config: RunConfig
-    domain: Domain
+    world: World
     players: Players
+    last: int = 0
 
-    def __post_init__(self) -> None:
-        config, domain = self.config, self.domain
-        self.last, self.stats = 0, SkillStats(config.curriculum)
-        self.gate = Gate(domain, config.curriculum, seed=config.run.seed)
-        self.gate.remember(base_tasks(domain, domain.seeds(), seed=config.run.seed).values())
-        self.gate.protect(domain.held_out())
-
-    def go_on_from(self, folder: RunFolder) -> None:
+    async def go_on_from(self, folder: RunFolder) -> None:
         """Bring players, statistics and archive to where a run is.
 
         Raises:
@@ -114,37 +106,31 @@ class _Writing:
             if last is None:
                 raise DataError(f"{folder.path} has no committed round yet")
             self.last = last
-            self.stats.load_state_dict(cast("JsonObject", store.state(last)["stats"]))
-            self.gate.recall(store.surfaces(), store.without_surface())
+            self.world.recall(store, last)
             checkpoint = checkpoint_path(folder.checkpoints, last)
             verify_checkpoint(checkpoint, store.identity(), sha256=store.checkpoint_sha256(last))
-        self.players.load(checkpoint)
+        await self.players.load(checkpoint)
 
     async def write(self, n: int) -> tuple[list[Task], int]:
         """Up to `n` tasks that passed the gate, and how many generations it took."""
         tasks: list[Task] = []
         written = barren = 0
-        patience = _BARREN_ROUNDS * self.config.simulator.contexts * self.config.simulator.variations
+        config = self.world.config.simulator
+        patience = _BARREN_ROUNDS * config.contexts * config.variations
         while len(tasks) < n and barren < patience:
-            proposals = await self._round(n - len(tasks))
+            proposals = await self._round(math.ceil((n - len(tasks)) / config.variations))
             fresh = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
             tasks, written = tasks + fresh, written + len(proposals)
             barren = 0 if fresh else barren + len(proposals)
         return tasks[:n], written
 
-    async def _round(self, missing: int) -> list[Proposal]:
-        config, curriculum = self.config.simulator, self.config.curriculum
+    async def _round(self, most: int) -> list[Proposal]:
         self.last += 1
-        contexts = min(config.contexts, math.ceil(missing / config.variations))
-        rng = generator(self.config.run.seed, "generate", self.last)
-        chosen = choose_seeds(self.domain.seeds(), self.stats, contexts, rng, curriculum)
-        asked = make_contexts(
-            self.domain, chosen, self.stats.profile(), round_=self.last, target=curriculum.alpha
-        )
-        wanted = len(asked) * config.variations
-        with ConsoleReporter().stage("writing tasks", items=wanted, unit="specs") as stage:
-            generations = await self.players.simulator.propose(self.domain, asked, stage=stage)
-        return self.gate.admit(asked, generations)
+        asked = self.world.contexts(self.last, most=most, purpose="generate")
+        wanted = len(asked) * self.world.config.simulator.variations
+        with staged(ConsoleReporter(), "writing tasks", items=wanted, unit="specs"):
+            generations = await self.players.simulator.propose(self.world.domain, asked)
+        return self.world.gate.admit(asked, generations)
 
 
 def _as_line(task: Task) -> dict[str, Json]:

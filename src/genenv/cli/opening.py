@@ -44,7 +44,7 @@ def load_players(config: RunConfig, domain: Domain) -> Players:
     Raises:
         UsageError: a model cannot be loaded or used here.
     """
-    from genenv.build import local_players
+    from genenv.build import build_players
 
     with ConsoleReporter().stage(f"loading {config.policy.model}", items=None, unit=""):
-        return local_players(config, domain)
+        return build_players(config, domain)

@@ -176,7 +176,7 @@ def _settled(config: RunConfig, players: Players) -> RunConfig:
 def _check_tools(domain: Domain, players: Players, config: RunConfig) -> None:
     """Refuse a model that cannot be offered a domain's tools, before a run begins."""
     for task in base_tasks(domain, domain.seeds()[:1], seed=config.run.seed).values():
-        players.agent.policy.render(task.messages, first=True, tools=tools_of(domain.episode(task)))
+        players.agent.sampler.render(task.messages, first=True, tools=tools_of(domain.episode(task)))
 
 
 def _say_how_it_went(path: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from genenv.agent.rollout import Sampling, attempt
-from genenv.backends.scripted import ScriptedPolicy
+from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import RunConfig
 from genenv.domains.base import Domain
 from genenv.gate.gate import Gate, base_task, written
@@ -143,7 +143,7 @@ def _played(domain: Domain, tasks: Sequence[Task]) -> Finding:
         def say(prompt: str, rng: random.Random) -> str:
             return next(replies, "")
 
-        policy = ScriptedPolicy(say, context_tokens=10_000_000)
+        policy = ScriptedSampler(say, context_tokens=10_000_000)
         sampling = Sampling(temperature=1.0, max_new_tokens=1_000_000, timeout_s=60.0, seed=0)
         (group,) = await attempt(domain, policy, [task], rollouts=1, sampling=sampling)
         trace = group.traces[0]

@@ -103,18 +103,23 @@ def _whole(
 ) -> Assistant:
     """A model as it is, without an adapter."""
     from genenv.assistants.local import LocalAssistant
-    from genenv.backends.local.policy import LocalModel, LocalPolicy
+    from genenv.backends.local.model import LocalModel
+    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.sampler import LocalSampler
 
     model = LocalModel(source, policy)
     model.fuse()
-    return LocalAssistant(LocalPolicy(model, None, learns=False), sampling, name=name, weights=weights)
+    sampler = LocalSampler(PlayerWeights(model, None, learns=False))
+    return LocalAssistant(sampler, sampling, name=name, weights=weights)
 
 
 def _of_run(
     run: Path, number: int | None, player: str, policy: PolicyConfig, sampling: SamplingConfig
 ) -> Assistant:
     from genenv.assistants.local import LocalAssistant
-    from genenv.backends.local.policy import LocalModel, LocalPolicy
+    from genenv.backends.local.model import LocalModel
+    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.sampler import LocalSampler
 
     folder = RunFolder.open(run)
     trained = load_config(folder.config).policy
@@ -135,9 +140,9 @@ def _of_run(
         return _whole(whole, settings, sampling, name=name, weights={**weights, "tuning": "full"})
     model = LocalModel(base, settings)
     model.add_adapter(player, seed=0)
-    local = LocalPolicy(model, player)
-    local.load(checkpoint / player)
-    return LocalAssistant(local, sampling, name=name, weights=weights)
+    own = PlayerWeights(model, player)
+    own.load(checkpoint / player)
+    return LocalAssistant(LocalSampler(own), sampling, name=name, weights=weights)
 
 
 def _dtype(policy: PolicyConfig, trained: PolicyConfig) -> dict[str, str]:

@@ -57,9 +57,9 @@ class Objective:
     kl_coefficient: float = 0.0
     """Weight of the KL term to the reference, the weights as they were when co-evolution started."""
     kl: Literal["k3", "exact"] = "exact"
-    """`k3`: estimated from the sampled tokens of `ppo` data, weighted like their loss; measured on some of them
-    where its coefficient is 0. `exact`: over the vocabulary, or what the grammar allows of it, as a mean over
-    all tokens that count."""
+    """`k3`: estimated from the sampled tokens of `ppo` data, weighted like their loss; measured on some of
+    them where its coefficient is 0. `exact`: over the vocabulary, or what the grammar allows of it, as a mean
+    over all tokens that count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,9 @@ class Lesson:
     epochs: int = 1
     """How often all of them are gone through."""
     coefficients: Mapping[Loss, float] | None = None
-    """In each step the weights of each loss are scaled to this sum (`averaged`); None: they are as they are."""
+    """In each step the weights of each loss are scaled to this sum (`averaged`); None: they stay."""
     cap: float | None = None
-    """How far the whole update may take the weights, mean KL in nats per token (`trust_region`); None: far."""
+    """How far the update may take the weights, mean KL in nats per token (`trust_region`); None: far."""
     cap_retries: int = 0
     """How often a step that goes too far is halved before it is left out."""
 

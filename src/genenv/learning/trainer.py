@@ -15,7 +15,7 @@ from genenv.learning.settings import Moments
 
 
 class Trainer(Protocol):
-    """Updates the weights of one player. A step applies whole or raises `UpdateSkipped` and changes nothing."""
+    """Updates the weights of one player. A step applies whole, or raises `UpdateSkipped` and changes none."""
 
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """Accumulate the gradient of the loss over data.

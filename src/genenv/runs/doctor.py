@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
 from genenv.config.run import load_config
 from genenv.errors import DataError, GenenvError, UsageError
+from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
+from genenv.runs.folder import RunFolder, changed, metrics_text
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import Identity
 from genenv.runs.store.store import PoolStore
-from genenv.runs.folder import RunFolder, changed, metrics_text
 
 _FINE = "fine"
 _NAMED = 10

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from genenv.errors import DataError, UsageError
 from genenv.runs.checkpoint import (
     checkpoint_path,
     checkpoint_round,
@@ -39,7 +40,6 @@ from genenv.runs.checkpoint import (
     sync,
     verify_checkpoint,
 )
-from genenv.errors import DataError, UsageError
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore

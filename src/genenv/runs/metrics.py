@@ -19,8 +19,8 @@ from typing import Protocol
 
 from pydantic import Field
 
-from genenv.errors import UsageError
 from genenv.config.base import Settings
+from genenv.errors import UsageError
 from genenv.types import JsonObject, RejectReason
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ def describe(name: str) -> Metric:
             return Metric(name, family.unit, family.about)
     close = difflib.get_close_matches(name, METRICS, n=1)
     raise ValueError(
-        f"unknown metric {name!r}{f'; did you mean {close[0]!r}?' if close else ''}; add it to genenv.runs.metrics"
+        f"unknown metric {name!r}{f'; did you mean {close[0]!r}?' if close else ''}; add it to runs/metrics.py"
     )
 
 

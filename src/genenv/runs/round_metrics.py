@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 
-from genenv.domains.base import Domain
 from genenv.backends.base import Sampler
+from genenv.domains.base import Domain
 from genenv.types import Group, Origin, StopReason, Task, TaskBatch
 
 _TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)

@@ -44,6 +44,4 @@ def _models(config: PolicyConfig, roles: Sequence[Role]) -> list[LocalModel]:
     other = config.simulator_model
     if other is None and config.tuning == "lora":
         return [base] * len(roles)
-    return [
-        base if role.name != "simulator" else LocalModel(other or config.model, config) for role in roles
-    ]
+    return [base if role.name != "simulator" else LocalModel(other or config.model, config) for role in roles]

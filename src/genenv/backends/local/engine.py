@@ -66,9 +66,7 @@ class Row:
         """Whether a further turn of its conversation may follow."""
         request = self.request
         return (
-            request.conversation is not None
-            and not request.last
-            and (self.finished or request.survives_cut)
+            request.conversation is not None and not request.last and (self.finished or request.survives_cut)
         )
 
 
@@ -92,7 +90,7 @@ class Engine:
     """Names the present weights: what other weights remember of a conversation is not used."""
     version: int = 0
     """Of the weights, for the completions."""
-    remembered: MutableMapping[Conversation, Remembered] = field(default_factory=dict[Conversation, Remembered])
+    remembered: MutableMapping[Conversation, Remembered] = field(default_factory=dict)
     """What is known of conversations; those that go on are added."""
     memory_bytes: float = float("inf")
     """At most so much is remembered of the conversations of one call."""
@@ -124,7 +122,7 @@ class Engine:
         return [completion for completion in done if completion is not None]
 
     def _keep(self, row: Row) -> None:
-        """Remember of a row's conversation what it has left behind; what was known before is of no use now."""
+        """Remember what a row has left of its conversation; what was known before is of no use now."""
         conversation = row.request.conversation
         if conversation is not None:
             self.remembered.pop(conversation, None)

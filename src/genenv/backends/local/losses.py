@@ -52,7 +52,9 @@ class Tokens:
             )
             if weight > 0
         ]
-        weight_M, advantage_M, old_M, nll_M = (torch.tensor(x, device=device) for x in zip(*rows, strict=True))
+        weight_M, advantage_M, old_M, nll_M = (
+            torch.tensor(x, device=device) for x in zip(*rows, strict=True)
+        )
         return Tokens(weight_M=weight_M, advantage_M=advantage_M, old_M=old_M, nll_M=nll_M)
 
     @property

@@ -148,7 +148,9 @@ class LocalTrainer:
         self.optimizer.ramped = self._ramped
         state = folder / STATE
         try:
-            self.weights.version = int(json.loads(state.read_text("utf-8"))["version"]) if state.exists() else 0
+            self.weights.version = (
+                int(json.loads(state.read_text("utf-8"))["version"]) if state.exists() else 0
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{state} cannot be read: {error}") from error
 
@@ -169,13 +171,13 @@ class LocalTrainer:
         release_memory(self.weights.model.device)
         run(tokens // 2)
 
-    def _measured(
-        self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int
-    ) -> int | None:
+    def _measured(self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int) -> int | None:
         """On which micro-batch k3 is measured although it has no weight; None: on none, or on all anyway."""
         if objective.kl != "k3" or objective.kl_coefficient or not self.weights.has_reference:
             return None
-        sampled = [i for i, batch in enumerate(batches) if any(d.loss == "ppo" for _, own in batch for d in own)]
+        sampled = [
+            i for i, batch in enumerate(batches) if any(d.loss == "ppo" for _, own in batch for d in own)
+        ]
         return random.Random(tokens).choice(sampled) if sampled else None
 
     def _backward(
@@ -245,7 +247,9 @@ class LocalTrainer:
             allowed = None if rows.allowed is None else _at(at_M, rows.allowed)
             if self.weights.head_is_frozen:
                 parts.append(
-                    frozen_logprobs_and_kl(model.output, own, ids, other, temperature=temperature, allowed=allowed)
+                    frozen_logprobs_and_kl(
+                        model.output, own, ids, other, temperature=temperature, allowed=allowed
+                    )
                 )
                 continue
             logprobs_M = self.weights.token_logprobs(own, ids, temperature=temperature, allowed=allowed)

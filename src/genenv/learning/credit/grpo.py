@@ -55,7 +55,10 @@ def grpo_credit(
     return Lesson(
         units=units,
         objective=Objective(
-            clip_low=config.clip_low, clip_high=config.clip_high, kl_coefficient=config.kl_coefficient, kl="k3"
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            kl_coefficient=config.kl_coefficient,
+            kl="k3",
         ),
         steps=config.updates_per_epoch,
         epochs=config.epochs,
@@ -79,7 +82,7 @@ def group_advantages(rewards_G: Sequence[float], *, normalise: bool) -> list[flo
 
 
 def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
-    """Share of the groups with something to compare whose rewards all agree; 0 where there is no such group."""
+    """Share of the groups with something to compare whose rewards all agree; 0 where there is none."""
     compared = [row for group in groups if (row := _advantages(group, config))]
     return sum(not any(row) for row in compared) / len(compared) if compared else 0.0
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from genenv.errors import DataError
+from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import target_band
 from genenv.runs.store.records import BatchRate, RoundOverview
 from genenv.runs.store.store import PoolStore
-from genenv.runs.folder import RunFolder
 from genenv.types import RejectReason
 
 

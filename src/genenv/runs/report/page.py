@@ -11,12 +11,12 @@ from statistics import fmean
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from genenv.runs.folder import RunFolder, write_whole
 from genenv.runs.metrics import late_p_hats
-from genenv.runs.store.store import PoolStore
 from genenv.runs.report import charts
 from genenv.runs.report.examples import Example, pick_examples
 from genenv.runs.report.facts import RunFacts, read_facts
-from genenv.runs.folder import RunFolder, write_whole
+from genenv.runs.store.store import PoolStore
 from genenv.texts import inert
 
 _NOT_IN_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")

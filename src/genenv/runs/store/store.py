@@ -17,10 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import cast
 
-from genenv.runs.store import checksums
-from genenv.runs.store import history
-from genenv.runs.store import read
-from genenv.runs.store import write
+from genenv.runs.store import checksums, history, read, write
 from genenv.runs.store.database import Database
 from genenv.runs.store.encode import object_from_json
 from genenv.runs.store.records import (
