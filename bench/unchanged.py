@@ -84,6 +84,7 @@ LEFT_OUT = {
     "checksums": "sums over what is compared here, and over manifests that name the run",
     "rounds.timings": "seconds",
     "rounds.committed_at": "the wall clock",
+    "rounds.metrics": "the same as metrics.jsonl, which is compared metric by metric",
     "MANIFEST.json:run": "random",
     "MANIFEST.json:files": "sums over files, which are compared themselves",
     "COMMITTED": "says the same in every run",
@@ -287,7 +288,7 @@ def scripted_backend() -> None:
             "agent": scripted.ScriptedTrainer(script.learn),
             "simulator": scripted.ScriptedTrainer(),
         }
-        return base.Opened(samplers=samplers, trainers=trainers, settled=config)
+        return base.Opened(samplers=samplers, trainers=trainers, settled=config, warms_up=False)
 
     scripted.open_scripted = scripts
     sys.argv += ["--set", "policy.backend=scripted"]

@@ -30,7 +30,11 @@ def build_players(config: RunConfig, domain: Domain) -> Players:
         domain=domain, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
     )
     return Players(
-        agent=agent, simulator=simulator, warmup=warmup, settled=opened.settled, apart=opened.apart
+        agent=agent,
+        simulator=simulator,
+        warmup=warmup if opened.warms_up else None,
+        settled=opened.settled,
+        apart=opened.apart,
     )
 
 

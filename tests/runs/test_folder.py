@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from genenv.runs.checkpoint import checkpoint_path, checkpoints, is_committed, mark_committed, write_checkpoint
+from genenv.runs.checkpoint import (
+    checkpoint_path,
+    checkpoints,
+    is_committed,
+    mark_committed,
+    write_checkpoint,
+)
 from genenv.errors import DataError, UsageError
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore

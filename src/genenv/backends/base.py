@@ -133,6 +133,8 @@ class Opened:
     """By role."""
     settled: PolicyConfig
     """The settings with all decided that was left to the machine and the models."""
+    warms_up: bool = True
+    """Whether imitating known solutions makes a difference."""
     apart: bool = False
     """Whether the two players have devices of their own, so that they can learn at the same time."""
 

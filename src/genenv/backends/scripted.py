@@ -182,7 +182,7 @@ def open_scripted(config: PolicyConfig, roles: Sequence[Role], domain: Domain, s
     samplers = {role.name: ScriptedSampler(scripts[role.name]) for role in roles}
     trainers = {role.name: ScriptedTrainer() for role in roles}
     trainers["agent"].on_update = oracle.learn
-    return Opened(samplers=samplers, trainers=trainers, settled=config)
+    return Opened(samplers=samplers, trainers=trainers, settled=config, warms_up=False)
 
 
 def _told(messages: Sequence[Message]) -> str:

@@ -21,8 +21,8 @@ class Trainer(Protocol):
         """Accumulate the gradient of the loss over data.
 
         Returns:
-            `loss` (an exact KL term left out), `tokens` that count; and where there is such a thing `kl` to
-            the reference (nats per token) and `clip_rate`.
+            `loss` (KL term included), `tokens` that count; and where there is such a thing `kl` to the
+            reference (nats per token) and `clip_rate`.
 
         Raises:
             UpdateSkipped: the loss is not finite; no gradient is kept.

@@ -176,7 +176,7 @@ def describe(name: str) -> Metric:
             return Metric(name, family.unit, family.about)
     close = difflib.get_close_matches(name, METRICS, n=1)
     raise ValueError(
-        f"unknown metric {name!r}{f'; did you mean {close[0]!r}?' if close else ''}; add it to runs/metrics.py"
+        f"unknown metric {name!r}{f'; did you mean {close[0]!r}?' if close else ''}; add it to metrics.py"
     )
 
 

@@ -210,12 +210,12 @@ class LocalTrainer:
                 logprobs_M, kl_M = self._logprobs_and_kl(hidden_MW, tokens_M, reference, rows)
                 kl = (kl_M * (1.0 / tokens)).sum()
                 loss, sums = token_losses(logprobs_M, values, objective)
-                (loss + objective.kl_coefficient * kl).backward()
+                loss = loss + objective.kl_coefficient * kl
             else:
                 logprobs_M = self._logprobs(hidden_MW, tokens_M, rows)
                 reference_M = None if reference is None else reference.logprobs_M
                 loss, sums = token_losses(logprobs_M, values, objective, reference_M)
-                loss.backward()
+            loss.backward()
         if kl is not None:
             sums["kl"] = kl.detach()
         elif measure_kl:
@@ -233,7 +233,7 @@ class LocalTrainer:
                 temperature=temperature,
                 allowed=None if rows.allowed is None else _at(at_M, rows.allowed),
             )
-            for temperature, at_M in rows.by_temperature
+            for temperature, at_M in rows.by_kind
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)[rows.back_M]
 
@@ -242,7 +242,7 @@ class LocalTrainer:
     ) -> tuple[Tensor, Tensor]:
         """[M] log-probabilities and [M] exact KL to the reference, each at its datum's temperature."""
         model, parts = self.weights.model, []
-        for temperature, at_M in rows.by_temperature:
+        for temperature, at_M in rows.by_kind:
             own, ids, other = (_at(at_M, x) for x in (hidden_MW, tokens_M, reference.hidden_MW))
             allowed = None if rows.allowed is None else _at(at_M, rows.allowed)
             if self.weights.head_is_frozen:
@@ -293,8 +293,8 @@ class _Rows:
     """Where they stand among the tokens of the completions; None: all count."""
     allowed: Tensor | None
     """[M, ceil(V / 32)] bit masks of what the grammars allow."""
-    by_temperature: Sequence[tuple[float, Tensor | None]]
-    """The temperatures, and which tokens have each; None: all."""
+    by_kind: Sequence[tuple[float, Tensor | None]]
+    """Of each loss and temperature: the temperature, and which tokens have both; None: all."""
 
     @staticmethod
     def of(
@@ -302,16 +302,17 @@ class _Rows:
     ) -> _Rows:
         counts = [weight > 0 for datum in data for weight in datum.weights]
         chosen_M = None if all(counts) else torch.tensor(counts, device=device).nonzero()[:, 0]
-        warmth = [datum.temperature for datum in data for weight in datum.weights if weight > 0]
-        kinds = list(dict.fromkeys(warmth))
-        warmth_M = torch.tensor([kinds.index(t) for t in warmth], device=device)
+        kind = [(d.loss != "ppo", d.temperature) for d in data for weight in d.weights if weight > 0]
+        kinds = sorted(set(kind))
+        kind_M = torch.tensor([kinds.index(each) for each in kind], device=device)
         masks = allowed(data)
         return _Rows(
             data=data,
             chosen_M=chosen_M,
             allowed=masks if masks is None else _at(chosen_M, masks),
-            by_temperature=[
-                (t, None if len(kinds) == 1 else (warmth_M == i).nonzero()[:, 0]) for i, t in enumerate(kinds)
+            by_kind=[
+                (temperature, None if len(kinds) == 1 else (kind_M == i).nonzero()[:, 0])
+                for i, (_, temperature) in enumerate(kinds)
             ],
         )
 
@@ -322,7 +323,7 @@ class _Rows:
     @property
     def back_M(self) -> Tensor:
         """The order of the tokens, out of one temperature after the other."""
-        return torch.cat([at_M for _, at_M in self.by_temperature if at_M is not None]).argsort()
+        return torch.cat([at_M for _, at_M in self.by_kind if at_M is not None]).argsort()
 
 
 def _at(at_M: Tensor | None, x: Tensor) -> Tensor:
