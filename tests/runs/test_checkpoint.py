@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from genenv.errors import DataError
 from genenv.runs.checkpoint import (
     MANIFEST,
     checkpoints,
@@ -20,7 +21,6 @@ from genenv.runs.checkpoint import (
     verify_checkpoint,
     write_checkpoint,
 )
-from genenv.errors import DataError
 from genenv.runs.store.records import Identity
 
 MINE = Identity(id="mine", legacy_until=-1)

@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from genenv.runs.checkpoint import checkpoint_path, checkpoints, is_committed, mark_committed, write_checkpoint
 from genenv.errors import DataError, UsageError
+from genenv.runs.checkpoint import (
+    checkpoint_path,
+    checkpoints,
+    is_committed,
+    mark_committed,
+    write_checkpoint,
+)
+from genenv.runs.folder import RunFolder, metrics_line, write_whole
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.folder import RunFolder, metrics_line, write_whole
 from genenv.types import Seed
 
 CONFIG = 'seed = 7\nmodel = "Zoë"\n'
