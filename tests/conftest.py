@@ -131,7 +131,7 @@ class TinyModels:
 
     def model(self, kind: str = "llama", folder: Path | None = None, **config: Any) -> Any:
         """The model as genenv loads it."""
-        from genenv.backends.local.policy import LocalModel
+        from genenv.backends.local.model import LocalModel
         from genenv.backends.settings import PolicyConfig
 
         settings = {"dtype": "float32", "device": "cpu", "context_tokens": 256, "lora_rank": 4, "threads": 1}
@@ -140,31 +140,32 @@ class TinyModels:
     def player(
         self, kind: str = "llama", *, adapter: str | None = "agent", noise: float = 0.0, **config: Any
     ) -> Any:
-        """A player on a model of its own; with noise, its adapter already says something."""
-        from genenv.backends.local.policy import LocalPolicy
+        """A sampler on a model of its own; with noise, its adapter already says something."""
+        from genenv.backends.local.player_weights import PlayerWeights
+        from genenv.backends.local.sampler import LocalSampler
 
         model = self.model(kind, **config)
         if adapter is not None:
             model.add_adapter(adapter, seed=3)
-        policy = LocalPolicy(model, adapter)
+        sampler = LocalSampler(PlayerWeights(model, adapter))
         if noise:
-            self.disturb(policy, noise)
-        return policy
+            self.disturb(sampler, noise)
+        return sampler
 
     @staticmethod
-    def disturb(policy: Any, noise: float, seed: int = 0) -> None:
+    def disturb(sampler: Any, noise: float, seed: int = 0) -> None:
         """Add noise to what a player learns."""
         import torch
 
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            for _, parameter in policy.parameters():
+            for _, parameter in sampler.weights.parameters():
                 parameter += noise * torch.randn(parameter.shape, generator=generator)
 
     @staticmethod
-    def values(policy: Any) -> dict[str, Any]:
+    def values(sampler: Any) -> dict[str, Any]:
         """Copies of what a player learns."""
-        return {name: parameter.detach().clone() for name, parameter in policy.parameters()}
+        return {name: value.detach().clone() for name, value in sampler.weights.parameters()}
 
 
 @pytest.fixture(scope="session")

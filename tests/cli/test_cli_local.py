@@ -13,7 +13,7 @@ from genenv.backends.settings import AUTOMATIC
 from genenv.config.run import all_settings, load_config
 from genenv.runs.store.store import PoolStore
 from genenv.types import RejectReason, StopReason
-from typed import run
+from typed import refused, run
 
 SETTINGS = """
 [run]
@@ -63,12 +63,6 @@ def config(tiny: Any, tmp_path: Path) -> Path:
     path = tmp_path / "tiny.toml"
     path.write_text(SETTINGS.format(model=tiny.folder(**WIDE)), encoding="utf-8")
     return path
-
-
-def refused(*words: object) -> str:
-    result = run(*words)
-    assert result.exit_code == 2, (result.exception, result.stderr)
-    return result.stderr.splitlines()[-1]
 
 
 def rounds(path: Path) -> list[dict[str, float]]:
@@ -157,7 +151,6 @@ def test_a_model_must_be_a_causal_language_model_with_a_chat_template(
 
     def complaint(model: object) -> str:
         sentence = refused("train", config, "--out", out, "--set", f"policy.model={model}")
-        assert sentence.startswith("genenv: ")
         assert not out.exists()
         return sentence
 

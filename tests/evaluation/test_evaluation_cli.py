@@ -10,13 +10,7 @@ import pytest
 from typer.testing import Result
 
 from genenv.errors import RolloutError
-from typed import run
-
-
-def refused(*words: object) -> str:
-    result = run(*words)
-    assert result.exit_code == 2, (result.exception, result.stderr)
-    return result.stderr.splitlines()[-1]
+from typed import refused, run
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfi
 from genenv.config.run import dump_toml, load_config
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.policy_under_test import assistant
-from genenv.runs.checkpoint import checkpoint_path, mark_committed, write_checkpoint
+from genenv.runs.checkpoint import checkpoint_path, mark_committed
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.identity import read_identity, read_last_round
 from genenv.runs.store.store import PoolStore
+from saving import write_checkpoint
 
 HERE = PolicyConfig(device="cpu", threads=1, context_tokens=4096)
 USER = [{"role": "user", "content": "Send 20 euros to Zoë"}]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from genenv.errors import DataError
 from genenv.runs.checkpoint import (
     MANIFEST,
     checkpoints,
@@ -18,10 +19,9 @@ from genenv.runs.checkpoint import (
     prune,
     sweep,
     verify_checkpoint,
-    write_checkpoint,
 )
-from genenv.errors import DataError
 from genenv.runs.store.records import Identity
+from saving import write_checkpoint
 
 MINE = Identity(id="mine", legacy_until=-1)
 

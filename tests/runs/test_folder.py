@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from genenv.errors import DataError, UsageError
 from genenv.runs.checkpoint import (
     checkpoint_path,
     checkpoints,
     is_committed,
     mark_committed,
-    write_checkpoint,
 )
-from genenv.errors import DataError, UsageError
+from genenv.runs.folder import RunFolder, metrics_line, write_whole
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.folder import RunFolder, metrics_line, write_whole
 from genenv.types import Seed
+from saving import commit, write_checkpoint
 
 CONFIG = 'seed = 7\nmodel = "Zoë"\n'
 
@@ -58,7 +58,7 @@ def set_aside(folder: RunFolder) -> list[str]:
 def commit(folder: RunFolder, *rounds: int) -> None:
     with PoolStore.open(folder.pool, create=False) as store:
         for round_ in rounds:
-            folder.commit(store, record(round_), save)
+            commit(folder, store, record(round_), save)
 
 
 def test_a_new_run_has_its_settings_and_an_empty_store(folder: RunFolder) -> None:
@@ -178,7 +178,7 @@ def die(*_: object, **__: object) -> None:
 
 
 KILLS = {
-    "while saving": ("genenv.runs.folder.write_checkpoint", 1),
+    "while saving": ("genenv.runs.folder.new_checkpoint", 1),
     "between checkpoint and store": ("genenv.runs.store.store.PoolStore.commit_round", 1),
     "inside the transaction": ("genenv.runs.store.write._write_groups", 1),
     "before the mark in the checkpoint": ("genenv.runs.folder.mark_committed", 2),

@@ -15,14 +15,7 @@ from genenv.config.base import is_place
 from genenv.config.run import RunConfig, all_settings, load_config
 from genenv.domains import domain_names
 from genenv.runs.resuming import ARITHMETIC, FREE
-from typed import run, succeeds
-
-
-def refused(*words: object) -> str:
-    result = run(*words)
-    assert result.exit_code == 2, (result.exception, result.stderr)
-    assert result.stderr.splitlines()[-1].startswith("genenv: "), result.stderr
-    return result.stderr.splitlines()[-1].removeprefix("genenv: ")
+from typed import refused, run, succeeds
 
 
 def rounds(path: Path) -> int:

@@ -1,0 +1,52 @@
+"""Runs of `genenv` with scripted players: whole, and stopped halfway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scripted_genenv as fakes
+from genenv.cli import opening
+from genenv.gate.gate import Gate
+from typed import run, succeeds
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.few_base_data(monkeypatch)
+    monkeypatch.setattr(opening, "load_players", fakes.scripted_players)
+
+
+@pytest.fixture
+def config(scripted: None, tmp_path: Path) -> Path:
+    path = tmp_path / "settings.toml"
+    path.write_text(fakes.SETTINGS.format(rounds=2), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def finished(config: Path, tmp_path: Path) -> Path:
+    """A run of two rounds."""
+    succeeds("train", config, "--out", tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def halfway(config: Path, tmp_path: Path) -> Path:
+    """A run that was stopped in its second round."""
+    admit, calls = Gate.admit, []
+
+    def stop(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return admit(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gate, "admit", stop)
+        result = run("train", config, "--out", tmp_path / "halfway")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1].startswith("genenv: stopped; committed rounds are kept")
+    return tmp_path / "halfway"

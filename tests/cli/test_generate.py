@@ -1,0 +1,58 @@
+"""`genenv generate`: tasks that passed the gate, no more than were asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from genenv.runs.store.store import PoolStore
+from genenv.types import Origin
+from typed import refused, succeeds
+
+pytestmark = pytest.mark.usefixtures("scripted")
+
+
+def test_generate_writes_tasks_that_passed_the_gate(finished: Path, config: Path, tmp_path: Path) -> None:
+    result = succeeds(
+        "generate", config, "--n", "3", "--run", finished, "--out", tmp_path / "deep" / "tasks.jsonl"
+    )
+    lines = (tmp_path / "deep" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3
+    assert {"id", "messages", "oracle", "spec"} <= json.loads(lines[0]).keys()
+    assert "3 tasks of " in result.stderr
+    assert len(succeeds("generate", config, "--n", "2").stdout.splitlines()) == 2
+
+
+def test_generate_knows_the_tasks_that_its_run_has_already(
+    finished: Path, config: Path, tmp_path: Path
+) -> None:
+    succeeds("generate", config, "--n", "3", "--run", finished, "--out", tmp_path / "tasks.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text("utf-8").splitlines()]
+    with PoolStore.open(finished / "pool.db", create=False) as store:
+        known = store.tasks(origin=Origin.GENERATED)
+        last = store.last_round()
+    assert known
+    assert {line["id"].partition("-c")[0] for line in lines} == {f"task-r{last + 1:04d}"}
+    assert not {json.dumps(line["spec"]) for line in lines} & {json.dumps(dict(t.spec)) for t in known}
+
+
+def test_generate_wants_the_model_and_the_domain_of_its_run(finished: Path, config: Path) -> None:
+    options = ("--run", finished, "--set", "policy.lora_alpha=1", "--set", "domain.style=json")
+    sentence = refused("generate", config, *options)
+    assert "was trained with other settings: domain.style, policy.lora_alpha; " in sentence
+
+
+def test_generate_says_so_when_nothing_passes(config: Path) -> None:
+    sentence = refused("generate", config, "--set", "simulator.max_new_tokens=20")
+    assert sentence.startswith("none of 30 generations passed the gate; ")
+
+
+def test_generate_writes_no_more_than_it_was_asked_for(config: Path) -> None:
+    result = succeeds(
+        "generate", config, "--n", "1", "--set", "simulator.contexts=20", "--set", "simulator.variations=1"
+    )
+    written = int(re.search(r"1 tasks of (\d+) generations", result.stderr)[1])
+    assert written <= 3, "it once wrote a whole round, 20 specs, for one task"

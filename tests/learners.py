@@ -1,0 +1,83 @@
+"""Both players' learning without a run around it: attempts or tasks in, metrics out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from genenv.agent.settings import AgentConfig
+from genenv.backends.local.trainer import LocalTrainer
+from genenv.learning.credit.grpo import grpo_credit, zero_advantage_rate
+from genenv.learning.credit.rwr import rwr_credit
+from genenv.learning.datum import Lesson
+from genenv.learning.update import learn
+from genenv.simulator.settings import SimulatorConfig
+from genenv.types import Group, JsonObject, SimulatorSample, Trace
+
+
+class Learner:
+    """A trainer of a tiny model's weights."""
+
+    player = ""
+
+    def __init__(self, sampler: Any, config: Any) -> None:
+        self.sampler, self.config = sampler, config
+        self.trainer = LocalTrainer(sampler.weights, config)
+
+    @property
+    def optimizer(self) -> Any:
+        return self.trainer.optimizer
+
+    def take(self, lesson: Lesson, seed: int) -> dict[str, float]:
+        done = learn(self.trainer, lesson, learning_rate=self.config.lr, seed=seed)
+        return asyncio.run(done).metrics(self.player)
+
+    def save(self, folder: Path) -> None:
+        asyncio.run(self.trainer.save(folder))
+
+    def load(self, folder: Path) -> None:
+        asyncio.run(self.trainer.load(folder))
+
+    def state(self) -> dict[str, Any]:
+        """Copies of parameters and moments."""
+        moments = self.trainer.optimizer._moments()
+        values = dict(self.sampler.weights.parameters())
+        return {name: value.detach().clone() for name, value in {**values, **moments}.items()}
+
+
+class AgentLearner(Learner):
+    """GRPO on a tiny model."""
+
+    player = "agent"
+
+    def __init__(self, sampler: Any, config: AgentConfig) -> None:
+        super().__init__(sampler, config)
+
+    def update(
+        self, groups: Sequence[Group], *, seed: int = 0, solutions: Mapping[str, Trace] | None = None
+    ) -> dict[str, float]:
+        lesson = grpo_credit(groups, solutions or {}, self.config, temperature=self.config.temperature)
+        rate = zero_advantage_rate(groups, self.config)
+        return {**self.take(lesson, seed), "agent/zero_advantage_rate": rate}
+
+
+class SimulatorLearner(Learner):
+    """Reward-weighted regression on a tiny model."""
+
+    player = "simulator"
+
+    def __init__(self, sampler: Any, config: SimulatorConfig) -> None:
+        super().__init__(sampler, config)
+
+    def update(
+        self,
+        samples: Sequence[SimulatorSample],
+        *,
+        seed: int = 0,
+        schemas: Mapping[str, JsonObject] | None = None,
+    ) -> dict[str, float]:
+        """Schemas by the id of their context."""
+        lesson = rwr_credit(samples, schemas or {}, self.config, temperature=self.config.temperature)
+        return self.take(lesson, seed)
