@@ -21,7 +21,8 @@ from genenv.runs.folder import RunFolder, metrics_line, write_whole
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
-from saving import commit, write_checkpoint
+from saving import commit as commit_round
+from saving import write_checkpoint
 
 CONFIG = 'seed = 7\nmodel = "Zoë"\n'
 
@@ -58,7 +59,7 @@ def set_aside(folder: RunFolder) -> list[str]:
 def commit(folder: RunFolder, *rounds: int) -> None:
     with PoolStore.open(folder.pool, create=False) as store:
         for round_ in rounds:
-            commit(folder, store, record(round_), save)
+            commit_round(folder, store, record(round_), save)
 
 
 def test_a_new_run_has_its_settings_and_an_empty_store(folder: RunFolder) -> None:
