@@ -21,8 +21,8 @@ from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
 from genenv.errors import DataError
 from genenv.gate.gate import Gate, base_tasks
+from genenv.learning.credit import simulator_credit
 from genenv.learning.credit.grpo import grpo_credit, zero_advantage_rate
-from genenv.learning.credit.rwr import rwr_credit
 from genenv.runs.checkpoint import checkpoint_path
 from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import Sink, check_names, write_all
@@ -33,7 +33,7 @@ from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.simulator.player import Simulator, make_contexts, spec_schemas
-from genenv.types import Context, Group, JsonObject, Seed, Task
+from genenv.types import Context, Group, JsonObject, Seed, Task, TaskBatch
 
 
 class Warmup(Protocol):
@@ -224,7 +224,7 @@ class CoEvolution:
         reminders = world.reminders(number, groups, store)
         learned = await self._both(
             lambda: self._agent_learns(number, groups, reminders, stage),
-            lambda: self._simulator_learns(number, contexts, selection, stage),
+            lambda: self._simulator_learns(number, batches, selection, stage),
         )
         world.stats.observe(groups)
         world.replay.observe(number, groups)
@@ -266,13 +266,16 @@ class CoEvolution:
         }
 
     async def _simulator_learns(
-        self, number: int, contexts: Sequence[Context], selection: Selection, stage: Stages
+        self, number: int, batches: Sequence[TaskBatch], selection: Selection, stage: Stages
     ) -> Mapping[str, float]:
         simulator, config = self.players.simulator, self.config.simulator
         specs = len(selection.samples) * config.epochs
         with stage("simulator_update", "simulator learns", items=specs, unit="specs"):
-            schemas = spec_schemas(self.domain, contexts)
-            lesson = rwr_credit(selection.samples, schemas, config, temperature=config.temperature)
+            schemas = spec_schemas(self.domain, [batch.context for batch in batches])
+            credit = simulator_credit(config)
+            lesson = credit(
+                selection.samples, schemas, config, temperature=config.temperature, batches=batches
+            )
             return await simulator.learn(lesson, round_=number, rounds=self.config.run.rounds)
 
     async def _both(self, *updates: Callable[[], Awaitable[Mapping[str, float]]]) -> Mapping[str, float]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from genenv.config.base import Settings
 
@@ -53,11 +54,17 @@ class GrpoConfig(Settings, frozen=True):
     """Optimizer steps per pass; the groups are shared out evenly among them."""
 
 
-class RwrConfig(Settings, frozen=True):
-    """What the simulator learns from its tasks: reward-weighted regression."""
+SIMULATOR_ALGORITHMS: Mapping[str, str] = {"rwr": "genenv.learning.credit.rwr:rwr_credit"}
+"""What `simulator.algorithm` may say, and the function that gives the credit: `module:name`."""
+
+
+class SimulatorLearningConfig(Settings, frozen=True):
+    """What the simulator learns from its tasks."""
 
     train: bool = True
     """Update the simulator; false is the variant GenEnv-Random."""
+    algorithm: str = "rwr"
+    """How it learns: `rwr` is reward-weighted regression on the tasks that the curriculum selects."""
     kl_coefficient: KlCoefficient = 0.01
     """Weight of the KL term to the initial simulator; 0 leaves it out."""
     kl_cap: float = Field(default=0.1, ge=1e-6, le=1000)
@@ -68,6 +75,13 @@ class RwrConfig(Settings, frozen=True):
     """Passes over the selected generations of a round."""
     batch: Batch = 64
     """Generations per optimizer step."""
+
+    @field_validator("algorithm")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        if name not in SIMULATOR_ALGORITHMS:
+            raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(SIMULATOR_ALGORITHMS)}")
+        return name
 
 
 class OptimizerConfig(Settings, frozen=True):

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pydantic import Field
 
 from genenv.config.base import Settings
-from genenv.learning.settings import Batch, LearningRate, OptimizerConfig, RwrConfig, WarmupConfig
+from genenv.learning.settings import (
+    Batch,
+    LearningRate,
+    OptimizerConfig,
+    SimulatorLearningConfig,
+    WarmupConfig,
+)
 
 
 class SimulatorWarmupConfig(WarmupConfig, frozen=True):
@@ -28,7 +34,7 @@ class WritingConfig(Settings, frozen=True):
     """Sampling temperature of the specs."""
 
 
-class SimulatorConfig(OptimizerConfig, RwrConfig, WritingConfig, frozen=True):
+class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, frozen=True):
     """Task writing, and the reward-weighted update on it. In a file the last class's settings come first."""
 
     lr: LearningRate = 1.5e-4

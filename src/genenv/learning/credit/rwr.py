@@ -16,16 +16,17 @@ import math
 from collections.abc import Mapping, Sequence
 
 from genenv.learning.datum import Datum, Lesson, Objective
-from genenv.learning.settings import RwrConfig
-from genenv.types import JsonObject, SimulatorSample
+from genenv.learning.settings import SimulatorLearningConfig
+from genenv.types import JsonObject, SimulatorSample, TaskBatch
 
 
 def rwr_credit(
     samples: Sequence[SimulatorSample],
     schemas: Mapping[str, JsonObject],
-    config: RwrConfig,
+    config: SimulatorLearningConfig,
     *,
     temperature: float,
+    batches: Sequence[TaskBatch] = (),
 ) -> Lesson:
     """What weighted generations teach.
 
@@ -34,6 +35,7 @@ def rwr_credit(
         schemas: of the specs that were written for a context, by its id; none: freely.
         config: how many steps, and how far they may go.
         temperature: of the sampling.
+        batches: the whole round, which this algorithm does not look at: the curriculum has chosen from it.
 
     Returns:
         A datum for each generation that has a weight. The sum is shared out among the steps: one of light
