@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from genenv.evaluation.bfcl.official import NATIVE, TEXT
 from genenv.evaluation.bfcl.official_results import NAMES
-from genenv.evaluation.bfcl.package import NATIVE, TEXT
 
 
 def official() -> SimpleNamespace:

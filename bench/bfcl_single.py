@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import random
@@ -22,9 +23,10 @@ from bfcl_official import OFFICIAL, ScriptedHandler
 
 from genenv.assistants.call_formats import UNREADABLE
 from genenv.evaluation.base import Item
-from genenv.evaluation.bfcl import Bfcl
+from genenv.evaluation.bfcl.benchmark import Bfcl
 from genenv.evaluation.bfcl.categories import checks_calls
-from genenv.evaluation.bfcl.decode import NotRead, Undecodable, Unevaluated, calls_in_text
+from genenv.evaluation.bfcl.literals import NeedsEvaluation
+from genenv.evaluation.bfcl.official import decoded
 
 Tally = dict[str, Counter[str]]
 
@@ -35,11 +37,11 @@ def questions(benchmark: Bfcl, items: Sequence[Item], rng: random.Random, expres
     for item in items:
         for form, kind, answer in answers_to(item, rng, expressions):
             if "text" in answer:
-                decoded = decoded_alike(item, answer["text"])
-                tally[f"{form}_decoding"][decoded] += 1
-                if decoded == "different":
+                alike = decoded_alike(item, answer["text"])
+                tally[f"{form}_decoding"][alike] += 1
+                if alike == "different":
                     differing.append([item.id, f"{form}_decoding", kind, answer["text"][:200]])
-                if decoded.startswith("needs_evaluation"):
+                if alike.startswith("needs_evaluation"):
                     ours, theirs = benchmark.grade(item, answer).score == 1.0, _official_verdict(item, answer)
                     same = "equal" if ours == (theirs == "valid") else "different"
                     tally[form][f"needs_evaluation_{same}"] += 1
@@ -59,23 +61,20 @@ def questions(benchmark: Bfcl, items: Sequence[Item], rng: random.Random, expres
 
 def decoded_alike(item: Item, text: str) -> str:
     """Whether a reply becomes the same calls: `equal`, `different`, or why it was not tried here."""
+    ours: Any = None
     theirs: Any = None
-    try:
+    with contextlib.suppress(Exception):  # as officially
         theirs = OFFICIAL.handler.default_decode_ast_prompting(
             text, OFFICIAL.ReturnFormat(item.data.language), False
         )
-    except Exception:  # noqa: BLE001 - as officially
-        theirs = Undecodable
     try:
-        ours: Any = calls_in_text(text, item.data.language)
-    except Unevaluated as error:
-        if theirs is Undecodable:
+        ours = decoded(text, item.data.language)
+    except NeedsEvaluation as error:
+        if theirs is None:
             return "needs_evaluation_which_fails"
         return "needs_evaluation" if error.likely_read else "needs_evaluation_of_known_names"
-    except NotRead:
-        return "beyond_bounds"
-    except Undecodable:
-        ours = Undecodable
+    except Exception:  # noqa: BLE001 - as officially
+        ours = None
     return "equal" if repr(ours) == repr(theirs) else "different"
 
 

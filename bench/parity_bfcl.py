@@ -38,10 +38,11 @@ from official import equal_to_commit, package
 from genenv.assistants.base import Reply, ToolCall
 from genenv.assistants.call_formats import arguments_of
 from genenv.evaluation.base import Item
-from genenv.evaluation.bfcl import Bfcl, multi
+from genenv.evaluation.bfcl import multi
+from genenv.evaluation.bfcl.benchmark import Bfcl
 from genenv.evaluation.bfcl.categories import ALL, MULTI_TURN
-from genenv.evaluation.bfcl.check import rollout
-from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands
+from genenv.evaluation.bfcl.multi import World, named_arguments
+from genenv.evaluation.bfcl.official import commands
 from genenv.evaluation.bfcl.package import data_folder
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
 from genenv.evaluation.data import DataFolder
@@ -173,7 +174,7 @@ def _official_conversation(item: Item, turns: list[list[list[str]]]) -> str:
 
 def _other_result(item: Item) -> str:
     """The first turn whose right calls answer another text here than officially; empty: none."""
-    conversation, world = item.data, rollout(item.data, "model")
+    conversation, world = item.data, World(item.data)
     as_in_a_new_process()
     for turn in conversation.truth:
         theirs, _ = OFFICIAL.multi_turn_utils.execute_multi_turn_func_call(
@@ -196,12 +197,8 @@ def _other_decoding(truth: list[list[str]]) -> str:
             try:
                 theirs = OFFICIAL.handler.default_decode_execute_prompting(text)
             except Exception:  # noqa: BLE001 - as officially
-                theirs = None
-            try:
-                ours = commands(calls_in_text(text))
-            except Undecodable:
-                ours = None
-            if ours != theirs:
+                theirs = []
+            if commands(text) != theirs:
                 return f"{kind}: {text[:200]!r}"
     return ""
 
@@ -242,11 +239,10 @@ def _other_conversation(item: Item, entry: dict[str, Any], rng: random.Random, *
 
 def _replies(item: Item, rng: random.Random, *, native: bool) -> Iterator[Any]:
     """Right calls in one step or in many, with mistakes among them; one conversation of twenty never ends."""
-    world = rollout(item.data, "model")
     if rng.random() < 0.05:
         yield from [[("ls", '{"a": true}')] if native else "[ls(a=True)]"] * 22
     for turn in item.data.truth:
-        named = [world.named(call) for call in turn] + [("no_such", {"x": [1, {"y": "(z )"}]})]
+        named = [named_arguments(call, item.data) for call in turn] + [("no_such", {"x": [1, {"y": "(z )"}]})]
         for calls in [named] if rng.random() < 0.5 else [[call] for call in named]:
             if native:
                 if rng.random() < 0.1:
@@ -376,7 +372,7 @@ def _prompts(items: Sequence[Item], category: str) -> dict[str, int]:
 
 
 def _speed(benchmark: Bfcl, items: Sequence[Item]) -> dict[str, float]:
-    """Grades per second of processor time, of right answers: one turn, and whole conversations."""
+    """Grades per second, of right answers: one turn, and whole conversations."""
     kinds: dict[str, Callable[[Item], Any]] = {
         "single_turn": lambda item: {
             "text": python_text(right_calls(item.data.possible, item.data.functions))
@@ -387,10 +383,10 @@ def _speed(benchmark: Bfcl, items: Sequence[Item]) -> dict[str, float]:
     for kind, answer in kinds.items():
         mine = [i for i in items if (i.groups["category"] in MULTI_TURN) == (kind == "multi_turn")]
         answers = [answer(item) for item in mine]
-        begun = time.process_time()
+        begun = time.perf_counter()
         for item, given in zip(mine, answers, strict=True):
             benchmark.grade(item, given)
-        speeds[kind] = round(len(mine) / (time.process_time() - begun)) if mine else 0
+        speeds[kind] = round(len(mine) / (time.perf_counter() - begun)) if mine else 0
     return speeds
 
 

@@ -11,7 +11,7 @@ from genenv.evaluation.base import Benchmark
 BENCHMARKS: Mapping[str, str] = {
     "api-bank": "genenv.evaluation.api_bank:ApiBank",
     "alfworld": "genenv.evaluation.alfworld:AlfWorld",
-    "bfcl": "genenv.evaluation.bfcl:Bfcl",
+    "bfcl": "genenv.evaluation.bfcl.benchmark:Bfcl",
     "bamboogle": "genenv.evaluation.bamboogle:Bamboogle",
     "travelplanner": "genenv.evaluation.travelplanner:TravelPlanner",
 }

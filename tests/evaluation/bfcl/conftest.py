@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from genenv.assistants.base import ChatMessage, Reply, ToolCall
 from genenv.evaluation.bfcl.load import Conversation, Question, items_of
+from genenv.evaluation.bfcl.worker import Worker
 from genenv.evaluation.data import DataFolder
 
 BOOK = {
@@ -152,6 +153,14 @@ def small(tmp_path: Path) -> SmallData:
 @pytest.fixture(scope="session")
 def scripted() -> Callable[..., Scripted]:
     return Scripted
+
+
+@pytest.fixture(scope="session")
+def short() -> Iterator[Worker]:
+    """A worker whose requests may take half a second of processor time."""
+    worker = Worker(cpu_s=0.5)
+    yield worker
+    worker.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

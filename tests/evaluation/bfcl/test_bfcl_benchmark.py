@@ -13,10 +13,11 @@ import pytest
 
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Grade, Item
-from genenv.evaluation.bfcl import Bfcl, BfclSettings
+from genenv.evaluation.bfcl.benchmark import Bfcl, BfclSettings
 from genenv.evaluation.bfcl.categories import ALL, SPLITS
 from genenv.evaluation.bfcl.load import items_of
-from genenv.evaluation.bfcl.package import ast_checker, data_folder
+from genenv.evaluation.bfcl.official import checker
+from genenv.evaluation.bfcl.package import data_folder
 from genenv.evaluation.data import DataFolder
 
 
@@ -100,8 +101,8 @@ def test_damaged_conversations_are_named_with_the_line(small: Any) -> None:
         list(items_of(small.folder, "multi_turn_base"))
 
 
-def test_the_stand_in_does_not_stay() -> None:
-    assert ast_checker() is ast_checker()
+def test_the_stand_ins_do_not_stay() -> None:
+    assert checker() is checker()
     assert "bfcl_eval.constants.model_config" not in sys.modules
 
 

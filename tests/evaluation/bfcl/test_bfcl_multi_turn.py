@@ -10,48 +10,59 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.evaluation.bfcl import Bfcl, BfclSettings, check, multi
+from genenv.evaluation.bfcl import multi
+from genenv.evaluation.bfcl.benchmark import Bfcl, BfclSettings
 
 MADE = ["mkdir(dir_name='new')", "cd(folder='new')"]
 
 
 def test_the_right_calls_are_right_in_any_number_of_steps(small: Any) -> None:
     conversation = small.conversation("multi_turn_base")
-    assert check.grade(conversation, {"turns": [[MADE], [["pwd()"]]]}).score == 1.0
-    assert check.grade(conversation, {"turns": [[[MADE[0]], [MADE[1]]], [["ls()"], ["pwd()"]]]}).score == 1.0
+    assert multi.grade(conversation, {"turns": [[MADE], [["pwd()"]]]}).score == 1.0
+    assert multi.grade(conversation, {"turns": [[[MADE[0]], [MADE[1]]], [["ls()"], ["pwd()"]]]}).score == 1.0
 
 
 @pytest.mark.parametrize(
     ("turns", "said"),
     [
         ([[MADE]], "The conversation was ended by force: 1 of 2 turns were carried out."),
-        ([[MADE], []], "Turn 2: no call was made."),
-        ([[MADE], [[]]], "Turn 2: no call was made."),
-        ([[MADE[:1]], [["pwd()"]]], "Turn 1: 1 expected results were never seen"),
-        ([[MADE[1:]], [["pwd()"]]], "Turn 1: the state differs in GorillaFileSystem.root."),
-        ([[MADE], [["ls()"]]], "Turn 2: 1 expected results were never seen, such as"),
+        ([[MADE], []], "Model response list is empty for turn 1."),
+        ([[MADE], [[]]], "Model response list is empty for turn 1."),
+        (
+            [[MADE[:1]], [["pwd()"]]],
+            "Model response execution results so far does not contain all the ground",
+        ),
+        (
+            [[MADE[1:]], [["pwd()"]]],
+            "Model instance for GorillaFileSystem does not match the state with ground truth "
+            "instance for turn 0: root.",
+        ),
+        (
+            [[MADE], [["ls()"]]],
+            "Model response execution results so far does not contain all the ground truth",
+        ),
         (
             [[MADE], [["mkdir(dir_name='x')", "pwd()"]]],
-            "Turn 2: the state differs in Gorilla",
+            "Model instance for GorillaFileSystem does not match the state with ground truth instance for",
         ),
     ],
 )
 def test_other_calls_are_wrong_and_it_is_said_why(small: Any, turns: Any, said: str) -> None:
-    grade = check.grade(small.conversation("multi_turn_base"), {"turns": turns})
+    grade = multi.grade(small.conversation("multi_turn_base"), {"turns": turns})
     assert grade.score == 0.0
     assert grade.explanation.startswith(said)
 
 
 def test_results_of_turns_before_count_as_seen(small: Any) -> None:
     answer = {"turns": [[[*MADE, "pwd()"]], [["ls()"]]]}
-    assert check.grade(small.conversation("multi_turn_base"), answer).score == 1.0
+    assert multi.grade(small.conversation("multi_turn_base"), answer).score == 1.0
 
 
 def test_a_turn_that_cannot_be_fulfilled_is_not_compared(small: Any) -> None:
     conversation = small.conversation("multi_turn_miss_func")
     for idle in ([], [["ls()"]]):
-        assert check.grade(conversation, {"turns": [[MADE], idle, [["pwd()"]]]}).score == 1.0
-    assert check.grade(conversation, {"turns": [[MADE], [["cd(folder='..')"]], [["pwd()"]]]}).score == 0.0
+        assert multi.grade(conversation, {"turns": [[MADE], idle, [["pwd()"]]]}).score == 1.0
+    assert multi.grade(conversation, {"turns": [[MADE], [["cd(folder='..')"]], [["pwd()"]]]}).score == 0.0
 
 
 def test_text_mode_feeds_results_back_until_a_reply_has_no_calls(small: Any, scripted: Any) -> None:
@@ -112,8 +123,8 @@ def test_a_turn_on_its_own_follows_right_calls_of_those_before(
     talk = scripted([[("pwd", {})] if native else "[pwd()]", "Done."], native_tools=native)
     answer = asyncio.run(multi.ask(conversation, talk, native=native, max_steps=20))
     assert answer == {"turns": [[["pwd()"]]]}
-    assert check.grade(conversation, answer).score == 1.0
-    assert check.grade(conversation, {"turns": [[["cd(folder='..')", "pwd()"]]]}).score == 0.0
+    assert multi.grade(conversation, answer).score == 1.0
+    assert multi.grade(conversation, {"turns": [[["cd(folder='..')", "pwd()"]]]}).score == 0.0
     heard = talk.heard[0]
     if native:
         assert [message["role"] for message in heard] == ["user", "assistant", "tool", "tool", "user"]
@@ -141,7 +152,7 @@ BOMBS: list[Any] = [
 
 @pytest.mark.parametrize("answer", BOMBS, ids=range(len(BOMBS)))
 def test_no_answer_of_a_wrong_shape_is_right_or_raises(small: Any, answer: Any) -> None:
-    grade = check.grade(small.conversation("multi_turn_base"), answer)
+    grade = multi.grade(small.conversation("multi_turn_base"), answer)
     assert grade.score == 0.0
     assert grade.explanation.endswith(".")
 
@@ -175,4 +186,4 @@ def test_grading_never_raises(calls: list[str]) -> None:
         classes=["GorillaFileSystem"],
         config={"GorillaFileSystem": files},
     )
-    assert check.grade(conversation, {"turns": [[calls]]}).score in (0.0, 1.0)
+    assert multi.grade(conversation, {"turns": [[calls]]}).score in (0.0, 1.0)

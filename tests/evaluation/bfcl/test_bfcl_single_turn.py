@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from genenv.assistants.call_formats import UNREADABLE
 from genenv.errors import UsageError
-from genenv.evaluation.bfcl import Bfcl, BfclSettings, single
+from genenv.evaluation.bfcl import single
+from genenv.evaluation.bfcl.benchmark import Bfcl, BfclSettings
 
 RIGHT = "[hotel.book(city='bad ems', nights=3)]"
 

@@ -1,16 +1,16 @@
-"""Calls on the simulated APIs: answered as officially, within bounds, without reaching anything else."""
+"""Calls on the simulated APIs: answered as officially, without reaching anything else."""
 
 from __future__ import annotations
 
-import decimal
-import sys
-import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from genenv.evaluation.bfcl.simulate import Rollout
+from genenv.evaluation.bfcl import multi
+from genenv.evaluation.bfcl.load import Conversation
+from genenv.evaluation.bfcl.multi import World, named_arguments
+from genenv.evaluation.bfcl.worker import Worker, worker
 
 FILES = {
     "GorillaFileSystem": {
@@ -28,13 +28,26 @@ FILES = {
 TWEETS = {"TwitterAPI": {"username": "zoe", "password": "x", "authenticated": True}}
 
 
-def world(*classes: str, long_context: bool = False) -> Rollout:
-    return Rollout("me", classes or ("GorillaFileSystem",), {**FILES, **TWEETS}, long_context=long_context)
+def about(*classes: str) -> Conversation:
+    return Conversation(
+        id="multi_turn_base_0",
+        category="multi_turn_base",
+        turns=[],
+        truth=[],
+        functions=[],
+        added={},
+        classes=list(classes or ("GorillaFileSystem",)),
+        config={**FILES, **TWEETS},
+    )
+
+
+def world(*classes: str) -> World:
+    return World(about(*classes))
 
 
 def test_calls_change_the_world_and_answer_in_json() -> None:
-    rollout = world()
-    assert rollout.run(["mkdir(dir_name='new')", "cd('new')", "pwd()", "cd(folder='..')", "ls()"]) == [
+    there = world()
+    assert there.run(["mkdir(dir_name='new')", "cd('new')", "pwd()", "cd(folder='..')", "ls()"]) == [
         "None",
         '{"current_working_directory": "new"}',
         '{"current_working_directory": "/home/new"}',
@@ -57,14 +70,15 @@ def test_calls_change_the_world_and_answer_in_json() -> None:
         ("pwd", "it is not a call"),
         ("_load_scenario({})", "name '_load_scenario' is not defined"),
         (
-            "me_GorillaFileSystem_instance._load_scenario({})",
-            "name 'me_GorillaFileSystem_instance' is not defined",
+            "model_multi_turn_base_0_GorillaFileSystem_instance._load_scenario({})",
+            "name 'model_multi_turn_base_0_GorillaFileSystem_instance' is not defined",
         ),
         ("cd(folder='x' * 3)", "arguments have to be literals"),
         ("cd(folder=[i for i in range(9)])", "arguments have to be literals"),
         ("cd(folder='a'", "'(' was never closed (<string>, line 1)"),
         ("cd(folder='a)", "unterminated string literal (detected at line 1) (<string>, line 1)"),
-        ("x" * 30_000, "a call may have 20000 characters"),
+        ("json.dumps(1)", "name 'json' is not defined"),
+        ("importlib.import_module('os')", "name 'importlib' is not defined"),
     ],
 )
 def test_what_cannot_be_carried_out_is_answered_with_an_error(call: str, answer: str) -> None:
@@ -89,76 +103,57 @@ def test_no_call_reaches_the_machine(call: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("classes", "calls"),
     [
-        "power(base=10, exponent=1000000000)",
-        "power(base=9, exponent=99999)",
-        "logarithm(value=2.0, base=3.0, precision=1000000000)",
-        "logarithm(value=2.0, base=3.0, precision='1000000000')",
-        "square_root(number=2.0, precision=100000000)",
-        "round_number(number=5, decimal_places=-1000000000)",
-        f"add(a={'9' * 4000}, b=1)",
+        (["MathAPI"], ["power(base=10, exponent=1000000000)"]),
+        (["MathAPI"], ["square_root(number=2.0, precision=100000000)"]),
+        (
+            ["GorillaFileSystem"],
+            [
+                f"mkdir(dir_name='{'x' * 200}')",
+                *(f"mkdir(dir_name='d{i}')" for i in range(30)),
+                *(f"cp(source='d{i}', destination='d{j}')" for j in range(30) for i in range(j)),
+                "find(path='.')",
+            ],
+        ),
     ],
+    ids=["a billion digits", "square root", "folders that double"],
 )
-def test_numbers_that_would_keep_the_calculator_busy_are_refused(call: str) -> None:
-    started = time.process_time()
-    (answer,) = world("MathAPI").run([call])
-    assert answer.startswith("Error during execution: ")
-    assert time.process_time() - started < 1
+def test_calls_that_take_too_much_answer_an_error_and_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, short: Worker, classes: list[str], calls: list[str]
+) -> None:
+    monkeypatch.setattr(multi, "worker", lambda: short)
+    there = world(*classes)
+    said = "it takes more than 0.5 s of processor time or 1 GiB of memory, or is nested too deeply"
+    assert set(there.run(calls)) == {f"Error during execution: {said}"}
+    assert there._steps == []
+    answer = {"turns": [[calls]]}
+    grade = multi.grade(replace(about(*classes), truth=[["pwd()"]]), answer)
+    assert (grade.score, grade.explanation) == (0.0, f"The calls cannot be carried out: {said}.")
+    assert world().run(["pwd()"]) == ['{"current_working_directory": "/home"}']
 
 
 def test_the_precision_of_one_call_does_not_stay() -> None:
-    before = decimal.getcontext().prec
-    answers = world("MathAPI").run(
-        ["square_root(number=2.0, precision=5)", "logarithm(value=8.0, base=2.0, precision=4)"]
-    )
-    assert answers == ["{'result': Decimal('1.4142')}", "{'result': mpf('3.0')}"]
-    assert decimal.getcontext().prec == before
+    there = world("MathAPI")
+    calls = ["square_root(number=2.0, precision=5)", "logarithm(value=8.0, base=2.0, precision=4)"]
+    assert there.run(calls) == ["{'result': Decimal('1.4142')}", "{'result': mpf('3.0')}"]
+    assert world("MathAPI").run(["divide(a=1, b=3)"]) == ['{"result": 0.3333333333333333}']
 
 
-def test_a_folder_cannot_come_into_itself() -> None:
-    rollout = world()
-    (answer,) = rollout.run(["cp(source='docs', destination='docs')"])
-    assert answer == "Error during execution: the file system would contain itself or be too large"
-    assert rollout.run(["find(path='.')"]) == ['{"matches": ["./a.txt", "./docs"]}']
-
-
-def test_folders_that_double_are_stopped() -> None:
-    started, rollout = time.process_time(), world()
-    rollout.run([f"mkdir(dir_name='{'x' * 200}')"])
-    for index in range(60):
-        rollout.run([f"mkdir(dir_name='d{index}')"])
-        for name in ("x" * 200, *(f"d{i}" for i in range(index))):
-            rollout.run([f"cp(source='{name}', destination='d{index}')"])
-    assert len(rollout.run(["find(path='.')"])[0]) < 300_000
-    assert time.process_time() - started < 8
-
-
-def test_steps_are_bounded_over_a_whole_conversation_and_tracing_ends() -> None:
-    rollout, before = world(long_context=True), sys.gettrace()
-    rollout._budget.left = 500
-    answers = rollout.run(["find(path='.')"] * 9)
-    assert answers[-1] == "Error during execution: the call takes too long"
-    assert sys.gettrace() is before
+def test_a_folder_that_comes_into_itself_is_a_wrong_one() -> None:
+    turns = [[["cp(source='docs', destination='docs')"]]]
+    entry = {"id": "multi_turn_base_0", "initial_config": FILES, "involved_classes": ["GorillaFileSystem"]}
+    request = {"truth": [["ls()"]], "entry": entry, "category": "multi_turn_base"}
+    assert not worker().ask("grade_turns", turns=turns, **request)["valid"]
 
 
 def test_worlds_share_nothing() -> None:
     one, other = world("TwitterAPI"), world("TwitterAPI")
-    calls = ["post_tweet(content='a')", "mention(tweet_id=0, mentioned_usernames=['@b'])"]
-    one.run(calls)
+    one.run(["post_tweet(content='a')", "mention(tweet_id=0, mentioned_usernames=['@b'])"])
     (posted,) = other.run(["post_tweet(content='a')"])
     assert '"mentions": []' in posted
-    assert one.states() != other.states()
-
-
-def test_long_contexts_are_not_changed_for_others() -> None:
-    travel: dict[str, Any] = {"TravelAPI": {"access_token": "t", "token_expires_in": 2}}
-    one = Rollout("me", ["TravelAPI"], travel, long_context=True)
-    cards = one.states()["TravelAPI"]["credit_card_list"]
-    card = next(iter(cards))
-    cards[card]["balance"] = -1
-    again = Rollout("me", ["TravelAPI"], travel, long_context=True)
-    assert again.states()["TravelAPI"]["credit_card_list"][card]["balance"] != -1
+    (again,) = one.run(["post_tweet(content='a')"])
+    assert '"id": 1' in again
 
 
 def test_blanks_before_brackets_vanish_inside_text_as_officially() -> None:
@@ -168,6 +163,4 @@ def test_blanks_before_brackets_vanish_inside_text_as_officially() -> None:
 
 
 def test_a_call_by_position_is_named() -> None:
-    assert world().named("cd('docs')") == ("cd", {"folder": "docs"})
-    with pytest.raises(ValueError, match="not defined"):
-        world().named("dance()")
+    assert named_arguments("cd('docs')", about()) == ("cd", {"folder": "docs"})

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from genenv.assistants.call_formats import UNREADABLE
-from genenv.evaluation.bfcl import Bfcl, BfclSettings
-from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands, native_commands
+from genenv.evaluation.bfcl.benchmark import Bfcl, BfclSettings
+from genenv.evaluation.bfcl.multi import native_commands
+from genenv.evaluation.bfcl.official import commands
 from genenv.evaluation.records import Record
 from genenv.evaluation.run import Run
 
@@ -79,8 +80,8 @@ def steps_in(turn: list[Any], *, native: bool) -> list[list[str]]:
                 pairs = [(name, json.loads(words)) for call in reply for name, words in call.items()]
                 found.append(native_commands(pairs))
             else:
-                found.append(commands(calls_in_text(reply)))
-        except (Undecodable, AttributeError):
+                found.append(commands(reply))
+        except AttributeError:
             continue
     return [step for step in found if step]
 

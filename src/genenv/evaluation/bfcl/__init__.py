@@ -1,5 +1,4 @@
-"""The Berkeley Function Calling Leaderboard (BFCL) v4, with the data and the checker of its package."""
+"""The Berkeley Function Calling Leaderboard (BFCL) v4, with the data and the checker of its package.
 
-from genenv.evaluation.bfcl.benchmark import Bfcl, BfclSettings
-
-__all__ = ["Bfcl", "BfclSettings"]
+Nothing is imported here: the process that runs the checker would carry it along.
+"""

@@ -16,20 +16,13 @@ from genenv.assistants.base import Talk
 from genenv.config.base import Settings
 from genenv.errors import UsageError, unknown_name
 from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark
-from genenv.evaluation.bfcl import check, multi, single
-from genenv.evaluation.bfcl.categories import LONG_CONTEXT, MULTI_TURN, SPLITS, categories_of
+from genenv.evaluation.bfcl import multi, single
+from genenv.evaluation.bfcl.categories import LONG_CONTEXT, SPLITS, categories_of
 from genenv.evaluation.bfcl.figures import figures
 from genenv.evaluation.bfcl.load import Conversation, Question, items_of
 from genenv.evaluation.bfcl.official_results import result_files
-from genenv.evaluation.bfcl.package import (
-    VERSION,
-    api,
-    ast_checker,
-    data_folder,
-    foreign_parser,
-    version,
-    world_apis,
-)
+from genenv.evaluation.bfcl.package import VERSION, data_folder, version
+from genenv.evaluation.bfcl.worker import worker
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.statistics import Figure
 from genenv.types import Json, JsonObject
@@ -76,10 +69,11 @@ class Bfcl(PlainBenchmark):
                 "other with --changed-data"
             )
         if self.settings.protocol == "genenv":
-            return list(_turn_by_turn(files, split))
-        categories = categories_of(split)
-        _import_graders(categories)
-        return [item for category in categories for item in items_of(files, category)]
+            items = list(_turn_by_turn(files, split))
+        else:
+            items = [item for category in categories_of(split) for item in items_of(files, category)]
+        worker().check()
+        return items
 
     def many_turns(self, item: Item) -> bool:
         """Whether it is a conversation, or a turn of one."""
@@ -98,7 +92,7 @@ class Bfcl(PlainBenchmark):
         content = _content(item)
         if isinstance(content, Question):
             return single.grade(content, answer)
-        return check.grade(content, answer)
+        return multi.grade(content, answer)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """The official averages; under the paper's protocol the share of right turns."""
@@ -120,17 +114,6 @@ class Bfcl(PlainBenchmark):
         return talk.native_tools and self.settings.prompting != "text"
 
 
-def _import_graders(categories: Sequence[str]) -> None:
-    """Find out before anything is asked whether a package is missing."""
-    ast_checker()
-    for language in ("java", "javascript"):
-        if f"simple_{language}" in categories:
-            foreign_parser(language)
-    if any(category in MULTI_TURN for category in categories):
-        for name in world_apis():
-            api(name)
-
-
 def _content(item: Item) -> Question | Conversation:
     return cast("Question | Conversation", item.data)
 
@@ -139,7 +122,6 @@ def _turn_by_turn(files: DataFolder, split: str) -> Iterator[Item]:
     """The paper's protocol: an item is one turn of a long-context conversation that has right calls."""
     if split not in _PER_TURN:
         raise UsageError(f"the paper's protocol has long-context turns only; splits: {', '.join(_PER_TURN)}")
-    _import_graders([LONG_CONTEXT])
     for item in items_of(files, LONG_CONTEXT):
         conversation = cast("Conversation", item.data)
         for turn, calls in enumerate(conversation.truth):

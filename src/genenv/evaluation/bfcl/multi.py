@@ -4,6 +4,10 @@ Source: `inference_multi_turn_prompting` and `inference_multi_turn_FC` of bfcl-e
 the messages of its `openai_completion.py`. A turn ends with the first reply in which no calls can be read.
 More steps than allowed end the whole conversation: that is wrong, unless it was the last turn, as officially.
 
+The official `multi_turn_checker` grades, in a process of its own: after each turn that has right calls, the
+model must have made calls in it, the public attributes of all instances must equal those after the right
+calls, and the results of those must be among all that the model has had so far, in any order.
+
 The paper's form (`--protocol genenv`): each turn on its own. Those before it are shown as the right calls
 make them, results included, and one turn is asked and graded.
 """
@@ -11,24 +15,55 @@ make them, results included, and one turn is asked and graded.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from genenv.assistants.base import ChatMessage, Reply, Talk, ToolCall
-from genenv.evaluation.bfcl.check import Turns, rollout
-from genenv.evaluation.bfcl.decode import Undecodable, calls_in_text, commands, native_commands
+from genenv.evaluation.base import Grade
 from genenv.evaluation.bfcl.load import Conversation
 from genenv.evaluation.bfcl.package import prompts
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
-from genenv.evaluation.bfcl.simulate import Rollout
-from genenv.evaluation.bfcl.single import spoken
+from genenv.evaluation.bfcl.single import line, readable, spoken
+from genenv.evaluation.bfcl.worker import Stopped, worker
 from genenv.types import Json
+
+Turns = list[list[list[str]]]
+"""Calls as text, by turn and step."""
+
+
+class World:
+    """The simulated APIs of a conversation, as calls have left them."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._about = conversation
+        self._steps: list[list[str]] = []
+
+    def run(self, calls: Sequence[str]) -> list[str]:
+        """Carry out calls one after the other; what each answers, as text.
+
+        Those before are carried out again: the process that does it keeps nothing. Calls that take too much
+        answer an error, and change nothing.
+        """
+        steps, about = [*self._steps, list(calls)], self._about
+        try:
+            results = worker().ask(
+                "execute",
+                entry_id=about.id,
+                config=about.config,
+                classes=about.classes,
+                long_context=about.long_context,
+                steps=steps,
+            )
+        except Stopped as error:
+            return [f"Error during execution: {error}"] * len(calls)
+        self._steps = steps
+        return results
 
 
 async def ask(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
     """Hold a conversation: the answer is `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
     form = _Native(conversation) if native else _Text(conversation)
-    world = rollout(conversation, "model")
+    world = World(conversation)
     messages: list[ChatMessage] = []
     turns: Turns = []
     for index in range(len(conversation.turns)):
@@ -43,8 +78,50 @@ async def ask(conversation: Conversation, talk: Talk, *, native: bool, max_steps
     return {"turns": turns}
 
 
+def grade(conversation: Conversation, answer: Json) -> Grade:
+    """Grade the calls of all turns, or of the one turn that was asked."""
+    turns = _turns(answer)
+    if turns is None:
+        return _wrong("The answer is not a list of turns of steps of calls")
+    first, truth = conversation.only or 0, conversation.truth
+    asked = len(truth) if conversation.only is None else 1
+    if len(turns) != asked:
+        return _wrong(f"The conversation was ended by force: {len(turns)} of {asked} turns were carried out")
+    entry = {"id": conversation.id, "initial_config": conversation.config}
+    try:
+        result = worker().ask(
+            "grade_turns",
+            turns=[*([calls] for calls in truth[:first]), *turns],
+            truth=truth[: first + asked],
+            entry={**entry, "involved_classes": conversation.classes},
+            category=conversation.category,
+        )
+    except Stopped as error:
+        return _wrong(f"The calls cannot be carried out: {error}")
+    if result["valid"]:
+        return Grade(score=1.0, explanation="After each turn the world is as it should be.")
+    return _wrong(line(result["why"]))
+
+
+def _wrong(why: str) -> Grade:
+    return Grade(score=0.0, explanation=f"{why}.")
+
+
+def _turns(answer: Json) -> Turns | None:
+    """The calls of an answer; None where it has another shape."""
+    turns: Any = answer.get("turns") if isinstance(answer, Mapping) else None
+    if not _lists(turns) or not all(_lists(turn) for turn in turns):
+        return None
+    calls = [call for turn in turns for step in turn for call in step]
+    return turns if all(isinstance(call, str) for call in calls) else None
+
+
+def _lists(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, list) and all(isinstance(part, list) for part in value)  # pyright: ignore[reportUnknownVariableType]
+
+
 async def _turn(
-    form: _Form, talk: Talk, world: Rollout, messages: list[ChatMessage], max_steps: int
+    form: _Form, talk: Talk, world: World, messages: list[ChatMessage], max_steps: int
 ) -> tuple[list[list[str]], bool]:
     """The calls of a turn's steps, and whether the model ended it itself. Messages are added to the list."""
     steps: list[list[str]] = []
@@ -85,10 +162,10 @@ class _Form(ABC):
         """What the calls answered, as messages."""
 
     @abstractmethod
-    def reply_with(self, calls: Sequence[str], world: Rollout) -> Reply:
+    def reply_with(self, calls: Sequence[str], world: World) -> Reply:
         """The reply of a model that makes these calls."""
 
-    def shown_calls(self, calls: Sequence[str], world: Rollout) -> list[ChatMessage]:
+    def shown_calls(self, calls: Sequence[str], world: World) -> list[ChatMessage]:
         """Calls that are carried out without asking the model, as if it had made them."""
         if not calls:
             return []
@@ -113,8 +190,8 @@ class _Text(_Form):
 
     def calls(self, reply: Reply) -> list[str]:
         try:
-            return commands(calls_in_text(spoken(reply)))
-        except Undecodable:
+            return worker().ask("commands", text=spoken(reply))
+        except Stopped:
             return []
 
     def said(self, reply: Reply) -> ChatMessage:
@@ -127,7 +204,7 @@ class _Text(_Form):
         ]
         return [{"role": "user", "content": repr(told)}]
 
-    def reply_with(self, calls: Sequence[str], world: Rollout) -> Reply:
+    def reply_with(self, calls: Sequence[str], world: World) -> Reply:
         return Reply(text=f"[{', '.join(calls)}]")
 
 
@@ -157,6 +234,24 @@ class _Native(_Form):
             for index, (call, result) in enumerate(zip(reply.calls, results, strict=True))
         ]
 
-    def reply_with(self, calls: Sequence[str], world: Rollout) -> Reply:
-        named = [world.named(call) for call in calls]
+    def reply_with(self, calls: Sequence[str], world: World) -> Reply:
+        named = [named_arguments(call, self.conversation) for call in calls]
         return Reply(text="", calls=tuple(ToolCall(name=name, arguments=words) for name, words in named))
+
+
+def named_arguments(call: str, conversation: Conversation) -> tuple[str, dict[str, Any]]:
+    """A right call's name, and its arguments by name."""
+    name, arguments = worker().ask("name_arguments", call=call, classes=conversation.classes)
+    return name, arguments
+
+
+def native_commands(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Calls in the model's own format as the text that is carried out (`convert_to_function_call`).
+
+    Raises:
+        Unreadable: some arguments are no JSON: then no call of the reply counts, as officially.
+    """
+    return [
+        f"{name}({','.join(f'{key}={value!r}' for key, value in readable(arguments).items())})"
+        for name, arguments in calls
+    ]

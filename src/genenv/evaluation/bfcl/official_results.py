@@ -16,7 +16,7 @@ from typing import Any, cast
 from genenv.assistants.call_formats import UNREADABLE, clean
 from genenv.evaluation.base import Answered, Item
 from genenv.evaluation.bfcl.categories import LIVE_FILES, MULTI_TURN
-from genenv.evaluation.bfcl.package import NATIVE, TEXT
+from genenv.evaluation.bfcl.official import NATIVE, TEXT
 from genenv.evaluation.records import Record
 from genenv.types import Json, JsonObject
 
