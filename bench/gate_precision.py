@@ -27,6 +27,7 @@ from typing import Any
 
 from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.gate.gate import examined
 from genenv.types import JsonObject, Lineage, Origin, Rejection
 
 LABELLED = Path(__file__).with_suffix(".jsonl")
@@ -63,7 +64,7 @@ def verdict(row: JsonObject) -> Rejection | None:
         lineage=Lineage(origin=Origin.GENERATED, seed_id=str(row["seed_id"])),
         rng=random.Random(0),
     )
-    return task if isinstance(task, Rejection) else domain.audit(task, random.Random(0))
+    return task if isinstance(task, Rejection) else examined(domain, task, random.Random(0))
 
 
 def measured(rows: list[tuple[dict[str, Any], Rejection | None]], part: str) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class Generation:
     """False when the token limit cut it off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rejection:
     """Why a generation is not a task."""
 

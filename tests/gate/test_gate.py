@@ -78,9 +78,7 @@ def test_a_repetition_within_a_round_or_of_an_older_task_is_a_duplicate(toy):
     gate.remember([toy.task(8, 9, name="old")])
     first, second, third = admit(gate, toy, spec(20, 22), spec(20, 22), spec(8, 9))
     assert isinstance(first.outcome, Task)
-    assert second.outcome == Rejection(
-        reason=RejectReason.DUPLICATE, explanation="It shares 100% of its words with task-g0."
-    )
+    assert second.outcome == Rejection(RejectReason.DUPLICATE, "It shares 100% of its words with task-g0.")
     assert third.outcome.reason is RejectReason.DUPLICATE
     assert "old" in third.outcome.explanation
     assert len(gate.archive) == 2

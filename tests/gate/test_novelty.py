@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.gate import novelty, postings
-from genenv.gate.novelty import Archive, shingles
+from genenv.gate.novelty import Archive
 
 words = st.lists(st.sampled_from(["send", "mail", "to", "Zoë", "20", "東京"]), min_size=1, max_size=8)
 
@@ -19,6 +21,12 @@ def similarity(first: str, second: str) -> float:
     archive = Archive()
     archive.add("first", first)
     return archive.nearest(second)[0]
+
+
+def shingles(text: str) -> frozenset[str]:
+    """The words and the pairs of neighbouring words of a text, lower-cased."""
+    found = re.findall(r"[^\W_]+", text.lower())
+    return frozenset(found) | {f"{a} {b}" for a, b in itertools.pairwise(found)}
 
 
 def test_shingles_are_words_and_pairs_of_neighbours():

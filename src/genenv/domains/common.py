@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from genenv.config.base import NoSettings
 from genenv.domains.base import Ask, Domain, Episode
-from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, Seed, Task
+from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, RejectReason, Seed, Task
 
 
 def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
@@ -44,6 +44,14 @@ def request(
     shown = json.dumps(example, ensure_ascii=False, separators=(",", ":"))
     user = f"{profile_line(profile, skills)}Example: {shown}\nWrite one new, different {thing}."
     return Message(role="system", content=system), Message(role="user", content=user)
+
+
+class Refused(Exception):
+    """Carries a rejection out of the depths of a `build` or an `audit`: what is written is no task."""
+
+    def __init__(self, reason: RejectReason, explanation: str) -> None:
+        super().__init__(explanation)
+        self.rejection = Rejection(reason, explanation)
 
 
 class OneQuestion:

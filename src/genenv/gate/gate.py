@@ -9,6 +9,7 @@ has a reason and a sentence.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ValidationError
@@ -74,18 +75,20 @@ class Gate:
         task = self._build(context, generation)
         if isinstance(task, Rejection):
             return Proposal(generation=generation, outcome=task)
-        if self.config.gate == "full" and (rejection := self._audit(task)) is not None:
-            return Proposal(generation=generation, outcome=rejection)
+        if self.config.gate == "full":
+            rng = generator(self.seed, "gate", task.id)
+            if (rejection := examined(self.domain, task, rng)) is not None:
+                return Proposal(generation=generation, outcome=rejection)
         surface = self.domain.surface(task)
         similarity, nearest = self.held_out.nearest(surface)
         # Under any setting: otherwise held-out results would mean nothing.
         if similarity >= HELD_OUT_SIMILARITY:
             sentence = f"It shares {similarity:.0%} of its words with held-out {nearest}."
-            return Proposal(generation=generation, outcome=_reject(RejectReason.HELD_OUT, sentence))
+            return Proposal(generation=generation, outcome=Rejection(RejectReason.HELD_OUT, sentence))
         similarity, nearest = self.archive.nearest(surface)
         if 1 - similarity < self.config.novelty_threshold:
             sentence = f"It shares {similarity:.0%} of its words with {nearest}."
-            duplicate = _reject(RejectReason.DUPLICATE, sentence)
+            duplicate = Rejection(RejectReason.DUPLICATE, sentence)
             return Proposal(generation=generation, outcome=duplicate, novelty=1 - similarity)
         self.archive.add(task.id, surface)
         return Proposal(generation=generation, outcome=task, novelty=1 - similarity)
@@ -103,17 +106,22 @@ class Gate:
         rng = generator(self.seed, "build", generation.id)
         return self.domain.build(spec, task_id=f"task-{generation.id}", lineage=lineage, rng=rng)
 
-    def _audit(self, task: Task) -> Rejection | None:
-        first, again = (self.domain.check(task, task.oracle) for _ in range(2))
-        if not first.success:
-            return _reject(RejectReason.ORACLE_FAILS, f"Its own solution fails: {first.explanation}")
-        if first != again:
-            return _reject(RejectReason.CHECKS_DISAGREE, "The checker does not give the same verdict twice.")
-        rng = generator(self.seed, "gate", task.id)
-        blanks = [(), ("",), *(self.domain.random_replies(task, rng) for _ in range(RANDOM_ATTEMPTS))]
-        if any(self.domain.check(task, replies).success for replies in blanks):
-            return _reject(RejectReason.TRIVIAL, "An empty or a random attempt passes.")
-        return self.domain.audit(task, rng)
+
+def examined(domain: Domain, task: Task, rng: random.Random) -> Rejection | None:
+    """The full gate, but for what is too near: what is wrong with a task by itself; None if all is well.
+
+    Its own solution must pass, with the same verdict twice; nothing, silence and random attempts must fail;
+    then the domain's own audit has its say.
+    """
+    first, again = (domain.check(task, task.oracle) for _ in range(2))
+    if not first.success:
+        return Rejection(RejectReason.ORACLE_FAILS, f"Its own solution fails: {first.explanation}")
+    if first != again:
+        return Rejection(RejectReason.CHECKS_DISAGREE, "The checker does not give the same verdict twice.")
+    blanks = [(), ("",), *(domain.random_replies(task, rng) for _ in range(RANDOM_ATTEMPTS))]
+    if any(domain.check(task, replies).success for replies in blanks):
+        return Rejection(RejectReason.TRIVIAL, "An empty or a random attempt passes.")
+    return domain.audit(task, rng)
 
 
 def written(seed: Seed, text: str, *, context_id: str, generation_id: str) -> tuple[Context, Generation]:
@@ -135,17 +143,17 @@ def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Re
     """A generation's text as the domain's spec: JSON and schema, nothing is executed."""
     if not generation.finished:
         sentence = f"The spec was not finished within {len(generation.token_ids)} tokens."
-        return _reject(RejectReason.UNFINISHED, sentence)
+        return Rejection(RejectReason.UNFINISHED, sentence)
     try:
         data: object = json.loads(generation.text[:MAX_SPEC_CHARS])
     except (ValueError, RecursionError) as error:
-        return _reject(RejectReason.SYNTAX, f"It is not JSON: {error}.")
+        return Rejection(RejectReason.SYNTAX, f"It is not JSON: {error}.")
     try:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the spec"
-        return _reject(RejectReason.SCHEMA, f"{where}: {first['msg']}.")
+        return Rejection(RejectReason.SCHEMA, f"{where}: {first['msg']}.")
 
 
 def base_task(domain: Domain, seed_id: str, spec: JsonObject, *, seed: int) -> Task | Rejection:
@@ -159,7 +167,3 @@ def base_tasks(domain: Domain, seeds: Sequence[Seed], *, seed: int) -> dict[str,
     """The seeds that are tasks of their own, by seed id."""
     built = ((item.id, base_task(domain, item.id, item.spec, seed=seed)) for item in seeds)
     return {name: task for name, task in built if isinstance(task, Task)}
-
-
-def _reject(reason: RejectReason, sentence: str) -> Rejection:
-    return Rejection(reason=reason, explanation=sentence)

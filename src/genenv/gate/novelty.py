@@ -17,18 +17,13 @@ _JOINED = 4
 """So many indices of equal size become one."""
 
 
-def shingles(text: str) -> frozenset[str]:
-    """The words and the pairs of neighbouring words of a text, lower-cased."""
-    words = _words(text)
-    return frozenset(words) | {f"{a} {b}" for a, b in itertools.pairwise(words)}
-
-
 class Archive:
-    """Texts by id, and the nearest one to a new text by Jaccard similarity of shingles.
+    """Texts by id, and the nearest one to a new text by Jaccard similarity of their shingles.
 
-    The answer is exact, the time to find it grows far more slowly than the archive: the latest texts are
-    compared one by one, older ones have an inverted index each some thousand (`genenv.gate.postings`).
-    A shingle is kept as one number, the places of its words in the archive's vocabulary.
+    These are its words and its pairs of neighbouring words, lower-cased; one is kept as a number, the places
+    of its words in the archive's vocabulary. The answer is exact, the time to find it grows far more slowly
+    than the archive: the latest texts are compared one by one, older ones have an inverted index each some
+    thousand (`genenv.gate.postings`).
     """
 
     def __init__(self) -> None:

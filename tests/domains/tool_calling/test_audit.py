@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from genenv.domains.tool_calling.audit import audit, random_attempt
+from genenv.domains.tool_calling.audit import random_attempt
 from genenv.domains.tool_calling.build import ToolCallingConfig, build
 from genenv.domains.tool_calling.check import check
+from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.worlds import today_of
+from genenv.gate.gate import examined
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
 CONFIG = ToolCallingConfig()
@@ -37,7 +39,7 @@ def task_of(calls: Calls, instruction: str, config: ToolCallingConfig = CONFIG, 
 
 
 def audited(task: Task, config: ToolCallingConfig = CONFIG) -> Rejection | None:
-    return audit(task, random.Random(1), config)
+    return examined(ToolCalling(config), task, random.Random(1))
 
 
 CHAIN: Calls = [

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from genenv.domains.common import Refused
 from genenv.domains.tool_calling.blanks import as_example, filled, with_blanks
 from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.expressions import Manner
@@ -18,7 +19,6 @@ from genenv.domains.tool_calling.literals import reading
 from genenv.domains.tool_calling.seeds import training_specs, variation
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
-from genenv.domains.tool_calling.truth import Refused
 from genenv.domains.tool_calling.value_wording import number_in_words, relatively
 from genenv.domains.tool_calling.worlds import today_of
 from genenv.types import Json, JsonObject, Lineage, Origin, Rejection, RejectReason, Task

@@ -13,8 +13,7 @@ from datetime import timedelta
 
 import pytest
 
-from genenv.domains.tool_calling.audit import audit
-from genenv.domains.tool_calling.build import ToolCallingConfig, build
+from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.drafting import HELD_OUT_SPLIT, SIZES, TRAINING_SPLIT, Drafted, Drafter, Plan
 from genenv.domains.tool_calling.mentions import mentions
 from genenv.domains.tool_calling.phrasings import PHRASES
@@ -30,18 +29,19 @@ from genenv.domains.tool_calling.seeds import (
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.worlds import today_of, world_seed
+from genenv.gate.gate import examined
 from genenv.types import Json, Lineage, Origin, Rejection
 
 SPLITS = {"seed": training_drafts, "held": held_out_drafts}
-SETTINGS = ToolCallingConfig()
+DOMAIN = ToolCalling()
 MEASURED = {"date", "time", "number"}
 
 
 def objection(spec_id: str, spec: ToolSpec) -> str | None:
     """Why a spec is not a task that passes the domain's gate; None if it is one."""
     lineage = Lineage(origin=Origin.SEED, seed_id=spec_id)
-    task = build(spec, task_id=spec_id, lineage=lineage, rng=random.Random(spec_id), settings=SETTINGS)
-    found = task if isinstance(task, Rejection) else audit(task, random.Random(spec_id), SETTINGS)
+    task = DOMAIN.build(spec, task_id=spec_id, lineage=lineage, rng=random.Random(spec_id))
+    found = task if isinstance(task, Rejection) else examined(DOMAIN, task, random.Random(spec_id))
     return found and f"{spec_id}: {found.reason}: {found.explanation} | {spec.instruction}"
 
 

@@ -18,12 +18,12 @@ def audit(task: Task, rng: random.Random, settings: HouseholdConfig) -> Rejectio
     """None if all is well, else the first thing that is wrong."""
     spec = HouseholdSpec.model_validate(task.spec)
     if (problem := problem_with(spec.wording, spec.task, spec.target, goal_of(spec))) is not None:
-        return Rejection(reason=RejectReason(problem[0]), explanation=problem[1])
+        return Rejection(RejectReason(problem[0]), problem[1])
     for replies in _attempts(task, rng, settings):
         one, other = check(task, replies, settings).success, check_by_facts(task, replies, settings)
         if one != other:
             sentence = f"Of {list(replies)[:8]}, the game says {one} and the facts say {other}."
-            return Rejection(reason=RejectReason.CHECKS_DISAGREE, explanation=sentence)
+            return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
     return None
 
 

@@ -59,21 +59,21 @@ def build(
     spec = filled(spec)
     if not MIN_WORDING <= len(spec.wording) <= MAX_WORDING:
         sentence = f"With its names the wording has {len(spec.wording)} characters."
-        return _reject(RejectReason.INCONSISTENT, sentence)
+        return Rejection(RejectReason.INCONSISTENT, sentence)
     order = list(range(2 + len(spec.others)))
     rng.shuffle(order)
     try:
         world = compile_layout(layout_of(spec, order))
     except ValueError as error:
-        return _reject(RejectReason.EXECUTION, f"There is no such room: {error}.")
+        return Rejection(RejectReason.EXECUTION, f"There is no such room: {error}.")
     game = Game(world)
     commands = plan(game)
     if commands == []:
-        return _reject(RejectReason.TRIVIAL, "The goal holds before the first command.")
+        return Rejection(RejectReason.TRIVIAL, "The goal holds before the first command.")
     if commands is None:
-        return _reject(RejectReason.EXECUTION, "No sequence of commands reaches the goal.")
+        return Rejection(RejectReason.EXECUTION, "No sequence of commands reaches the goal.")
     if len(commands) > settings.max_turns:
-        return _reject(RejectReason.EXECUTION, f"The shortest plan has {len(commands)} steps.")
+        return Rejection(RejectReason.EXECUTION, f"The shortest plan has {len(commands)} steps.")
     step = rng.choice(askable_steps(game, commands)) if settings.mode == "single" else None
     payload: dict[str, Json] = {"mode": settings.mode, "order": order, "steps": len(commands), "step": step}
     if step is None:
@@ -121,33 +121,35 @@ def _misdescribed(spec: HouseholdSpec) -> Rejection | None:
     least, most = SIZES[spec.size]
     if not least <= len(spec.others) <= most:
         sentence = f"A {spec.size} room has {least} to {most} other places, not {len(spec.others)}."
-        return _reject(RejectReason.INCONSISTENT, sentence)
+        return Rejection(RejectReason.INCONSISTENT, sentence)
     written = [read_place(line) for line in lines(spec)]
     kinds = [kind for kind, _, _ in written]
     if strange := sorted(set(kinds) - all_places()):
-        return _reject(RejectReason.EXECUTION, f"There is no place {strange[0]} in a house.")
+        return Rejection(RejectReason.EXECUTION, f"There is no place {strange[0]} in a house.")
     if spec.task == "look" and not ({"DeskLamp", "FloorLamp"} & set(written[1][2]) and not written[1][1]):
-        return _reject(RejectReason.EXECUTION, "The place of the goal is not an open one with a lamp.")
+        return Rejection(RejectReason.EXECUTION, "The place of the goal is not an open one with a lamp.")
     if spec.task == "two" and kinds.count(kinds[1]) > 1:
-        return _reject(RejectReason.INCONSISTENT, f"There are several places of the goal's type, {kinds[1]}.")
+        return Rejection(
+            RejectReason.INCONSISTENT, f"There are several places of the goal's type, {kinds[1]}."
+        )
     inside = [closed for _, closed, held in written for kind in held if kind == spec.target]
     wanted = 2 if spec.task == "two" else 1
     if len(inside) < wanted:
-        return _reject(RejectReason.EXECUTION, f"The room has {len(inside)} {spec.target}, not {wanted}.")
+        return Rejection(RejectReason.EXECUTION, f"The room has {len(inside)} {spec.target}, not {wanted}.")
     if len(inside) > MOST_TARGETS:
-        return _reject(RejectReason.INCONSISTENT, f"The room has {len(inside)} {spec.target}: too many.")
+        return Rejection(RejectReason.INCONSISTENT, f"The room has {len(inside)} {spec.target}: too many.")
     if spec.target not in written[0][2]:
-        return _reject(RejectReason.INCONSISTENT, f"The first place does not hold the {spec.target}.")
+        return Rejection(RejectReason.INCONSISTENT, f"The first place does not hold the {spec.target}.")
     if all(inside) is not spec.hidden or (not spec.hidden and any(inside) and wanted == 1):
         sentence = (
             f"hidden is {str(spec.hidden).lower()}, but {sum(inside)} of {len(inside)} are in closed places."
         )
-        return _reject(RejectReason.INCONSISTENT, sentence)
+        return Rejection(RejectReason.INCONSISTENT, sentence)
     if spec.target not in ABLE.get(spec.task, {spec.target}):
-        return _reject(RejectReason.EXECUTION, f"A {spec.target} cannot be treated so: {spec.task}.")
+        return Rejection(RejectReason.EXECUTION, f"A {spec.target} cannot be treated so: {spec.task}.")
     allowed = {"object", "lamp" if spec.task == "look" else "place"}
     if odd := next((blank for blank in BLANK.findall(spec.wording) if blank not in allowed), None):
-        return _reject(
+        return Rejection(
             RejectReason.INCONSISTENT, f"The wording has the blank <{odd}>, which has no name here."
         )
     return None
@@ -158,7 +160,7 @@ def _reserved(spec: HouseholdSpec, lineage: Lineage) -> Rejection | None:
     goal = goal_of(spec)
     if lineage.origin is Origin.HELD_OUT or not is_held_out(spec.target, goal):
         return None
-    return _reject(RejectReason.HELD_OUT, f"{spec.target} and {goal} are kept for held-out tasks.")
+    return Rejection(RejectReason.HELD_OUT, f"{spec.target} and {goal} are kept for held-out tasks.")
 
 
 def _whole(game: Game, settings: HouseholdConfig) -> tuple[Message, ...]:
@@ -181,7 +183,3 @@ def _next_step(
     told = "".join(f"\n> {command}\n{answer}" for command, answer in pairs)
     asked = f"{play.game.intro}{told}{possible(play, settings)}\n{_NEXT}"
     return Message(role="system", content=_HOW), Message(role="user", content=asked)
-
-
-def _reject(reason: RejectReason, sentence: str) -> Rejection:
-    return Rejection(reason=reason, explanation=sentence)

@@ -12,8 +12,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from genenv.domains.common import Refused
 from genenv.domains.multihop_qa.answers import PLAIN, accepted, answer_of
-from genenv.domains.multihop_qa.build import Refused, executed
+from genenv.domains.multihop_qa.build import executed
 from genenv.domains.multihop_qa.check import answers_in, check, final_reply, look_up, random_attempt, searched
 from genenv.domains.multihop_qa.kb import Fact, Step, joined
 from genenv.domains.multihop_qa.passages import facts_in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from genenv.domains.common import Refused
 from genenv.domains.multihop_qa.answers import accepted
 from genenv.domains.multihop_qa.kb import BrokenChain, Step
 from genenv.domains.multihop_qa.passages import distracting, line_of, supporting
@@ -22,14 +23,6 @@ _HOW = {
     "passages": f"Answer from the passages. Reply {_ALONE}.",
     "search": f"Look facts up with a line `search: words`, one a reply. Then reply {_ALONE}.",
 }
-
-
-class Refused(Exception):
-    """A spec is no task."""
-
-    def __init__(self, reason: RejectReason, explanation: str) -> None:
-        super().__init__(explanation)
-        self.rejection = Rejection(reason=reason, explanation=explanation)
 
 
 def build(

@@ -21,16 +21,13 @@ from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, ToolError, val
 from genenv.domains.tool_calling.truth import today_of_world
 from genenv.types import Json, Rejection, RejectReason, Task
 
-_RANDOM_ATTEMPTS = 4
 
-
-def audit(task: Task, rng: random.Random, settings: ToolCallingConfig) -> Rejection | None:
+def audit(task: Task, settings: ToolCallingConfig) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
     spec = ToolSpec.model_validate(task.spec)
     text = InstructionReader(task, spec)
     return (
-        _oracle_passes(task, settings)
-        or _is_not_trivial(task, rng, settings)
+        _takes_no_words_for_deeds(task, settings)
         or _checks_agree(task, settings)
         or _leaks_nothing(spec)
         or _shows_what_it_claims(task, spec)
@@ -92,25 +89,13 @@ def _random_value(parameter: Parameter, today: Day, rng: random.Random) -> Json:
 # --- the solution and the checkers ---
 
 
-def _oracle_passes(task: Task, settings: ToolCallingConfig) -> Rejection | None:
-    verdict = check(task, task.oracle, settings)
-    if verdict.success:
-        return None
-    return _rejection(RejectReason.ORACLE_FAILS, f"the oracle fails: {verdict.explanation}")
-
-
-def _is_not_trivial(task: Task, rng: random.Random, settings: ToolCallingConfig) -> Rejection | None:
-    """Neither silence nor blind words or calls may pass, and a refusal only where it is the answer."""
-    attempts: list[tuple[str, ...]] = [(), ("",), ("Done.",), ("Sure, I took care of it.",)]
+def _takes_no_words_for_deeds(task: Task, settings: ToolCallingConfig) -> Rejection | None:
+    """An assurance alone may not pass, and a refusal only where it is the answer."""
+    words = ["Done.", "Sure, I took care of it."]
     if task.payload["gap"] == "none":
-        attempts.append(("I cannot do that.",))
-    attempts += [random_attempt(task, rng, settings.style) for _ in range(_RANDOM_ATTEMPTS)]
-    for replies in attempts:
-        if check(task, replies, settings).success:
-            return _rejection(
-                RejectReason.TRIVIAL, f"an uninformed attempt passes: {' / '.join(replies)[:200]!r}"
-            )
-    return None
+        words.append("I cannot do that.")
+    passing = next((reply for reply in words if check(task, (reply,), settings).success), None)
+    return Rejection(RejectReason.TRIVIAL, f"an uninformed attempt passes: {passing!r}") if passing else None
 
 
 def _checks_agree(task: Task, settings: ToolCallingConfig) -> Rejection | None:
@@ -125,7 +110,7 @@ def _checks_agree(task: Task, settings: ToolCallingConfig) -> Rejection | None:
         return None
     oracle = [read_reply(task.oracle[0], settings.style)]
     if not check_effects(task, oracle, settings).success:
-        return _rejection(
+        return Rejection(
             RejectReason.CHECKS_DISAGREE, "the oracle's calls match, but its final state does not"
         )
     broken = _broken(calls)
@@ -133,7 +118,7 @@ def _checks_agree(task: Task, settings: ToolCallingConfig) -> Rejection | None:
         return None
     reply = [read_reply(format_calls(broken, settings.style), settings.style)]
     if check_calls(task, reply, settings).success or check_effects(task, reply, settings).success:
-        return _rejection(RejectReason.CHECKS_DISAGREE, "a broken solution passes one of the two checks")
+        return Rejection(RejectReason.CHECKS_DISAGREE, "a broken solution passes one of the two checks")
     return None
 
 
@@ -173,14 +158,14 @@ def _leaks_nothing(spec: ToolSpec) -> Rejection | None:
     text = spec.instruction
     named = [name for name in TOOLS if "_" in name and name in text.lower()]
     if named:
-        return _rejection(RejectReason.LEAK, f"the instruction names the tool {named[0]}")
+        return Rejection(RejectReason.LEAK, f"the instruction names the tool {named[0]}")
     if re.search(r"\$[1-9]\.(?:\d\.)?[A-Za-z_]", text):
-        return _rejection(RejectReason.LEAK, "the instruction contains a reference to a result")
+        return Rejection(RejectReason.LEAK, "the instruction contains a reference to a result")
     if re.search(r"[{}]|<tool_call|\b[a-z]\w*\(\w*=", text):
-        return _rejection(RejectReason.LEAK, "the instruction contains a piece of code")
+        return Rejection(RejectReason.LEAK, "the instruction contains a piece of code")
     parameters = {p.name for call in spec.calls for p in TOOLS[call.tool].parameters if "_" in p.name}
     if shown := [name for name in sorted(parameters) if name in text]:
-        return _rejection(RejectReason.LEAK, f"the instruction names the parameter {shown[0]}")
+        return Rejection(RejectReason.LEAK, f"the instruction names the parameter {shown[0]}")
     return None
 
 
@@ -188,15 +173,11 @@ def _shows_what_it_claims(task: Task, spec: ToolSpec) -> Rejection | None:
     """The prompt shows the number of tools it claims, and in no_tool tasks none that could do the job."""
     shown = shown_tools(task.payload)
     if len(set(shown)) != spec.n_tools:
-        return _rejection(
+        return Rejection(
             RejectReason.INCONSISTENT, f"{len(set(shown))} tools are shown, n_tools is {spec.n_tools}"
         )
     needed = {call.tool for call in spec.calls}
     if spec.gap != "no_tool":
         return None
     fitting = sorted((needed | twins_of(needed)) & set(shown))
-    return _rejection(RejectReason.INCONSISTENT, f"{fitting[0]} is shown and fits") if fitting else None
-
-
-def _rejection(reason: RejectReason, explanation: str) -> Rejection:
-    return Rejection(reason=reason, explanation=explanation)
+    return Rejection(RejectReason.INCONSISTENT, f"{fitting[0]} is shown and fits") if fitting else None

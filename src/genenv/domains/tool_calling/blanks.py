@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from genenv.domains.common import Refused
 from genenv.domains.tool_calling.expressions import Manner
 from genenv.domains.tool_calling.literals import choice_spans, mentions_of, spans
 from genenv.domains.tool_calling.mentions import unit_of
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter
-from genenv.domains.tool_calling.truth import Refused, is_reference
+from genenv.domains.tool_calling.truth import is_reference
 from genenv.domains.tool_calling.value_wording import plainly, relatively
 from genenv.types import Json, JsonObject, RejectReason
 

@@ -17,11 +17,12 @@ from typing import Literal
 from pydantic import Field
 
 from genenv.config.base import Settings
+from genenv.domains.common import Refused
 from genenv.domains.tool_calling.blanks import filled
 from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
-from genenv.domains.tool_calling.truth import REFERENCE, Refused, find_truth, today_of_world
+from genenv.domains.tool_calling.truth import REFERENCE, find_truth, today_of_world
 from genenv.domains.tool_calling.worlds import world_seed
 from genenv.types import Json, Lineage, Message, Rejection, RejectReason, Task
 

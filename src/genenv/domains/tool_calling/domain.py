@@ -97,7 +97,7 @@ class ToolCalling:
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
         """The gate checks: values stated, nothing leaked, two checks agree. None if all is well."""
-        return audit(task, rng, self.settings)
+        return audit(task, self.settings)
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""

@@ -85,7 +85,7 @@ class InstructionReader:
         words = _QUOTATION.sub(lambda match: "\0" * len(match[0]), self._own_words)
         tools = [call.tool for call in self._spec.calls]
         why = unasked(words, tools) or unmentioned(words, tools, self._values()) or self._left_in_quotes()
-        return _rejected(RejectReason.INCONSISTENT, why) if why else None
+        return Rejection(RejectReason.INCONSISTENT, why) if why else None
 
     def _values(self) -> list[set[str]]:
         """The literal values of each call, but flags."""
@@ -114,7 +114,7 @@ class InstructionReader:
             )
             if denied or not stated(parameter.kind, value, words, self._today, parameter.name, adds):
                 explanation = f"the instruction does not state {parameter.name} = {value!r}"
-                return _rejected(RejectReason.UNSTATED, explanation)
+                return Rejection(RejectReason.UNSTATED, explanation)
         return None
 
     def keeps_directions(self) -> Rejection | None:
@@ -122,7 +122,7 @@ class InstructionReader:
         for call in self._spec.calls:
             for one, other in _PAIRS:
                 if one in call.args and call.args[one] == call.args.get(other):
-                    return _rejected(
+                    return Rejection(
                         RejectReason.INCONSISTENT, f"{one} and {other} of {call.tool} are the same"
                     )
         for parameter, value, _ in self._arguments:
@@ -133,14 +133,14 @@ class InstructionReader:
                 explanation = (
                     f"{parameter.name} = {value!r} stands after {wrong.split('|')[0]!r} in the instruction"
                 )
-                return _rejected(RejectReason.UNSTATED, explanation)
+                return Rejection(RejectReason.UNSTATED, explanation)
         return None
 
     def keeps_roles(self) -> Rejection | None:
         """No value stands after the name of another parameter: `subject "Paid"` where Paid is the body."""
         for call in self._spec.calls:
             if wrong := _miscounted(call.args, self._own_words):
-                return _rejected(RejectReason.INCONSISTENT, wrong)
+                return Rejection(RejectReason.INCONSISTENT, wrong)
             own = {p.name: p for p in TOOLS[call.tool].parameters if p.kind in ("name", "text")}
             said = {name: str(call.args[name]) for name in own if name in call.args}
             for name in said.keys() - set(_NO_ROLES):
@@ -151,7 +151,7 @@ class InstructionReader:
                         and _labelled(name, own[other].kind, value, self._text)
                     ):
                         explanation = f"{other} = {value!r} stands as the {name} in the instruction"
-                        return _rejected(RejectReason.INCONSISTENT, explanation)
+                        return Rejection(RejectReason.INCONSISTENT, explanation)
         return None
 
     def lacks_what_is_missing(self) -> Rejection | None:
@@ -163,7 +163,7 @@ class InstructionReader:
         if found is None:
             return None
         explanation = f"{absent.name} should be missing, but the instruction says {found.strip()!r}"
-        return _rejected(RejectReason.INCONSISTENT, explanation)
+        return Rejection(RejectReason.INCONSISTENT, explanation)
 
     def _could_be(self, absent: Parameter) -> str | None:
         """A piece of the instruction that could be the absent argument and that no other one accounts for."""
@@ -229,7 +229,7 @@ class InstructionReader:
             free += filter(None, [_first_name(self._without_choices())])
         if free:
             left = free[0].replace("\0", "").strip()
-            return _rejected(
+            return Rejection(
                 RejectReason.INCONSISTENT, f"no argument accounts for {left!r} in the instruction"
             )
         return None
@@ -263,13 +263,13 @@ class InstructionReader:
             is not None
         ]
         if self._spec.phrasing == "explicit" and Manner.RELATIVE in manners:
-            return _rejected(
+            return Rejection(
                 RejectReason.INCONSISTENT, "phrasing is explicit, but a value is given relatively"
             )
         if self._spec.phrasing == "relative" and all(manner is Manner.LITERAL for manner in manners):
             if self._is_said_twice(measured):
                 return None
-            return _rejected(
+            return Rejection(
                 RejectReason.INCONSISTENT, "phrasing is relative, but every value stands literally"
             )
         return None
@@ -343,7 +343,3 @@ def _days_added(call: ParsedCall) -> float | None:
     days = (p.name for p in TOOLS[call.tool].parameters if p.kind == "number" and unit_of(p.name) == "day")
     value = call.args.get(next(days, "")) if "date" in kinds else None
     return float(value) if isinstance(value, int | float) else None
-
-
-def _rejected(reason: RejectReason, explanation: str) -> Rejection:
-    return Rejection(reason=reason, explanation=explanation)

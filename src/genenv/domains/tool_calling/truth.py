@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import date as Day
 from typing import cast
 
+from genenv.domains.common import Refused
 from genenv.domains.tool_calling.apps.kit import plain_copy
 from genenv.domains.tool_calling.calls import ParsedCall
 from genenv.domains.tool_calling.spec import Call, ToolSpec
@@ -30,18 +31,10 @@ from genenv.domains.tool_calling.toolbox import (
     initial_world,
     validate,
 )
-from genenv.types import Json, JsonObject, Rejection, RejectReason
+from genenv.types import Json, JsonObject, RejectReason
 
 REFERENCE = re.compile(r"\$([1-9])\.([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)")
 """`$1.flight_id`, `$1.0.id`: a field of an earlier call's result."""
-
-
-class Refused(Exception):
-    """Carries a rejection out of the depths of `build`."""
-
-    def __init__(self, reason: RejectReason, explanation: str) -> None:
-        super().__init__(explanation)
-        self.rejection = Rejection(reason=reason, explanation=explanation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

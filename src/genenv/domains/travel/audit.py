@@ -31,12 +31,12 @@ def audit(task: Task, rng: random.Random, atlas: Atlas) -> Rejection | None:
     spec = TravelSpec.model_validate(task.spec)
     query, budget = query_of(task), round(query_of(task).budget)
     if (leak := _leak(spec, query, atlas)) is not None:
-        return Rejection(reason=RejectReason.LEAK, explanation=leak)
+        return Rejection(RejectReason.LEAK, leak)
     if (field := unstated(spec.query, spec, budget)) is not None:
-        return Rejection(reason=RejectReason.UNSTATED, explanation=f"The query does not state the {field}.")
+        return Rejection(RejectReason.UNSTATED, f"The query does not state the {field}.")
     if (problem := stray(spec.query, spec, budget, atlas.names())) is not None:
         explanation = f"{problem[0].upper()}{problem[1:]}."
-        return Rejection(reason=RejectReason.INCONSISTENT, explanation=explanation)
+        return Rejection(RejectReason.INCONSISTENT, explanation)
     return _checks_agree(task, query, rng, atlas)
 
 
@@ -65,13 +65,13 @@ def _checks_agree(task: Task, query: Query, rng: random.Random, atlas: Atlas) ->
         tries = [("the oracle's plan", query, plan), *broken(query, plan, rng, atlas)]
     except UnreadableError as error:
         sentence = f"The oracle's plan cannot be read back: {error}."
-        return Rejection(reason=RejectReason.CHECKS_DISAGREE, explanation=sentence)
+        return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
     for name, asked, tried in tries:
         checked = judge(asked, tried, data, strict=True).success
         modelled = _fits_model(asked, tried, atlas)
         if checked != modelled or checked != (tried is plan and asked is query):
             sentence = f"Of {name} the checker says {checked}, the solver's model says {modelled}."
-            return Rejection(reason=RejectReason.CHECKS_DISAGREE, explanation=sentence)
+            return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
     return None
 
 

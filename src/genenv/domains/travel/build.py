@@ -56,7 +56,7 @@ def build(
     query = query_of(spec)
     solution = solve(query, atlas.database)
     if solution is None:
-        return _reject(RejectReason.EXECUTION, "No plan fits: no way to travel, no room, or no such meals.")
+        return Rejection(RejectReason.EXECUTION, "No plan fits: no way to travel, no room, or no such meals.")
     missing = rng.choice([i for i, day in enumerate(solution.trip.days) if len(day.cities) == 1])
     missing = missing if settings.form == "day" else None
     fixed = _fixed_cost(query, solution.trip, missing, atlas)
@@ -65,11 +65,11 @@ def build(
         return problem
     text = filled(spec.query, sayings(spec, budget))
     if text is None:
-        return _reject(RejectReason.INCONSISTENT, "The query has a blank for which the spec has no value.")
+        return Rejection(RejectReason.INCONSISTENT, "The query has a blank for which the spec has no value.")
     try:
         spec = TravelSpec.model_validate({**spec.model_dump(), "query": text.strip()})
     except ValidationError as error:
-        return _reject(RejectReason.SCHEMA, f"The query, blanks filled in: {error.errors()[0]['msg']}.")
+        return Rejection(RejectReason.SCHEMA, f"The query, blanks filled in: {error.errors()[0]['msg']}.")
     query = query_of(spec, budget)
     payload = _payload(query, solution.trip, solution.cost, missing)
     return Task(
@@ -141,10 +141,10 @@ def _inconsistent(
     elif len(set(spec.cuisines)) < len(spec.cuisines) or not set(spec.cuisines) <= set(CUISINES):
         problem = f"cuisines are some of {', '.join(CUISINES)}, each once"
     if problem is not None:
-        return _reject(RejectReason.INCONSISTENT, f"{problem[0].upper()}{problem[1:]}.")
+        return Rejection(RejectReason.INCONSISTENT, f"{problem[0].upper()}{problem[1:]}.")
     for place in (spec.destination, spec.origin):
         if place in atlas.reserved and lineage.origin is not Origin.HELD_OUT:
-            return _reject(RejectReason.HELD_OUT, f"{place} is kept for held-out tasks.")
+            return Rejection(RejectReason.HELD_OUT, f"{place} is kept for held-out tasks.")
     return None
 
 
@@ -162,14 +162,14 @@ def _wrong_budget(spec: TravelSpec, cheapest: float, fixed: float) -> Rejection 
         return None
     if spec.budget < cheapest:
         sentence = f"The cheapest plan costs ${cheapest:,.0f}, more than the budget of ${spec.budget:,}."
-        return _reject(RejectReason.EXECUTION, sentence)
+        return Rejection(RejectReason.EXECUTION, sentence)
     largest = {slack: fixed + (cheapest - fixed) * most for slack, most in _MOST.items()}
     fitting = next((slack for slack, most in largest.items() if spec.budget <= most), "loose")
     if fitting != spec.slack and spec.budget != budget_for(cheapest, spec.slack, fixed=fixed):
         sentence = (
             f"A budget of ${spec.budget:,} is {fitting}, not {spec.slack}: one can do with ${cheapest:,.0f}."
         )
-        return _reject(RejectReason.INCONSISTENT, sentence)
+        return Rejection(RejectReason.INCONSISTENT, sentence)
     return None
 
 
@@ -233,7 +233,3 @@ def _rest_of_plan(query: Query, trip: Trip, missing: int, atlas: Atlas) -> str:
 
 
 _TOLD = ("current_city", "transportation", "breakfast", "lunch", "dinner", "accommodation")
-
-
-def _reject(reason: RejectReason, explanation: str) -> Rejection:
-    return Rejection(reason=reason, explanation=explanation)
