@@ -31,14 +31,14 @@ READ = {
 }
 
 OWNERS = {
-    "agent": ("agent/", "learning/", "coevolve.py"),
+    "agent": ("agent/", "learning/", "backends/local/optimizer.py", "coevolve.py"),
     "agent.warmup": ("learning/warmup.py",),
     "curriculum": ("curriculum/", "gate/"),
     "domain": ("domains/",),
     "logging": ("runs/metrics.py",),
     "policy": ("backends/", "build.py"),
     "run": ("coevolve.py", "cli/"),
-    "simulator": ("simulator/", "learning/", "coevolve.py"),
+    "simulator": ("simulator/", "learning/", "backends/local/optimizer.py", "coevolve.py"),
     "simulator.warmup": ("learning/warmup.py",),
 }
 """Where the settings of a section are read: a name that another section has too does not count there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from genenv.build import build_players
 from genenv.cli.console import ConsoleReporter
 from genenv.coevolve import Players
 from genenv.config.run import RunConfig
@@ -44,7 +45,5 @@ def load_players(config: RunConfig, domain: Domain) -> Players:
     Raises:
         UsageError: a model cannot be loaded or used here.
     """
-    from genenv.build import build_players
-
     with ConsoleReporter().stage(f"loading {config.policy.model}", items=None, unit=""):
         return build_players(config, domain)
