@@ -16,7 +16,7 @@ from genenv.errors import DataError, UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.report import write_report
 from genenv.runs.report.charts import skills_chart
-from genenv.runs.report.facts import RoundFacts, RunFacts, wilson
+from genenv.runs.report.facts import RoundFacts, RunFacts
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
@@ -501,10 +501,3 @@ def test_damaged_settings_are_one_sentence(tmp_path: Path) -> None:
     (path / "config.toml").write_text("seed = = 7")
     with pytest.raises(DataError, match=r"config\.toml is damaged"):
         write_report(path)
-
-
-def test_wilson_interval_of_half_of_ten() -> None:
-    low, high = wilson(5, 10)
-    assert (low, high) == (pytest.approx(0.2366, abs=1e-4), pytest.approx(0.7634, abs=1e-4))
-    assert wilson(0, 10)[0] == 0.0
-    assert wilson(10, 10)[1] == 1.0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from genenv.errors import DataError, UsageError, first_line
 from genenv.evaluation.statistics import Figure
 from genenv.runs.folder import write_whole
+from genenv.runs.locking import locked
 from genenv.texts import json_line
 from genenv.types import JsonObject
 
@@ -81,21 +81,13 @@ class Results:
                 f"{self.path} already holds results; continue them with --resume or choose another --out"
             )
 
-    @contextmanager
-    def lock(self) -> Generator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Nobody else may write these results inside this block; a process that dies gives the lock back.
 
         Raises:
             UsageError: another process has it.
         """
-        with self.path.with_name(f".{self.path.stem}.lock").open("a", encoding="ascii") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UsageError(
-                    f"{self.path} is being written by another process; wait for its end"
-                ) from error
-            yield
+        return locked(self.path, self.path.with_name(f".{self.path.stem}.lock"))
 
     def open(self, identity: JsonObject) -> tuple[dict[str, Record], Mapping[str, Any]]:
         """Records of an earlier run with the same identity, and its summary; both empty without one.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_Z = 1.959963984540054
-"""Of a two-sided 95% interval."""
+from genenv.runs.intervals import wilson
+
 RESAMPLES = 2000
 _CHUNK = 4_000_000
 """Weights drawn at a time: bounds memory."""
@@ -48,17 +48,6 @@ class Part:
     clusters: Sequence[str] | None = None  # [N] what each hangs together with; None: all stand alone
     bounds: tuple[float, float] | None = (0.0, 1.0)
     """Smallest and largest ratio that one item can have; None where there are no bounds, as for lengths."""
-
-
-def wilson(successes: float, trials: int) -> tuple[float, float]:
-    """Wilson's score interval of a success rate, 95% (Wilson 1927, without continuity correction)."""
-    if trials == 0:
-        return math.nan, math.nan
-    p, z2 = successes / trials, _Z * _Z
-    center = p + z2 / (2 * trials)
-    spread = _Z * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials * trials))
-    scale = 1 + z2 / trials
-    return max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale)
 
 
 def rate(

@@ -12,7 +12,6 @@ whole; what is ahead of them is moved to `set-aside-N/`.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import logging
@@ -20,7 +19,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +39,7 @@ from genenv.runs.checkpoint import (
     sync,
     verify_checkpoint,
 )
+from genenv.runs.locking import locked
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
@@ -149,26 +149,13 @@ class RunFolder:
             raise DataError(f"{missing[0]} is missing; restore a copy of it, or start a new run")
         return folder
 
-    @contextmanager
-    def lock(self) -> Generator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Nobody else may write the run inside this block; a process that dies gives the lock back.
 
         Raises:
             UsageError: another process has it.
         """
-        with (self.path / ".lock").open("a+", encoding="ascii") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as err:
-                file.seek(0)
-                raise UsageError(
-                    f"{self.path} is being written by another process ({file.read().strip() or 'unknown'}); "
-                    "wait for it to end, or choose another --out"
-                ) from err
-            file.truncate(0)
-            file.write(f"process {os.getpid()}")
-            file.flush()
-            yield
+        return locked(self.path, self.path / ".lock")
 
     @contextmanager
     def committing(self, store: PoolStore, record: RoundRecord, *, keep: int = 2) -> Generator[Path]:

@@ -73,12 +73,13 @@ def exact(answer: str, right: Iterable[str]) -> bool:
 
 
 def token_f1(answer: str, right: Sequence[str]) -> float:
-    """F1 of the answer's words against the nearest right answer, in [0, 1]: 2PR / (P + R)."""
+    """F1 of the answer's words against the nearest right answer, in [0, 1]."""
     if len(answer) > _MAX_ANSWER_CHARS:
         return 0.0
-    return max((_f1(normalized(answer).split(), normalized(each).split()) for each in right), default=0.0)
+    return max((word_f1(normalized(answer).split(), normalized(each).split()) for each in right), default=0.0)
 
 
-def _f1(given: Sequence[str], wanted: Sequence[str]) -> float:
+def word_f1(given: Sequence[str], wanted: Sequence[str]) -> float:
+    """F1 of words against others, in [0, 1]: 2PR / (P + R), each word as often as it stands there (SQuAD)."""
     shared = sum((Counter(given) & Counter(wanted)).values())
     return 2 * shared / (len(given) + len(wanted)) if shared else 0.0

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genenv.backends.chat.reasoning import without_thoughts
+from genenv.domains.multihop_qa.answers import word_f1
 from genenv.evaluation.bamboogle.boxes import last_box, plain
 
 MAX_REPLY_CHARS = 20_000
@@ -36,7 +36,7 @@ class Closeness:
     em: float
     """Equal after normalization."""
     f1: float
-    """Of the words: 2PR / (P + R)."""
+    """Of the words."""
     sub_em: float
     """The right answer is a part of the answer, after normalization, letter by letter."""
 
@@ -83,11 +83,6 @@ def closeness(answer: str, right: Sequence[str]) -> Closeness:
     given, wanted = normalized(answer), [normalized(each) for each in right]
     return Closeness(
         em=float(given in wanted),
-        f1=max((_f1(given.split(), each.split()) for each in wanted), default=0.0),
+        f1=max((word_f1(given.split(), each.split()) for each in wanted), default=0.0),
         sub_em=float(any(each and each in given for each in wanted)),
     )
-
-
-def _f1(given: Sequence[str], wanted: Sequence[str]) -> float:
-    shared = sum((Counter(given) & Counter(wanted)).values())
-    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0

@@ -11,6 +11,7 @@ from typing import cast
 
 from genenv.errors import DataError
 from genenv.runs.folder import RunFolder
+from genenv.runs.intervals import wilson
 from genenv.runs.metrics import target_band
 from genenv.runs.store.records import BatchRate, RoundOverview
 from genenv.runs.store.store import PoolStore
@@ -104,16 +105,6 @@ def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
         filter_band=None if alpha is None or k is None else (max(0.0, alpha - k), min(1.0, alpha + k)),
         rounds=tuple(_round_facts(found) for found in store.overview()),
     )
-
-
-def wilson(successes: int, attempts: int) -> tuple[float, float]:
-    """95% confidence interval of a rate (Wilson 1927); well-behaved at 0 and 1 and for few attempts."""
-    z = 1.96
-    rate = successes / attempts
-    scale = 1 + z * z / attempts
-    center = (rate + z * z / (2 * attempts)) / scale
-    margin = z * math.sqrt(rate * (1 - rate) / attempts + (z / (2 * attempts)) ** 2) / scale
-    return max(0.0, center - margin), min(1.0, center + margin)
 
 
 def _round_facts(found: RoundOverview) -> RoundFacts:
