@@ -13,8 +13,7 @@ import pytest
 from genenv.domains.tool_calling.asking import unasked, unmentioned
 from genenv.domains.tool_calling.lexicon import effect_of, stem, verbs, words_of
 from genenv.domains.tool_calling.phrasings import PHRASES
-from genenv.domains.tool_calling.phrasings.chains import TRAINING_CHAINS
-from genenv.domains.tool_calling.phrasings.held_out_chains import HELD_OUT_CHAINS
+from genenv.domains.tool_calling.phrasings.chains import HELD_OUT_CHAINS, TRAINING_CHAINS
 from genenv.domains.tool_calling.phrasings.template import Template
 
 BENCH = Path(__file__).parents[3] / "bench" / "gate_precision.py"

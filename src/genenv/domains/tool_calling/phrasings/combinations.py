@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from genenv.domains.tool_calling.phrasings.chains import TRAINING_CHAINS, Chain
-from genenv.domains.tool_calling.phrasings.held_out_chains import HELD_OUT_CHAINS
+from genenv.domains.tool_calling.phrasings.chains import HELD_OUT_CHAINS, TRAINING_CHAINS, Chain
 
 _HELD_OUT_CIRCLES: tuple[str, ...] = (
     "search_email flag_email list_events add_todo",
