@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.backends.machine import lacking, without
+from genenv.backends.local.machine import lacking, without
 from genenv.backends.settings import AUTOMATIC
 from genenv.config.files import apply_override, dump_tables, flat, put, read_tables
 from genenv.config.run import RunConfig, anchored, as_tables, dump_toml, load_config, resolve
