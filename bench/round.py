@@ -119,7 +119,7 @@ def trl(options: argparse.Namespace) -> None:
     import transformers
     import trl
 
-    from genenv.backends.local.loading import choose_threads
+    from genenv.backends.local.hardware import choose_threads
 
     torch.set_num_threads(choose_threads())
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)

@@ -46,7 +46,7 @@ def serve(
 
 def our_policy(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN401
     """Our policy with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
-    from genenv.backends.local.loading import choose_threads
+    from genenv.backends.local.hardware import choose_threads
     from genenv.backends.local.policy import LocalModel, LocalPolicy
     from genenv.backends.settings import PolicyConfig
 
@@ -173,11 +173,11 @@ def learning_parser_of(about: str | None, sides: Sequence[str]) -> argparse.Argu
 
 def settle(options: argparse.Namespace) -> None:
     """Put a model's folder or hub name in place of its short name, and a number format in place of `auto`."""
-    from genenv.backends.local import loading
+    from genenv.backends.local import hardware, loading
 
     options.model = loading.resolve(options.model)
     if options.dtype == "auto":
-        dtype = loading.choose_dtype("auto", loading.choose_device("auto"))
+        dtype = hardware.choose_dtype("auto", hardware.choose_device("auto"))
         options.dtype = str(dtype).removeprefix("torch.")
 
 

@@ -221,7 +221,7 @@ def trl(options: argparse.Namespace) -> None:
     import trl
 
     from genenv.agent.grpo import group_advantages
-    from genenv.backends.local.loading import choose_threads
+    from genenv.backends.local.hardware import choose_threads
 
     torch.set_num_threads(choose_threads())
     batch = json.loads((options.folder / "batch.json").read_text(encoding="utf-8"))

@@ -95,7 +95,7 @@ def test_the_number_format_is_measured_once_in_a_run(config: Path, tmp_path: Pat
     saved = load_config(tmp_path / "run/config.toml").policy.dtype
     assert saved in ("float32", "bfloat16")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("genenv.backends.local.loading.choose_dtype", _as_named)
+        patch.setattr("genenv.backends.local.hardware.choose_dtype", _as_named)
         longer = ["--set", "run.rounds=2"]
         assert run("train", config, "--out", tmp_path / "run", "--resume", *longer).exit_code == 0
     assert len(rounds(tmp_path / "run")) == 3
@@ -246,7 +246,7 @@ def nothing_is_measured(patch: pytest.MonkeyPatch) -> None:
     def asked(*_: object, **__: object) -> None:
         raise AssertionError("a choice was made again")
 
-    for place in ("loading.cpu_seconds", "cpu.packed_weights.cpu_seconds", "loading.choose_threads"):
+    for place in ("hardware.cpu_seconds", "cpu.packed_weights.cpu_seconds", "hardware.choose_threads"):
         patch.setattr(f"genenv.backends.local.{place}", asked)
 
 
@@ -273,21 +273,21 @@ def test_all_that_decides_the_last_digits_is_settled_when_a_run_starts(
 def test_a_run_computed_with_compiled_code_is_not_continued_without_it_by_chance(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from genenv.backends.local.cpu import kernels as native
+    from genenv.backends.local.cpu import build
 
-    if native.load() is None:
+    if build.load() is None:
         pytest.skip("there is no C++ compiler")
     out, more = tmp_path / "run", ["--resume", "--set", "run.rounds=2"]
     assert run("train", config, "--out", out, "--set", "run.rounds=1").exit_code == 0
     assert arithmetic(out)["compiled"] is True
     monkeypatch.setenv("CXX", str(tmp_path / "nowhere"))
-    native.load.cache_clear()
+    build.load.cache_clear()
     try:
         sentence = refused("train", "--out", out, *more)
         assert "was computed with what is not here (policy.compiled: there is no " in sentence
         assert run("train", "--out", out, *more, "--allow-other-arithmetic").exit_code == 0
     finally:
-        native.load.cache_clear()
+        build.load.cache_clear()
     assert arithmetic(out)["compiled"] is False
     note = (out / "config.toml").read_text(encoding="utf-8").splitlines()[0]
     assert "# from round 2 on: policy.compiled = false (was true), " in note

@@ -209,7 +209,7 @@ def test_a_machine_that_lacks_what_a_run_was_computed_with_says_so_and_asks(
     assert "computed with what is not here (policy.threads: 1 threads, but this process has 0" in sentence
     assert "--allow-other-arithmetic goes on with what is" in sentence
     assert (mine / "config.toml").read_bytes() == before
-    monkeypatch.setattr("genenv.backends.local.loading.choose_threads", lambda dtype: 2)
+    monkeypatch.setattr("genenv.backends.local.hardware.choose_threads", lambda dtype: 2)
     succeeds("train", "--resume", "--out", mine, *longer(2), "--allow-other-arithmetic")
     assert load_config(mine / "config.toml").policy.threads == 2
     note = (mine / "config.toml").read_text(encoding="utf-8").splitlines()[0]

@@ -85,7 +85,7 @@ def _disk() -> Finding:
 def _number_format() -> Finding:
     import torch
 
-    from genenv.backends.local.loading import choose_device, choose_dtype
+    from genenv.backends.local.hardware import choose_device, choose_dtype
 
     device = choose_device("auto")
     name = str(choose_dtype("auto", device)).removeprefix("torch.")
@@ -94,7 +94,7 @@ def _number_format() -> Finding:
 
 
 def _compiled_code() -> Finding:
-    from genenv.backends.local.cpu.kernels import find
+    from genenv.backends.local.cpu.build import find
 
     found = find()
     if isinstance(found, str):

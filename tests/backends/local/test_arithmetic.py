@@ -9,9 +9,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from genenv.backends.local import loading
+from genenv.backends.local import hardware
 from genenv.backends.local.arithmetic import chosen, settled
-from genenv.backends.local.cpu import kernels as native
+from genenv.backends.local.cpu import build
 from genenv.backends.local.machine import cores, lacking, without
 from genenv.backends.local.stopwatch import FEWEST_TURNS, cpu_seconds
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
@@ -46,15 +46,15 @@ def test_works_take_turns_and_each_begins_as_often_as_the_other() -> None:
 def test_rather_more_threads_are_taken_unless_they_are_clearly_slower(monkeypatch, together, taken) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
-    monkeypatch.setattr(loading, "cpu_seconds", lambda works, budget_s: {n: together[n] for n in works})
-    assert loading.choose_threads() == taken
+    monkeypatch.setattr(hardware, "cpu_seconds", lambda works, budget_s: {n: together[n] for n in works})
+    assert hardware.choose_threads() == taken
 
 
 def test_what_is_automatic_is_chosen_and_what_is_said_stays() -> None:
     here = chosen(PolicyConfig(device="cpu"))
     assert here.dtype in ("float32", "bfloat16")
     assert here.threads >= 1
-    assert here.compiled is (native.load() is not None)
+    assert here.compiled is (build.load() is not None)
     said = PolicyConfig(device="cpu", dtype="float32", compiled=False, threads=3)
     assert chosen(said) == said
 
@@ -123,20 +123,20 @@ def test_packed_attention_that_is_not_for_a_model_is_refused(tiny) -> None:
 
 
 def test_compiled_code_that_is_asked_for_must_be_had(tiny, monkeypatch) -> None:
-    monkeypatch.setattr(native, "load", lambda: None)
-    monkeypatch.setattr(native, "find", lambda: "there is no C++ compiler")
+    monkeypatch.setattr(build, "load", lambda: None)
+    monkeypatch.setattr(build, "find", lambda: "there is no C++ compiler")
     with pytest.raises(
         UsageError, match=r"policy\.compiled is true, and there is no compiled code: there is no C"
     ):
         tiny.model(compiled=True)
     assert tiny.model(compiled="auto").kernels is None
     with pytest.raises(UsageError, match="compiled code is for CPUs alone"):
-        native.wanted(setting=True, device=torch.device("cuda"))
+        build.wanted(setting=True, device=torch.device("cuda"))
 
 
 def test_what_a_machine_lacks_is_said_by_the_name_of_the_setting(monkeypatch) -> None:
-    monkeypatch.setattr(native, "load", lambda: None)
-    monkeypatch.setattr(native, "find", lambda: "there is no C++ compiler")
+    monkeypatch.setattr(build, "load", lambda: None)
+    monkeypatch.setattr(build, "find", lambda: "there is no C++ compiler")
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     policy = PolicyConfig(device="cpu", threads=cores() + 1, compiled=True, packed_weights=True)
     found = lacking(policy)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.backends.local.categorical import Odds
-from genenv.backends.local.cpu import kernels as native
+from genenv.backends.local.cpu import build
 
 ALMOST_ONE = 1 - 2**-53
 
@@ -20,9 +20,9 @@ def code(request):
     """Compiled code, or None for torch."""
     if request.param == "torch":
         return None
-    if not any(shutil.which(name) for name in native.COMPILERS):
+    if not any(shutil.which(name) for name in build.COMPILERS):
         pytest.skip("there is no C++ compiler here")
-    found = native.load()
+    found = build.load()
     assert found is not None
     return found
 

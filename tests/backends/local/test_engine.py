@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from genenv.backends.base import SampleRequest
-from genenv.backends.local.packing import Bundle, DecodeLayout, Packed
+from genenv.backends.local.layouts import DecodeLayout
+from genenv.backends.local.packing import Bundle, Packed
 
 PROMPTS = [(5, 9, 2), (7, 7, 7, 7, 8, 1, 30), (5, 9, 2, 44), (5, 9, 2)]
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from genenv.backends.local.fused_decoder import FAMILIES, FusedDecoder, why_not
-from genenv.backends.local.packing import Bundle, Layout, Packed
+from genenv.backends.local.layouts import Layout
+from genenv.backends.local.packing import Bundle, Packed
 
 FAMILY_NAMES = ("llama", "mistral", "qwen2", "qwen3")
 BUNDLES = [

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import torch
 
-from genenv.backends.local import loading
-from genenv.backends.local.cpu import kernels as native
+from genenv.backends.local import hardware
+from genenv.backends.local.cpu import build
 from genenv.backends.local.model import LocalModel
 from genenv.backends.settings import PolicyConfig
 
 
 def chosen(policy: PolicyConfig) -> PolicyConfig:
     """Device, number format, threads and compiled code that suit this machine, where they are automatic."""
-    device = loading.choose_device(policy.device)
+    device = hardware.choose_device(policy.device)
     if device.type == "cpu":
-        loading.keep_freed_memory()  # before torch starts threads
+        hardware.keep_freed_memory()  # before torch starts threads
     full = policy.tuning == "full" and policy.dtype == "auto"
-    dtype = torch.float32 if full else loading.choose_dtype(policy.dtype, device)
-    compiled = native.wanted(policy.compiled, device) is not None
+    dtype = torch.float32 if full else hardware.choose_dtype(policy.dtype, device)
+    compiled = build.wanted(policy.compiled, device) is not None
     return policy.model_copy(
         update={
             "device": device.type,
             "dtype": str(dtype).removeprefix("torch."),
             "compiled": compiled,
             "threads": policy.threads
-            or loading.choose_threads(dtype if device.type == "cpu" else torch.float32),
+            or hardware.choose_threads(dtype if device.type == "cpu" else torch.float32),
         }
     )
 

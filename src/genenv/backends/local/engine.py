@@ -16,23 +16,14 @@ import torch
 from torch import Tensor
 
 from genenv.backends.base import Completion, Conversation, SampleRequest
+from genenv.backends.local.attention import prompt_mask
 from genenv.backends.local.categorical import Odds, nucleus
 from genenv.backends.local.cpu.kernels import Kernels, Tasks
 from genenv.backends.local.grammar import Grammars
 from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
+from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayout, Layout, TurnLayout
 from genenv.backends.local.model_forward import OwnBatch
-from genenv.backends.local.packing import (
-    AnyLayout,
-    Bundle,
-    CompiledDecode,
-    DecodeLayout,
-    Layout,
-    Packed,
-    Slots,
-    TurnLayout,
-    prompt_mask,
-    within_budget,
-)
+from genenv.backends.local.packing import Bundle, Packed, Slots, within_budget
 from genenv.runs.progress import advance
 
 Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]

@@ -55,6 +55,6 @@ def _why_not_compiled(device: str) -> str:
     """Empty where compiled code can be had."""
     import torch
 
-    from genenv.backends.local.cpu import kernels as native
+    from genenv.backends.local.cpu import build
 
-    return native.why_not(torch.device("cpu" if device == "auto" else device))
+    return build.why_not(torch.device("cpu" if device == "auto" else device))

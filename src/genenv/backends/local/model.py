@@ -16,12 +16,12 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 
 from genenv.backends.chat.format import ChatFormat
-from genenv.backends.local import loading
-from genenv.backends.local.cpu import kernels as native
+from genenv.backends.local import hardware, loading
+from genenv.backends.local.cpu import build
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
+from genenv.backends.local.layouts import AnyLayout
 from genenv.backends.local.model_forward import own_hidden
-from genenv.backends.local.packing import AnyLayout
 from genenv.backends.local.selfcheck import fused_decoder, use_packed_attention
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
@@ -44,16 +44,16 @@ class LocalModel:
             torch.set_num_threads(config.threads)
         transformers.utils.logging.disable_progress_bar()
         resolved = loading.resolve(source)
-        self.device = loading.choose_device(config.device)
+        self.device = hardware.choose_device(config.device)
         if self.device.type == "cpu":
-            loading.keep_freed_memory()
+            hardware.keep_freed_memory()
         if config.tuning == "full" and config.dtype == "bfloat16":
             raise UsageError(
                 "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
                 "weights; use policy.dtype='float32', or policy.tuning='lora'"
             )
         full = config.tuning == "full"
-        self.dtype = torch.float32 if full else loading.choose_dtype(config.dtype, self.device)
+        self.dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, self.device)
         self.tokenizer = loading.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
         causal = loading.load_causal_lm(resolved, dtype=self.dtype, device=self.device)
@@ -68,7 +68,7 @@ class LocalModel:
         packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
         self.own_forward = not packed
         """Whether the model runs in its own forward pass: packed attention is not for it."""
-        self.kernels = native.wanted(config.compiled, self.device)
+        self.kernels = build.wanted(config.compiled, self.device)
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
         self.fused: FusedDecoder | None = None
@@ -86,9 +86,9 @@ class LocalModel:
         if must and self.own_forward:
             raise UsageError("policy.decoder is 'fused', which needs policy.attention = 'packed'")
         if config.decoder != "transformers" and not self.own_forward:
-            limit = config.activation_gib * 2**30 or loading.memory_bytes(self.device) / 4
+            limit = config.activation_gib * 2**30 or hardware.memory_bytes(self.device) / 4
             tried = config.packed_weights == "auto" and self.kernels is not None
-            packed = loading.memory_bytes(self.device) / 16 if tried else 0.0
+            packed = hardware.memory_bytes(self.device) / 16 if tried else 0.0
             self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
         if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
             raise UsageError(
@@ -138,7 +138,7 @@ class LocalModel:
         """Let go of grammars, and of memory that was freed."""
         if self._grammars is not None:
             self._grammars.forget()
-        loading.release_memory(self.device)
+        hardware.release_memory(self.device)
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout) -> Tensor:
         """[N, width] last hidden states of a flat row; see `own_hidden` for an `OwnLayout`."""

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from genenv.backends.local.packing import AnyLayout, Layout, OwnLayout, Packed
+from genenv.backends.local.layouts import AnyLayout, Layout, OwnLayout
+from genenv.backends.local.packing import Packed
 
 _PREFILLS = 16
 """Rows begin together with so many times the prompt tokens that packed sampling reads at a time."""

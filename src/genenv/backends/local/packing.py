@@ -1,35 +1,25 @@
 # pyright: standard
-"""Sequences that share prompts, packed without padding, and the attention that respects it.
+"""Sequences that share prompts, packed without padding.
 
 A *bundle* is one prompt and the completions that continue it. All tokens of all bundles stand in one flat
 row: a prompt goes through the model once however many completions it has, what several prompts begin with
 goes through it once for all of them (the prompts form a prefix tree); matrix products see no padding. Only
-inside attention are tokens laid out in padded rows again.
-
-Gradients flow back through gathers whose indices repeat, so these are `index_select`: the backward pass of
-`tensor[index]` adds up repeated indices in no fixed order on a CPU with several threads.
+inside attention (`attention`) are tokens laid out in padded rows again.
 
 Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest
-completion, S = most completions of a bundle, H = query heads, K = key/value heads, Q = H / K, D = head size.
+completion, S = most completions of a bundle.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
-
-from genenv.backends.local.cpu.kernels import HEAD_SIZES, Kernels, Tasks
-from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered, additive_mask
+from torch import Tensor
 
 _Item = TypeVar("_Item")
-
-ATTENTION = "genenv_packed"
-"""The name under which transformers knows `packed_attention`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +59,14 @@ class Packed:
         """For `Kernels.prefill`, on the CPU: each prompt's tokens that no prompt before it has."""
         self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
         lengths = [len(prompt) for prompt in prompts]
-        at_BP, self.prompt_real_BP = _grid(lengths, 0, device)
+        at_BP, self.prompt_real_BP = grid(lengths, 0, device)
         self.prompt_at_BP = torch.tensor(tree.at, device=device)[at_BP]
         width = self.prompt_at_BP.shape[1]
         self.prompt_owner_N = torch.tensor([b * width + t for b, t in tree.owners], device=device)
         self.last_of_prompt_B = self.prompt_at_BP.gather(
             1, torch.tensor(lengths, device=device)[:, None] - 1
         )[:, 0]
-        self.row_at_RC, self.row_real_RC = _grid([len(row) for _, row in rows], self.prompt_tokens, device)
+        self.row_at_RC, self.row_real_RC = grid([len(row) for _, row in rows], self.prompt_tokens, device)
         self.slots = Slots([b for b, _ in rows], len(prompts), device) if rows else None
 
     def targets(self) -> tuple[Tensor, Tensor]:
@@ -175,7 +165,7 @@ class Slots:
         return rows if self.full else rows.index_select(0, self.slot_of_R)
 
 
-def _grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """[R, C] flat index of each token of each row (0 where padded), and [R, C] which are real."""
     lengths_R = torch.tensor(lengths, dtype=torch.long)
     width = int(lengths_R.max()) if len(lengths) else 0
@@ -184,320 +174,3 @@ def _grid(lengths: Sequence[int], start: int, device: torch.device) -> tuple[Ten
     real_RC = steps_C[None] < lengths_R[:, None]
     at_RC = torch.where(real_RC, offsets_R[:, None] + steps_C[None], 0)
     return at_RC.to(device), real_RC.to(device)
-
-
-@dataclass(slots=True, kw_only=True)
-class Layout:
-    """What attention must know of the flat row it is looking at."""
-
-    packed: Packed
-    cache: PromptCache | None = None
-    """Filled with the prompts' keys and values when given."""
-    kernels: Kernels | None = None
-    """Compiled code, where it may be used."""
-    window: int | None = None
-    """Left here by attention: the narrowest sliding window that a layer asked for. Tokens."""
-
-
-@dataclass(slots=True, kw_only=True)
-class DecodeLayout:
-    """One new token per row, after a prompt and earlier new tokens."""
-
-    cache: PromptCache
-    slots: Slots
-    own: OwnTokens
-    prompt_mask_R1P: Tensor
-    """[R, 1, 1, P] 0 where the row's prompt has a token, -inf where it is padded."""
-    compiled: CompiledDecode | None = None
-    """What compiled code must know; None where there is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledDecode:
-    """Compiled code, and which rows continue which prompt."""
-
-    kernels: Kernels
-    tasks: Tasks
-    prompt_lengths_B: Tensor
-
-
-class TurnLayout:
-    """What is new in conversations whose beginnings are remembered.
-
-    Args:
-        prompts: all token ids of each conversation, and the beginning that is remembered.
-        cache: filled with the keys and values of the whole prompts.
-        kernels: compiled code, where it may be used.
-
-    All of it on the device of what is remembered.
-    """
-
-    def __init__(
-        self,
-        prompts: Sequence[tuple[Sequence[int], Remembered]],
-        cache: PromptCache,
-        kernels: Kernels | None = None,
-    ) -> None:
-        first = prompts[0][1].kept
-        layers, two, heads, _, size = first.shape
-        device = first.device
-        starts = [len(known.token_ids) for _, known in prompts]
-        new = [len(ids) - start for (ids, _), start in zip(prompts, starts, strict=True)]
-        length = max(len(ids) for ids, _ in prompts)
-        self.cache, self.kernels = cache, kernels
-        self.kept = first.new_zeros(layers, two, len(prompts), heads, length, size)
-        for b, (_, known) in enumerate(prompts):
-            self.kept[:, :, b, :, : starts[b]] = known.kept
-        self.ids_1N = torch.tensor(
-            [[token for (ids, _), start in zip(prompts, starts, strict=True) for token in ids[start:]]],
-            device=device,
-        )
-        self.prompt_N = torch.tensor([b for b, n in enumerate(new) for _ in range(n)], device=device)
-        places = [start + t for start, n in zip(starts, new, strict=True) for t in range(n)]
-        self.positions_1N = torch.tensor([places], device=device)
-        new_B = torch.tensor(new)
-        self.queries_3B = torch.stack([new_B.cumsum(0) - new_B, new_B, torch.tensor(starts)])
-        self.last_of_prompt_B = (new_B.cumsum(0) - 1).to(device)
-        self.at_BS, self.real_BS = _grid(new, 0, device)
-
-    @functools.cached_property
-    def mask_B1SP(self) -> Tensor:
-        """0 where a new token sees a token of its conversation, -inf elsewhere."""
-        places_BS = self.positions_1N[0][self.at_BS]
-        unseen_BSP = torch.arange(self.kept.shape[4], device=self.kept.device) > places_BS[..., None]
-        return additive_mask(unseen_BSP, self.kept.dtype)[:, None]
-
-
-@dataclass(slots=True, kw_only=True)
-class OwnLayout:
-    """The next tokens of rows in the model's own forward pass, with the cache that comes with it."""
-
-    seen_RT: Tensor
-    """1 where a row has a token, the new ones included, and 0 where it is padded on the left (T tokens)."""
-    cache: Any = None
-    """What the model made of the tokens before."""
-
-
-AnyLayout = Layout | TurnLayout | DecodeLayout | OwnLayout
-
-
-def packed_attention(  # noqa: PLR0913 - the signature is transformers'
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    layout: AnyLayout | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    **_: object,
-) -> tuple[Tensor, None]:
-    """Attention over a flat row, in the calling convention of transformers' `AttentionInterface`.
-
-    Args:
-        module: the attention layer; only its `layer_idx` is read.
-        query: [1, H, N, D].
-        key: [1, K, N, D].
-        value: [1, K, N, D].
-        attention_mask: unused; the layout says who sees whom.
-        scaling: factor of the scores; 1 / sqrt(D) when None.
-        layout: what the flat row holds.
-        sliding_window: how far a layer sees; not applied but noted in the layout: loading may refuse.
-        softcap: a cap on scores, which packing does not know.
-        s_aux: attention sinks, which packing does not know.
-
-    Returns:
-        [1, N, H, D], and None in place of the weights.
-
-    Raises:
-        TypeError: there is no layout, or the layer asks for something that packing does not know.
-    """
-    if layout is None:
-        raise TypeError("packed attention needs a layout")
-    if softcap is not None or s_aux is not None:
-        raise TypeError("it caps its attention scores" if s_aux is None else "it has attention sinks")
-    if sliding_window is not None and isinstance(layout, Layout):
-        layout.window = min(sliding_window, layout.window or sliding_window)
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    layer = int(module.layer_idx)  # type: ignore[arg-type]
-    return attend(layout, layer, q_NHD, k_NKD, v_NKD, scale)[None], None
-
-
-def attend(
-    layout: AnyLayout, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float
-) -> Tensor:
-    """[N, H, D]: attention of one layer over a flat row.
-
-    Args:
-        layout: what the flat row holds.
-        layer: whose keys and values they are, from 0.
-        q_NHD: queries.
-        k_NKD: keys.
-        v_NKD: values.
-        scale: factor of the scores.
-    """
-    if isinstance(layout, DecodeLayout):
-        return _decode(layout, layer, q_NHD, k_NKD, v_NKD, scale)
-    if isinstance(layout, TurnLayout):
-        return _next_turn(layout, layer, q_NHD, k_NKD, v_NKD, scale)
-    if isinstance(layout, OwnLayout):
-        raise TypeError("packed attention cannot use the layout of a model's own forward pass")
-    return _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
-
-
-def _compiled(kernels: Kernels | None, q_NHD: Tensor, v_NKD: Tensor) -> TypeGuard[Kernels]:
-    """Whether compiled code can take this attention: there is some for the head size, and nothing learns."""
-    size = q_NHD.shape[2]
-    return (
-        kernels is not None and size in HEAD_SIZES and size == v_NKD.shape[2] and not torch.is_grad_enabled()
-    )
-
-
-def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    packed = layout.packed
-    k_BKPD, v_BKPD = (_take(tensor, packed.prompt_at_BP).transpose(1, 2) for tensor in (k, v))
-    if layout.cache is not None:
-        k_BKPD, v_BKPD = k_BKPD.contiguous(), v_BKPD.contiguous()
-        layout.cache.keys[layer], layout.cache.values[layer] = k_BKPD, v_BKPD
-    if _compiled(layout.kernels, q, v):
-        prompts_NHD = layout.kernels.prefill(
-            q, (k_BKPD, v_BKPD), packed.queries_3B, packed.prompt_tokens, scale
-        )
-    else:
-        q_BHPD = _take(q, packed.prompt_at_BP).transpose(1, 2)
-        out_BHPD = _grouped(q_BHPD, k_BKPD, v_BKPD, scale)
-        prompts_NHD = out_BHPD.transpose(1, 2).flatten(0, 1).index_select(0, packed.prompt_owner_N)
-    if packed.slots is None:
-        return prompts_NHD
-    q_RHCD, k_RKCD, v_RKCD = (_take(tensor, packed.row_at_RC).transpose(1, 2) for tensor in (q * scale, k, v))
-    rows = packed.row_at_RC.shape[1]
-    causal_CC = torch.full((rows, rows), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
-    mask_B11P = _padding_mask(packed.prompt_real_BP, q.dtype)
-    out_RHCD = _attend(
-        q_RHCD,
-        (k_BKPD, v_BKPD),
-        (k_RKCD, v_RKCD),
-        packed.slots,
-        (mask_B11P[packed.bundle_of_R], causal_CC),
-    )
-    return torch.cat([prompts_NHD, out_RHCD.transpose(1, 2)[packed.row_real_RC]])
-
-
-def _next_turn(layout: TurnLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    keys_BKPD, values_BKPD = layout.kept[layer]
-    keys_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = k
-    values_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = v
-    layout.cache.keys[layer], layout.cache.values[layer] = keys_BKPD, values_BKPD
-    if _compiled(layout.kernels, q, v):
-        return layout.kernels.prefill(q, (keys_BKPD, values_BKPD), layout.queries_3B, len(q), scale)
-    q_BHSD = _take(q, layout.at_BS).transpose(1, 2)
-    out_BHSD = _grouped(q_BHSD, keys_BKPD, values_BKPD, scale, layout.mask_B1SP)
-    return out_BHSD.transpose(1, 2)[layout.real_BS]
-
-
-def _grouped(
-    q_BHSD: Tensor, k_BKPD: Tensor, v_BKPD: Tensor, scale: float, mask_B1SP: Tensor | None = None
-) -> Tensor:
-    """[B, H, S, D]: attention in which several query heads share a key head; causal without a mask."""
-    repeats = q_BHSD.shape[1] // k_BKPD.shape[1]
-    return nn.functional.scaled_dot_product_attention(
-        q_BHSD,
-        k_BKPD.repeat_interleave(repeats, 1),
-        v_BKPD.repeat_interleave(repeats, 1),
-        attn_mask=mask_B1SP,
-        is_causal=mask_B1SP is None,
-        scale=scale,
-    )
-
-
-def _take(flat: Tensor, at: Tensor) -> Tensor:
-    """[N, ...] and [A, B] -> [A, B, ...]."""
-    return flat.index_select(0, at.flatten()).view(*at.shape, *flat.shape[1:])
-
-
-def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    cache, compiled = layout.cache, layout.compiled
-    if compiled is not None and _compiled(compiled.kernels, q, v):
-        return compiled.kernels.decode(
-            q,
-            k,
-            v,
-            (cache.keys[layer], cache.values[layer]),
-            cache.room(layer, layout.own, k),
-            (compiled.prompt_lengths_B, layout.own.seen_R),
-            compiled.tasks,
-            scale,
-        )
-    new = cache.append(layer, layout.own, k, v)
-    out_RH1D = _attend(
-        (q * scale)[:, :, None],
-        (cache.keys[layer], cache.values[layer]),
-        new,
-        layout.slots,
-        (layout.prompt_mask_R1P, layout.own.mask_R111T),
-    )
-    return out_RH1D[:, :, 0]
-
-
-def _padding_mask(real_BP: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, 1, 1, P]: 0 at real tokens, -inf at padding."""
-    return additive_mask(~real_BP, dtype)[:, None, None]
-
-
-def _attend(
-    q_RHCD: Tensor,
-    prompt: tuple[Tensor, Tensor],
-    own: tuple[Tensor, Tensor],
-    slots: Slots,
-    masks: tuple[Tensor, Tensor | None],
-) -> Tensor:
-    """Attention of rows to their bundle's prompt (one product per bundle) and to their own tokens.
-
-    Args:
-        q_RHCD: scaled queries.
-        prompt: keys and values of the prompts, [B, K, P, D].
-        own: keys and values of the rows, [R, K, T, D].
-        slots: which rows belong to which bundle.
-        masks: [R, 1, 1, P] for prompts, and [C, T] or [R, 1, 1, 1, T] for own tokens (None: all are seen).
-
-    Returns:
-        [R, H, C, D].
-    """
-    rows, heads, steps, size = q_RHCD.shape
-    kv = own[0].shape[1]
-    per_kv = heads // kv
-    width = slots.width
-
-    def by_bundle(x: Tensor) -> Tensor:  # [R, H, C, X] -> [B, K, S * Q * C, X]
-        grid = slots.spread(x.reshape(rows, kv, per_kv * steps, x.shape[-1]))
-        return grid.transpose(1, 2).reshape(slots.bundles, kv, width * per_kv * steps, x.shape[-1])
-
-    def by_row(x: Tensor) -> Tensor:  # the way back, to [R, K, Q * C, X]
-        grid = x.view(slots.bundles, kv, width, per_kv * steps, x.shape[-1]).transpose(1, 2)
-        return slots.gather(grid)
-
-    q_RKQD = q_RHCD.reshape(rows, kv, per_kv * steps, size)
-    to_prompt = by_row(by_bundle(q_RHCD) @ prompt[0].transpose(-1, -2)) + masks[0]
-    to_own = q_RKQD @ own[0].transpose(-1, -2)
-    if masks[1] is not None:
-        to_own = (to_own.reshape(rows, kv, per_kv, steps, -1) + masks[1]).view(rows, kv, per_kv * steps, -1)
-    weights = torch.cat([to_prompt, to_own], dim=-1).softmax(-1)
-    length = prompt[0].shape[2]
-    from_prompt = by_row(by_bundle(weights[..., :length]) @ prompt[1])
-    out_RKQD = from_prompt + weights[..., length:] @ own[1]
-    return out_RKQD.reshape(rows, heads, steps, size)
-
-
-def prompt_mask(real_BP: Tensor, bundle_of_R: Tensor, dtype: torch.dtype) -> Tensor:
-    """[R, 1, 1, P] additive mask of each row's prompt."""
-    return _padding_mask(real_BP, dtype)[bundle_of_R]
-
-
-def register() -> None:
-    """Make transformers know `packed_attention`. Safe to call again."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(ATTENTION, packed_attention)

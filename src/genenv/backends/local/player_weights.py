@@ -26,8 +26,9 @@ from torch.utils.checkpoint import checkpoint
 
 from genenv.backends.local import weights
 from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.layouts import Layout
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.packing import Layout, Packed
+from genenv.backends.local.packing import Packed
 from genenv.backends.local.token_logprobs import frozen_logprobs
 from genenv.errors import DataError, UsageError
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from genenv.backends.base import Completion, Conversation, SampleRequest, blocking
 from genenv.backends.chat.reasoning import CLOSING
 from genenv.backends.chat.reasoning_limit import ThoughtLimit
-from genenv.backends.local import loading
+from genenv.backends.local import hardware
 from genenv.backends.local.engine import Engine
 from genenv.backends.local.kv_cache import Remembered
+from genenv.backends.local.layouts import AnyLayout
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.packing import AnyLayout
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.errors import RolloutError, out_of_memory
 from genenv.texts import clean
@@ -102,7 +102,7 @@ class LocalSampler:
         # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
         rows = max(1, min(rows, len(requests)) // 2)
         log.warning("sampling ran out of memory; again with %d rows at a time", rows)
-        loading.release_memory(self.model.device)
+        hardware.release_memory(self.model.device)
         return self._engine(rows, prefill // 2).run(requests)
 
     def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from genenv.backends.local import packing
+from genenv.backends.local import attention
 from genenv.backends.local.cpu.kernels import Kernels
 from genenv.backends.local.fused_decoder import FusedDecoder, why_not
+from genenv.backends.local.layouts import Layout
 from genenv.backends.local.model_forward import keep_rows, left_padded, next_positions, own_hidden
-from genenv.backends.local.packing import Bundle, Layout, Packed
+from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UsageError, first_line
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def use_packed_attention(
     Raises:
         UsageError: that is not possible either, or packed attention is wanted and not for this model.
     """
-    packing.register()
+    attention.register()
     bundle = _small_input(causal.config.get_text_config().vocab_size)
     device = next(causal.parameters()).device
     sequences = [[*bundle.prompt_ids, *row] for row in bundle.completions]
@@ -82,7 +83,7 @@ def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_token
     packed = Packed([bundle], expected.device)
     layout = Layout(packed=packed)
     try:
-        causal.set_attn_implementation(packing.ATTENTION)
+        causal.set_attn_implementation(attention.ATTENTION)
         output = causal.get_decoder()(
             input_ids=packed.ids_1N, position_ids=packed.positions_1N, use_cache=False, layout=layout
         )

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from genenv.backends.base import blocking
+from genenv.backends.local.hardware import release_memory
 from genenv.backends.local.kl import frozen_head, kl_between
-from genenv.backends.local.loading import release_memory
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
 from genenv.backends.local.optimizer import Optimizer

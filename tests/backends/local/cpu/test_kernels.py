@@ -1,44 +1,18 @@
-"""Compiled code says what torch says; where it cannot be had, one sentence is logged and torch is used."""
+"""Compiled code says what torch says."""
 
 from __future__ import annotations
-
-import logging
-import shutil
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from genenv.backends.base import SampleRequest
 from genenv.backends.local.categorical import _chunk_sums
-from genenv.backends.local.cpu import kernels as native
-from genenv.backends.local.cpu import packed_weights as products
-from genenv.backends.local.fused_decoder import _Norm, _Rotate, _SwiGlu
+from genenv.backends.local.cpu.kernels import HEAD_SIZES, LowRank, Tasks
+from genenv.backends.local.fused_steps import InTorch, _Norm, _Rotate, _SwiGlu
 from genenv.backends.local.packing import Bundle, Packed
-
-compiled = pytest.mark.skipif(
-    not any(shutil.which(name) for name in native.COMPILERS), reason="there is no C++ compiler here"
-)
-DTYPES = (torch.float32, torch.bfloat16)
-
-
-@pytest.fixture(scope="module")
-def kernels():
-    found = native.load()
-    assert found is not None
-    return found
-
-
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    """Within the rounding of the number format, relative to the largest value."""
-    most = {torch.float32: 2e-6, torch.bfloat16: 2e-2}[found.dtype]
-    assert (found.float() - expected.float()).abs().max() <= most * (1 + expected.float().abs().max())
-
-
-def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+from tensors import DTYPES, close, compiled, random
 
 
 @compiled
@@ -57,8 +31,12 @@ def test_norm_and_activation_equal_those_of_torch_forwards_and_backwards(kernels
     ]
     for value, function in cases:
         results = []
-        for code in (kernels, None):
-            x = value.clone().detach().requires_grad_() if code is None else value.detach().requires_grad_()
+        for code in (kernels, InTorch()):
+            x = (
+                value.clone().detach().requires_grad_()
+                if code is not kernels
+                else value.detach().requires_grad_()
+            )
             y = function(x, code)
             results.append((y.detach(), torch.autograd.grad(y, x, dy)[0]))
         for found, expected in zip(*results, strict=True):
@@ -74,7 +52,7 @@ def test_rotation_equals_that_of_torch_forwards_and_backwards(kernels, rows, hea
     angles = random(rows, 1, 2 * half, seed=heads)
     cos, sin = (function(angles).to(dtype)[..., :half] for function in (torch.cos, torch.sin))
     results = []
-    for code in (kernels, None):
+    for code in (kernels, InTorch()):
         x = wide[:, :heads].detach().requires_grad_()
         y = _Rotate.apply(x, cos, sin, code)
         results.append((y.detach(), torch.autograd.grad(y, x, torch.ones_like(y))[0]))
@@ -98,7 +76,7 @@ def test_an_adapters_share_equals_that_of_torch(kernels, rows, inputs, ranks, dt
     expected = y.float()
     for start, down, up in zip(starts, downs, ups, strict=True):
         expected[:, start : start + len(up)] += 0.5 * (x.float() @ down.T) @ up.T
-    kernels.add_low_rank(y, x, native.LowRank(downs, ups, [0.5] * len(ranks), starts))
+    kernels.add_low_rank(y, x, LowRank(downs, ups, [0.5] * len(ranks), starts))
     close(y, expected)
 
 
@@ -106,7 +84,7 @@ def test_an_adapters_share_equals_that_of_torch(kernels, rows, inputs, ranks, dt
 @given(
     prompts=st.lists(st.integers(1, 40), min_size=1, max_size=3),
     rows=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), min_size=1, max_size=20),
-    size=st.sampled_from(sorted(native.HEAD_SIZES)),
+    size=st.sampled_from(sorted(HEAD_SIZES)),
     heads=st.sampled_from([(1, 1), (3, 3), (6, 2), (9, 3)]),
     dtype=st.sampled_from(DTYPES),
 )
@@ -130,7 +108,7 @@ def test_attention_of_a_new_token_equals_that_of_torch(kernels, prompts, rows, s
         before,
         own,
         (torch.tensor(prompts), torch.tensor(seen)),
-        native.Tasks(of_row),
+        Tasks(of_row),
         0.2,
     )
     for r, (b, count) in enumerate(zip(of_row, seen, strict=True)):
@@ -147,7 +125,7 @@ def test_attention_of_a_new_token_equals_that_of_torch(kernels, prompts, rows, s
 @compiled
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 150), st.integers(0, 150)), min_size=1, max_size=3),
-    size=st.sampled_from(sorted(native.HEAD_SIZES)),
+    size=st.sampled_from(sorted(HEAD_SIZES)),
     heads=st.sampled_from([(1, 1), (3, 3), (6, 2), (9, 3)]),
     dtype=st.sampled_from(DTYPES),
 )
@@ -237,7 +215,7 @@ def test_the_number_of_threads_changes_no_sample(tiny, kind):
 def test_the_number_of_threads_changes_no_number(kernels):
     before = torch.get_num_threads()
     x, weight = random(600, 130, seed=1), random(130, seed=2)
-    adapter = native.LowRank([random(5, 130, seed=3)], [random(130, 5, seed=4)], [0.5], [0])
+    adapter = LowRank([random(5, 130, seed=3)], [random(130, 5, seed=4)], [0.5], [0])
     found = []
     try:
         for threads in (1, 2):
@@ -249,65 +227,3 @@ def test_the_number_of_threads_changes_no_number(kernels):
         torch.set_num_threads(before)
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
-
-
-@compiled
-def test_attention_refuses_what_it_would_misread(kernels):
-    q, kv, prompts = random(1, 2, 16, seed=1), random(1, 1, 16, seed=2), random(1, 1, 4, 16, seed=3)
-    lengths, tasks = (torch.tensor([4]), torch.tensor([0])), native.Tasks([0])
-    for wrong in (
-        prompts.bfloat16(),
-        random(1, 1, 4, 32, seed=1),
-        random(1, 1, 16, 4, seed=1).transpose(2, 3),
-    ):
-        with pytest.raises(ValueError, match="keys or values"):
-            kernels.decode(q, kv, kv, (prompts, wrong), (prompts, prompts), lengths, tasks, 1.0)
-
-
-def load_anew(monkeypatch, caplog, tmp_path, compiler: str) -> native.Kernels | None:
-    monkeypatch.setenv("GENENV_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("CXX", compiler)
-    with caplog.at_level(logging.INFO):
-        return native.load.__wrapped__()
-
-
-def test_without_a_compiler_one_sentence_says_so(monkeypatch, caplog, tmp_path):
-    assert load_anew(monkeypatch, caplog, tmp_path, str(tmp_path / "nowhere")) is None
-    (record,) = caplog.records
-    assert "there is no C++ compiler" in record.getMessage()
-
-
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ("echo 'kernels.cpp: fatal error: unknown option' >&2; exit 1", "fatal error: unknown option"),
-        ("while [ $1 != -o ]; do shift; done; echo nonsense > $2", "file too short"),
-    ],
-)
-def test_a_compiler_that_fails_leaves_torch_in_its_place(monkeypatch, caplog, tmp_path, script, reason):
-    compiler = tmp_path / "compiler"
-    compiler.write_text(f"#!/bin/sh\n{script}\n")
-    compiler.chmod(0o755)
-    assert load_anew(monkeypatch, caplog, tmp_path, str(compiler)) is None
-    (record,) = caplog.records
-    assert reason in record.getMessage()
-    assert not list((tmp_path / "cache").glob("*.so"))
-
-
-@compiled
-def test_compiled_code_with_wrong_results_is_not_used(kernels, monkeypatch):
-    monkeypatch.setattr(kernels, "swiglu", lambda joint: nn.functional.silu(joint).chunk(2, -1)[0])
-    with pytest.raises(native._Unusable, match="swiglu is off by"):
-        native.check(kernels)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_packed_product_equals_the_plain_one(dtype):
-    weight, bias, x = (random(*shape, seed=1, dtype=dtype) for shape in ((48, 33), (48,), (5, 33)))
-    product = products.Product(weight, bias)
-    plain = product(x)
-    assert isinstance(products.worth_packing([weight]), bool)
-    product.pack()
-    with torch.no_grad():
-        close(product(x), plain)
-    assert torch.equal(product(x), plain)  # with gradients the plain one is used

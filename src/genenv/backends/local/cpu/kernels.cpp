@@ -1,10 +1,10 @@
 // What a decoder does beside its large matrix products: norms, activation, rotary positions, adapters of few rows,
-// attention of prompts and of new tokens, and the sums that tokens are drawn by. native.py compiles, checks and calls
-// this file.
+// attention of prompts and of new tokens, and the sums that tokens are drawn by. build.py compiles this file,
+// against_torch.py checks it, kernels.py calls it and holds every tensor to its format and shape first.
 //
 // Every function exists for float and for bfloat16, and calculates in float. Tensors are rows one after the
 // other, with the distance between rows ("step", in elements) where that may be more than a row is wide.
-// Letters as in packing.py and cache.py: N = tokens, W = width, R = rows, B = prompts, H = query heads, K = key/value
+// Letters as in attention.py and kernels.py: N = tokens, W = width, R = rows, B = prompts, H = query heads, K = key/value
 // heads, D = head size, P = room for prompt tokens, T = room for new tokens, C = chunks of the vocabulary. Template
 // parameters: T = number format, V = vectors of a head, Q and R = rows at a time, C = vectors of columns at a time.
 
@@ -345,6 +345,11 @@ int for_head_size(int64_t size, Work work) {
     }
 }
 
+// Whether `count` places from `begin` on lie within `room` places.
+inline bool within(int64_t begin, int64_t count, int64_t room) {
+    return 0 <= begin && begin <= room && 0 <= count && count <= room - begin;
+}
+
 // --- attention of one new token per row -------------------------------------------------------------------
 
 // Rows that continue the same prompt.
@@ -461,9 +466,20 @@ struct Decode {
     const int64_t *prompt_length, *own_length;  // [B], [R] before this token
     const Task* tasks;
     const int64_t* row_of;  // the rows of task 0, of task 1, ...
-    int64_t count, heads, key_heads;
+    int64_t count, prompts, rows, heads, key_heads;
     float scale;
     T* out;  // [R, H, D]
+
+    bool fits() const {
+        for (int64_t b = 0; b < prompts; b++)
+            if (!within(prompt_length[b], 0, prompt_room)) return false;
+        for (int64_t r = 0; r < rows; r++)
+            if (!within(own_length[r], 1, own_room) || !within(row_of[r], 1, rows)) return false;
+        for (int64_t t = 0; t < count; t++)
+            if (!within(tasks[t].prompt, 1, prompts) || !within(tasks[t].first, tasks[t].end - tasks[t].first, rows))
+                return false;
+        return true;
+    }
 };
 
 // Attention of some rows of one prompt in one key head, which `per` query heads share. The prompt is read once for all
@@ -517,7 +533,7 @@ void decode_all(const Decode<T>& d, int threads) {
 
 template <class T>
 int decode(const Decode<T>& d, int64_t size, int threads) {
-    return for_head_size(size, [&](auto v) { decode_all<T, decltype(v)::value>(d, threads); });
+    return d.fits() && for_head_size(size, [&](auto v) { decode_all<T, decltype(v)::value>(d, threads); });
 }
 
 // --- attention of prompts ---------------------------------------------------------------------------------
@@ -533,9 +549,15 @@ struct Prompts {
     const T *keys, *values;  // [B, K, P, D]
     int64_t room;
     const int64_t *begin, *count, *first;  // [B]: a prompt's queries in q, how many, and the position of the first
-    int64_t prompts, heads, key_heads;
+    int64_t prompts, queries, heads, key_heads;
     float scale;
     T* out;  // [N, H, D]
+
+    bool fits() const {
+        for (int64_t b = 0; b < prompts; b++)
+            if (!within(begin[b], count[b], queries) || !within(first[b], count[b], room)) return false;
+        return true;
+    }
 };
 
 // scores[r][j] = query r . key j; keys stand in panels, [D, kPanel] each
@@ -627,7 +649,7 @@ void prefill_all(const Prompts<T>& p, int threads) {
 
 template <class T>
 int prefill(const Prompts<T>& p, int64_t size, int threads) {
-    return for_head_size(size, [&](auto v) { prefill_all<T, decltype(v)::value>(p, threads); });
+    return p.fits() && for_head_size(size, [&](auto v) { prefill_all<T, decltype(v)::value>(p, threads); });
 }
 
 // --- drawing tokens ---------------------------------------------------------------------------------------
@@ -707,19 +729,20 @@ void chunk_sums(const T* scores, int64_t step, int64_t rows, int64_t width, int6
     int decode_##NAME(const T* q, const T* k, const T* v, int64_t q_step, int64_t k_step, int64_t v_step,          \
                       const T* prompt_keys, const T* prompt_values, int64_t prompt_room, T* own_keys,              \
                       T* own_values, int64_t own_room, const int64_t* prompt_length, const int64_t* own_length,    \
-                      const Task* tasks, const int64_t* row_of, int64_t count, int64_t heads, int64_t key_heads,   \
-                      int64_t size, float scale, T* out, int threads) {                                            \
+                      const Task* tasks, const int64_t* row_of, int64_t count, int64_t prompts, int64_t rows,      \
+                      int64_t heads, int64_t key_heads, int64_t size, float scale, T* out, int threads) {          \
         return decode<T>({q, k, v, q_step, k_step, v_step, prompt_keys, prompt_values, prompt_room, own_keys,      \
-                          own_values, own_room, prompt_length, own_length, tasks, row_of, count, heads, key_heads, \
-                          scale, out},                                                                             \
+                          own_values, own_room, prompt_length, own_length, tasks, row_of, count, prompts, rows,    \
+                          heads, key_heads, scale, out},                                                           \
                          size, threads);                                                                           \
     }                                                                                                              \
     int prefill_##NAME(const T* q, int64_t q_step, const T* keys, const T* values, int64_t room,                   \
                        const int64_t* begin, const int64_t* count, const int64_t* first, int64_t prompts,          \
-                       int64_t heads, int64_t key_heads, int64_t size, float scale, T* out, int threads) {         \
+                       int64_t queries, int64_t heads, int64_t key_heads, int64_t size, float scale, T* out,       \
+                       int threads) {                                                                              \
         return prefill<T>(                                                                                         \
-            {q, q_step, keys, values, room, begin, count, first, prompts, heads, key_heads, scale, out}, size,     \
-            threads);                                                                                              \
+            {q, q_step, keys, values, room, begin, count, first, prompts, queries, heads, key_heads, scale, out},  \
+            size, threads);                                                                                        \
     }                                                                                                              \
     void chunk_sums_##NAME(const T* scores, int64_t step, int64_t rows, int64_t width, int64_t chunk, float* top,  \
                            float* sums, int threads) {                                                             \

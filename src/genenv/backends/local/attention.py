@@ -1,0 +1,246 @@
+# pyright: standard
+"""Attention over packed sequences: everybody sees its own bundle alone, in torch or in compiled code.
+
+Gradients flow back through gathers whose indices repeat, so these are `index_select`: the backward pass of
+`tensor[index]` adds up repeated indices in no fixed order on a CPU with several threads.
+
+Shapes: N = tokens in the flat row, B = bundles, R = completions (rows), P = longest prompt, C = longest
+completion, S = most completions of a bundle, H = query heads, K = key/value heads, Q = H / K, D = head size.
+"""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from genenv.backends.local.cpu.kernels import HEAD_SIZES, Kernels
+from genenv.backends.local.kv_cache import additive_mask
+from genenv.backends.local.layouts import AnyLayout, DecodeLayout, Layout, OwnLayout, TurnLayout
+from genenv.backends.local.packing import Slots
+
+ATTENTION = "genenv_packed"
+"""The name under which transformers knows `packed_attention`."""
+
+
+def packed_attention(  # noqa: PLR0913 - the signature is transformers'
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    layout: AnyLayout | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """Attention over a flat row, in the calling convention of transformers' `AttentionInterface`.
+
+    Args:
+        module: the attention layer; only its `layer_idx` is read.
+        query: [1, H, N, D].
+        key: [1, K, N, D].
+        value: [1, K, N, D].
+        attention_mask: unused; the layout says who sees whom.
+        scaling: factor of the scores; 1 / sqrt(D) when None.
+        layout: what the flat row holds.
+        sliding_window: how far a layer sees; not applied but noted in the layout: loading may refuse.
+        softcap: a cap on scores, which packing does not know.
+        s_aux: attention sinks, which packing does not know.
+
+    Returns:
+        [1, N, H, D], and None in place of the weights.
+
+    Raises:
+        TypeError: there is no layout, or the layer asks for something that packing does not know.
+    """
+    if layout is None:
+        raise TypeError("packed attention needs a layout")
+    if softcap is not None or s_aux is not None:
+        raise TypeError("it caps its attention scores" if s_aux is None else "it has attention sinks")
+    if sliding_window is not None and isinstance(layout, Layout):
+        layout.window = min(sliding_window, layout.window or sliding_window)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    return attend(layout, layer, q_NHD, k_NKD, v_NKD, scale)[None], None
+
+
+def attend(
+    layout: AnyLayout, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float
+) -> Tensor:
+    """[N, H, D]: attention of one layer over a flat row.
+
+    Args:
+        layout: what the flat row holds.
+        layer: whose keys and values they are, from 0.
+        q_NHD: queries.
+        k_NKD: keys.
+        v_NKD: values.
+        scale: factor of the scores.
+    """
+    if isinstance(layout, DecodeLayout):
+        return _decode(layout, layer, q_NHD, k_NKD, v_NKD, scale)
+    if isinstance(layout, TurnLayout):
+        return _next_turn(layout, layer, q_NHD, k_NKD, v_NKD, scale)
+    if isinstance(layout, OwnLayout):
+        raise TypeError("packed attention cannot use the layout of a model's own forward pass")
+    return _prefill(layout, layer, q_NHD, k_NKD, v_NKD, scale)
+
+
+def _compiled(kernels: Kernels | None, q_NHD: Tensor, v_NKD: Tensor) -> TypeGuard[Kernels]:
+    """Whether compiled code can take this attention: there is some for the head size, and nothing learns."""
+    size = q_NHD.shape[2]
+    return (
+        kernels is not None and size in HEAD_SIZES and size == v_NKD.shape[2] and not torch.is_grad_enabled()
+    )
+
+
+def _prefill(layout: Layout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    packed = layout.packed
+    k_BKPD, v_BKPD = (_take(tensor, packed.prompt_at_BP).transpose(1, 2) for tensor in (k, v))
+    if layout.cache is not None:
+        k_BKPD, v_BKPD = k_BKPD.contiguous(), v_BKPD.contiguous()
+        layout.cache.keys[layer], layout.cache.values[layer] = k_BKPD, v_BKPD
+    if _compiled(layout.kernels, q, v):
+        prompts_NHD = layout.kernels.prefill(
+            q, (k_BKPD, v_BKPD), packed.queries_3B, packed.prompt_tokens, scale
+        )
+    else:
+        q_BHPD = _take(q, packed.prompt_at_BP).transpose(1, 2)
+        out_BHPD = _grouped(q_BHPD, k_BKPD, v_BKPD, scale)
+        prompts_NHD = out_BHPD.transpose(1, 2).flatten(0, 1).index_select(0, packed.prompt_owner_N)
+    if packed.slots is None:
+        return prompts_NHD
+    q_RHCD, k_RKCD, v_RKCD = (_take(tensor, packed.row_at_RC).transpose(1, 2) for tensor in (q * scale, k, v))
+    rows = packed.row_at_RC.shape[1]
+    causal_CC = torch.full((rows, rows), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
+    mask_B11P = _padding_mask(packed.prompt_real_BP, q.dtype)
+    out_RHCD = _attend(
+        q_RHCD,
+        (k_BKPD, v_BKPD),
+        (k_RKCD, v_RKCD),
+        packed.slots,
+        (mask_B11P[packed.bundle_of_R], causal_CC),
+    )
+    return torch.cat([prompts_NHD, out_RHCD.transpose(1, 2)[packed.row_real_RC]])
+
+
+def _next_turn(layout: TurnLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    keys_BKPD, values_BKPD = layout.kept[layer]
+    keys_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = k
+    values_BKPD[layout.prompt_N, :, layout.positions_1N[0]] = v
+    layout.cache.keys[layer], layout.cache.values[layer] = keys_BKPD, values_BKPD
+    if _compiled(layout.kernels, q, v):
+        return layout.kernels.prefill(q, (keys_BKPD, values_BKPD), layout.queries_3B, len(q), scale)
+    q_BHSD = _take(q, layout.at_BS).transpose(1, 2)
+    out_BHSD = _grouped(q_BHSD, keys_BKPD, values_BKPD, scale, layout.mask_B1SP)
+    return out_BHSD.transpose(1, 2)[layout.real_BS]
+
+
+def _grouped(
+    q_BHSD: Tensor, k_BKPD: Tensor, v_BKPD: Tensor, scale: float, mask_B1SP: Tensor | None = None
+) -> Tensor:
+    """[B, H, S, D]: attention in which several query heads share a key head; causal without a mask."""
+    repeats = q_BHSD.shape[1] // k_BKPD.shape[1]
+    return nn.functional.scaled_dot_product_attention(
+        q_BHSD,
+        k_BKPD.repeat_interleave(repeats, 1),
+        v_BKPD.repeat_interleave(repeats, 1),
+        attn_mask=mask_B1SP,
+        is_causal=mask_B1SP is None,
+        scale=scale,
+    )
+
+
+def _take(flat: Tensor, at: Tensor) -> Tensor:
+    """[N, ...] and [A, B] -> [A, B, ...]."""
+    return flat.index_select(0, at.flatten()).view(*at.shape, *flat.shape[1:])
+
+
+def _decode(layout: DecodeLayout, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    cache, compiled = layout.cache, layout.compiled
+    if compiled is not None and _compiled(compiled.kernels, q, v):
+        return compiled.kernels.decode(
+            q,
+            k,
+            v,
+            (cache.keys[layer], cache.values[layer]),
+            cache.room(layer, layout.own, k),
+            (compiled.prompt_lengths_B, layout.own.seen_R),
+            compiled.tasks,
+            scale,
+        )
+    new = cache.append(layer, layout.own, k, v)
+    out_RH1D = _attend(
+        (q * scale)[:, :, None],
+        (cache.keys[layer], cache.values[layer]),
+        new,
+        layout.slots,
+        (layout.prompt_mask_R1P, layout.own.mask_R111T),
+    )
+    return out_RH1D[:, :, 0]
+
+
+def _padding_mask(real_BP: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, 1, 1, P]: 0 at real tokens, -inf at padding."""
+    return additive_mask(~real_BP, dtype)[:, None, None]
+
+
+def _attend(
+    q_RHCD: Tensor,
+    prompt: tuple[Tensor, Tensor],
+    own: tuple[Tensor, Tensor],
+    slots: Slots,
+    masks: tuple[Tensor, Tensor | None],
+) -> Tensor:
+    """Attention of rows to their bundle's prompt (one product per bundle) and to their own tokens.
+
+    Args:
+        q_RHCD: scaled queries.
+        prompt: keys and values of the prompts, [B, K, P, D].
+        own: keys and values of the rows, [R, K, T, D].
+        slots: which rows belong to which bundle.
+        masks: [R, 1, 1, P] for prompts, and [C, T] or [R, 1, 1, 1, T] for own tokens (None: all are seen).
+
+    Returns:
+        [R, H, C, D].
+    """
+    rows, heads, steps, size = q_RHCD.shape
+    kv = own[0].shape[1]
+    per_kv = heads // kv
+    width = slots.width
+
+    def by_bundle(x: Tensor) -> Tensor:  # [R, H, C, X] -> [B, K, S * Q * C, X]
+        grid = slots.spread(x.reshape(rows, kv, per_kv * steps, x.shape[-1]))
+        return grid.transpose(1, 2).reshape(slots.bundles, kv, width * per_kv * steps, x.shape[-1])
+
+    def by_row(x: Tensor) -> Tensor:  # the way back, to [R, K, Q * C, X]
+        grid = x.view(slots.bundles, kv, width, per_kv * steps, x.shape[-1]).transpose(1, 2)
+        return slots.gather(grid)
+
+    q_RKQD = q_RHCD.reshape(rows, kv, per_kv * steps, size)
+    to_prompt = by_row(by_bundle(q_RHCD) @ prompt[0].transpose(-1, -2)) + masks[0]
+    to_own = q_RKQD @ own[0].transpose(-1, -2)
+    if masks[1] is not None:
+        to_own = (to_own.reshape(rows, kv, per_kv, steps, -1) + masks[1]).view(rows, kv, per_kv * steps, -1)
+    weights = torch.cat([to_prompt, to_own], dim=-1).softmax(-1)
+    length = prompt[0].shape[2]
+    from_prompt = by_row(by_bundle(weights[..., :length]) @ prompt[1])
+    out_RKQD = from_prompt + weights[..., length:] @ own[1]
+    return out_RKQD.reshape(rows, heads, steps, size)
+
+
+def prompt_mask(real_BP: Tensor, bundle_of_R: Tensor, dtype: torch.dtype) -> Tensor:
+    """[R, 1, 1, P] additive mask of each row's prompt."""
+    return _padding_mask(real_BP, dtype)[bundle_of_R]
+
+
+def register() -> None:
+    """Make transformers know `packed_attention`. Safe to call again."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, packed_attention)
