@@ -77,6 +77,10 @@ def test_set_takes_booleans_numbers_and_lists() -> None:
     ("override", "expected"),
     [
         ("curriculum.alhpa=0.5", "unknown setting 'curriculum.alhpa'; did you mean 'curriculum.alpha'?"),
+        (
+            "curriculum.temperature=2",
+            "setting 'curriculum.temperature' is now called 'curriculum.rwr_lambda'; write that instead",
+        ),
         ("alpha=0.5", "unknown setting 'alpha'; did you mean 'curriculum.alpha'?"),
         ("curiculum.alpha=0.5", "unknown setting 'curiculum'; did you mean 'curriculum'?"),
         ("agent.kl_cap=1", "unknown setting 'agent.kl_cap'; did you mean 'simulator.kl_cap'?"),
@@ -193,7 +197,7 @@ def test_the_presets_are_the_corrections_of_the_method() -> None:
 def test_what_the_presets_leave_to_defaults_is_what_the_paper_prints() -> None:
     paper = load_config(None, ["preset=paper"])
     curriculum, agent = paper.curriculum, paper.agent
-    assert (curriculum.alpha, curriculum.beta, curriculum.k_min, curriculum.temperature) == (0.5, 2, 0.1, 1)
+    assert (curriculum.alpha, curriculum.beta, curriculum.k_min, curriculum.rwr_lambda) == (0.5, 2, 0.1, 1)
     assert curriculum.band_filter
     assert (agent.advantage, agent.kl_coefficient, agent.clip_low, agent.clip_high) == (
         "normalised",

@@ -118,37 +118,37 @@ def test_few_attempts_leave_the_expected_reward_little_room(attempts, least, mos
 
 def test_weights_follow_the_exponential() -> None:
     # exp(0) : exp(log 2) = 1 : 2
-    assert rwr_weights([0.0, 1.0], temperature=math.log(2)) == pytest.approx([1 / 3, 2 / 3])
+    assert rwr_weights([0.0, 1.0], rwr_lambda=math.log(2)) == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_standardised_weights_count_in_standard_deviations() -> None:
     # rewards 0.98 and 1.00 lie one standard deviation below and above their mean: 1 : e^2
-    weights = rwr_weights([0.98, 1.0], temperature=1.0, standardise=True)
+    weights = rwr_weights([0.98, 1.0], rwr_lambda=1.0, standardise=True)
     assert weights == pytest.approx([1 / (1 + math.e**2), math.e**2 / (1 + math.e**2)])
 
 
 def test_inside_the_band_plain_weights_differ_by_two_percent_and_standardised_ones_by_far_more() -> None:
     inside = [env_reward(p, alpha=0.5, beta=2) for p in (0.4, 0.45, 0.5, 0.55, 0.6)]
-    assert weight_contrast(rwr_weights(inside, temperature=1)) == pytest.approx(1.02, abs=0.001)
-    assert weight_contrast(rwr_weights(inside, temperature=1, standardise=True)) > 9
+    assert weight_contrast(rwr_weights(inside, rwr_lambda=1)) == pytest.approx(1.02, abs=0.001)
+    assert weight_contrast(rwr_weights(inside, rwr_lambda=1, standardise=True)) > 9
 
 
 @pytest.mark.parametrize("standardise", [False, True])
 def test_equal_rewards_weigh_equally(standardise: bool) -> None:
-    assert rwr_weights([0.7] * 4, temperature=50, standardise=standardise) == pytest.approx([0.25] * 4)
+    assert rwr_weights([0.7] * 4, rwr_lambda=50, standardise=standardise) == pytest.approx([0.25] * 4)
 
 
 @pytest.mark.parametrize("standardise", [False, True])
-def test_a_huge_temperature_leaves_only_the_best(standardise: bool) -> None:
-    weights = rwr_weights([0.2, 0.9, 0.5], temperature=1e6, standardise=standardise)
+def test_a_huge_lambda_leaves_only_the_best(standardise: bool) -> None:
+    weights = rwr_weights([0.2, 0.9, 0.5], rwr_lambda=1e6, standardise=standardise)
     assert weights == pytest.approx([0, 1, 0])
 
 
 @given(rewards, st.floats(0, 1e4), st.booleans())
 def test_weights_sum_to_one_and_keep_the_order_of_rewards(
-    env_rewards: list[float], temperature: float, standardise: bool
+    env_rewards: list[float], rwr_lambda: float, standardise: bool
 ) -> None:
-    weights = rwr_weights(env_rewards, temperature=temperature, standardise=standardise)
+    weights = rwr_weights(env_rewards, rwr_lambda=rwr_lambda, standardise=standardise)
     assert math.fsum(weights) == pytest.approx(1)
     assert all(0 <= weight <= 1 for weight in weights)
     by_reward = [weight for _, weight in sorted(zip(env_rewards, weights, strict=True))]
@@ -156,34 +156,34 @@ def test_weights_sum_to_one_and_keep_the_order_of_rewards(
 
 
 @given(rewards, st.booleans())
-def test_at_temperature_zero_every_task_counts_alike(env_rewards: list[float], standardise: bool) -> None:
-    weights = rwr_weights(env_rewards, temperature=0, standardise=standardise)
+def test_at_rwr_lambda_zero_every_task_counts_alike(env_rewards: list[float], standardise: bool) -> None:
+    weights = rwr_weights(env_rewards, rwr_lambda=0, standardise=standardise)
     assert weights == pytest.approx([1 / len(env_rewards)] * len(env_rewards))
 
 
 @given(st.lists(rates, min_size=2, max_size=20), st.floats(0.1, 10), st.floats(0.1, 1), st.floats(0, 1))
 def test_standardised_weights_ignore_scale_and_shift(
-    env_rewards: list[float], temperature: float, scale: float, shift: float
+    env_rewards: list[float], rwr_lambda: float, scale: float, shift: float
 ) -> None:
     if np.std(env_rewards) < 1e-3:
         return
     moved = [scale * reward + shift for reward in env_rewards]
-    plain = rwr_weights(env_rewards, temperature=temperature, standardise=True)
-    assert rwr_weights(moved, temperature=temperature, standardise=True) == pytest.approx(plain, abs=1e-6)
+    plain = rwr_weights(env_rewards, rwr_lambda=rwr_lambda, standardise=True)
+    assert rwr_weights(moved, rwr_lambda=rwr_lambda, standardise=True) == pytest.approx(plain, abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("env_rewards", "temperature", "said"),
+    ("env_rewards", "rwr_lambda", "said"),
     [
         ([], 1, "no rewards"),
         ([0.5, math.nan], 1, "finite"),
-        ([0.5], -1, "temperature"),
-        ([0.5], math.inf, "temperature"),
+        ([0.5], -1, "rwr_lambda"),
+        ([0.5], math.inf, "rwr_lambda"),
     ],
 )
-def test_weights_refuse_what_makes_no_sense(env_rewards: list[float], temperature: float, said: str) -> None:
+def test_weights_refuse_what_makes_no_sense(env_rewards: list[float], rwr_lambda: float, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        rwr_weights(env_rewards, temperature=temperature)
+        rwr_weights(env_rewards, rwr_lambda=rwr_lambda)
 
 
 def test_contrast_is_largest_over_smallest_and_always_finite() -> None:

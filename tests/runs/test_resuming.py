@@ -277,3 +277,52 @@ def test_a_name_that_is_no_place_stays_as_it_is(
     succeeds("train", config, "--out", "a", "--set", "policy.simulator_model=org/name")
     saved: RunConfig = load_config(tmp_path / "a/config.toml")
     assert (saved.policy.model, saved.policy.simulator_model) == ("smollm2-135m", "org/name")
+
+
+# settings that had another name
+
+
+def with_old_names(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("rwr_lambda", "temperature"), encoding="utf-8")
+
+
+def test_a_run_that_was_begun_under_an_older_name_of_a_setting_goes_on(config: Path, tmp_path: Path) -> None:
+    config.write_text(config.read_text() + "\n[curriculum]\nrwr_lambda = 3\n", encoding="utf-8")
+    path = tmp_path / "old"
+    succeeds("train", config, "--out", path)
+    for file in (path / "config.toml", path / "started.toml"):
+        with_old_names(file)
+        assert "temperature = 3" in file.read_text(encoding="utf-8")
+    assert load_config(path / "config.toml").curriculum.rwr_lambda == 3
+    succeeds("train", "--resume", "--out", path, *longer(2))
+    succeeds("train", config, "--resume", "--out", path, *longer(3))
+    with_old_names(path / "config.toml")
+    succeeds("train", path / "config.toml", "--resume", "--out", path, *longer(4))
+    succeeds("report", path)
+    assert rounds(path) == 4
+    assert load_config(path / "config.toml").curriculum.rwr_lambda == 3
+
+
+def test_a_new_value_of_a_setting_that_had_another_name_is_refused_by_its_name(
+    config: Path, tmp_path: Path
+) -> None:
+    said = config.read_text()
+    config.write_text(said + "\n[curriculum]\nrwr_lambda = 3\n", encoding="utf-8")
+    path = tmp_path / "old"
+    succeeds("train", config, "--out", path)
+    with_old_names(path / "config.toml")
+    with_old_names(path / "started.toml")
+    for line in ("rwr_lambda = 4", ""):
+        config.write_text(f"{said}\n[curriculum]\n{line}\n", encoding="utf-8")
+        sentence = refused(run("train", config, "--resume", "--out", path))
+        assert "other settings: curriculum.rwr_lambda" in sentence
+
+
+def test_a_config_with_an_older_name_of_a_setting_says_what_it_is_called_now(
+    config: Path, tmp_path: Path
+) -> None:
+    config.write_text(config.read_text() + "\n[curriculum]\ntemperature = 3\n", encoding="utf-8")
+    for words in (["--out", tmp_path / "new"], ["--out", tmp_path / "new", "--resume"]):
+        sentence = refused(run("train", config, *words))
+        assert "'curriculum.temperature' is now called 'curriculum.rwr_lambda'" in sentence

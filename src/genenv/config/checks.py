@@ -12,10 +12,22 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from genenv.config.base import allowed, section_of
+from genenv.config.files import flat, put
 from genenv.errors import UsageError, unknown_name
-from genenv.types import JsonObject
+from genenv.types import Json, JsonObject
+
+RENAMED = {"curriculum.temperature": "curriculum.rwr_lambda"}
+"""Settings of older versions, and what they are called now. Runs of then have them in their own files."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+def renamed(tables: Mapping[str, Json]) -> dict[str, Json]:
+    """What a run's own file says, with settings called what they are called now."""
+    found: dict[str, Json] = {}
+    for key, value in flat(tables).items():
+        put(found, RENAMED.get(key, key), value)
+    return found
 
 
 def check_keys(document: JsonObject, known: Sequence[str]) -> None:
@@ -37,7 +49,9 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
 
 
 def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
-    """Name the same setting of its right section, or the name that is spelt most alike."""
+    """Name what it is called now, the same setting of its right section, or the name spelt most alike."""
+    if key in RENAMED:
+        return UsageError(f"setting {key!r} is now called {RENAMED[key]!r}; write that instead")
     section, _, last = key.rpartition(".")
     elsewhere = [name for name in known if name.rpartition(".")[2] == last]
     candidates = known if section in sections else [*known, *sections]

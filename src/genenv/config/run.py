@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from genenv.agent.settings import AgentConfig
 from genenv.backends.settings import EMBEDDED, PolicyConfig
 from genenv.config.base import Settings, is_place, walk
-from genenv.config.checks import check_keys, not_allowed, validated
+from genenv.config.checks import check_keys, not_allowed, renamed, validated
 from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
 from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
@@ -94,9 +94,16 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> RunC
         UsageError: the file cannot be read, a key is unknown or a value is not allowed.
     """
     document = read_tables(path) if path is not None else {}
+    if path is not None and _is_a_runs_own(path):
+        document = renamed(document)
     for override in overrides:
         apply_override(document, override)
     return resolve(document)
+
+
+def _is_a_runs_own(path: Path) -> bool:
+    """Whether a file is where a run keeps its settings, perhaps one of an older version."""
+    return path.name == "config.toml" and (path.parent / "checkpoints").is_dir()
 
 
 def resolve(document: JsonObject) -> RunConfig:

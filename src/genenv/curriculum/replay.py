@@ -59,7 +59,7 @@ def choose_seeds(
     posteriors = {seed.id: stats.hardest(seed.skills) for seed in seeds}
     by_difficulty = sorted(rng.sample(list(seeds), len(seeds)), key=lambda seed: posteriors[seed.id].mean)
     rewards = [_expected_reward(posteriors[seed.id], config) for seed in by_difficulty]
-    weights = rwr_weights(rewards, temperature=config.seed_temperature)
+    weights = rwr_weights(rewards, rwr_lambda=config.seed_temperature)
     chosen = [by_difficulty[i] for i in systematic(weights, n, rng)]
     return rng.sample(chosen, n)
 

@@ -85,42 +85,40 @@ def band_divides(attempts: int, alpha: float, k_min: float) -> bool:
     return any(inside) and not all(inside)
 
 
-def rwr_weights(
-    env_rewards: Sequence[float], *, temperature: float, standardise: bool = False
-) -> list[float]:
+def rwr_weights(env_rewards: Sequence[float], *, rwr_lambda: float, standardise: bool = False) -> list[float]:
     r"""Weigh the simulator's own tasks by how well they matched the agent's level.
 
-    w_i = exp(temperature * R_i) / sum_j exp(temperature * R_j): the reward-weighted regression weights of
+    w_i = exp(lambda * R_i) / sum_j exp(lambda * R_j): the reward-weighted regression weights of
     GenEnv (arXiv:2512.19682, section 2.3). At 0 every task counts alike and the step is plain fine-tuning.
 
     Behind the filter all R_i lie within 2% of each other, and so do the weights. With `standardise`, R_i is
-    replaced by (R_i - mean) / std, so `temperature` counts in standard deviations; when all agree, all
+    replaced by (R_i - mean) / std, so lambda counts in standard deviations; when all agree, all
     weights are equal.
 
     Args:
         env_rewards: [N] rewards R_i in [0, 1], one per generation. Dimensionless.
-        temperature: the paper's lambda, >= 0. Dimensionless.
+        rwr_lambda: the paper's lambda, >= 0. Dimensionless.
         standardise: whether to subtract the mean and divide by the (population) standard deviation first.
 
     Returns:
         [N] weights in [0, 1], in input order, summing to 1.
 
     Raises:
-        ValueError: no rewards, one that is not finite, or a negative temperature.
+        ValueError: no rewards, one that is not finite, or a negative lambda.
     """
     if not env_rewards:
         raise ValueError("there are no rewards to weigh")
     if not all(map(math.isfinite, env_rewards)):
         raise ValueError(f"every reward must be finite, got {list(env_rewards)}")
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature must be finite and >= 0, got {temperature}")
+    if not 0 <= rwr_lambda < math.inf:
+        raise ValueError(f"rwr_lambda must be finite and >= 0, got {rwr_lambda}")
     rewards_N = np.asarray(env_rewards, dtype=np.float64)
     centred_N = rewards_N - rewards_N.max()  # the largest exponent is 0: nothing overflows
     if standardise:
         spread = float(rewards_N.std())
         equal = spread <= 1e-12 * max(1.0, float(np.abs(rewards_N).max()))
         centred_N = np.zeros_like(rewards_N) if equal else centred_N / spread
-    weights_N = np.exp(temperature * centred_N)
+    weights_N = np.exp(rwr_lambda * centred_N)
     return (weights_N / weights_N.sum()).tolist()
 
 

@@ -147,7 +147,7 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
         return Selection(dropped=dropped)
     novelty = {p.generation.id: p.novelty for batch in batches for p in batch.proposals}
     rewards = [reward * _newness(novelty[generation.id], config) for generation, reward in pairs]
-    weights = rwr_weights(rewards, temperature=config.temperature, standardise=config.standardise_rewards)
+    weights = rwr_weights(rewards, rwr_lambda=config.rwr_lambda, standardise=config.standardise_rewards)
     return Selection(
         samples=tuple(
             SimulatorSample(generation=generation, weight=weight)

@@ -28,7 +28,7 @@ class CurriculumConfig(Settings, frozen=True):
     """Reward and filter by a Beta posterior of the success rate; otherwise by the raw share of successes."""
     prior: tuple[PositiveCount, PositiveCount] = Field(default=(1.0, 1.0), strict=False)
     """Pseudo-counts (successes, failures) of every Beta posterior."""
-    temperature: float = Field(default=1.0, ge=0, le=1000)
+    rwr_lambda: float = Field(default=1.0, ge=0, le=1000)
     """The paper's lambda: how strongly rewards separate the weights of generations; 0 is plain tuning."""
     standardise_rewards: bool = True
     """Divide rewards by their standard deviation before weighing; else the weights hardly differ."""

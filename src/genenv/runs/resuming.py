@@ -14,6 +14,7 @@ from pathlib import Path
 
 from genenv.backends.local.machine import lacking, without
 from genenv.backends.settings import AUTOMATIC
+from genenv.config.checks import renamed
 from genenv.config.files import apply_override, dump_tables, flat, put, read_tables
 from genenv.config.run import RunConfig, anchored, as_tables, dump_toml, load_config, resolve
 from genenv.errors import UsageError
@@ -205,11 +206,11 @@ def _said_anew(folder: RunFolder, config_path: Path, saved: RunConfig) -> dict[s
 
     Without a record of that, in runs of older versions: what it says that the run's settings do not.
     """
-    now, said = flat(as_tables(anchored(load_config(config_path)))), flat(read_tables(config_path))
+    now, said = flat(as_tables(anchored(load_config(config_path)))), flat(renamed(read_tables(config_path)))
     record_ = started(folder)
     if not record_.is_file():
         return {key: now.get(key) for key in now.keys() | flat(as_tables(saved)).keys()}
-    before = flat(read_tables(record_))
+    before = flat(renamed(read_tables(record_)))
     return {key: now.get(key) for key in before.keys() | said.keys() if before.get(key) != said.get(key)}
 
 
