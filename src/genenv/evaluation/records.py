@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
 from genenv.errors import DataError, UsageError, first_line
 from genenv.evaluation.statistics import Figure
@@ -190,14 +190,10 @@ def read_summary(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-class _Figure(BaseModel):
-    name: str
-    value: float | None
-    low: float | None
-    high: float | None
-    items: int
-    group: str
-    percent: bool
+def _null_is_nan(figure: object) -> object:
+    if not isinstance(figure, Mapping):
+        return figure
+    return {name: math.nan if value is None else value for name, value in cast("JsonObject", figure).items()}
 
 
 class _Summary(BaseModel):
@@ -205,7 +201,7 @@ class _Summary(BaseModel):
 
     benchmark: str
     policy: dict[str, Any] = {}
-    figures: list[_Figure] = []
+    figures: list[Annotated[Figure, BeforeValidator(_null_is_nan)]] = []
     seconds: float = 0.0
 
 
@@ -250,22 +246,7 @@ def _is_json(line: bytes) -> bool:
 
 def figures_of(summary: Mapping[str, Any]) -> list[Figure]:
     """The figures that a summary holds; null is not a number."""
-    return [
-        Figure(
-            name=str(one["name"]),
-            value=_number(one["value"]),
-            low=_number(one["low"]),
-            high=_number(one["high"]),
-            items=int(one["items"]),
-            group=str(one["group"]),
-            percent=bool(one["percent"]),
-        )
-        for one in summary.get("figures", [])
-    ]
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+    return _Summary.model_validate(summary).figures
 
 
 def as_json(figures: Sequence[Figure]) -> list[JsonObject]:

@@ -7,10 +7,9 @@ and the line.
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -23,6 +22,8 @@ from genenv.domains.travel.database import (
     Road,
     Tables,
 )
+from genenv.domains.travel.rows import BadRow
+from genenv.domains.travel.rows import rows as csv_rows
 from genenv.errors import UsageError, first_line
 
 FILES = {
@@ -52,7 +53,7 @@ class _Line(NamedTuple):
 
     file: Path
     number: int
-    cells: dict[str, str]
+    cells: Mapping[str, str]
 
     def text(self, column: str) -> str:
         if column not in self.cells:
@@ -137,26 +138,12 @@ def _rows(
 
 
 def _lines(file: Path, least: int) -> Iterator[_Line]:
-    """The lines of a table below its header.
-
-    Args:
-        file: comma-separated values.
-        least: columns that it must have.
-    """
-    reader = csv.reader(_texts(file), strict=True)
-    start = 0  # a row may be of many lines; where one cannot be read, its first line is the wrong one
+    """The lines of a table below its header, which has so many columns at least."""
     try:
-        header = next(reader, list[str]())
-        if len(header) < least:
-            raise _Line(file, 1, {}).broken(f"{len(header)} columns, not {least}")
-        start = reader.line_num
-        for cells in reader:
-            if len(cells) != len(header):
-                raise _Line(file, reader.line_num, {}).broken(f"{len(cells)} cells, not {len(header)}")
-            yield _Line(file, reader.line_num, dict(zip(header, cells, strict=True)))
-            start = reader.line_num
-    except csv.Error as error:
-        raise _Line(file, start + 1, {}).broken(first_line(error)) from None
+        for number, cells in csv_rows(_texts(file), least=least):
+            yield _Line(file, number, cells)
+    except BadRow as error:
+        raise _Line(file, error.line, {}).broken(str(error)) from None
 
 
 def _texts(file: Path) -> Iterator[str]:

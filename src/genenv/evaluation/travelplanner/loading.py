@@ -6,7 +6,6 @@ of all flights of 2022 is a download of 300 MB. Everything else is looked up in 
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from typing import Any, cast, get_args
 
 from genenv.domains.travel.database import Database, Flight
 from genenv.domains.travel.query import HouseRule, Query, RoomType, Transport, benchmark_query
+from genenv.domains.travel.rows import BadRow, rows
 from genenv.domains.travel.tables import FILES, read_database
-from genenv.errors import DataError, UsageError, first_line
+from genenv.errors import DataError, UsageError
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.travelplanner.places import Places
 
@@ -60,14 +60,14 @@ def read_questions(data: DataFolder, split: str, template: str | None = None) ->
         DataError: a file is missing, changed or damaged; names file and line.
     """
     name = f"{FOLDER}/{split}.csv"
-    rows = list(_rows(data, name))
+    read = list(_rows(data, name))
     shared = Split(
         places=Places(_database(data, split)),
-        texts=[row.get("query", "") for _, row in rows],
+        texts=[row.get("query", "") for _, row in read],
         template=template,
     )
     questions = [
-        _question(data, name, (number, line), row, shared) for number, (line, row) in enumerate(rows, 1)
+        _question(data, name, (number, line), row, shared) for number, (line, row) in enumerate(read, 1)
     ]
     if not questions:
         raise DataError(f"{data.root / name} holds no query; fetch the file again")
@@ -88,21 +88,12 @@ def annotated_plans(data: DataFolder, split: str) -> list[str]:
 
 
 def _rows(data: DataFolder, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Line numbers and cells of a file of comma-separated values; a row may be of many lines."""
-    reader = csv.reader(io.StringIO(data.read(name), newline=""), strict=True)
-    line = 1
+    """Line numbers and cells of a file of comma-separated values."""
     try:
-        header = next(reader, list[str]())
-        line = reader.line_num + 1
-        for cells in reader:
-            if len(cells) != len(header):
-                problem = f"{len(cells)} cells, not {len(header)}; the file may be cut off, fetch it again"
-                raise DataError(f"{data.root / name}, line {line}: {problem}")
-            yield line, dict(zip(header, cells, strict=True))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        place = f"{data.root / name}, line {line}"
-        raise DataError(f"{place}: {first_line(error)}; the file may be cut off, fetch it again") from error
+        yield from rows(io.StringIO(data.read(name), newline=""))
+    except BadRow as error:
+        place = f"{data.root / name}, line {error.line}"
+        raise DataError(f"{place}: {error}; the file may be cut off, fetch it again") from error
 
 
 def _question(
