@@ -17,6 +17,12 @@ from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Group, JsonObject, SimulatorSample, Trace
 
 
+def gradients_of(optimizer: Any) -> dict[str, Any]:
+    """Copies of what is accumulated, by the names of parameters."""
+    named = zip(optimizer.names, optimizer.parameters, strict=True)
+    return {name: p.grad.clone() for name, p in named if p.grad is not None}
+
+
 class Learner:
     """A trainer of a tiny model's weights."""
 
@@ -33,6 +39,20 @@ class Learner:
     def take(self, lesson: Lesson, seed: int) -> dict[str, float]:
         done = learn(self.trainer, lesson, learning_rate=self.config.lr, seed=seed)
         return asyncio.run(done).metrics(self.player)
+
+    def gradients(self, lesson: Lesson) -> tuple[dict[str, Any], dict[str, float]]:
+        """What a lesson of one step accumulates, before it is clipped or applied; and the metrics."""
+        found: dict[str, Any] = {}
+
+        def catch(lr: float, *, keep_before: bool = False) -> float:
+            found.update(gradients_of(self.optimizer))
+            self.optimizer.clear()
+            return 0.0
+
+        plain, self.optimizer.step = self.optimizer.step, catch
+        metrics = self.take(lesson, 0)
+        self.optimizer.step = plain
+        return found, metrics
 
     def save(self, folder: Path) -> None:
         asyncio.run(self.trainer.save(folder))
@@ -58,9 +78,11 @@ class AgentLearner(Learner):
     def update(
         self, groups: Sequence[Group], *, seed: int = 0, solutions: Mapping[str, Trace] | None = None
     ) -> dict[str, float]:
-        lesson = grpo_credit(groups, solutions or {}, self.config, temperature=self.config.temperature)
         rate = zero_advantage_rate(groups, self.config)
-        return {**self.take(lesson, seed), "agent/zero_advantage_rate": rate}
+        return {**self.take(self.lesson(groups, solutions), seed), "agent/zero_advantage_rate": rate}
+
+    def lesson(self, groups: Sequence[Group], solutions: Mapping[str, Trace] | None = None) -> Lesson:
+        return grpo_credit(groups, solutions or {}, self.config, temperature=self.config.temperature)
 
 
 class SimulatorLearner(Learner):

@@ -23,7 +23,7 @@ from genenv.backends.local.kl import frozen_head, kl_between
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
 from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.packing import Packed
+from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.token_logprobs import frozen_logprobs_and_kl
 from genenv.errors import DataError, UpdateSkipped, out_of_memory
@@ -80,14 +80,13 @@ class LocalTrainer:
         """One step of AdamW. See `Trainer`."""
         return {"grad_norm": self.optimizer.step(learning_rate, keep_before=self._moved is not None)}
 
-    @torch.no_grad()
     async def watch(self, data: Sequence[Datum]) -> None:
         """Remember what the weights say of data now. See `Trainer`."""
         pieces = bundled(data)
         packed = Packed([bundle for bundle, _ in pieces], self.weights.model.device)
         rows = [datum for _, own in pieces for datum in own]
         allowed, temperature = self._allowed(rows), rows[0].temperature
-        with self.weights.active():
+        with torch.no_grad(), self.weights.active():
             before_MW, _ = self.weights.completion_hidden(packed)
             head = frozen_head(self.weights)
 
@@ -109,14 +108,13 @@ class LocalTrainer:
         """Take part of the last step back. See `Trainer`."""
         self.optimizer.shorten(fraction)
 
-    @torch.no_grad()
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
         """Log-probabilities of whole completions, each token's; see `Trainer`."""
         values: list[tuple[float, ...]] = []
         for datum in data:
-            (piece,) = bundled([datum])
-            packed = Packed([piece[0]], self.weights.model.device)
-            with self.weights.reference() if reference else self.weights.active():
+            bundle = Bundle(prompt_ids=datum.prompt_ids, completions=[datum.completion_ids])
+            packed = Packed([bundle], self.weights.model.device)
+            with torch.no_grad(), self.weights.reference() if reference else self.weights.active():
                 hidden_MW, tokens_M = self.weights.completion_hidden(packed)
                 values_M = self.weights.token_logprobs(
                     hidden_MW, tokens_M, temperature=datum.temperature, allowed=self._allowed([datum])
