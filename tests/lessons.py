@@ -36,9 +36,7 @@ def make_groups(toy: Any) -> list[Group]:
     ]
 
 
-def imitated(
-    prompt: tuple[int, ...], ids: tuple[int, ...], weight: float = 1.0, **changes: Any
-) -> Datum:
+def imitated(prompt: tuple[int, ...], ids: tuple[int, ...], weight: float = 1.0, **changes: Any) -> Datum:
     """A sequence to imitate, each of its tokens with that weight."""
     values = {"prompt_ids": prompt, "completion_ids": ids, "weights": (weight,) * len(ids), "loss": "nll"}
     return Datum(**(values | changes))

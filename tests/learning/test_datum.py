@@ -7,9 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lessons import imitated
 
 from genenv.learning.datum import Datum, Lesson, Objective, averaged
+from lessons import imitated
 
 losses = st.sampled_from(["nll", "ppo"])
 weights = st.lists(st.just(0.0) | st.floats(1e-3, 10), max_size=6)

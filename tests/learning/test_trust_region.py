@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 import torch
-from learners import SimulatorLearner
-from lessons import Recorder, imitated, samples
 
 from genenv.errors import UpdateSkipped
 from genenv.learning.trust_region import PROBE_TOKENS, TrustRegion, probe
 from genenv.simulator.settings import SimulatorConfig
+from learners import SimulatorLearner
+from lessons import Recorder, imitated, samples
 
 
 def step(distances: list[float], retries: int) -> tuple[Recorder, TrustRegion]:
@@ -73,7 +73,11 @@ def test_a_step_beyond_the_cap_is_taken_back_and_halved(tiny, adapter, halvings)
     expected, found = tiny.values(small), tiny.values(sampler)
     whole, apart, size = (
         torch.cat([(x[name] - y[name]).flatten().double() for name in start])
-        for x, y in ((expected, start), (found, expected), (start, {name: 0 * v for name, v in start.items()}))
+        for x, y in (
+            (expected, start),
+            (found, expected),
+            (start, {name: 0 * v for name, v in start.items()}),
+        )
     )
     assert whole.norm() > 0
     # a few ulps of the parameters, which are added to the step and taken off it

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from learners import AgentLearner, SimulatorLearner
-from lessons import Recorder, imitated, make_groups, samples, weighted
 
 from genenv.agent.settings import AgentConfig
 from genenv.backends.local.packing import Bundle, Packed
@@ -21,6 +19,8 @@ from genenv.learning.update import Done, evenly, learn
 from genenv.runs.progress import Silent, staged
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Group
+from learners import AgentLearner, SimulatorLearner
+from lessons import Recorder, imitated, make_groups, samples, weighted
 
 UNITS = [[imitated((i,), (7,) * (i + 1), 0.5)] for i in range(5)]
 

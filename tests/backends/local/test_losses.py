@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lessons import imitated
 
 from genenv.backends.local.losses import Tokens, k3, token_losses
 from genenv.learning.datum import Objective
+from lessons import imitated
 
 
 def tokens(*, old, advantage, weight, nll=None, dtype=torch.float32) -> Tokens:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from learners import AgentLearner, SimulatorLearner, gradients_of
-from lessons import SEQUENCES, imitated, make_groups, samples, weighted
 
 from genenv.agent.settings import AgentConfig
 from genenv.backends.base import SampleRequest
@@ -22,6 +20,8 @@ from genenv.learning.datum import Datum, Objective, averaged
 from genenv.learning.settings import OptimizerConfig
 from genenv.runs.folder import metrics_line
 from genenv.simulator.settings import SimulatorConfig
+from learners import AgentLearner, SimulatorLearner, gradients_of
+from lessons import SEQUENCES, imitated, make_groups, samples, weighted
 
 DATA = weighted(1.0, 1.0, 1.0)
 

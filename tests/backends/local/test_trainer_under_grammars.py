@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from learners import SimulatorLearner, gradients_of
-from lessons import imitated, samples
 
 from genenv.backends.local.grammar import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed
@@ -18,6 +16,8 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.learning.datum import Datum, Objective, averaged
 from genenv.learning.settings import OptimizerConfig
 from genenv.simulator.settings import SimulatorConfig
+from learners import SimulatorLearner, gradients_of
+from lessons import imitated, samples
 
 BOOLEAN = {"type": "boolean"}
 SEVERAL = {"enum": ["yes", "no", "maybe"]}

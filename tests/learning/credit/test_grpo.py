@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lessons import make_groups
 
 from genenv.learning.credit.grpo import group_advantages, grpo_credit, zero_advantage_rate
 from genenv.learning.credit.imitation import imitate
 from genenv.learning.datum import Lesson, averaged
 from genenv.learning.settings import GrpoConfig
 from genenv.types import Group, Trace
+from lessons import make_groups
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
 

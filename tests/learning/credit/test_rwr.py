@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lessons import SEQUENCES, samples
 
 from genenv.learning.credit import simulator_credit
 from genenv.learning.credit.rwr import rwr_credit
 from genenv.learning.datum import Lesson, Objective
 from genenv.learning.settings import SimulatorLearningConfig
+from lessons import SEQUENCES, samples
 
 SCHEMAS = {"c0": {"type": "boolean"}, "c2": {"type": "string"}}
 
