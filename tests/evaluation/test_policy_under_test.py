@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.backends.local.policy import LocalModel, LocalPolicy
+from genenv.backends.local.model import LocalModel
+from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.run import dump_toml, load_config
 from genenv.errors import DataError, UsageError
@@ -58,12 +60,12 @@ def make_run(path: Path, model: Path, *, tuning: str, more: Sequence[str] = ()) 
 
 def save(base: LocalModel, to: Path, number: int, tuning: str) -> None:
     for player in ("agent", "simulator"):
-        policy = LocalPolicy(base, None if tuning == "full" else player, keep_reference=False)
+        policy = LocalSampler(PlayerWeights(base, None if tuning == "full" else player, keep_reference=False))
         generator = torch.Generator().manual_seed(number + len(player))
         with torch.no_grad():
-            for _, parameter in policy.parameters():
+            for _, parameter in policy.weights.parameters():
                 parameter += torch.randn(parameter.shape, generator=generator) * 0.3
-        policy.save(to / player)
+        policy.weights.save(to / player)
 
 
 def test_a_base_is_asked_in_its_own_window(tiny: Any) -> None:

@@ -133,8 +133,8 @@ def test_what_closes_a_thought_is_in_the_trace_and_is_not_learned(player: Any, t
             [Bundle(prompt_ids=trace.token_ids[:start], completions=[trace.token_ids[start:]])],
             policy.model.device,
         )
-        with torch.no_grad(), policy.active():
-            own = policy.logprobs(packed)
+        with torch.no_grad(), policy.weights.active():
+            own = policy.weights.logprobs(packed)
         told = torch.tensor(trace.logprobs[start:])
         chosen = torch.tensor(flags)
         torch.testing.assert_close(own[chosen], told[chosen], atol=1e-4, rtol=1e-4)

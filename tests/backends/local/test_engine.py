@@ -35,8 +35,8 @@ def requests(count: int = 8, **changes) -> list[SampleRequest]:
 
 def fresh_logprobs(policy, request: SampleRequest, ids: tuple[int, ...]) -> torch.Tensor:
     packed = Packed([Bundle(prompt_ids=request.prompt_ids, completions=[ids])], torch.device("cpu"))
-    with torch.no_grad(), policy.active():
-        return policy.logprobs(packed, temperature=request.temperature)
+    with torch.no_grad(), policy.weights.active():
+        return policy.weights.logprobs(packed, temperature=request.temperature)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
@@ -191,8 +191,8 @@ def test_top_p_draws_among_the_most_probable_tokens_alone(llama, top_p):
     packed = Packed(
         [Bundle(prompt_ids=prompt, completions=[[t] for t in range(llama.model.vocabulary)])], "cpu"
     )
-    with torch.no_grad(), llama.active():
-        probabilities = llama.logprobs(packed).exp()
+    with torch.no_grad(), llama.weights.active():
+        probabilities = llama.weights.logprobs(packed).exp()
     order = probabilities.argsort(descending=True)
     count = int((probabilities[order].cumsum(0) < top_p).sum()) + 1
     assert drawn <= set(order[:count].tolist())

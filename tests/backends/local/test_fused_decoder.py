@@ -24,13 +24,13 @@ def hidden_and_gradients(policy, *, fused: bool) -> tuple[torch.Tensor, dict[str
     own = model.fused
     assert own is not None
     model.fused = own if fused else None
-    for _, parameter in policy.parameters():
+    for _, parameter in policy.weights.parameters():
         parameter.grad = None
-    with policy.active():
+    with policy.weights.active():
         states = model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         (states * torch.linspace(-1, 1, states.numel()).view_as(states)).sum().backward()
     model.fused = own
-    return states.detach(), {name: p.grad.clone() for name, p in policy.parameters()}
+    return states.detach(), {name: p.grad.clone() for name, p in policy.weights.parameters()}
 
 
 def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -86,13 +86,13 @@ def kept_bytes(policy, budget: float) -> tuple[int, int, dict[str, torch.Tensor]
     packed = Packed(
         [Bundle(prompt_ids=[i + 1, *range(1, 40)], completions=rows) for i in range(3)], model.device
     )
-    for _, parameter in policy.parameters():
+    for _, parameter in policy.weights.parameters():
         parameter.grad = None
-    with policy.active(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with policy.weights.active(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         states = model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         total = sum(kept.values())
         states.square().sum().backward()
-    return total, packed.ids_1N.shape[1], {name: p.grad.clone() for name, p in policy.parameters()}
+    return total, packed.ids_1N.shape[1], {name: p.grad.clone() for name, p in policy.weights.parameters()}
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
@@ -142,15 +142,16 @@ def test_what_is_not_known_runs_in_the_layers_of_transformers(tiny, caplog):
     assert "its activation is gelu, not silu" in caplog.text
     packed = Packed(BUNDLES, policy.model.device)
     with torch.no_grad():
-        assert torch.isfinite(policy.logprobs(packed)).all()
+        assert torch.isfinite(policy.weights.logprobs(packed)).all()
 
 
 def _player_of(tiny, **changes):
-    from genenv.backends.local.policy import LocalPolicy
+    from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.sampler import LocalSampler
 
     model = tiny.model(folder=tiny.folder("llama", **changes))
     model.add_adapter("agent", seed=3)
-    return LocalPolicy(model, "agent")
+    return LocalSampler(PlayerWeights(model, "agent"))
 
 
 def test_results_that_differ_are_not_used(tiny, caplog, monkeypatch):

@@ -76,8 +76,8 @@ def test_greedy_rows_take_the_best_allowed_token_beside_rows_that_draw(policy):
 def test_recorded_log_probabilities_are_those_without_the_grammar(policy):
     completion = policy.sample_all(constrained(1))[0]
     packed = Packed([Bundle(prompt_ids=(5, 6, 7), completions=[completion.token_ids])], torch.device("cpu"))
-    with torch.no_grad(), policy.active():
-        expected = policy.logprobs(packed)
+    with torch.no_grad(), policy.weights.active():
+        expected = policy.weights.logprobs(packed)
     assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
     assert completion.logprobs[0] < -0.5  # the grammar alone would make the opening brace certain
 

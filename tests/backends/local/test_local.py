@@ -10,7 +10,8 @@ import torch
 from genenv.backends.base import SampleRequest
 from genenv.backends.local.optimizer import Optimizer, accumulate, micro_batches
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.policy import LocalPolicy
+from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.sampler import LocalSampler
 from genenv.errors import RolloutError, UsageError
 
 CPU = torch.device("cpu")
@@ -18,20 +19,22 @@ PACKED = Packed([Bundle(prompt_ids=[3, 5, 9], completions=[[4, 4, 8], [1]])], CP
 
 
 def logprobs(policy: LocalPolicy) -> torch.Tensor:
-    with torch.no_grad(), policy.active():
-        return policy.logprobs(PACKED)
+    with torch.no_grad(), policy.weights.active():
+        return policy.weights.logprobs(PACKED)
 
 
 def reference(policy: LocalPolicy) -> torch.Tensor:
-    with torch.no_grad(), policy.reference():
-        return policy.logprobs(PACKED)
+    with torch.no_grad(), policy.weights.reference():
+        return policy.weights.logprobs(PACKED)
 
 
 def train(policy: LocalPolicy, steps: int = 2) -> Optimizer:
-    optimizer = Optimizer(policy.parameters(), betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
+    optimizer = Optimizer(
+        policy.weights.parameters(), OptimizerConfig(betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
+    )
     for _ in range(steps):
-        with policy.active():
-            policy.logprobs(PACKED).sum().neg().backward()
+        with policy.weights.active():
+            policy.weights.logprobs(PACKED).sum().neg().backward()
         optimizer.step(0.01)
         optimizer.clear()
     return optimizer
@@ -46,9 +49,9 @@ def asked(count: int = 8, **changes) -> list[SampleRequest]:
 
 def test_a_fresh_adapter_changes_nothing(tiny):
     model = tiny.model(decoder="transformers")
-    bare = logprobs(LocalPolicy(model, None, keep_reference=False))
+    bare = logprobs(LocalSampler(PlayerWeights(model, None, keep_reference=False)))
     model.add_adapter("agent", seed=1)
-    assert torch.equal(logprobs(LocalPolicy(model, "agent")), bare)
+    assert torch.equal(logprobs(LocalSampler(PlayerWeights(model, "agent"))), bare)
     fused = tiny.player()
     assert torch.equal(logprobs(fused), reference(fused))
     torch.testing.assert_close(logprobs(fused), bare, atol=1e-5, rtol=0)
@@ -59,16 +62,19 @@ def test_adapters_begin_alike_with_the_same_seed_and_differently_with_another(ti
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     model = tiny.model()
     model.add_adapter("agent", seed=4)
-    assert not torch.equal(LocalPolicy(model, "agent").parameters()[0][1], first[0])
+    assert not torch.equal(PlayerWeights(model, "agent").parameters()[0][1], first[0])
 
 
 def test_two_players_on_one_base_do_not_influence_each_other(tiny):
     model = tiny.model()
     for seed, name in enumerate(("agent", "simulator")):
         model.add_adapter(name, seed=seed)
-    agent, simulator = LocalPolicy(model, "agent"), LocalPolicy(model, "simulator")
+    agent, simulator = (
+        LocalSampler(PlayerWeights(model, "agent")),
+        LocalSampler(PlayerWeights(model, "simulator")),
+    )
     base = reference(agent)
-    names = [{name for name, _ in player.parameters()} for player in (agent, simulator)]
+    names = [{name for name, _ in player.weights.parameters()} for player in (agent, simulator)]
     assert names[0]
     assert not names[0] & names[1]
     before = tiny.values(simulator)
@@ -89,13 +95,13 @@ def test_the_reference_is_the_base_until_a_player_is_anchored(tiny):
     base = reference(policy)
     train(policy)
     anchored = logprobs(policy)
-    policy.anchor()
-    names = [name for name, _ in policy.parameters()]
+    policy.weights.anchor()
+    names = [name for name, _ in policy.weights.parameters()]
     train(policy)
     assert torch.equal(reference(policy), anchored)
     assert not torch.equal(anchored, base)
     assert not torch.equal(logprobs(policy), anchored)
-    assert [name for name, _ in policy.parameters()] == names
+    assert [name for name, _ in policy.weights.parameters()] == names
 
 
 def test_full_fine_tuning_moves_the_weights_and_keeps_a_reference(tiny):
@@ -104,12 +110,12 @@ def test_full_fine_tuning_moves_the_weights_and_keeps_a_reference(tiny):
     train(policy)
     assert logprobs(policy).sum() > base.sum()
     assert torch.equal(reference(policy), base)
-    policy.anchor()
+    policy.weights.anchor()
     assert torch.equal(reference(policy), logprobs(policy))
 
 
 def test_without_a_kept_reference_asking_for_it_is_one_sentence(tiny):
-    policy = LocalPolicy(tiny.model(), None, keep_reference=False)
+    policy = LocalSampler(PlayerWeights(tiny.model(), None, keep_reference=False))
     with pytest.raises(UsageError, match="keeps no reference"):
         reference(policy)
 
@@ -149,13 +155,15 @@ def test_sampling_that_still_does_not_fit_fails_after_one_retry(tiny, monkeypatc
 
 def test_an_update_that_runs_out_of_memory_starts_again_with_half_the_micro_batch(tiny):
     policy = tiny.player()
-    optimizer = Optimizer(policy.parameters(), betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
+    optimizer = Optimizer(
+        policy.weights.parameters(), OptimizerConfig(betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
+    )
     budgets: list[int] = []
 
     def run(budget: int) -> None:
         budgets.append(budget)
-        with policy.active():
-            policy.logprobs(PACKED).sum().backward()
+        with policy.weights.active():
+            policy.weights.logprobs(PACKED).sum().backward()
         if len(budgets) == 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
 

@@ -18,12 +18,12 @@ PACKED = Packed([Bundle(prompt_ids=[3, 5, 9], completions=[[4, 4, 8], [1]])], to
 
 
 def optimizer_of(policy) -> Optimizer:
-    return Optimizer(policy.parameters(), betas=(0.9, 0.99), weight_decay=0.01, max_grad_norm=1.0)
+    return Optimizer(policy.weights.parameters(), betas=(0.9, 0.99), weight_decay=0.01, max_grad_norm=1.0)
 
 
 def step(policy, optimizer: Optimizer) -> None:
-    with policy.active():
-        policy.logprobs(PACKED).sum().neg().backward()
+    with policy.weights.active():
+        policy.weights.logprobs(PACKED).sum().neg().backward()
     optimizer.clip()
     optimizer.step(0.01)
     optimizer.clear()
@@ -69,11 +69,11 @@ def test_a_snapshot_put_back_restores_parameters_and_moments_exactly(tiny):
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_a_saved_adapter_is_one_that_peft_loads(tiny, tmp_path):
     policy = tiny.player(noise=0.1)
-    policy.save(tmp_path)
+    policy.weights.save(tmp_path)
     model = peft.PeftModel.from_pretrained(tiny.plain(), tmp_path)
-    with torch.no_grad(), policy.active():
+    with torch.no_grad(), policy.weights.active():
         scores = model(torch.tensor([[3, 5, 9, 4, 4, 8]])).logits[0, 2:5].log_softmax(-1)
-        expected = policy.logprobs(PACKED)[:3]
+        expected = policy.weights.logprobs(PACKED)[:3]
     torch.testing.assert_close(scores[[0, 1, 2], [4, 4, 8]], expected, atol=1e-5, rtol=0)
 
 
@@ -87,7 +87,7 @@ def test_a_saved_adapter_lists_its_layers_in_one_order(tiny, tmp_path):
 def test_a_saved_whole_model_is_one_that_genenv_loads_again(tiny, tmp_path):
     policy = tiny.player(adapter=None)
     tiny.disturb(policy, 0.05)
-    policy.save(tmp_path)
+    policy.weights.save(tmp_path)
     again = tiny.model(folder=tmp_path)
     assert all(
         torch.equal(a, b)
@@ -99,7 +99,7 @@ def test_a_saved_whole_model_is_one_that_genenv_loads_again(tiny, tmp_path):
 @pytest.mark.parametrize("damage", ["cut", "missing", "incomplete", "pickled"])
 def test_damaged_weights_are_one_sentence(tiny, tmp_path, adapter, damage):
     policy = tiny.player(adapter=adapter)
-    policy.save(tmp_path)
+    policy.weights.save(tmp_path)
     file = tmp_path / ("adapter_model.safetensors" if adapter else "model.safetensors")
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:-100])
@@ -114,7 +114,7 @@ def test_damaged_weights_are_one_sentence(tiny, tmp_path, adapter, damage):
         state.pop(sorted(state)[0])
         safetensors.torch.save_file(state, file, metadata={"format": "pt"})
     with pytest.raises(DataError, match=r"cannot be read|not complete|belongs to another"):
-        policy.load(tmp_path)
+        policy.weights.load(tmp_path)
 
 
 def test_an_adapter_of_another_rank_is_one_sentence(tiny, tmp_path):
@@ -194,7 +194,7 @@ def test_lora_targets_that_do_not_fit_are_one_sentence(tiny, targets):
 
 def test_lora_targets_are_names_separated_by_commas(tiny, tmp_path):
     policy = tiny.player(lora_targets="q_proj, v_proj")
-    layers = {name.split(".")[-4] for name, _ in policy.parameters()}
+    layers = {name.split(".")[-4] for name, _ in policy.weights.parameters()}
     assert layers == {"q_proj", "v_proj"}
-    policy.save(tmp_path)
+    policy.weights.save(tmp_path)
     assert set(json.loads((tmp_path / "adapter_config.json").read_text())["target_modules"]) == layers

@@ -127,7 +127,7 @@ def test_log_probabilities_equal_those_of_single_sequences(unusual):
             scores = plain(ids).logits[0, len(bundle.prompt_ids) - 1 : -1].log_softmax(-1)
             expected.append(scores.gather(1, ids[0, len(bundle.prompt_ids) :, None])[:, 0])
     with torch.no_grad():
-        found = policy.logprobs(Packed(BUNDLES, policy.model.device))
+        found = policy.weights.logprobs(Packed(BUNDLES, policy.model.device))
     torch.testing.assert_close(found, torch.cat(expected), atol=1e-4, rtol=0)
 
 
@@ -141,8 +141,8 @@ def test_samples_and_gradients_equal_those_of_packed_attention(tiny, monkeypatch
     assert [policy.model.own_forward for policy in policies] == [False, True]
     found = []
     for policy in policies:
-        policy.logprobs(Packed(BUNDLES, policy.model.device)).sum().backward()
-        gradients = {name: parameter.grad for name, parameter in policy.parameters()}
+        policy.weights.logprobs(Packed(BUNDLES, policy.model.device)).sum().backward()
+        gradients = {name: parameter.grad for name, parameter in policy.weights.parameters()}
         found.append(([completion.token_ids for completion in policy.sample_all(asked())], gradients))
     (ids, gradients), (other_ids, other_gradients) = found
     assert ids == other_ids

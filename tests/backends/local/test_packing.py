@@ -53,7 +53,7 @@ def test_packed_log_probabilities_equal_one_plain_forward_pass_per_sequence(pair
     policy, plain = pair
     bundles = bundles_of(shapes, policy.model.vocabulary)
     with torch.no_grad():
-        packed = policy.logprobs(Packed(bundles, CPU))
+        packed = policy.weights.logprobs(Packed(bundles, CPU))
         expected = plain_logprobs(plain, bundles)
     torch.testing.assert_close(packed, expected, atol=1e-5, rtol=0)
 
@@ -65,7 +65,7 @@ def test_gradients_through_a_packed_row_equal_those_of_plain_sequences(pair, sha
     tokens = sum(len(ids) for bundle in bundles for ids in bundle.completions)
     weights = torch.randn(tokens, generator=torch.Generator().manual_seed(5)) / tokens
     for model, logprobs in (
-        (policy.model.causal, policy.logprobs(Packed(bundles, CPU))),
+        (policy.model.causal, policy.weights.logprobs(Packed(bundles, CPU))),
         (plain, plain_logprobs(plain, bundles)),
     ):
         model.zero_grad()
@@ -81,7 +81,7 @@ def test_the_temperature_divides_the_scores(pair):
     ids = [*bundles[0].prompt_ids, *bundles[0].completions[0]]
     with torch.no_grad():
         scores = (plain(torch.tensor([ids])).logits[0, 3:-1] / 0.7).log_softmax(-1)
-        found = policy.logprobs(Packed(bundles, CPU), temperature=0.7)
+        found = policy.weights.logprobs(Packed(bundles, CPU), temperature=0.7)
     expected = scores.gather(1, torch.tensor(ids[4:])[:, None])[:, 0]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
@@ -93,7 +93,7 @@ def test_scoring_the_vocabulary_in_pieces_changes_neither_values_nor_gradients(p
     for rows in (512, 4):
         monkeypatch.setattr("genenv.backends.local.policy.in_pieces.__kwdefaults__", {"rows": rows})
         policy.model.causal.zero_grad()
-        logprobs = policy.logprobs(packed)
+        logprobs = policy.weights.logprobs(packed)
         logprobs.sum().backward()
         results.append((logprobs.detach(), policy.model.causal.get_output_embeddings().weight.grad.clone()))
     torch.testing.assert_close(results[0], results[1], atol=1e-5, rtol=1e-5)
@@ -148,7 +148,7 @@ def test_shared_beginnings_change_neither_log_probabilities_nor_gradients(pair, 
     packed = Packed(bundles, CPU)
     distinct = {tuple(prompt[: t + 1]) for prompt, _ in shapes for t in range(len(prompt))}
     assert packed.prompt_tokens == len(distinct)
-    found, expected = policy.logprobs(packed), plain_logprobs(plain, bundles)
+    found, expected = policy.weights.logprobs(packed), plain_logprobs(plain, bundles)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     if not len(found):
         return
@@ -173,7 +173,7 @@ def test_the_gradient_is_the_same_bit_for_bit_each_time_on_several_threads(tiny,
     try:
         for _ in range(12):
             hidden.grad = None
-            (policy.completion_hidden(packed)[0] * weights).sum().backward()
+            (policy.weights.completion_hidden(packed)[0] * weights).sum().backward()
             gradients.append(hidden.grad.clone())
     finally:
         torch.set_num_threads(threads)

@@ -77,22 +77,22 @@ def test_a_folder_whose_weights_are_not_the_models_own_is_refused(copied, tiny, 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_a_checkpoint_of_a_whole_model_is_held_to_the_same(tiny, tmp_path, name) -> None:
     policy = tiny.player(adapter=None)
-    policy.save(tmp_path)
+    policy.weights.save(tmp_path)
     edit(tmp_path / "model.safetensors", damage(name))
     with pytest.raises(DataError, match=r"the weights in .* cannot be read: .*" + SENTENCES[name]):
-        policy.load(tmp_path)
+        policy.weights.load(tmp_path)
 
 
 @pytest.mark.parametrize("part", [".", "reference"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_an_adapter_with_numbers_that_are_not_finite_is_refused(tiny, tmp_path, part, value) -> None:
     policy = tiny.player(noise=0.1)
-    policy.anchor()
-    policy.save(tmp_path)
+    policy.weights.anchor()
+    policy.weights.save(tmp_path)
     before = tiny.values(policy)
     edit(tmp_path / part / "adapter_model.safetensors", lambda state: next(iter(state.values())).fill_(value))
     with pytest.raises(DataError, match="holds numbers that are not finite"):
-        policy.load(tmp_path)
+        policy.weights.load(tmp_path)
     assert all(torch.equal(before[name], after) for name, after in tiny.values(policy).items())
 
 

@@ -185,7 +185,7 @@ def test_sampling_and_log_probabilities_are_the_same_with_and_without_compiled_c
         assert (player.model.kernels is not None) is use
         found.append(player.sample_all(asked))
         packed = Packed([Bundle(prompt_ids=range(3, 30), completions=[range(9, 14)])], torch.device("cpu"))
-        logprobs.append(player.logprobs(packed))
+        logprobs.append(player.weights.logprobs(packed))
     for one, other in zip(*found, strict=True):
         assert one.token_ids == other.token_ids
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
