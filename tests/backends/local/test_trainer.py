@@ -95,7 +95,7 @@ def test_the_steps_of_an_update_share_its_weights(tiny):
     player, data = tiny.player(decoder="transformers"), mean(weighted(0.6, 0.3, 0.1))
     whole = flat(gradients(player, data)[1])
     parts = sum(flat(gradients(player, [d])[1]) for d in data)
-    assert (whole - parts).norm() < 1e-6 * whole.norm()
+    assert (whole - parts).norm() < 3e-6 * whole.norm()
 
 
 def test_tokens_that_the_player_did_not_write_carry_no_loss(sampler):
@@ -105,7 +105,7 @@ def test_tokens_that_the_player_did_not_write_carry_no_loss(sampler):
     assert first == pytest.approx(second, abs=1e-5)
     assert grads.keys() == others.keys() != set()
     apart = flat(grads) - flat(others)
-    assert apart.norm() < 1e-6 * flat(grads).norm()
+    assert apart.norm() < 3e-6 * flat(grads).norm()
 
 
 def test_what_the_environment_said_carries_no_loss(sampler, toy):
