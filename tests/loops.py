@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lessons import Recorder
-
 from genenv.agent.player import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.coevolve import CoEvolution, Players
@@ -14,6 +12,7 @@ from genenv.config.run import RunConfig
 from genenv.runs.progress import Silent
 from genenv.runs.stages import Stages
 from genenv.simulator.player import Simulator
+from lessons import Recorder
 
 STAGES = Stages(Silent(), 1, 1)
 

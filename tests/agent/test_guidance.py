@@ -6,13 +6,13 @@ import asyncio
 import random
 
 import pytest
-from lessons import Recorder
-from loops import STAGES, loop_of
 
 from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.backends.scripted import ScriptedSampler
 from genenv.learning.credit.grpo import grpo_credit
 from genenv.learning.credit.imitation import imitate
+from lessons import Recorder
+from loops import STAGES, loop_of
 
 
 def played(toy, script, tasks, rollouts=2):

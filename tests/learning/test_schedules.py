@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from lessons import Recorder, imitated
 
 from genenv.agent.player import Agent
 from genenv.agent.settings import AgentConfig
@@ -14,6 +13,7 @@ from genenv.learning.datum import Lesson, Objective
 from genenv.learning.schedules import lr_scale, warmup_lr_scale
 from genenv.simulator.player import Simulator
 from genenv.simulator.settings import SimulatorConfig
+from lessons import Recorder, imitated
 
 SAMPLER = ScriptedSampler(lambda prompt, rng: "")
 

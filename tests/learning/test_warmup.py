@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from learners import AgentLearner, SimulatorLearner
 
 from genenv.agent.settings import AgentConfig
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.build import build_players
 from genenv.config.run import RunConfig
 from genenv.errors import DomainError, RolloutError, UsageError
-from genenv.runs.progress import Silent
 from genenv.learning.credit.grpo import grpo_credit
 from genenv.learning.credit.rwr import rwr_credit
 from genenv.learning.datum import Datum
+from genenv.runs.progress import Silent
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Group, Message, Seed, SimulatorSample
+from learners import AgentLearner, SimulatorLearner
 
 LR = 1e-3
 LONG = 10**60
@@ -128,6 +128,24 @@ def test_demonstrations_that_all_fit_are_shown_without_a_word(players, toy, capl
     assert "do not fit" not in caplog.text
 
 
+def test_what_samples_sees_what_was_taught(players, toy, monkeypatch):
+    """The agent's weights are published before each check, the last of which is at the end."""
+    agent, versions = players.agent, []
+    plain = agent.solve
+
+    async def solve(domain, tasks):
+        groups = await plain(domain, tasks)
+        versions.append({trace.version for group in groups for trace in group.traces})
+        return groups
+
+    monkeypatch.setattr(agent, "solve", solve)
+    config = agent.config.warmup.model_copy(update={"check_every": 1})
+    agent.config = agent.config.model_copy(update={"warmup": config})
+    warm_up(players, seeds_of(1, 2), tasks_of(toy, 1, 2, 3))
+    assert versions == [{1}, {2}]
+    assert players.simulator.sampler.weights.version == 1
+
+
 @pytest.mark.parametrize(("kept", "first", "second"), [("none", 0, 0), ("second", 0, 1), ("both", 1, 1)])
 def test_the_rounds_go_on_with_the_moments_that_the_settings_name(tiny, toy, kept, first, second):
     players = players_with(tiny, toy, kept_moments=kept)
@@ -148,9 +166,7 @@ def test_attempts_that_teach_nothing_move_an_agent_only_by_the_momentum_of_its_w
     warm_up(players, seeds_of(1, 2), tasks_of(toy, 1, 2, 3))
     before = tiny.values(players.agent.sampler)
     alike = tuple(toy.trace((5, 6), [(8, 9, 1)], reward=1.0) for _ in range(2))
-    lesson = grpo_credit(
-        [Group(task=toy.task(), traces=alike)], {}, players.agent.config, temperature=1.0
-    )
+    lesson = grpo_credit([Group(task=toy.task(), traces=alike)], {}, players.agent.config, temperature=1.0)
     metrics = asyncio.run(players.agent.learn(lesson, round_=1, rounds=1))
     assert (metrics["agent/steps"], metrics["agent/grad_norm"]) == (1, 0)
     after = tiny.values(players.agent.sampler)

@@ -1,4 +1,4 @@
-"""The simulator learns from its specs under the grammars that it wrote them under, unless it does not learn."""
+"""The simulator learns from its specs under the grammars that it wrote them under, if at all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from lessons import Recorder
-from loops import STAGES, loop_of
 
 from genenv.curriculum.score import Selection
 from genenv.types import SimulatorSample, TaskBatch
+from lessons import Recorder
+from loops import STAGES, loop_of
 
 CONTEXTS = ["r0001-c00", "r0001-c01"]
 
@@ -20,7 +20,8 @@ def round_of(toy, loop):
     contexts = [replace(c, seed=replace(c.seed, id=f"seed-{c.id}")) for c in map(toy.context, CONTEXTS)]
     loop.domain.spec_schema = lambda seed: {"enum": [seed.id]}
     batches = [
-        TaskBatch(context=context, proposals=(), groups=(), p_hat=None, env_reward=0.0) for context in contexts
+        TaskBatch(context=context, proposals=(), groups=(), p_hat=None, env_reward=0.0)
+        for context in contexts
     ]
     samples = tuple(
         SimulatorSample(generation=toy.generation(name, context=context.id), weight=0.5)

@@ -1,4 +1,4 @@
-"""The trainer of a local player: its gradients, its KL terms, its checkpoints, and steps that must not happen."""
+"""The trainer of a local player: gradients, KL terms, checkpoints, and steps that must not happen."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ def test_groups_that_agree_feel_the_kl_term_where_they_are_kept(tiny, toy):
 
 
 def test_micro_batches_do_not_change_loss_kl_and_gradient(tiny):
+    data = mean(weighted(0.6, 0.3, 0.1))
     found = [
-        gradients(tiny.player(noise=0.05, tokens_per_microbatch=budget), mean(weighted(0.6, 0.3, 0.1)), kl=0.5)
-        for budget in (6, 4096)
-    ]  # fmt: skip
+        gradients(tiny.player(noise=0.05, tokens_per_microbatch=budget), data, kl=0.5) for budget in (6, 4096)
+    ]
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
     small, large = (flat(grads) for _, grads in found)
     assert (small - large).norm() < 1e-6 * large.norm()

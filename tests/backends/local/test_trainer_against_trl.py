@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from learners import AgentLearner
-
 from genenv.agent.settings import AgentConfig
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.learning.credit.grpo import group_advantages
 from genenv.learning.datum import Objective
 from genenv.types import Group
+from learners import AgentLearner
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's deprecations
