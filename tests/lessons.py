@@ -1,4 +1,4 @@
-"""What there is to learn, made by hand, and a trainer that only records: for tests of learning, without torch."""
+"""Lessons made by hand, and a trainer that only records: for tests of learning, without torch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def samples(*weights: float) -> list[SimulatorSample]:
 
 
 class Recorder(ScriptedTrainer):
-    """Keeps what it is told, in order."""
+    """Keeps what it is told, in order, and counts tokens as one that learns."""
 
     def __init__(self, distances: Sequence[float] = ()) -> None:
         """A recorder; distances are what `moved` says, one after the other, and 0 when there are no more."""
@@ -82,7 +82,8 @@ class Recorder(ScriptedTrainer):
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         self.calls.append("forward_backward")
         self.data.append(list(data))
-        return await super().forward_backward(data, objective)
+        measured = await super().forward_backward(data, objective)
+        return {**measured, "tokens": float(sum(datum.tokens for datum in data))}
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         self.calls.append("step")

@@ -12,8 +12,10 @@ import pytest
 from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.assistants.local import LocalAssistant
 from genenv.backends.chat.tool_format import message_of
-from genenv.backends.local.policy import LocalModel, LocalPolicy
-from genenv.backends.scripted import ScriptedPolicy
+from genenv.backends.local.model import LocalModel
+from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.sampler import LocalSampler
+from genenv.backends.scripted import ScriptedSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig
 from genenv.domains.tool_calling.build import ToolCallingConfig
 from genenv.domains.tool_calling.domain import ToolCalling, offered_tools
@@ -40,11 +42,11 @@ def tasks(domain: ToolCalling) -> list[Task]:
 
 @pytest.fixture
 def make(tiny: Any, templates: dict[str, str]) -> Any:
-    def made(name: str = "", **config: Any) -> LocalPolicy:
+    def made(name: str = "", **config: Any) -> LocalSampler:
         own = {"template": templates[name]} if name else {}
         folder = tiny.folder(**own, max_position_embeddings=30_000)
         settings = PolicyConfig(model=str(folder), device="cpu", threads=1, context_tokens=30_000, **config)
-        return LocalPolicy(LocalModel(str(folder), settings), None, learns=False)
+        return LocalSampler(PlayerWeights(LocalModel(str(folder), settings), None, learns=False))
 
     return made
 
@@ -53,10 +55,10 @@ def make(tiny: Any, templates: dict[str, str]) -> Any:
 def test_every_known_solution_passes_in_the_models_own_form(
     make: Any, domain: ToolCalling, tasks: list[Task], name: str
 ) -> None:
-    policy = make(name)
+    sampler = make(name)
     assert len(tasks) >= 6
     for task in tasks:
-        trace = asyncio.run(guide(domain, policy, task))
+        trace = asyncio.run(guide(domain, sampler, task))
         assert trace.success, trace.explanation
         assert trace.replies == task.oracle
 
@@ -64,9 +66,9 @@ def test_every_known_solution_passes_in_the_models_own_form(
 def test_the_template_describes_the_tools_and_the_prompt_does_not(
     make: Any, domain: ToolCalling, tasks: list[Task]
 ) -> None:
-    policy = make("qwen")
-    trace = asyncio.run(guide(domain, policy, tasks[0]))
-    prompt = policy.model.tokenizer.decode(trace.token_ids[: trace.prompt_tokens])
+    sampler = make("qwen")
+    trace = asyncio.run(guide(domain, sampler, tasks[0]))
+    prompt = sampler.model.tokenizer.decode(trace.token_ids[: trace.prompt_tokens])
     for tool in offered_tools(tasks[0]):
         assert json.dumps(tool, ensure_ascii=False) in prompt
         assert tool["function"]["name"] not in tasks[0].messages[0].content
@@ -76,12 +78,12 @@ def test_the_template_describes_the_tools_and_the_prompt_does_not(
 def test_an_episode_has_the_ids_that_an_evaluation_would_give_the_model(
     make: Any, domain: ToolCalling, tasks: list[Task]
 ) -> None:
-    policy = make("thinking", chat_template_kwargs={"enable_thinking": False})
-    served = LocalAssistant(policy, SamplingConfig(), name="tiny", weights={})
+    sampler = make("thinking", chat_template_kwargs={"enable_thinking": False})
+    served = LocalAssistant(sampler, SamplingConfig(), name="tiny", weights={})
     assert served.native_tools
     assert served.describe()["chat_template_kwargs"] == {"enable_thinking": False}
     task = next(task for task in tasks if task.payload["mode"] == "single")
-    trace = asyncio.run(guide(domain, policy, task))
+    trace = asyncio.run(guide(domain, sampler, task))
     asked = [{"role": m.role, "content": m.content} for m in task.messages]
     prompt, _ = served.render(asked, offered_tools(task))
     assert trace.token_ids[: trace.prompt_tokens] == prompt
@@ -92,8 +94,8 @@ def test_an_episode_has_the_ids_that_an_evaluation_would_give_the_model(
 def test_several_turns_are_the_conversation_that_would_be_served(
     make: Any, domain: ToolCalling, tasks: list[Task]
 ) -> None:
-    policy = make("qwen")
-    served = LocalAssistant(policy, SamplingConfig(), name="tiny", weights={})
+    sampler = make("qwen")
+    served = LocalAssistant(sampler, SamplingConfig(), name="tiny", weights={})
     task = next(task for task in tasks if task.payload["mode"] == "multi" and task.payload["gap"] == "none")
     heard: list[Any] = [{"role": m.role, "content": m.content} for m in task.messages]
 
@@ -110,7 +112,7 @@ def test_several_turns_are_the_conversation_that_would_be_served(
         await domain.episode(task).run(ask)
 
     asyncio.run(play())
-    ids = asyncio.run(guide(domain, policy, task)).token_ids
+    ids = asyncio.run(guide(domain, sampler, task)).token_ids
     assert served.render(heard, offered_tools(task))[0][: len(ids)] == ids
     assert len(task.oracle) > 2
 
@@ -126,7 +128,7 @@ def test_an_agents_native_calls_are_checked_as_those_it_meant(domain: ToolCallin
         assert prompt.startswith('[tool] {"type": "function"')
         return f"<think>\nI could call cancel_event.\n</think>\n\n{bare}"
 
-    (group,) = asyncio.run(attempt(domain, ScriptedPolicy(llama), [task], rollouts=1, sampling=SAMPLING))
+    (group,) = asyncio.run(attempt(domain, ScriptedSampler(llama), [task], rollouts=1, sampling=SAMPLING))
     assert group.traces[0].success, group.traces[0].explanation
     assert group.traces[0].replies == task.oracle
 

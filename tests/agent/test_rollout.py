@@ -10,9 +10,11 @@ from dataclasses import replace
 import pytest
 
 from genenv.agent.rollout import Sampling, attempt
-from genenv.backends.base import Completion
-from genenv.backends.scripted import END, ScriptedPolicy
+from genenv.backends.base import Completion, blocked_s
+from genenv.backends.local.trainer import LocalTrainer
+from genenv.backends.scripted import END, ScriptedSampler
 from genenv.errors import RolloutError
+from genenv.learning.settings import OptimizerConfig
 from genenv.seeding import stream
 from genenv.types import Message, StopReason
 
@@ -41,10 +43,10 @@ class Acting:
         return self.inner.check(task, replies)
 
 
-def play(domain, policy, tasks, *, rollouts=1, **changes):
+def play(domain, sampler, tasks, *, rollouts=1, **changes):
     values = {"temperature": 1.0, "max_new_tokens": 20, "timeout_s": 5.0, "seed": 0}
     sampling = Sampling(**(values | changes))
-    return asyncio.run(attempt(domain, policy, tasks, rollouts=rollouts, sampling=sampling))
+    return asyncio.run(attempt(domain, sampler, tasks, rollouts=rollouts, sampling=sampling))
 
 
 def only(groups):
@@ -54,11 +56,11 @@ def only(groups):
 
 
 def test_a_trace_holds_exactly_what_was_rendered_and_sampled_turn_after_turn(toy):
-    policy = ScriptedPolicy(solver)
+    sampler = ScriptedSampler(solver)
     task = toy.task(1, 2, turns=3)
-    trace = only(play(toy.Domain(), policy, [task]))
-    prompt = policy.render(task.messages, first=True)
-    again = policy.render([Message(role="tool", content="once more")], first=False)
+    trace = only(play(toy.Domain(), sampler, [task]))
+    prompt = sampler.render(task.messages, first=True)
+    again = sampler.render([Message(role="tool", content="once more")], first=False)
     reply = (*b"3", END)
     assert trace.token_ids == prompt + reply + again + reply + again + reply
     assert trace.prompt_tokens == len(prompt)
@@ -75,25 +77,25 @@ def test_groups_come_back_in_the_order_of_tasks_and_each_attempt_has_its_own_str
         return str(rng.randint(0, 10**9))
 
     tasks = [toy.task(1, 2, name="a"), toy.task(3, 4, name="b")]
-    groups = play(toy.Domain(), ScriptedPolicy(guess), tasks, rollouts=3)
+    groups = play(toy.Domain(), ScriptedSampler(guess), tasks, rollouts=3)
     assert [group.task.id for group in groups] == ["a", "b"]
     assert len({trace.replies for group in groups for trace in group.traces}) == 6
     assert len({trace.id for group in groups for trace in group.traces}) == 6
-    alone = play(toy.Domain(), ScriptedPolicy(guess), tasks[1:], rollouts=3)
+    alone = play(toy.Domain(), ScriptedSampler(guess), tasks[1:], rollouts=3)
     assert alone[0] == groups[1]
-    other = play(toy.Domain(), ScriptedPolicy(guess), tasks[1:], rollouts=3, seed=1)
+    other = play(toy.Domain(), ScriptedSampler(guess), tasks[1:], rollouts=3, seed=1)
     assert not {t.replies for t in other[0].traces} & {t.replies for t in groups[1].traces}
 
 
 def test_attempts_at_one_task_in_two_rounds_have_different_ids(toy):
     seeds = [stream(3205, "rollout", round_) for round_ in (20, 47)]
     assert len({seed & 0xFFFFFF for seed in seeds}) == 1
-    traces = [only(play(toy.Domain(), ScriptedPolicy(solver), [toy.task()], seed=seed)) for seed in seeds]
+    traces = [only(play(toy.Domain(), ScriptedSampler(solver), [toy.task()], seed=seed)) for seed in seeds]
     assert traces[0].id != traces[1].id
 
 
 def test_a_reply_that_reaches_the_token_limit_is_a_failure_that_counts(toy):
-    trace = only(play(toy.Domain(), ScriptedPolicy(lambda *_: "3" * 50), [toy.task()]))
+    trace = only(play(toy.Domain(), ScriptedSampler(lambda *_: "3" * 50), [toy.task()]))
     assert trace.stop_reason is StopReason.LENGTH
     assert (trace.reward, trace.success, trace.response_tokens) == (0.0, False, 20)
     assert trace.replies == ("3" * 20,)
@@ -102,8 +104,8 @@ def test_a_reply_that_reaches_the_token_limit_is_a_failure_that_counts(toy):
 
 def test_a_prompt_that_leaves_no_room_for_a_reply_is_no_attempt(toy):
     task = toy.task(turns=3)
-    prompt = len(ScriptedPolicy(solver).render(task.messages, first=True))
-    (group,) = play(toy.Domain(), ScriptedPolicy(solver, context_tokens=prompt), [task])
+    prompt = len(ScriptedSampler(solver).render(task.messages, first=True))
+    (group,) = play(toy.Domain(), ScriptedSampler(solver, context_tokens=prompt), [task])
     assert group.traces[0].stop_reason is StopReason.ERROR
     assert "no room" in group.traces[0].explanation
     assert group.valid == ()
@@ -111,9 +113,9 @@ def test_a_prompt_that_leaves_no_room_for_a_reply_is_no_attempt(toy):
 
 def test_a_conversation_that_no_longer_fits_is_a_failure_that_counts(toy):
     task = toy.task(turns=3)
-    prompt = len(ScriptedPolicy(solver).render(task.messages, first=True))
-    policy = ScriptedPolicy(solver, context_tokens=prompt + 24)
-    groups = play(toy.Domain(), policy, [task])
+    prompt = len(ScriptedSampler(solver).render(task.messages, first=True))
+    sampler = ScriptedSampler(solver, context_tokens=prompt + 24)
+    groups = play(toy.Domain(), sampler, [task])
     trace = only(groups)
     assert trace.stop_reason is StopReason.CONTEXT
     assert len(trace.replies) == 1
@@ -123,7 +125,7 @@ def test_a_conversation_that_no_longer_fits_is_a_failure_that_counts(toy):
 
 
 def test_a_policy_that_cannot_answer_is_a_failure_that_does_not_count(toy):
-    class Broken(ScriptedPolicy):
+    class Broken(ScriptedSampler):
         async def sample(self, request):
             raise RolloutError("the endpoint is gone")
 
@@ -139,7 +141,7 @@ def test_an_environment_that_hangs_is_a_failure_that_does_not_count(toy):
         await ask(toy.task().messages)
         await asyncio.sleep(60)
 
-    (group,) = play(Acting(toy, hang), ScriptedPolicy(solver), [toy.task()], timeout_s=0.05)
+    (group,) = play(Acting(toy, hang), ScriptedSampler(solver), [toy.task()], timeout_s=0.05)
     assert group.traces[0].stop_reason is StopReason.TIMEOUT
     assert group.traces[0].replies == ("3",)
     assert "longer than 0.05 s" in group.traces[0].explanation
@@ -153,7 +155,7 @@ def test_an_environment_that_never_awaits_cannot_outrun_the_clock(toy):
             await ask(toy.task().messages)
 
     start = time.monotonic()
-    trace = only(play(Acting(toy, work), ScriptedPolicy(solver), [toy.task()], timeout_s=0.05))
+    trace = only(play(Acting(toy, work), ScriptedSampler(solver), [toy.task()], timeout_s=0.05))
     assert trace.stop_reason is StopReason.TIMEOUT
     assert time.monotonic() - start < 0.9
 
@@ -162,13 +164,13 @@ def test_a_timeout_before_the_first_token_is_a_trace_too(toy):
     async def wait(ask) -> None:
         await asyncio.sleep(10)
 
-    trace = only(play(Acting(toy, wait), ScriptedPolicy(solver), [toy.task()], timeout_s=1e-9))
+    trace = only(play(Acting(toy, wait), ScriptedSampler(solver), [toy.task()], timeout_s=1e-9))
     assert trace.stop_reason is StopReason.TIMEOUT
     assert trace.token_ids == trace.sampled == trace.logprobs == ()
 
 
 def test_the_time_that_the_policy_takes_does_not_count(toy):
-    class Slow(ScriptedPolicy):
+    class Slow(ScriptedSampler):
         async def sample(self, request):
             await asyncio.sleep(0.1)
             return await super().sample(request)
@@ -178,14 +180,17 @@ def test_the_time_that_the_policy_takes_does_not_count(toy):
     assert trace.success
 
 
-def test_every_turn_hands_on_the_memory_of_its_own_conversation(toy):
-    asked = []
+def test_the_turns_of_an_attempt_are_one_conversation_and_the_last_one_is_told(toy):
+    asked, written = [], {}
 
-    class Remembering(ScriptedPolicy):
+    class Remembering(ScriptedSampler):
         async def sample(self, request):
             asked.append(request)
             completion = await super().sample(request)
-            return replace(completion, memory=(*request.prompt_ids, *completion.token_ids))
+            memory = written.get(request.conversation, ())
+            assert request.prompt_ids[: len(memory)] == memory  # it goes on exactly where it was
+            written[request.conversation] = (*request.prompt_ids, *completion.token_ids)
+            return completion
 
     play(
         toy.Domain(),
@@ -194,12 +199,11 @@ def test_every_turn_hands_on_the_memory_of_its_own_conversation(toy):
         rollouts=2,
     )
     assert len(asked) == 12
-    assert sorted(request.keep for request in asked) == [False] * 4 + [True] * 8
-    firsts = [request for request in asked if request.memory is None]
-    assert len(firsts) == 4
-    for request in asked:
-        if request.memory is not None:
-            assert request.prompt_ids[: len(request.memory)] == request.memory
+    turns = [[r for r in asked if r.conversation is conversation] for conversation in written]
+    assert None not in written
+    assert [len(own) for own in turns] == [3] * 4
+    assert [[request.last for request in own] for own in turns] == [[False, False, True]] * 4
+    assert not any(request.survives_cut for request in asked)  # what is cut off has ended
 
 
 def one_waits_while_another_is_answered(toy):
@@ -220,18 +224,18 @@ def test_sampling_for_one_attempt_does_not_count_for_another_that_waits(toy):
         return "3"
 
     domain = one_waits_while_another_is_answered(toy)
-    (group,) = play(domain, ScriptedPolicy(slow), [toy.task()], rollouts=2, timeout_s=0.3)
+    (group,) = play(domain, ScriptedSampler(slow), [toy.task()], rollouts=2, timeout_s=0.3)
     assert [trace.stop_reason for trace in group.traces] == [StopReason.DONE] * 2
 
 
 def test_a_batch_of_a_local_model_does_not_count_for_an_attempt_that_waits(tiny, toy, monkeypatch):
-    policy = tiny.player()
-    plain = policy.sample_all
-    monkeypatch.setattr(policy, "sample_all", lambda requests: time.sleep(0.5) or plain(requests))
+    sampler, before = tiny.player(), blocked_s()
+    plain = sampler.sample_all
+    monkeypatch.setattr(sampler, "sample_all", lambda requests: time.sleep(0.5) or plain(requests))
     domain = one_waits_while_another_is_answered(toy)
-    (group,) = play(domain, policy, [toy.task()], rollouts=2, timeout_s=0.3)
+    (group,) = play(domain, sampler, [toy.task()], rollouts=2, timeout_s=0.3)
     assert StopReason.TIMEOUT not in {trace.stop_reason for trace in group.traces}
-    assert policy.sampling_s >= 0.5
+    assert blocked_s() - before >= 0.5
 
 
 def test_an_environment_that_hangs_is_stopped_although_others_are_answered(toy):
@@ -249,13 +253,13 @@ def test_an_environment_that_hangs_is_stopped_although_others_are_answered(toy):
         return "3"
 
     start = time.monotonic()
-    (group,) = play(Acting(toy, run), ScriptedPolicy(slow), [toy.task()], rollouts=2, timeout_s=0.1)
+    (group,) = play(Acting(toy, run), ScriptedSampler(slow), [toy.task()], rollouts=2, timeout_s=0.1)
     assert [trace.stop_reason for trace in group.traces] == [StopReason.TIMEOUT, StopReason.DONE]
     assert 0.25 <= time.monotonic() - start < 5
 
 
 def test_a_reply_without_a_token_leaves_the_earlier_log_probabilities_alone(toy):
-    class Silent(ScriptedPolicy):
+    class Silent(ScriptedSampler):
         async def sample(self, request):
             if END not in request.prompt_ids:
                 return replace(await super().sample(request), logprobs=(-1.0, -2.0))
@@ -273,7 +277,7 @@ def test_bugs_of_a_domain_propagate(toy, error):
         raise error
 
     with pytest.raises(type(error)):
-        play(Acting(toy, fail), ScriptedPolicy(solver), [toy.task()])
+        play(Acting(toy, fail), ScriptedSampler(solver), [toy.task()])
 
 
 def test_an_environment_that_gives_up_on_an_attempt_leaves_a_trace(toy):
@@ -281,17 +285,28 @@ def test_an_environment_that_gives_up_on_an_attempt_leaves_a_trace(toy):
         await ask(toy.task().messages)
         raise RolloutError("the browser crashed")
 
-    trace = only(play(Acting(toy, give_up), ScriptedPolicy(solver), [toy.task()]))
+    trace = only(play(Acting(toy, give_up), ScriptedSampler(solver), [toy.task()]))
     assert (trace.stop_reason, trace.explanation) == (StopReason.ERROR, "the browser crashed")
 
 
 def test_a_local_model_is_trained_on_what_it_sampled(tiny, toy):
-    policy = tiny.player()
+    sampler = tiny.player()
     task = toy.task(turns=2)
-    groups = play(toy.Domain(), policy, [task], rollouts=6, max_new_tokens=8)
+    groups = play(toy.Domain(), sampler, [task], rollouts=6, max_new_tokens=8)
     for trace in groups[0].traces:
-        assert trace.token_ids[: trace.prompt_tokens] == policy.render(task.messages, first=True)
+        assert trace.token_ids[: trace.prompt_tokens] == sampler.render(task.messages, first=True)
         sampled = [i for i, flag in enumerate(trace.sampled) if flag]
         assert 1 <= len(sampled) <= 16
         assert all((trace.logprobs[i] < 0) == (i in sampled) for i in range(len(trace.token_ids)))
-        assert (trace.stop_reason is StopReason.LENGTH) == (trace.token_ids[-1] != policy.model.chat.end_id)
+        assert (trace.stop_reason is StopReason.LENGTH) == (trace.token_ids[-1] != sampler.model.chat.end_id)
+
+
+def test_a_trace_carries_the_version_of_the_weights_that_wrote_it(tiny, toy):
+    sampler, task = tiny.player(), toy.task(turns=2)
+    trainer = LocalTrainer(sampler.weights, OptimizerConfig())
+    assert only(play(toy.Domain(), sampler, [task], max_new_tokens=8)).version == 0
+    for _ in range(2):
+        asyncio.run(trainer.publish())
+    assert only(play(toy.Domain(), sampler, [task], max_new_tokens=8)).version == 2
+    silent = ScriptedSampler(solver, context_tokens=10)  # no room for a reply
+    assert only(play(toy.Domain(), silent, [task])).version is None

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 from genenv.agent.rollout import Sampling, attempt
-from genenv.backends.scripted import ScriptedPolicy
+from genenv.backends.scripted import ScriptedSampler
 from genenv.domains.tool_calling.build import ToolCallingConfig
 from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.gate.gate import base_task
@@ -23,7 +23,7 @@ def test_running_out_of_turns_is_a_stop_reason_of_its_own() -> None:
 
     sampling = Sampling(temperature=1.0, max_new_tokens=500, timeout_s=60.0, seed=0)
     (group,) = asyncio.run(
-        attempt(domain, ScriptedPolicy(same_call_again), [task], rollouts=1, sampling=sampling)
+        attempt(domain, ScriptedSampler(same_call_again), [task], rollouts=1, sampling=sampling)
     )
     assert group.traces[0].stop_reason is StopReason.MAX_TURNS
     assert len(group.traces[0].replies) == 3

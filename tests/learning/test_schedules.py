@@ -1,3 +1,5 @@
+"""What a learning rate does over the rounds of a run, and over the steps of a warm-up."""
+
 from __future__ import annotations
 
 import asyncio
@@ -6,10 +8,14 @@ import pytest
 
 from genenv.agent.player import Agent
 from genenv.agent.settings import AgentConfig
+from genenv.backends.scripted import ScriptedSampler
+from genenv.learning.datum import Lesson, Objective
 from genenv.learning.schedules import lr_scale, warmup_lr_scale
-from genenv.runs.progress import silent
 from genenv.simulator.player import Simulator
 from genenv.simulator.settings import SimulatorConfig
+from lessons import Recorder, imitated
+
+SAMPLER = ScriptedSampler(lambda prompt, rng: "")
 
 
 @pytest.mark.parametrize(
@@ -36,24 +42,12 @@ def test_a_decaying_learning_rate_falls_evenly_to_a_tenth_at_the_last_step() -> 
     assert scales == pytest.approx([1.0] * 4 + [0.775, 0.55, 0.325, 0.1])
 
 
-class Recorder:
-    """A learner that keeps the learning rates it is given."""
-
-    progress = None
-
-    def __init__(self) -> None:
-        self.scales: list[float] = []
-
-    def update(self, data, *, seed, lr_scale):
-        self.scales.append(lr_scale)
-        return {}
-
-
-def test_both_players_follow_their_own_schedule(toy) -> None:
-    learner = Recorder()
-    simulator = Simulator(None, learner, SimulatorConfig(lr_schedule="linear"), seed=0)
-    agent = Agent(None, learner, AgentConfig(lr_schedule="linear"), seed=0)
+def test_both_players_follow_their_own_schedule() -> None:
+    trainer = Recorder()
+    simulator = Simulator(SAMPLER, trainer, SimulatorConfig(lr=0.5, lr_schedule="linear"), seed=0)
+    agent = Agent(SAMPLER, trainer, AgentConfig(lr=0.25, lr_schedule="linear"), seed=0)
+    lesson = Lesson(units=[[imitated((1,), (2,))]], objective=Objective())
     for round_ in (1, 3):
-        simulator.update(toy.Domain(), [], [], round_=round_, rounds=5, stage=silent)
-        asyncio.run(agent.update(toy.Domain(), [], round_=round_, rounds=3, stage=silent))
-    assert learner.scales == pytest.approx([1.0, 1.0, 0.55, 0.1])
+        asyncio.run(simulator.learn(lesson, round_=round_, rounds=5))
+        asyncio.run(agent.learn(lesson, round_=round_, rounds=3))
+    assert trainer.rates == pytest.approx([0.5, 0.25, 0.5 * 0.55, 0.25 * 0.1])

@@ -68,20 +68,14 @@ def test_a_step_beyond_the_cap_is_taken_back_and_halved(tiny, adapter, halvings)
     cap = reached["simulator/kl_step"] * 1.01
     metrics = learner(sampler, lr=lr, kl_cap=cap).update(samples(0.5, 0.25, 0.25))
     assert metrics["simulator/kl_retries"] == halvings
-    assert metrics["simulator/kl_step"] == pytest.approx(reached["simulator/kl_step"], rel=1e-5)
+    assert metrics["simulator/kl_step"] == pytest.approx(reached["simulator/kl_step"], rel=1e-4)
     assert metrics["simulator/skipped_updates"] == 0
     expected, found = tiny.values(small), tiny.values(sampler)
-    whole, apart, size = (
-        torch.cat([(x[name] - y[name]).flatten().double() for name in start])
-        for x, y in (
-            (expected, start),
-            (found, expected),
-            (start, {name: 0 * v for name, v in start.items()}),
-        )
-    )
-    assert whole.norm() > 0
-    # a few ulps of the parameters, which are added to the step and taken off it
-    assert apart.norm() <= 1e-6 * whole.norm() + 2**-23 * size.norm()
+    assert any(not torch.equal(expected[name], first) for name, first in start.items())
+    for name, first in start.items():
+        step, apart = expected[name] - first, (found[name] - expected[name]).abs()
+        ulp = 2**-23 * torch.maximum(first.abs(), expected[name].abs())  # each step is added to a weight
+        assert (apart <= 2 * ulp + 1e-6 * step.abs()).all(), name
 
 
 @pytest.mark.parametrize("adapter", ["simulator", None])

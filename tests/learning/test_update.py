@@ -167,9 +167,8 @@ def test_the_update_makes_rewarded_attempts_more_likely(tiny, toy):
 
     def gap() -> float:
         """Log-probability of the rewarded attempt minus that of the other."""
-        bad, good = (
-            logprob(player.sampler, t.token_ids[:2], t.token_ids[2:], t.sampled[2:]) for t in groups[0].traces[:2]
-        )  # fmt: skip
+        two = [(t.token_ids[:2], t.token_ids[2:], t.sampled[2:]) for t in groups[0].traces[:2]]
+        bad, good = (logprob(player.sampler, *one) for one in two)
         return good - bad
 
     before = gap()

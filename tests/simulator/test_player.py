@@ -1,34 +1,49 @@
-"""The simulator learns from its specs under the grammars that it wrote them under."""
+"""The simulator learns from its specs under the grammars that it wrote them under, if at all."""
 
 from __future__ import annotations
 
-from genenv.runs.progress import silent
-from genenv.simulator.player import Simulator
-from genenv.simulator.settings import SimulatorConfig
-from genenv.types import SimulatorSample
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from genenv.curriculum.score import Selection
+from genenv.types import SimulatorSample, TaskBatch
+from lessons import Recorder
+from loops import STAGES, loop_of
+
+CONTEXTS = ["r0001-c00", "r0001-c01"]
 
 
-class Recorder:
-    """A learner that keeps the samples it is given."""
-
-    progress = None
-
-    def update(self, samples, *, seed, lr_scale):
-        self.samples = list(samples)
-        return {}
-
-
-def test_each_sample_is_learnt_under_the_schema_of_its_context(toy):
-    learner, domain = Recorder(), toy.Domain()
-    contexts = [toy.context("r0001-c00"), toy.context("r0001-c01")]
-    schemas = [{"enum": [context.id]} for context in contexts]
-    domain.spec_schema = lambda seed: schemas[[c.seed is seed for c in contexts].index(True)]
-    samples = [
-        SimulatorSample(generation=toy.generation("a", context=context.id), weight=0.5)
-        for context in reversed(contexts)
+def round_of(toy, loop):
+    """Batches of two contexts with schemas of their own, and a sample of each, the other way round."""
+    contexts = [replace(c, seed=replace(c.seed, id=f"seed-{c.id}")) for c in map(toy.context, CONTEXTS)]
+    loop.domain.spec_schema = lambda seed: {"enum": [seed.id]}
+    batches = [
+        TaskBatch(context=context, proposals=(), groups=(), p_hat=None, env_reward=0.0)
+        for context in contexts
     ]
-    Simulator(None, learner, SimulatorConfig(), seed=0).update(
-        domain, contexts, samples, round_=1, rounds=2, stage=silent
+    samples = tuple(
+        SimulatorSample(generation=toy.generation(name, context=context.id), weight=0.5)
+        for name, context in zip("ab", reversed(contexts), strict=True)
     )
-    assert [sample.schema for sample in learner.samples] == schemas[::-1]
-    assert [(s.generation, s.weight) for s in learner.samples] == [(s.generation, s.weight) for s in samples]
+    return batches, samples
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_each_sample_is_learnt_under_the_schema_of_its_context(toy, train):
+    trainer = Recorder()
+    loop = loop_of(toy, {"simulator": {"train": train, "temperature": 0.7}}, simulator=trainer)
+    batches, samples = round_of(toy, loop)
+    metrics = asyncio.run(loop._simulator_learns(1, batches, Selection(samples=samples), STAGES))
+    if not train:
+        assert (metrics, trainer.calls) == ({}, [])
+        return
+    (step,) = trainer.data
+    found = {datum.completion_ids: (datum.schema, datum.temperature) for datum in step}
+    assert found == {
+        (*b"a",): ({"enum": ["seed-r0001-c01"]}, 0.7),
+        (*b"b",): ({"enum": ["seed-r0001-c00"]}, 0.7),
+    }
+    assert [datum.weights for datum in step] == [(0.5,), (0.5,)]
+    assert metrics["tokens/trained"] == 2

@@ -104,6 +104,7 @@ class SupervisedWarmup:
             nonlocal success
             if step % config.check_every and step != config.steps:
                 return False
+            await self.agent.trainer.publish()  # what is checked is what was taught
             with aside():
                 groups = await self.agent.solve(self.domain, checked)
             success = sum(group.successes for group in groups) / len(groups)
@@ -151,6 +152,7 @@ class SupervisedWarmup:
         wanted = sum(map(len, written))
         with staged(reporter, "warm-up of the simulator", items=wanted, unit="demonstrations"):
             losses = await teach(self.simulator.trainer, written, config)
+        await self.simulator.trainer.publish()
         made = [loss for loss in losses if loss is not None]
         return {
             "simulator/warmup_loss": made[-1] if made else 0.0,

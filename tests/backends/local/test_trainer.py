@@ -1,4 +1,4 @@
-"""The trainer of a local player: its gradients, its KL terms, its checkpoints, and steps that must not happen."""
+"""The trainer of a local player: gradients, KL terms, checkpoints, and steps that must not happen."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_steps_of_an_update_share_its_weights(tiny):
     player, data = tiny.player(decoder="transformers"), mean(weighted(0.6, 0.3, 0.1))
     whole = flat(gradients(player, data)[1])
     parts = sum(flat(gradients(player, [d])[1]) for d in data)
-    assert (whole - parts).norm() < 1e-6 * whole.norm()
+    assert (whole - parts).norm() < 3e-6 * whole.norm()
 
 
 def test_tokens_that_the_player_did_not_write_carry_no_loss(sampler):
@@ -105,7 +105,7 @@ def test_tokens_that_the_player_did_not_write_carry_no_loss(sampler):
     assert first == pytest.approx(second, abs=1e-5)
     assert grads.keys() == others.keys() != set()
     apart = flat(grads) - flat(others)
-    assert apart.norm() < 1e-6 * flat(grads).norm()
+    assert apart.norm() < 3e-6 * flat(grads).norm()
 
 
 def test_what_the_environment_said_carries_no_loss(sampler, toy):
@@ -134,10 +134,10 @@ def test_groups_that_agree_feel_the_kl_term_where_they_are_kept(tiny, toy):
 
 
 def test_micro_batches_do_not_change_loss_kl_and_gradient(tiny):
+    data = mean(weighted(0.6, 0.3, 0.1))
     found = [
-        gradients(tiny.player(noise=0.05, tokens_per_microbatch=budget), mean(weighted(0.6, 0.3, 0.1)), kl=0.5)
-        for budget in (6, 4096)
-    ]  # fmt: skip
+        gradients(tiny.player(noise=0.05, tokens_per_microbatch=budget), data, kl=0.5) for budget in (6, 4096)
+    ]
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
     small, large = (flat(grads) for _, grads in found)
     assert (small - large).norm() < 1e-6 * large.norm()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.agent.grpo import Clip, GrpoLearner, TokenBatch, group_advantages, grpo_loss
 from genenv.agent.settings import AgentConfig
+from genenv.backends.local.losses import Tokens, token_losses
+from genenv.learning.credit.grpo import group_advantages
+from genenv.learning.datum import Objective
 from genenv.types import Group
+from learners import AgentLearner
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's deprecations
@@ -135,14 +138,15 @@ def test_the_loss_and_its_gradient_for_each_token_equal_trls(tiny, trainer_of, m
     weights = (
         1 / (len(chosen) * lengths[chosen]) if by_sequence else torch.full((chosen.sum(),), 1 / chosen.sum())
     )
-    batch = TokenBatch(
+    tokens = Tokens(
         old_M=inputs["old_per_token_logps"][chosen],
-        reference_M=reference[chosen],
         advantage_M=inputs["advantages"][:, None].expand_as(chosen)[chosen],
         weight_M=weights,
+        nll_M=torch.zeros(len(weights), dtype=torch.bool),
     )
+    objective = Objective(clip_low=LOW, clip_high=HIGH, kl_coefficient=BETA, kl="k3")
     own = now[chosen].requires_grad_()
-    loss, sums = grpo_loss(own, batch, Clip(low=LOW, high=HIGH, kl=BETA))
+    loss, sums = token_losses(own, tokens, objective, reference[chosen])
     loss.backward()
     assert 0.1 < sums["clip_rate"] < 0.9
     torch.testing.assert_close(loss, expected, atol=1e-6, rtol=1e-6)
@@ -153,19 +157,19 @@ def test_the_loss_and_its_gradient_for_each_token_equal_trls(tiny, trainer_of, m
 @pytest.mark.parametrize("loss_type", AVERAGES)
 @pytest.mark.parametrize("adapter", ["agent", None])
 def test_the_gradient_of_the_parameters_equals_trls(
-    tiny, toy, trainer_of, monkeypatch, tmp_path, adapter, loss_type, budget
+    tiny, toy, trainer_of, tmp_path, adapter, loss_type, budget
 ):
     import peft
 
-    policy = tiny.player(adapter=adapter, tokens_per_microbatch=budget)
-    tiny.disturb(policy, 0.03)  # away from the reference
-    policy.save(tmp_path)
+    sampler = tiny.player(adapter=adapter, tokens_per_microbatch=budget)
+    tiny.disturb(sampler, 0.03)  # away from the reference
+    sampler.weights.save(tmp_path)
     model = tiny.plain()
     reference = completion_logprobs(model)
     if adapter:
         model = peft.PeftModel.from_pretrained(model, tmp_path, is_trainable=True)
     else:
-        model.load_state_dict(policy.model.causal.state_dict())
+        model.load_state_dict(sampler.model.causal.state_dict())
     now = completion_logprobs(model)
     old = old_logprobs(now)
     trainer = trainer_of(model, loss_type)
@@ -184,17 +188,8 @@ def test_the_gradient_of_the_parameters_equals_trls(
         loss_average=AVERAGES[loss_type],
         advantage="normalised",
     )
-    learner = GrpoLearner(policy, config)
-    found: dict[str, torch.Tensor] = {}
-
-    def catch() -> float:
-        found.update(
-            zip(learner.optimizer.names, [p.grad.clone() for p in learner.optimizer.parameters], strict=True)
-        )
-        return 0.0
-
-    monkeypatch.setattr(learner.optimizer, "clip", catch)
-    metrics = learner.update(groups_of(toy, old), seed=0)
+    learner = AgentLearner(sampler, config)
+    found, metrics = learner.gradients(learner.lesson(groups_of(toy, old)))
     assert metrics["agent/kl"] > 0
     assert metrics["agent/clip_rate"] > 0
     assert found.keys() == expected.keys() != set()

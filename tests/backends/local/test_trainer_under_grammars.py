@@ -53,7 +53,8 @@ def under(schema, prompt, ids, weight: float = 1.0, temperature: float = 1.0) ->
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_the_likelihood_under_a_grammar_is_one_among_what_it_allows(tiny, temperature):
     sampler = tiny.player(noise=0.05)
-    data = [under(SEVERAL, (5, 6, 7), ids, temperature=temperature) for ids in completions_of(sampler, SEVERAL)]  # fmt: skip
+    written = completions_of(sampler, SEVERAL)
+    data = [under(SEVERAL, (5, 6, 7), ids, temperature=temperature) for ids in written]
     assert sum(math.exp(-trained(sampler, [d])[0]["loss"]) for d in data) == pytest.approx(1.0, abs=1e-5)
     scored = asyncio.run(LocalTrainer(sampler.weights, OptimizerConfig()).logprobs(data))
     assert sum(math.exp(sum(row)) for row in scored) == pytest.approx(1.0, abs=1e-5)

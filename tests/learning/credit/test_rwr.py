@@ -1,4 +1,4 @@
-"""The simulator's credit: what a token of a weighted generation counts, under which grammar, in which steps."""
+"""The simulator's credit: what a token of a generation counts, under which grammar, in which steps."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def test_the_settings_become_the_objective_and_the_cap():
 
 def test_reward_weighted_regression_is_what_the_settings_name():
     assert simulator_credit(SimulatorLearningConfig()) is rwr_credit
-    with pytest.raises(ValueError, match="unknown algorithm 'none'; known: .*rwr"):
+    with pytest.raises(ValueError, match=r"unknown algorithm 'none'; known: .*rwr"):
         SimulatorLearningConfig(algorithm="none")

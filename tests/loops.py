@@ -1,0 +1,46 @@
+"""A run of toy tasks whose players are scripts: for tests of what the loop does in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from genenv.agent.player import Agent
+from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
+from genenv.coevolve import CoEvolution, Players
+from genenv.config.run import RunConfig
+from genenv.runs.progress import Silent
+from genenv.runs.stages import Stages
+from genenv.simulator.player import Simulator
+from lessons import Recorder
+
+STAGES = Stages(Silent(), 1, 1)
+
+
+def loop_of(
+    toy: Any,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    agent: ScriptedTrainer | None = None,
+    simulator: ScriptedTrainer | None = None,
+    apart: bool = False,
+    context_tokens: int = 100_000,
+) -> CoEvolution:
+    """A loop without a folder; settings are those of a run."""
+
+    class Sums(toy.Domain):
+        def seeds(self) -> list[Any]:
+            return []
+
+        def held_out(self) -> list[Any]:
+            return []
+
+    config = RunConfig.model_validate(settings or {})
+    sampler = ScriptedSampler(lambda prompt, rng: "", context_tokens=context_tokens)
+    players = Players(
+        agent=Agent(sampler, agent or Recorder(), config.agent, seed=0),
+        simulator=Simulator(sampler, simulator or Recorder(), config.simulator, seed=0),
+        apart=apart,
+    )
+    nowhere: Any = None
+    return CoEvolution(config, Sums(), players, nowhere)
