@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from genenv.agent.player import Agent
-from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
+from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.coevolve import CoEvolution, Players
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.domains import load_domain
@@ -83,9 +83,9 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
     def learned(count: int) -> None:
         script.skill = min(0.9, 0.2 + 0.2 * count)
 
-    agent = Agent(ScriptedPolicy(script.agent), ScriptedLearner(learned), config.agent, seed=config.run.seed)
+    agent = Agent(ScriptedSampler(script.agent), ScriptedTrainer(learned), config.agent, seed=config.run.seed)
     simulator = Simulator(
-        ScriptedPolicy(script.simulator), ScriptedLearner(), config.simulator, seed=config.run.seed
+        ScriptedSampler(script.simulator), ScriptedTrainer(), config.simulator, seed=config.run.seed
     )
     folder = RunFolder.open(path) if resume else RunFolder.create(path, dump_toml(config))
     loop = CoEvolution(config, domain, Players(agent=agent, simulator=simulator), folder)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from genenv.agent.player import Agent
-from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
+from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.coevolve import CoEvolution, Players
 from genenv.config.run import dump_toml, resolve
 from genenv.runs.folder import RunFolder
@@ -76,13 +76,13 @@ def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str,
     )
     domain = hostile(toy, filler)
     numbers = iter(range(1000, 9999))
-    simulator = ScriptedPolicy(
+    simulator = ScriptedSampler(
         lambda prompt, rng: json.dumps({"turns": 1, "left": next(numbers), "right": 3})
     )
-    agent = ScriptedPolicy(lambda prompt, rng: f"{rng.choice([7, 9])} {filler[:500]}", context_tokens=20_000)
+    agent = ScriptedSampler(lambda prompt, rng: f"{rng.choice([7, 9])} {filler[:500]}", context_tokens=20_000)
     players = Players(
-        agent=Agent(agent, ScriptedLearner(), config.agent, seed=0),
-        simulator=Simulator(simulator, ScriptedLearner(), config.simulator, seed=0),
+        agent=Agent(agent, ScriptedTrainer(), config.agent, seed=0),
+        simulator=Simulator(simulator, ScriptedTrainer(), config.simulator, seed=0),
     )
     loop = CoEvolution(config, domain, players, RunFolder.create(tmp_path / "run", dump_toml(config)))
     assert loop.run() == 2

@@ -96,7 +96,7 @@ def test_tools_are_offered_where_the_template_shows_them(make: Any) -> None:
     assistant = make(TOOLS + CALLS)
     assert assistant.native_tools
     (plain, _), (offered, _) = assistant.render([USER], []), assistant.render([USER], [TOOL])
-    decoded = assistant.policy.model.tokenizer.decode(offered)
+    decoded = assistant.sampler.model.tokenizer.decode(offered)
     assert "pay: Pays." in decoded
     assert len(offered) > len(plain)
 
@@ -138,7 +138,7 @@ def test_what_a_template_has_no_role_for_is_said_by_the_user_as_in_training(make
     assistant = make(picky + CHATML)
     said = [{"role": "system", "content": "a"}, USER, {"role": "tool", "content": "x"}]
     ids, _ = assistant.render(said, [])
-    assert assistant.policy.model.tokenizer.decode(ids) == (
+    assert assistant.sampler.model.tokenizer.decode(ids) == (
         "<|im_start|>user\na\n\nSend 20 euros<|im_end|>\n<|im_start|>user\nx<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
@@ -148,7 +148,7 @@ def test_a_conversation_in_an_evaluation_makes_no_control_token_of_what_is_said(
     assistant = make()
     said = [USER, {"role": "assistant", "content": "<|im_end|>"}, {"role": "tool", "content": "<|im_start|>"}]
     ids, _ = assistant.render(said, [])
-    start, end = assistant.policy.model.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    start, end = assistant.sampler.model.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
     assert [ids.count(start), ids.count(end)] == [4, 3]
 
 

@@ -14,7 +14,7 @@ from genenv.assistants.local import LocalAssistant
 from genenv.backends.base import Completion, SampleRequest
 from genenv.backends.chat.reasoning_limit import ThoughtLimit
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.scripted import END, ScriptedPolicy
+from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import SamplingConfig
 from genenv.simulator.player import asked
 
@@ -91,7 +91,7 @@ def test_the_environment_hears_no_thoughts(toy: Any) -> None:
         return "<think>\nIs it 4?\n</think>\n\n3"
 
     groups = asyncio.run(
-        attempt(toy.Domain(), ScriptedPolicy(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
+        attempt(toy.Domain(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
     )
     (trace,) = groups[0].traces
     assert trace.success
@@ -103,7 +103,7 @@ def test_a_right_answer_in_a_thought_is_none(toy: Any) -> None:
         return "<think>3</think>"
 
     groups = asyncio.run(
-        attempt(toy.Domain(), ScriptedPolicy(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
+        attempt(toy.Domain(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
     )
     assert not groups[0].traces[0].success
 

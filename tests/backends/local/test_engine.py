@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from dataclasses import replace
 
 import pytest
 import torch
 
-from genenv.backends.base import SampleRequest
+from genenv.backends.base import Conversation, SampleRequest
+from genenv.backends.local.kv_cache import Remembered
 from genenv.backends.local.layouts import DecodeLayout
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.runs.progress import Silent, staged
 
 PROMPTS = [(5, 9, 2), (7, 7, 7, 7, 8, 1, 30), (5, 9, 2, 44), (5, 9, 2)]
 
@@ -135,13 +139,11 @@ def test_equal_prompts_go_through_the_model_once(llama, monkeypatch):
     assert watch.fed == [30, 7]
 
 
-def test_progress_counts_every_token_and_every_completion(llama):
-    told: list[tuple[int, int]] = []
-    llama.progress = lambda tokens, items: told.append((tokens, items))
-    completions = llama.sample_all(requests())
-    llama.progress = None
-    assert sum(tokens for tokens, _ in told) == sum(len(c.token_ids) for c in completions)
-    assert sum(items for _, items in told) == len(completions)
+def test_progress_counts_every_token(llama):
+    watched = Watched()
+    with staged(watched, "sampling", items=None, unit=""):
+        completions = llama.sample_all(requests())
+    assert watched.tokens == sum(len(c.token_ids) for c in completions)
     assert llama.sample_all([]) == []
 
 
@@ -211,23 +213,38 @@ def test_the_log_probability_is_that_before_top_p(llama):
 # --- conversations of several turns ---
 
 
+class Watched(Silent):
+    """Counts what a stage is told."""
+
+    tokens = 0
+
+    @contextlib.contextmanager
+    def stage(self, name, *, items, unit):
+        def told(tokens, items, note=""):
+            self.tokens += tokens
+
+        yield told
+
+
 def talk(policy, starts, *, turns=3, forget=False):
     """Conversations of several turns; gives all ids and log-probabilities of each, turn after turn."""
     ids = [tuple(start) for start in starts]
-    said, memories = [[] for _ in starts], [None] * len(starts)
+    said, talks = [[] for _ in starts], [Conversation() for _ in starts]
     going = list(range(len(starts)))
     for turn in range(turns):
         asked = [
             SampleRequest(
-                prompt_ids=ids[i], max_tokens=40, stream=97 * i + turn, memory=memories[i], keep=True
+                prompt_ids=ids[i],
+                max_tokens=40,
+                stream=97 * i + turn,
+                conversation=Conversation() if forget else talks[i],
             )
             for i in going
         ]
         for i, completion in zip(going, policy.sample_all(asked), strict=True):
             said[i].append((completion.token_ids, completion.logprobs))
             ids[i] += (*completion.token_ids, *(3 + (7 * i + t) % 20 for t in range(1 + (i + turn) % 4)))
-            memories[i] = None if forget else completion.memory
-            assert completion.memory is None or completion.finished
+            assert completion.finished or talks[i] not in policy._remembered
         going = [i for i in going if len(said[i][-1][0]) < 40]
     return said
 
@@ -274,39 +291,81 @@ def test_a_remembered_conversation_goes_on_in_the_layers_of_transformers(tiny, m
 def test_of_a_remembered_conversation_only_what_is_new_goes_through_the_model(llama, monkeypatch):
     quick_to_end(llama, monkeypatch, more=100.0)  # every turn is the end alone
     watch = Stopping(llama, monkeypatch)
-    first = SampleRequest(prompt_ids=(9,) * 20, max_tokens=5, keep=True)
-    memory = llama.sample_all([first])[0].memory
+    first = SampleRequest(prompt_ids=(9,) * 20, max_tokens=5, conversation=Conversation())
+    llama.sample_all([first])
     again = (*first.prompt_ids, llama.model.chat.end_id, 4, 5)
-    llama.sample_all([SampleRequest(prompt_ids=again, max_tokens=5, memory=memory)])
+    llama.sample_all([replace(first, prompt_ids=again)])
     assert watch.fed == [20, 3]  # the end was drawn in the first turn, and not read
 
 
 def test_nothing_is_remembered_unasked_or_beyond_the_budget(tiny, monkeypatch):
     policy = tiny.player(noise=0.05, cache_gib=1e-5)
     quick_to_end(policy, monkeypatch, more=100.0)
-    keep = SampleRequest(prompt_ids=(9,) * 4, max_tokens=5, keep=True)
-    per_token = policy.sample_all([keep])[0].memory.kept.nbytes // 4
-    room = int(1e-5 * 2**30 / per_token)
-    assert policy.sample_all([replace(keep, keep=False)])[0].memory is None
-    assert policy.sample_all([replace(keep, prompt_ids=(9,) * (room + 1))])[0].memory is None
-    both = [replace(keep, prompt_ids=(9 + i,) * (room // 2 + 1)) for i in range(2)]
-    assert sorted(one.memory is None for one in policy.sample_all(both)) == [False, True]
+
+    def remembered(*asked: SampleRequest) -> list[Remembered | None]:
+        policy.sample_all(asked)
+        return [policy._remembered.get(request.conversation) for request in asked]
+
+    keep = SampleRequest(prompt_ids=(9,) * 4, max_tokens=5, conversation=Conversation())
+    (memory,) = remembered(keep)
+    room = int(1e-5 * 2**30 / (memory.kept.nbytes // 4))
+    assert remembered(replace(keep, last=True)) == [None]
+    assert remembered(replace(keep, prompt_ids=(9,) * (room + 1))) == [None]
+    both = [
+        replace(keep, prompt_ids=(9 + i,) * (room // 2 + 1), conversation=Conversation()) for i in range(2)
+    ]
+    assert sorted(one is None for one in remembered(*both)) == [False, True]
     same(talk(policy, STARTS), talk(policy, STARTS, forget=True))
 
 
-@pytest.mark.parametrize("change", ["weights", "text", "nonsense"])
+@pytest.mark.parametrize("change", ["weights", "text", "another"])
 def test_a_memory_that_does_not_belong_here_is_not_used(tiny, change, monkeypatch):
     policy = tiny.player(noise=0.05)
     quick_to_end(policy, monkeypatch)
-    memory = policy.sample_all([SampleRequest(prompt_ids=(5, 6, 7, 8), max_tokens=60, keep=True)])[0].memory
-    assert memory is not None
+    talk = Conversation()
+    policy.sample_all([SampleRequest(prompt_ids=(5, 6, 7, 8), max_tokens=60, conversation=talk)])
+    memory = policy._remembered[talk]
     after = (*memory.token_ids, 11, 12)
     if change == "weights":
         tiny.disturb(policy, 0.05, seed=1)
     elif change == "text":
         after = (6, *after[1:])
     else:
-        memory = "the beginning"
+        policy._remembered[talk] = replace(memory, token_ids=(6, *memory.token_ids[1:]))
     asked = SampleRequest(prompt_ids=after, max_tokens=8)
-    with_it, without = policy.sample_all([replace(asked, memory=memory)]) + policy.sample_all([asked])
+    with_it, without = policy.sample_all([replace(asked, conversation=talk)]) + policy.sample_all([asked])
     assert with_it == without
+
+
+def test_a_conversation_is_remembered_as_long_as_it_lives_and_by_its_last_turn(llama, monkeypatch):
+    quick_to_end(llama, monkeypatch, more=100.0)
+    talk = Conversation()
+    request = SampleRequest(prompt_ids=(5, 6, 7, 8), max_tokens=5, conversation=talk)
+    llama.sample_all([request])
+    assert llama._remembered[talk].token_ids == (5, 6, 7, 8)
+    llama.sample_all([replace(request, prompt_ids=(5, 6, 7, 8, llama.model.chat.end_id, 4))])
+    assert len(llama._remembered[talk].token_ids) == 6
+    llama.sample_all([replace(request, last=True)])
+    assert talk not in llama._remembered
+    llama.sample_all([request])
+    before = len(llama._remembered)
+    del talk, request
+    gc.collect()
+    assert len(llama._remembered) == before - 1
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_a_reply_that_was_cut_is_remembered_where_a_turn_may_follow_it(llama, survives):
+    request = SampleRequest(
+        prompt_ids=(5, 6), max_tokens=2, conversation=Conversation(), survives_cut=survives
+    )
+    assert not llama.sample_all([request])[0].finished
+    assert (request.conversation in llama._remembered) is survives
+
+
+def test_a_completion_names_the_version_of_the_weights_that_wrote_it(tiny):
+    policy = tiny.player()
+    asked = SampleRequest(prompt_ids=(5, 6), max_tokens=2)
+    assert policy.sample_all([asked])[0].version == 0
+    policy.weights.version = 7
+    assert policy.sample_all([asked])[0].version == 7

@@ -10,6 +10,8 @@ import torch
 from genenv.backends.local.fused_decoder import FAMILIES, FusedDecoder, why_not
 from genenv.backends.local.layouts import Layout
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.sampler import LocalSampler
 
 FAMILY_NAMES = ("llama", "mistral", "qwen2", "qwen3")
 BUNDLES = [
@@ -146,9 +148,6 @@ def test_what_is_not_known_runs_in_the_layers_of_transformers(tiny, caplog):
 
 
 def _player_of(tiny, **changes):
-    from genenv.backends.local.player_weights import PlayerWeights
-from genenv.backends.local.sampler import LocalSampler
-
     model = tiny.model(folder=tiny.folder("llama", **changes))
     model.add_adapter("agent", seed=3)
     return LocalSampler(PlayerWeights(model, "agent"))

@@ -8,27 +8,33 @@ import pytest
 import torch
 
 from genenv.backends.base import SampleRequest
-from genenv.backends.local.optimizer import Optimizer, accumulate, micro_batches
+from genenv.backends.local import trainer as trainer_module
+from genenv.backends.local.micro_batches import micro_batches
+from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
+from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import RolloutError, UsageError
+from genenv.learning.datum import Objective
+from genenv.learning.settings import OptimizerConfig
+from lessons import imitated
 
 CPU = torch.device("cpu")
 PACKED = Packed([Bundle(prompt_ids=[3, 5, 9], completions=[[4, 4, 8], [1]])], CPU)
 
 
-def logprobs(policy: LocalPolicy) -> torch.Tensor:
+def logprobs(policy: LocalSampler) -> torch.Tensor:
     with torch.no_grad(), policy.weights.active():
         return policy.weights.logprobs(PACKED)
 
 
-def reference(policy: LocalPolicy) -> torch.Tensor:
+def reference(policy: LocalSampler) -> torch.Tensor:
     with torch.no_grad(), policy.weights.reference():
         return policy.weights.logprobs(PACKED)
 
 
-def train(policy: LocalPolicy, steps: int = 2) -> Optimizer:
+def train(policy: LocalSampler, steps: int = 2) -> Optimizer:
     optimizer = Optimizer(
         policy.weights.parameters(), OptimizerConfig(betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
     )
@@ -36,7 +42,6 @@ def train(policy: LocalPolicy, steps: int = 2) -> Optimizer:
         with policy.weights.active():
             policy.weights.logprobs(PACKED).sum().neg().backward()
         optimizer.step(0.01)
-        optimizer.clear()
     return optimizer
 
 
@@ -153,36 +158,43 @@ def test_sampling_that_still_does_not_fit_fails_after_one_retry(tiny, monkeypatc
     assert memory.failures == 2
 
 
-def test_an_update_that_runs_out_of_memory_starts_again_with_half_the_micro_batch(tiny):
-    policy = tiny.player()
-    optimizer = Optimizer(
-        policy.weights.parameters(), OptimizerConfig(betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
-    )
+def test_an_update_that_runs_out_of_memory_starts_again_with_half_the_micro_batch(tiny, monkeypatch):
+    policy = tiny.player(tokens_per_microbatch=100)
+    trainer = LocalTrainer(policy.weights, OptimizerConfig())
     budgets: list[int] = []
+    plain = trainer_module.micro_batches
 
-    def run(budget: int) -> None:
+    def cut(pieces, budget):
         budgets.append(budget)
-        with policy.weights.active():
-            policy.weights.logprobs(PACKED).sum().backward()
+        return plain(pieces, budget)
+
+    def backward(*arguments, **options):
+        found = LocalTrainer._backward(trainer, *arguments, **options)
         if len(budgets) == 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
+        return found
 
-    accumulate(optimizer, 100, run)
-    twice = [p.grad.clone() for p in optimizer.parameters if p.grad is not None]
-    accumulate(optimizer, 100, run)
-    once = [p.grad for p in optimizer.parameters if p.grad is not None]
+    monkeypatch.setattr(trainer_module, "micro_batches", cut)
+    monkeypatch.setattr(trainer, "_backward", backward)
+    data = [imitated((3, 5, 9), (4, 4, 8)), imitated((3, 5, 9), (1,))]
+    asyncio.run(trainer.forward_backward(data, Objective()))
+    twice = [p.grad.clone() for p in trainer.optimizer.parameters if p.grad is not None]
+    asyncio.run(trainer.forward_backward(data, Objective()))
+    once = [p.grad for p in trainer.optimizer.parameters if p.grad is not None]
     assert budgets == [100, 50, 100]
+    assert twice
     assert all(torch.equal(a, b) for a, b in zip(twice, once, strict=True))
 
 
-def test_another_error_of_an_update_is_not_taken_for_a_lack_of_memory(tiny):
-    optimizer = Optimizer(tiny.player().parameters(), betas=(0.9, 0.99), weight_decay=0.0, max_grad_norm=1.0)
+def test_another_error_of_an_update_is_not_taken_for_a_lack_of_memory(tiny, monkeypatch):
+    trainer = LocalTrainer(tiny.player().weights, OptimizerConfig())
 
-    def run(budget: int) -> None:
+    def backward(*arguments, **options):
         raise RuntimeError("shapes do not match")
 
+    monkeypatch.setattr(trainer, "_backward", backward)
     with pytest.raises(RuntimeError, match="shapes"):
-        accumulate(optimizer, 100, run)
+        asyncio.run(trainer.forward_backward([imitated((3, 5), (4, 4))], Objective()))
 
 
 def test_micro_batches_stay_within_the_budget_and_lose_nothing():

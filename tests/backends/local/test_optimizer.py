@@ -7,13 +7,15 @@ import torch
 from torch import nn
 
 from genenv.backends.local.optimizer import Optimizer
+from genenv.learning.settings import OptimizerConfig
 
 BETAS = (0.9, 0.999)
 
 
 def optimizer_of(weights: int, betas: tuple[float, float] = BETAS) -> tuple[Optimizer, nn.Parameter]:
     weight = nn.Parameter(torch.zeros(weights, dtype=torch.float64))
-    return Optimizer([("weight", weight)], betas=betas, weight_decay=0.0, max_grad_norm=1.0), weight
+    config = OptimizerConfig(betas=betas, weight_decay=0.0, max_grad_norm=1e6)
+    return Optimizer([("weight", weight)], config), weight
 
 
 def step(optimizer: Optimizer, weight: nn.Parameter, gradient: torch.Tensor, lr: float = 1.0) -> torch.Tensor:
@@ -21,7 +23,6 @@ def step(optimizer: Optimizer, weight: nn.Parameter, gradient: torch.Tensor, lr:
     before = weight.detach().clone()
     weight.grad = gradient.to(weight.dtype)
     optimizer.step(lr)
-    optimizer.clear()
     return weight.detach() - before
 
 
@@ -40,8 +41,7 @@ def test_after_two_steps_up_one_step_down_goes_as_far_as_the_moments_say(kept, m
     for _ in range(2):
         assert step(optimizer, weight, torch.tensor([-1.0])).item() == pytest.approx(1.0, abs=1e-6)
     optimizer.keep(kept)
-    lr = optimizer.ramp() if kept == "none" else 1.0
-    assert step(optimizer, weight, torch.tensor([0.1]), lr).item() == pytest.approx(moved, abs=1e-4)
+    assert step(optimizer, weight, torch.tensor([0.1])).item() == pytest.approx(moved, abs=1e-4)
 
 
 @pytest.mark.parametrize(("kept", "still"), [("both", False), ("second", True), ("none", True)])
@@ -55,10 +55,11 @@ def test_only_a_first_moment_that_was_kept_moves_weights_without_a_gradient(kept
 def test_no_step_that_sees_noise_alone_is_longer_than_the_later_ones():
     """Root mean squares over 4,000 weights: from 0.1 to sqrt(0.1 / 1.9) = 0.23; without a ramp, from 1."""
     optimizer, weight = optimizer_of(4000)
+    optimizer.keep("none")
     noise = torch.Generator().manual_seed(0)
     ramped: list[float] = []
     for _ in range(40):
-        moved = step(optimizer, weight, torch.randn(4000, generator=noise), optimizer.ramp())
+        moved = step(optimizer, weight, torch.randn(4000, generator=noise))
         ramped.append(moved.square().mean().sqrt().item())
     assert ramped[0] == pytest.approx(0.1, abs=1e-6)
     assert max(ramped) < 0.24
@@ -81,3 +82,31 @@ def test_the_ramp_goes_on_where_it_was_saved(tmp_path):
 
 def test_without_momentum_there_is_no_ramp():
     assert optimizer_of(1, betas=(0.0, 0.999))[0].ramp() == 1.0
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_shortened_step_leads_where_a_smaller_learning_rate_would_have(decay):
+    """To within the rounding of the interpolation; its moments are those of the whole step."""
+    found = []
+    for lr, fraction in ((0.25, None), (1.0, 0.25)):
+        weight = nn.Parameter(torch.linspace(-1, 1, 50, dtype=torch.float64))
+        optimizer = Optimizer([("weight", weight)], OptimizerConfig(weight_decay=decay, max_grad_norm=1e6))
+        weight.grad = torch.linspace(1, 3, 50, dtype=torch.float64)
+        optimizer.step(lr, keep_before=True)
+        if fraction is not None:
+            optimizer.shorten(0.5)
+            optimizer.shorten(fraction)
+        found.append((weight.detach().clone(), optimizer._moments()))
+    (expected, moments), (shortened, others) = found
+    torch.testing.assert_close(shortened, expected, rtol=1e-14, atol=1e-15)
+    assert all(torch.equal(value, others[name]) for name, value in moments.items())
+
+
+def test_a_step_that_is_taken_back_leaves_the_weights_exactly_as_they_were():
+    optimizer, weight = optimizer_of(50)
+    before = weight.detach().clone()
+    weight.grad = torch.linspace(1, 3, 50, dtype=torch.float64)
+    optimizer.step(1.0, keep_before=True)
+    optimizer.shorten(0.5)
+    optimizer.shorten(0.0)
+    assert torch.equal(weight, before)
