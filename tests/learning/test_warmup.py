@@ -207,10 +207,8 @@ def test_the_first_step_after_a_warm_up_that_left_no_moments_is_a_tenth_in_a_run
 
 
 @pytest.mark.parametrize(("kept", "share"), [(None, 1.0), ("none", 0.1), ("second", 1.0), ("both", 1.0)])
-def test_the_first_step_is_a_tenth_after_an_anchor_that_leaves_no_moments_and_not_before(
-    tiny, toy, kept, share
-):
-    """The learners alone, whose moments are fresh: AdamW moves the weights by lr, but for the ramp."""
+def test_the_first_step_after_a_warm_up_that_left_no_moments_is_a_tenth(tiny, toy, kept, share):
+    """The learners alone, whose moments are fresh: AdamW moves by lr, but for the ramp after an anchor."""
     for learner, lesson in zip(
         (
             AgentLearner(tiny.player(), AgentConfig(lr=LR)),
