@@ -67,7 +67,7 @@ def test_bfloat16_is_as_close_as_its_digits_allow(tiny):
     expected_states, expected = hidden_and_gradients(full, fused=True)
     assert states.dtype == torch.bfloat16
     assert relative(states, expected_states) < 0.03
-    assert all(gradients[name].dtype == parameter.dtype for name, parameter in half.parameters())
+    assert all(gradients[name].dtype == parameter.dtype for name, parameter in half.weights.parameters())
     assert max(relative(gradients[name], expected[name]) for name in expected) < 0.1
 
 

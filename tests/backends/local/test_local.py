@@ -63,7 +63,7 @@ def test_a_fresh_adapter_changes_nothing(tiny):
 
 
 def test_adapters_begin_alike_with_the_same_seed_and_differently_with_another(tiny):
-    first, second = ([p for _, p in tiny.player().parameters()] for _ in range(2))
+    first, second = ([p for _, p in tiny.player().weights.parameters()] for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     model = tiny.model()
     model.add_adapter("agent", seed=4)

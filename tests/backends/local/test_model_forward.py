@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from genenv.backends.base import SampleRequest
+from genenv.backends.base import Conversation, SampleRequest
 from genenv.backends.local import model_forward as own_forward
 from genenv.backends.local import selfcheck
 from genenv.backends.local.packing import Bundle, Packed
@@ -87,7 +87,7 @@ def test_a_mixed_batch_is_sampled_as_in_packed_attention(tiny, monkeypatch):
         {"top_p": 0.5},
         {"temperature": 0.7},
         {"schema": schema},
-        {"keep": True},
+        {"conversation": Conversation()},
     ]
     mixed = [replace(request, **kinds[i % len(kinds)]) for i, request in enumerate(asked())]
     for one, other in zip(usual.sample_all(mixed), own.sample_all(mixed), strict=True):
