@@ -44,7 +44,7 @@ OWNERS = {
 """Where the settings of a section are read: a name that another section has too does not count there."""
 
 OWNERS |= {name: (f"evaluation/{name}/",) for name in sections() if name not in OWNERS}
-OWNERS |= {"endpoint": ("assistants/",), "sampling": ("assistants/", "evaluation/command.py")}
+OWNERS |= {"endpoint": ("assistants/",), "sampling": ("assistants/", "evaluation/evaluate.py")}
 
 SETTINGS = sorted(
     {

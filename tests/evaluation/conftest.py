@@ -118,7 +118,7 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> type[Sums]:
     def known(name: str) -> Any:
         return Sums if name == "sums" else real(name)
 
-    for module in ("genenv.evaluation.command", "genenv.evaluation.config"):
+    for module in ("genenv.evaluation.evaluate", "genenv.evaluation.config"):
         monkeypatch.setattr(f"{module}.BENCHMARKS", {"sums": "tests:Sums"})
         monkeypatch.setattr(f"{module}.benchmark_class", known)
     return Sums

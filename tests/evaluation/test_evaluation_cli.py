@@ -59,7 +59,7 @@ def test_items_that_failed_end_in_status_1_and_a_sentence(
     sums_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any
 ) -> None:
     down = scripted(lambda q: RolloutError("the line is dead") if q.startswith("3") else "0")
-    monkeypatch.setattr("genenv.evaluation.command.assistant", lambda *_: down)
+    monkeypatch.setattr("genenv.evaluation.evaluate.assistant", lambda *_: down)
     result = measure(Path("x"), sums_data, tmp_path)
     assert result.exit_code == 1
     assert "1 of 12 items were not answered and are in no figure (the line is dead)" in " ".join(
@@ -74,7 +74,7 @@ def test_stopping_keeps_what_is_done(
     def stop(_: str) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("genenv.evaluation.command.assistant", lambda *_: scripted(stop))
+    monkeypatch.setattr("genenv.evaluation.evaluate.assistant", lambda *_: scripted(stop))
     result = measure(Path("x"), sums_data, tmp_path)
     assert result.exit_code == 130
     assert "continue with --resume" in result.stderr

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from genenv.errors import ContextOverflow, RolloutError, UsageError
-from genenv.evaluation import command
+from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Answered
-from genenv.evaluation.command import Outcome, Request, evaluate
 from genenv.evaluation.config import load_evaluation_config
+from genenv.evaluation.evaluate import Request, evaluate
+from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.regrade import regrade
 from genenv.runs.progress import Silent
 
@@ -29,12 +30,12 @@ def measure(
     sums: Any, sums_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any
 ) -> Any:
     exporting = type("Exporting", (sums,), {"export": export})
-    for module in ("regrade", "command"):
+    for module in ("regrade", "evaluate"):
         monkeypatch.setattr(f"genenv.evaluation.{module}.benchmark_class", lambda _: exporting)
     said = {"2 + 2": RolloutError("down"), "3 + 3": ContextOverflow("long")}
 
     def run(**changes: Any) -> Outcome:
-        monkeypatch.setattr(command, "assistant", lambda *_: scripted(lambda q: said.get(q, "2")))
+        monkeypatch.setattr(evaluation, "assistant", lambda *_: scripted(lambda q: said.get(q, "2")))
         fields: dict[str, Any] = {"names": ["sums"], "policy": "a/b", "data": sums_data, "limit": 4}
         fields |= {"out": tmp_path / "r.jsonl", "export": tmp_path / "export", **changes}
         return next(evaluate(Request(**fields), load_evaluation_config([]), Silent()))
@@ -95,7 +96,7 @@ def test_a_damaged_manifest_is_one_sentence(measure: Any, tmp_path: Path) -> Non
 def test_benchmarks_without_an_export_say_so(
     measure: Any, sums: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("genenv.evaluation.command.benchmark_class", lambda _: sums)
+    monkeypatch.setattr("genenv.evaluation.evaluate.benchmark_class", lambda _: sums)
     with pytest.raises(
         UsageError, match="none of these benchmarks has an export; bfcl and travelplanner have"
     ):

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from genenv.cli.app import app
 from genenv.errors import ContextOverflow, DataError, RolloutError, UsageError
-from genenv.evaluation import command
+from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Grade
-from genenv.evaluation.command import Outcome, Request, evaluate
 from genenv.evaluation.config import load_evaluation_config
+from genenv.evaluation.evaluate import Request, evaluate
+from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.regrade import regrade
 from genenv.runs.progress import Silent
 
@@ -38,12 +39,12 @@ def measured(
     monkeypatch.setattr("genenv.evaluation.regrade.benchmark_class", lambda _: sums)
 
     def measure(answer: Any = answers, **changes: Any) -> Outcome:
-        monkeypatch.setattr(command, "assistant", lambda *_: scripted(answer))
+        monkeypatch.setattr(evaluation, "assistant", lambda *_: scripted(answer))
         fields = {"names": ["sums"], "policy": "p", "data": sums_data, "out": tmp_path / "r.jsonl", **changes}
         return next(evaluate(Request(**fields), load_evaluation_config([]), Silent()))
 
     measure()
-    monkeypatch.setattr(command, "assistant", lambda *_: pytest.fail("a model was asked"))
+    monkeypatch.setattr(evaluation, "assistant", lambda *_: pytest.fail("a model was asked"))
     return measure
 
 

@@ -14,9 +14,10 @@ from rich.text import Text
 from genenv.cli.console import ConsoleReporter, begin
 from genenv.cli.tables import figures_table, show
 from genenv.errors import UsageError
-from genenv.evaluation import command
-from genenv.evaluation.command import Outcome, Request
+from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.config import load_evaluation_config
+from genenv.evaluation.evaluate import Request
+from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.regrade import regrade as grade_again
 
 _FAILED = 1
@@ -123,7 +124,7 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
     form = [] if protocol is None else [f"bfcl.protocol={json.dumps(protocol)}"]
     config = load_evaluation_config([*overrides, *form])
     try:
-        _show_all(command.evaluate(request, config, ConsoleReporter()))
+        _show_all(evaluation.evaluate(request, config, ConsoleReporter()))
     except KeyboardInterrupt as error:
         typer.echo("genenv: stopped; items that were done are kept, continue with --resume", err=True)
         raise typer.Exit(130) from error

@@ -17,9 +17,10 @@ import genenv
 from genenv.config.checks import validated
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Benchmark, Item
-from genenv.evaluation.command import Outcome, slug
 from genenv.evaluation.data import DataFolder
+from genenv.evaluation.evaluate import slug
 from genenv.evaluation.export import Export
+from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.records import (
     FAILED,
     IDENTITY,

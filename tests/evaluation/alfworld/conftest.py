@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from genenv.assistants.base import ChatMessage, Reply
 from genenv.errors import ContextOverflow
 from genenv.evaluation.alfworld.games import TYPES
 from genenv.evaluation.data import DataFolder
+from recited import Recited
 
 GRAMMAR = """grammar :: "{ "task": [{"rhs": "Your task is to: do the thing."}] }";
 action PutObject { template :: "move {o} to {r}"; feedback :: "moved"; }
@@ -176,25 +176,13 @@ def houses(tmp_path: Path) -> Houses:
     return Houses(tmp_path)
 
 
-class Speaker:
-    """A conversation whose replies are given; when they run out, the window is full."""
-
-    native_tools = False
-
-    def __init__(self, replies: Sequence[str]) -> None:
-        self._replies = list(replies)
-        self.heard: list[list[ChatMessage]] = []
-
-    async def __call__(self, messages: Sequence[ChatMessage], **_: object) -> Reply:
-        self.heard.append([dict(message) for message in messages])
-        if not self._replies:
-            raise ContextOverflow("the conversation has 9 tokens, the window 8")
-        return Reply(text=self._replies.pop(0))
+FULL = ContextOverflow("the conversation has 9 tokens, the window 8")
 
 
 @pytest.fixture
-def speaker() -> Callable[[Sequence[str]], Speaker]:
-    return Speaker
+def speaker() -> Callable[[Sequence[str]], Recited]:
+    """A conversation whose replies are given; when they run out, the window is full."""
+    return lambda replies: Recited(*replies, FULL)
 
 
 @pytest.fixture

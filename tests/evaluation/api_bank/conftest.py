@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from genenv.assistants.base import ChatMessage, Reply
 from genenv.evaluation.data import DataFolder
-from genenv.types import JsonObject
 
 SYSTEM = """Use tools.
 1. Name: OrderTea
@@ -30,32 +27,6 @@ SCHEMA = (
     '"description": "The guests\' names."}}, "output_parameters": {"x": {"type": "str", "description": ""}}}'
 )
 ORDER = "API-Request: [OrderTea(kind='Assam', cups='2', day='2023-03-05', guests='['Ann', 'Bo']')]"
-
-
-class Recited:
-    """Says what it was given and remembers what it was told."""
-
-    native_tools = True
-
-    def __init__(self, reply: Reply) -> None:
-        self.heard: list[ChatMessage] = []
-        self._reply = reply
-
-    async def __call__(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        tools: Sequence[JsonObject] = (),
-        max_tokens: int | None = None,
-    ) -> Reply:
-        self.heard += messages
-        assert not tools
-        return self._reply
-
-
-@pytest.fixture(scope="session")
-def recited() -> type[Recited]:
-    return Recited
 
 
 def _files() -> dict[str, Any]:

@@ -17,6 +17,7 @@ from genenv.evaluation.api_bank.rouge import rouge_l
 from genenv.evaluation.api_bank.values import Declared, declared_in, same_value
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
+from recited import Recited
 
 
 def declared(kind: str, description: str = "") -> Declared:
@@ -123,21 +124,22 @@ def test_thoughts_are_taken_out(text: str, left: str) -> None:
     assert without_thoughts(text) == left
 
 
-def test_an_attempt_asks_once_and_keeps_the_reply(folder: DataFolder, recited: Any) -> None:
+def test_an_attempt_asks_once_and_keeps_the_reply(folder: DataFolder) -> None:
     bench = ApiBank()
     item = bench.load(folder, "level-3")[0]
-    talk = recited(Reply(text="<tool_call>", finished=False))
+    talk = Recited(Reply(text="<tool_call>", finished=False))
     answer = asyncio.run(bench.attempt(item, talk))
     assert answer == {"reply": "<tool_call>"}
-    assert talk.heard == [dict(message) for message in item.data.messages]
+    assert talk.heard == [[dict(message) for message in item.data.messages]]
+    assert talk.offered == [[]]
     assert bench.grade(item, answer).score == 0
 
 
-def test_calls_that_an_endpoint_took_out_count(folder: DataFolder, recited: Any) -> None:
+def test_calls_that_an_endpoint_took_out_count(folder: DataFolder) -> None:
     bench = ApiBank()
     item = bench.load(folder, "level-3")[0]
     reply = Reply(text="", calls=(ToolCall(name="Lookup", arguments={"word": "x"}),))
-    answer = asyncio.run(bench.attempt(item, recited(reply)))
+    answer = asyncio.run(bench.attempt(item, Recited(reply)))
     assert bench.grade(item, json.loads(json.dumps(answer))).score == 1
 
 

@@ -1,41 +1,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from genenv.assistants.base import ChatMessage, Reply, Talk
+from genenv.assistants.base import Talk
 from genenv.evaluation.data import DataFolder
 from genenv.types import JsonObject
+from recited import Recited
 
 QUESTIONS = [
     ("q_1", "Which river runs through the capital of Arvonia?", ["the Tarn"]),
     ("q_2", "When was the founder of Delta Mills born?", ["3 May 1871", "May 3, 1871"]),
 ]
-
-
-class Recited:
-    """Says what it was given, in turn, and remembers what it was told."""
-
-    def __init__(self, *replies: Reply | str, native_tools: bool = False) -> None:
-        self.native_tools = native_tools
-        self.heard: list[list[ChatMessage]] = []
-        self.offered: list[Sequence[JsonObject]] = []
-        self._replies = [Reply(text=each) if isinstance(each, str) else each for each in replies]
-
-    async def __call__(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        tools: Sequence[JsonObject] = (),
-        max_tokens: int | None = None,
-    ) -> Reply:
-        self.heard.append([dict(message) for message in messages])
-        self.offered.append(tools)
-        return self._replies.pop(0)
 
 
 class Reciter:
@@ -55,11 +34,6 @@ class Reciter:
 
     def describe(self) -> JsonObject:
         return {"model": self.name}
-
-
-@pytest.fixture(scope="session")
-def recited() -> type[Recited]:
-    return Recited
 
 
 @pytest.fixture(scope="session")

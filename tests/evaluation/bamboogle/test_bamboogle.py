@@ -16,6 +16,7 @@ from genenv.evaluation.bamboogle.benchmark import COPIES, MAIN, Question
 from genenv.evaluation.bamboogle.conversation import says_yes
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
+from recited import Recited
 
 ITEM = Item(id="q_1", groups={}, data=Question("Which river?", ("the Tarn",)))
 
@@ -72,8 +73,8 @@ def test_damage_is_named(folder: DataFolder, content: str, message: str) -> None
         Bamboogle().load(folder, "all")
 
 
-def test_closed_book_asks_once_and_the_answer_is_graded(recited: Any) -> None:
-    talk = recited("The capital is Belmar.\nAnswer: Tarn.")
+def test_closed_book_asks_once_and_the_answer_is_graded() -> None:
+    talk = Recited("The capital is Belmar.\nAnswer: Tarn.")
     answer = asyncio.run(Bamboogle().attempt(ITEM, talk))
     assert answer == {"reply": "The capital is Belmar.\nAnswer: Tarn."}
     assert talk.heard[0][0]["content"].endswith("Question: Which river?")
@@ -95,11 +96,9 @@ def test_the_headline_is_exact_match() -> None:
     assert next(iter(figures)) == "exact_match"
 
 
-def test_searching_by_text_shows_passages_and_cuts_what_was_made_up(
-    corpus: Path, folder: DataFolder, recited: Any
-) -> None:
+def test_searching_by_text_shows_passages_and_cuts_what_was_made_up(corpus: Path, folder: DataFolder) -> None:
     bench = searching(corpus, folder)
-    talk = recited(
+    talk = Recited(
         "First the capital.\nSearch: capital of Arvonia\nPassages: none\nAnswer: Po",
         "<search>Belmar river</search>",
         "Answer: Tarn\nSearch: more",
@@ -111,29 +110,29 @@ def test_searching_by_text_shows_passages_and_cuts_what_was_made_up(
     assert shown["role"] == "user"
     assert "Its capital is Belmar." in shown["content"]
     assert "river Tarn" in talk.heard[2][-1]["content"]
-    assert talk.offered == [(), (), ()]
+    assert talk.offered == [[], [], []]
 
 
-def test_searching_by_tool_answers_every_call(corpus: Path, folder: DataFolder, recited: Any) -> None:
+def test_searching_by_tool_answers_every_call(corpus: Path, folder: DataFolder) -> None:
     bench = searching(corpus, folder)
     calls = (
         ToolCall(name="search", arguments={"query": "Belmar"}, id="c7"),
         ToolCall(name="look", arguments={"query": "Belmar"}),
         ToolCall(name="search", arguments={"query": ["Belmar"]}),
     )
-    talk = recited(Reply(text="", calls=calls), "Answer: Tarn", native_tools=True)
+    talk = Recited(Reply(text="", calls=calls), "Answer: Tarn", native_tools=True)
     answer = asyncio.run(bench.attempt(ITEM, talk))
     assert answer == {"reply": "Answer: Tarn", "searches": 1}
-    assert talk.offered[0][0]["function"]["name"] == "search"
+    assert talk.offered[0] == ["search"]
     results = talk.heard[1][2:]
     assert [result["tool_call_id"] for result in results] == ["c7", "call_1", "call_2"]
     assert "river Tarn" in results[0]["content"]
     assert [result["content"] for result in results[1:]] == ["Only search(query) can be called."] * 2
 
 
-def test_searches_end(corpus: Path, folder: DataFolder, recited: Any) -> None:
+def test_searches_end(corpus: Path, folder: DataFolder) -> None:
     bench = searching(corpus, folder, max_searches=2)
-    talk = recited(*["Search: Belmar"] * 4)
+    talk = Recited(*["Search: Belmar"] * 4)
     answer = asyncio.run(bench.attempt(ITEM, talk))
     assert answer == {"reply": "Search: Belmar", "searches": 2}
     assert talk.heard[3][-1]["content"] == "No searches are left. Give the final answer now."
@@ -159,12 +158,10 @@ def test_the_summary_says_what_was_searched_and_who_judged(
 
 
 @pytest.mark.parametrize(("verdict", "value"), [("Yes.", 1), ("no", 0), ("", 0)])
-def test_a_judge_is_asked_about_the_final_answer(
-    verdict: str, value: float, recited: Any, reciter: Any
-) -> None:
+def test_a_judge_is_asked_about_the_final_answer(verdict: str, value: float, reciter: Any) -> None:
     bench = Bamboogle()
     bench.judge = reciter(verdict)
-    answer = asyncio.run(bench.attempt(ITEM, recited("Answer: the river Tarn")))
+    answer = asyncio.run(bench.attempt(ITEM, Recited("Answer: the river Tarn")))
     assert answer == {"reply": "Answer: the river Tarn", "judge": verdict}
     asked = bench.judge.talks[0].heard[0][0]["content"]
     assert asked.endswith("Question: Which river?\nRight answer: the Tarn\nGiven answer: the river Tarn")

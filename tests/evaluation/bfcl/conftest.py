@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from genenv.assistants.base import ChatMessage, Reply, ToolCall
 from genenv.evaluation.bfcl.load import Conversation, Question, items_of
 from genenv.evaluation.bfcl.worker import Worker
 from genenv.evaluation.data import DataFolder
@@ -125,34 +124,9 @@ class SmallData:
         return self.item(category).data
 
 
-class Scripted:
-    """Says its replies in turn, and remembers what it was asked. Text, or a list of (name, arguments)."""
-
-    def __init__(self, replies: Sequence[Any], *, native_tools: bool = False) -> None:
-        self.replies = list(replies)
-        self.native_tools = native_tools
-        self.heard: list[list[ChatMessage]] = []
-        self.offered: list[list[str]] = []
-
-    async def __call__(
-        self, messages: Sequence[ChatMessage], *, tools: Sequence[Any] = (), max_tokens: int | None = None
-    ) -> Reply:
-        self.heard.append([dict(message) for message in messages])
-        self.offered.append([tool["function"]["name"] for tool in tools])
-        said = self.replies.pop(0)
-        if isinstance(said, str):
-            return Reply(text=said)
-        return Reply(text="", calls=tuple(ToolCall(name=name, arguments=words) for name, words in said))
-
-
 @pytest.fixture
 def small(tmp_path: Path) -> SmallData:
     return SmallData(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def scripted() -> Callable[..., Scripted]:
-    return Scripted
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from genenv.evaluation.bfcl import multi
 from genenv.evaluation.bfcl.benchmark import Bfcl, BfclSettings
+from recited import Recited
 
 MADE = ["mkdir(dir_name='new')", "cd(folder='new')"]
 
@@ -65,8 +66,8 @@ def test_a_turn_that_cannot_be_fulfilled_is_not_compared(small: Any) -> None:
     assert multi.grade(conversation, {"turns": [[MADE], [["cd(folder='..')"]], [["pwd()"]]]}).score == 0.0
 
 
-def test_text_mode_feeds_results_back_until_a_reply_has_no_calls(small: Any, scripted: Any) -> None:
-    talk = scripted(["[mkdir(dir_name='new')]", "[cd(folder='new')]", "Done.", "[pwd()]", "You are there."])
+def test_text_mode_feeds_results_back_until_a_reply_has_no_calls(small: Any) -> None:
+    talk = Recited("[mkdir(dir_name='new')]", "[cd(folder='new')]", "Done.", "[pwd()]", "You are there.")
     benchmark, item = Bfcl(), small.item("multi_turn_base")
     answer = asyncio.run(benchmark.attempt(item, talk))
     assert answer == {"turns": [[[MADE[0]], [MADE[1]]], [["pwd()"]]]}
@@ -80,9 +81,9 @@ def test_text_mode_feeds_results_back_until_a_reply_has_no_calls(small: Any, scr
     )
 
 
-def test_native_mode_answers_each_call(small: Any, scripted: Any) -> None:
-    talk = scripted(
-        [[("mkdir", {"dir_name": "new"}), ("cd", {"folder": "new"})], "Done.", [("pwd", {})], "There."],
+def test_native_mode_answers_each_call(small: Any) -> None:
+    talk = Recited(
+        *([("mkdir", {"dir_name": "new"}), ("cd", {"folder": "new"})], "Done.", [("pwd", {})], "There."),
         native_tools=True,
     )
     benchmark, item = Bfcl(), small.item("multi_turn_base")
@@ -93,21 +94,21 @@ def test_native_mode_answers_each_call(small: Any, scripted: Any) -> None:
     assert talk.offered[0] == ["mkdir", "cd", "pwd", "ls"]
 
 
-def test_functions_that_were_held_back_come_later(small: Any, scripted: Any) -> None:
-    talk = scripted(["No.", "No.", "No."])
+def test_functions_that_were_held_back_come_later(small: Any) -> None:
+    talk = Recited("No.", "No.", "No.")
     asyncio.run(Bfcl().attempt(small.item("multi_turn_miss_func"), talk))
     assert '"name": "pwd"' not in talk.heard[0][0]["content"]
     said = talk.heard[2][-1]["content"]
     assert said.startswith("[{'name': 'pwd'")
     assert said.endswith("I have updated some more functions you can choose from. What about now?")
-    native = scripted(["No.", "No.", "No."], native_tools=True)
+    native = Recited("No.", "No.", "No.", native_tools=True)
     asyncio.run(Bfcl().attempt(small.item("multi_turn_miss_func"), native))
     assert [len(offered) for offered in native.offered] == [3, 3, 4]
     assert native.heard[2][-1]["content"].startswith("I have updated some more functions")
 
 
-def test_too_many_steps_end_the_conversation(small: Any, scripted: Any) -> None:
-    talk = scripted(["[ls()]"] * 9)
+def test_too_many_steps_end_the_conversation(small: Any) -> None:
+    talk = Recited(*["[ls()]"] * 9)
     benchmark, item = Bfcl(BfclSettings(max_steps=2)), small.item("multi_turn_base")
     answer = asyncio.run(benchmark.attempt(item, talk))
     assert answer == {"turns": [[["ls()"], ["ls()"], ["ls()"]]]}
@@ -116,11 +117,9 @@ def test_too_many_steps_end_the_conversation(small: Any, scripted: Any) -> None:
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_a_turn_on_its_own_follows_right_calls_of_those_before(
-    small: Any, scripted: Any, native: bool
-) -> None:
+def test_a_turn_on_its_own_follows_right_calls_of_those_before(small: Any, native: bool) -> None:
     conversation = replace(small.conversation("multi_turn_long_context"), only=1)
-    talk = scripted([[("pwd", {})] if native else "[pwd()]", "Done."], native_tools=native)
+    talk = Recited([("pwd", {})] if native else "[pwd()]", "Done.", native_tools=native)
     answer = asyncio.run(multi.ask(conversation, talk, native=native, max_steps=20))
     assert answer == {"turns": [[["pwd()"]]]}
     assert multi.grade(conversation, answer).score == 1.0

@@ -13,6 +13,7 @@ from genenv.assistants.call_formats import UNREADABLE
 from genenv.errors import UsageError
 from genenv.evaluation.bfcl import single
 from genenv.evaluation.bfcl.benchmark import Bfcl, BfclSettings
+from recited import Recited
 
 RIGHT = "[hotel.book(city='bad ems', nights=3)]"
 
@@ -110,8 +111,8 @@ def test_what_would_have_to_be_evaluated_is_not_and_the_verdict_says_so(small: A
     assert Bfcl().describe()["evaluated"] == "constants only"
 
 
-def test_text_mode_asks_with_the_official_prompt(small: Any, scripted: Any) -> None:
-    talk = scripted([f"<think>Hm.</think>\n{RIGHT}"])
+def test_text_mode_asks_with_the_official_prompt(small: Any) -> None:
+    talk = Recited(f"<think>Hm.</think>\n{RIGHT}")
     answer = asyncio.run(Bfcl().attempt(small.item("simple_python"), talk))
     assert answer == {"text": RIGHT}
     system, user = talk.heard[0]
@@ -123,8 +124,8 @@ def test_text_mode_asks_with_the_official_prompt(small: Any, scripted: Any) -> N
     assert talk.offered == [[]]
 
 
-def test_native_mode_offers_tools(small: Any, scripted: Any) -> None:
-    talk = scripted([[("hotel_book", {"city": "Ems", "nights": 3})]], native_tools=True)
+def test_native_mode_offers_tools(small: Any) -> None:
+    talk = Recited([("hotel_book", {"city": "Ems", "nights": 3})], native_tools=True)
     benchmark, item = Bfcl(), small.item("simple_python")
     answer = asyncio.run(benchmark.attempt(item, talk))
     assert answer == {"calls": [{"name": "hotel_book", "arguments": {"city": "Ems", "nights": 3}}]}
@@ -133,12 +134,12 @@ def test_native_mode_offers_tools(small: Any, scripted: Any) -> None:
     assert benchmark.grade(item, answer).score == 1.0
 
 
-def test_prompting_can_be_chosen(small: Any, scripted: Any) -> None:
+def test_prompting_can_be_chosen(small: Any) -> None:
     item = small.item("simple_python")
-    talk = scripted([RIGHT], native_tools=True)
+    talk = Recited(RIGHT, native_tools=True)
     assert asyncio.run(Bfcl(BfclSettings(prompting="text")).attempt(item, talk)) == {"text": RIGHT}
     with pytest.raises(UsageError, match="no format of its own for tools"):
-        asyncio.run(Bfcl(BfclSettings(prompting="native")).attempt(item, scripted([RIGHT])))
+        asyncio.run(Bfcl(BfclSettings(prompting="native")).attempt(item, Recited(RIGHT)))
 
 
 DEEP: Any = []

@@ -14,12 +14,13 @@ from genenv.evaluation.bfcl.multi import native_commands
 from genenv.evaluation.bfcl.official import commands
 from genenv.evaluation.records import Record
 from genenv.evaluation.run import Run
+from recited import Recited
 
 TEXT, NATIVE = "result/gpt-4o-mini-2024-07-18", "result/gpt-4o-mini-2024-07-18-FC"
 
 
 @pytest.fixture
-def exported(small: Any, scripted: Any) -> Any:
+def exported(small: Any) -> Any:
     """The one file and the one line of an item that a scripted model answered, and its record."""
 
     def export(category: str, replies: list[Any], *, native: bool = False) -> tuple[str, Any, Record]:
@@ -28,7 +29,7 @@ def exported(small: Any, scripted: Any) -> Any:
                 return 1
 
             def talk(self, seed: int, *, many_turns: bool) -> Any:
-                return scripted(replies, native_tools=native)
+                return Recited(*replies, native_tools=native)
 
         kept: list[Record] = []
         benchmark, item = Bfcl(), small.item(category)

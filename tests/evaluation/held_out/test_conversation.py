@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,27 +21,9 @@ from genenv.evaluation.data import DataFolder
 from genenv.evaluation.held_out import HeldOut, HeldOutConfig
 from genenv.evaluation.held_out.conversation import Conversation, Limits
 from genenv.types import Message, Task
+from recited import Recited
 
 LIMITS = Limits(max_new_tokens=10, context_tokens=100, timeout_s=5.0)
-
-
-class Talker:
-    """Replies that follow a script; keeps what it was given."""
-
-    def __init__(self, *replies: Reply | Exception, native_tools: bool = False, seconds: float = 0.0) -> None:
-        self.native_tools, self.seconds = native_tools, seconds
-        self.asked: list[list[dict[str, Any]]] = []
-        self.tools: list[Any] = []
-        self._replies = iter(replies)
-
-    async def __call__(self, messages: Sequence[Any], *, tools: Any = (), max_tokens: Any = None) -> Reply:
-        await asyncio.sleep(self.seconds)
-        self.asked.append([dict(message) for message in messages])
-        self.tools.append(list(tools))
-        reply = next(self._replies)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
 
 
 def episode(play: Callable[..., Any], **changes: Any) -> Any:
@@ -51,7 +33,7 @@ def episode(play: Callable[..., Any], **changes: Any) -> Any:
     return type("Episode", (), {"max_turns": 3, "run": run, **changes})()
 
 
-def play(talker: Talker, made: Any, limits: Limits = LIMITS) -> Conversation:
+def play(talker: Recited, made: Any, limits: Limits = LIMITS) -> Conversation:
     conversation = Conversation(talker, limits)
     asyncio.run(conversation.play(made))
     return conversation
@@ -64,30 +46,30 @@ async def three(ask: Any) -> None:
 
 
 def test_the_whole_conversation_is_given_each_time_and_the_end_of_turns_is_data() -> None:
-    talker = Talker(Reply(text="a"), Reply(text="b"))
+    talker = Recited(Reply(text="a"), Reply(text="b"))
     done = play(talker, episode(three))
     assert (done.replies, done.cut) == (["a", "b"], False)
-    assert [(m["role"], m["content"]) for m in talker.asked[1]] == [
+    assert [(m["role"], m["content"]) for m in talker.heard[1]] == [
         *(("system", "s"), ("user", "u"), ("assistant", "a"), ("tool", "one")),
     ]
 
 
 def test_a_reply_that_is_cut_off_ends_the_attempt() -> None:
-    done = play(Talker(Reply(text="a", finished=False)), episode(three))
+    done = play(Recited(Reply(text="a", finished=False)), episode(three))
     assert (done.replies, done.cut) == (["a"], True)
 
 
 def test_a_conversation_without_room_for_a_whole_reply_does_not_fit() -> None:
     fits, passes = Reply(text="a", prompt_tokens=90), Reply(text="b", prompt_tokens=91)
-    assert play(Talker(fits, fits), episode(three)).replies == ["a", "a"]
+    assert play(Recited(fits, fits), episode(three)).replies == ["a", "a"]
     with pytest.raises(ContextOverflow, match="91 tokens; a reply of 10 then passes the run's window of 100"):
-        play(Talker(fits, passes), episode(three))
+        play(Recited(fits, passes), episode(three))
 
 
 @pytest.mark.parametrize("error", [RolloutError("down"), ContextOverflow("too long")])
 def test_what_the_model_cannot_answer_is_no_fault_of_the_episode(error: RolloutError) -> None:
     with pytest.raises(type(error), match=str(error)):
-        play(Talker(Reply(text="a"), error), episode(three))
+        play(Recited(Reply(text="a"), error), episode(three))
 
 
 @pytest.mark.parametrize("awaits", [True, False])
@@ -103,12 +85,12 @@ def test_an_environment_that_takes_too_long_fails_the_item(awaits: bool) -> None
 
     limits = Limits(max_new_tokens=10, context_tokens=100, timeout_s=0.01)
     with pytest.raises(RolloutError, match=r"the environment took longer than 0\.01 s"):
-        play(Talker(Reply(text="a"), Reply(text="b")), episode(slow), limits)
+        play(Recited(Reply(text="a"), Reply(text="b")), episode(slow), limits)
 
 
 def test_the_time_of_the_model_is_not_the_environments() -> None:
     limits = Limits(max_new_tokens=10, context_tokens=100, timeout_s=0.3)
-    talker = Talker(Reply(text="a"), Reply(text="b"), seconds=0.4)
+    talker = Recited(Reply(text="a"), Reply(text="b"), seconds=0.4)
     assert play(talker, episode(three), limits).replies == ["a", "b"]
 
 
@@ -117,18 +99,18 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
 
 def test_tools_in_the_models_own_form_are_offered_and_their_calls_are_text_for_the_domain() -> None:
     call = ToolCall(name="look", arguments={"at": "Zoë"}, id="c1")
-    talker = Talker(Reply(text="I look.", calls=(call,)), Reply(text="b"), native_tools=True)
+    talker = Recited(Reply(text="I look.", calls=(call,)), Reply(text="b"), native_tools=True)
     done = play(talker, episode(three, tools=(TOOL,)))
     wanted = '<tool_call>\n{"name": "look", "arguments": {"at": "Zoë"}}\n</tool_call>'
     assert done.replies == [f"I look.\n{wanted}", "b"]
     assert talker.tools == [[TOOL], [TOOL]]
-    assert talker.asked[1][-1] == {"role": "tool", "content": "one", "tool_call_id": "c1"}
-    assert talker.asked[1][-2]["tool_calls"][0]["id"] == "c1"
+    assert talker.heard[1][-1] == {"role": "tool", "content": "one", "tool_call_id": "c1"}
+    assert talker.heard[1][-2]["tool_calls"][0]["id"] == "c1"
 
 
 def test_a_model_that_takes_no_tools_cannot_play_tasks_that_offer_them() -> None:
     with pytest.raises(UsageError, match=r"this model takes none; measure it with held_out\.config"):
-        play(Talker(), episode(three, tools=(TOOL,)))
+        play(Recited(), episode(three, tools=(TOOL,)))
 
 
 def test_solutions_in_the_models_own_form_of_calls_succeed(tmp_path: Path) -> None:
@@ -138,7 +120,7 @@ def test_solutions_in_the_models_own_form_of_calls_succeed(tmp_path: Path) -> No
     several = [item for item in items if benchmark.many_turns(item)][:5]
     for item in [*items[:10], *several]:
         said = [read_calls(reply) for reply in item.data.oracle]
-        talker = Talker(*(Reply(text=w, calls=tuple(c)) for w, c in said), native_tools=True)
+        talker = Recited(*(Reply(text=w, calls=tuple(c)) for w, c in said), native_tools=True)
         grade = benchmark.grade(item, asyncio.run(benchmark.attempt(item, talker)))
         assert grade.score == 1.0, grade.explanation
         assert talker.tools[0], "the domain's tools are offered"
@@ -180,7 +162,7 @@ def test_solutions_that_are_played_succeed_and_answers_survive_json(quickstart: 
     several = [item for item in items if benchmark.many_turns(item)][:5]
     assert several
     for item in [*items[:5], *several]:
-        talker = Talker(*(Reply(text=reply) for reply in item.data.oracle))
+        talker = Recited(*(Reply(text=reply) for reply in item.data.oracle))
         answer = json.loads(json.dumps(asyncio.run(benchmark.attempt(item, talker))))
         assert benchmark.grade(item, answer).score == 1.0
 

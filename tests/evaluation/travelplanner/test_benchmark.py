@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genenv.assistants.base import ChatMessage, Reply
+from genenv.assistants.base import Reply
 from genenv.domains.travel.query import FIELDS
 from genenv.errors import ContextOverflow
 from genenv.evaluation.base import Benchmark
@@ -20,33 +19,10 @@ from genenv.evaluation.travelplanner import TravelPlanner
 from genenv.evaluation.travelplanner.prompts import prompt
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
 from genenv.evaluation.travelplanner.submission import plan_of
-from genenv.types import JsonObject
+from recited import Recited
 
 BENCH: Benchmark = TravelPlanner()
 ALL = [TravelPlannerSettings(strategy=s, form=f) for s in ("direct", "cot") for f in ("json", "text")]
-
-
-class Says:
-    """A model that always answers the same, or cannot."""
-
-    native_tools = False
-
-    def __init__(self, answer: str | Exception) -> None:
-        self.answer = answer
-        self.asked: list[tuple[list[ChatMessage], int | None]] = []
-
-    async def __call__(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        tools: Sequence[JsonObject] = (),
-        max_tokens: int | None = None,
-    ) -> Reply:
-        assert not tools
-        self.asked.append((list(messages), max_tokens))
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return Reply(text=self.answer, finished=False)
 
 
 @pytest.mark.parametrize("config", ALL)
@@ -65,19 +41,19 @@ def test_the_prompt_gives_the_information_the_query_and_an_example_that_can_be_r
 
 
 def test_an_attempt_asks_once_and_keeps_the_reply_even_if_it_was_cut_off(items, good):
-    talk = Says(json.dumps(good))
+    talk = Recited(Reply(text=json.dumps(good), finished=False))
     answer = asyncio.run(BENCH.attempt(items[0], talk))
     assert answer == json.dumps(good)
-    ((messages, max_tokens),) = talk.asked
-    assert [message["role"] for message in messages] == ["user"]
-    assert max_tokens is None  # the run's settings say, by default from the benchmark
+    assert [[message["role"] for message in messages] for messages in talk.heard] == [["user"]]
+    assert talk.offered == [[]]
+    assert talk.max_tokens == [None]  # the run's settings say, by default from the benchmark
     assert BENCH.max_tokens == 2048
     assert TravelPlanner(TravelPlannerSettings(strategy="cot")).max_tokens == 4096
 
 
 def test_a_window_that_is_too_small_is_for_the_runner(items):
     with pytest.raises(ContextOverflow):
-        asyncio.run(BENCH.attempt(items[0], Says(ContextOverflow("too long"))))
+        asyncio.run(BENCH.attempt(items[0], Recited(ContextOverflow("too long"))))
 
 
 def test_a_plan_that_meets_everything_passes_as_submission_and_as_reply(items, good):

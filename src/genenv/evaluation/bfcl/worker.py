@@ -56,7 +56,7 @@ class Worker:
         with self._lock:
             process = self._process = self._process or _started(self._cpu_s)
             reply = _told(process, request)
-            if not reply:
+            if not reply.endswith("\n"):  # also of one that was broken off
                 self._end()
                 raise stopped
         return json.loads(reply)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from genenv.errors import ContextOverflow, DataError, RolloutError, UsageError
-from genenv.evaluation import command
-from genenv.evaluation.command import Outcome, Request, evaluate, slug
+from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.config import load_evaluation_config
+from genenv.evaluation.evaluate import Request, evaluate, slug
+from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.records import Results
 from genenv.runs.progress import Silent
 
@@ -30,7 +31,7 @@ def measure(sums_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sc
         answer: Any = right, *, workers: int = 4, overrides: tuple[str, ...] = (), **changes: Any
     ) -> Outcome:
         run.last = scripted(answer, workers)  # type: ignore[attr-defined]
-        monkeypatch.setattr(command, "assistant", lambda *_: run.last)  # type: ignore[attr-defined]
+        monkeypatch.setattr(evaluation, "assistant", lambda *_: run.last)  # type: ignore[attr-defined]
         fields = {"names": ["sums"], "policy": "p", "data": sums_data, "out": tmp_path / "r.jsonl", **changes}
         return next(evaluate(Request(**fields), load_evaluation_config(overrides), Silent()))
 

@@ -1,4 +1,4 @@
-"""`genenv eval`: from names and options to results on disk and a table."""
+"""Measures a policy on benchmarks: from names and options to results on disk (`genenv eval`)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from genenv.evaluation.base import Benchmark, Exports, Item, Judged
 from genenv.evaluation.config import EvaluationConfig
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.export import Export
+from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.policy_under_test import ENDPOINT, assistant
-from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
+from genenv.evaluation.records import FAILED, Record, Results
 from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
-from genenv.evaluation.statistics import Figure
 from genenv.runs.progress import Reporter, staged
 from genenv.texts import masked
 from genenv.types import JsonObject
@@ -49,53 +49,6 @@ class Request:
     """A policy that benchmarks with free answers may ask for a second opinion."""
     export: Path | None = None
     """A folder for the answers in the form of the authors' own scorers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What one benchmark gave."""
-
-    name: str
-    results: Results
-    figures: Sequence[Figure]
-    records: Sequence[Record]
-    seconds: float
-    """Time spent asking, over all runs of the command that came to their end."""
-    spending: JsonObject
-    """What the endpoint has cost since the start of the process."""
-    of: int
-    """How many items there are; with `--limit` fewer were asked."""
-    notes: Sequence[str] = ()
-    """What else a reader must know, a sentence each."""
-    exported: Sequence[Path] = ()
-    """Files in the form of the authors' own scorer."""
-
-    @property
-    def failed(self) -> list[Record]:
-        """Items that were not answered."""
-        return [record for record in self.records if record.status == FAILED]
-
-    @property
-    def overflow(self) -> int:
-        """How many items did not fit into the model's window."""
-        return sum(record.status == OVERFLOW for record in self.records)
-
-    def tokens(self, kind: str) -> int:
-        """How many, over all items: `prompt` or `sampled` tokens, `replies`, or those that were `cut`."""
-        return sum(record.tokens.get(kind, 0) for record in self.records)
-
-    def summary(self) -> JsonObject:
-        """The part of the summary that tells how it went."""
-        return {
-            "items": len(self.records),
-            "of": self.of,
-            "failed": len(self.failed),
-            "overflow": self.overflow,
-            "seconds": round(self.seconds, 1),
-            "tokens": {kind: self.tokens(kind) for kind in ("prompt", "sampled", "replies", "cut")},
-            "spending": self.spending,
-            "figures": as_json(self.figures),
-        }
 
 
 @dataclass(frozen=True, slots=True)
