@@ -19,7 +19,7 @@ from genenv.domains.travel.domain import Travel
 from genenv.domains.travel.hard import total_cost
 from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.spec import TravelSpec
-from genenv.domains.travel.words import filled, wordings, stray, unstated
+from genenv.domains.travel.words import filled, stray, unstated, wordings
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
 pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
