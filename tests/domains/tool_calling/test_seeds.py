@@ -18,7 +18,7 @@ from genenv.domains.tool_calling.drafting import HELD_OUT_SPLIT, SIZES, TRAINING
 from genenv.domains.tool_calling.mentions import mentions
 from genenv.domains.tool_calling.phrasings import PHRASES
 from genenv.domains.tool_calling.phrasings.moments import day_names, day_phrases, time_phrase
-from genenv.domains.tool_calling.phrasings.template import Phrases, Template, templates
+from genenv.domains.tool_calling.phrasings.template import Phrases, Template
 from genenv.domains.tool_calling.seeds import (
     held_out_drafts,
     held_out_specs,
@@ -282,7 +282,7 @@ def test_templates_give_what_a_call_needs_and_missing_ones_all_but_one() -> None
             for template in phrases.of(style):
                 assert required <= given(template) <= known, (tool, split, template.text)
         for absent, lines in phrases.missing.items():
-            for template in templates(lines):
+            for template in lines:
                 assert required - given(template) == {absent}, (tool, split, template.text)
 
 

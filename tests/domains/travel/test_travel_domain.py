@@ -19,7 +19,7 @@ from genenv.domains.travel.domain import Travel
 from genenv.domains.travel.hard import total_cost
 from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.spec import TravelSpec
-from genenv.domains.travel.words import filled, sayings, stray, unstated
+from genenv.domains.travel.words import filled, stray, unstated, wordings
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
 pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
@@ -265,7 +265,7 @@ def test_words_that_change_a_value_are_refused(old, new):
     spec = TravelSpec.model_validate(
         {**task_of(PLAN).spec, "limits": 1, "transport": "no flight", "query": WORDS}
     )
-    text = filled(f"{WORDS} We ask for <transport>.", sayings(spec, 900))
+    text = filled(f"{WORDS} We ask for <transport>.", wordings(spec, 900))
     assert text is not None
     assert stray(text, spec, 900, PLAN.atlas.names()) is None
     assert old in text

@@ -33,7 +33,7 @@ MOST_BESIDE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class Choices:
     """What a simulator may write about: the objects and places named in its prompt."""
 
     room: str
@@ -64,15 +64,15 @@ class Offer:
         return tuple(task for task in TASKS if goals_of(task, target, self.room, held_out=False))
 
 
-def offer(seed_id: str, room: str, target: str) -> Offer:
+def choices(seed_id: str, room: str, target: str) -> Choices:
     """What is offered for a seed: its object, three others to vary it to, and four more to lie about."""
     rng = random.Random(f"{seed_id}/offer")
     rest = [kind for kind in objects_of(room) if kind != target]
     rng.shuffle(rest)
-    usable = [kind for kind in rest if Offer(room=room, targets=(), distractors=()).tasks(kind)]
+    usable = [kind for kind in rest if Choices(room=room, targets=(), distractors=()).tasks(kind)]
     targets = (target, *usable[: _TARGETS - 1])
     left = [kind for kind in rest if kind not in targets]
-    return Offer(room=room, targets=targets, distractors=tuple(left[:_DISTRACTORS]))
+    return Choices(room=room, targets=targets, distractors=tuple(left[:_DISTRACTORS]))
 
 
 def appliance_of(task: str) -> str | None:
@@ -80,7 +80,7 @@ def appliance_of(task: str) -> str | None:
     return APPLIANCE.get(TASKS[task])
 
 
-def spec_schema(offered: Offer) -> JsonObject:
+def spec_schema(offered: Choices) -> JsonObject:
     """One alternative for each task, object, size, and whether the object is hidden."""
     definitions: dict[str, Json] = {f"wording_{task}": _pattern(wording_pattern(task)) for task in TASKS}
     by_task: dict[str, list[Json]] = {}
@@ -91,7 +91,7 @@ def spec_schema(offered: Offer) -> JsonObject:
     return {"anyOf": [{"anyOf": alternatives} for alternatives in by_task.values()], "$defs": definitions}
 
 
-def _alternatives(offered: Offer, task: str, target: str, definitions: dict[str, Json]) -> list[Json]:
+def _alternatives(offered: Choices, task: str, target: str, definitions: dict[str, Json]) -> list[Json]:
     goals = goals_of(task, target, offered.room, held_out=False)
     found: list[Json] = []
     for half in goal_groups(task, goals):
@@ -110,7 +110,7 @@ def _alternatives(offered: Offer, task: str, target: str, definitions: dict[str,
     return found
 
 
-def _goal_lines(offered: Offer, task: str, target: str, goals: Sequence[str]) -> Json:
+def _goal_lines(offered: Choices, task: str, target: str, goals: Sequence[str]) -> Json:
     if task != "look":
         return _lines(offered, target, goals, kinds=(False, True))
     return _lines(offered, target, offered.lamp_places, first=str(lamp_of(offered.room)), kinds=(False,))
@@ -151,7 +151,7 @@ def _alternative(task: str, target: str, hidden: bool, size: Size, places: tuple
 
 
 def _lines(
-    offered: Offer, target: str, places: Sequence[str], *, kinds: Sequence[bool], first: str = ""
+    offered: Choices, target: str, places: Sequence[str], *, kinds: Sequence[bool], first: str = ""
 ) -> dict[str, Json]:
     """Lines of places: each type, closed or not as `kinds` has it, with `first` in it and what else fits."""
     written: list[str] = []

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from genenv.domains.household.grammar import MOST_BESIDE, Offer, appliance_of, offer
+from genenv.domains.household.grammar import MOST_BESIDE, Choices, appliance_of, choices
 from genenv.domains.household.rooms import (
     ROOMS,
     TASKS,
@@ -41,7 +41,7 @@ _FILLED = 0.6
 class _Plan:
     """What is decided of a spec before its room is furnished."""
 
-    offered: Offer
+    offered: Choices
     task: str
     target: str
     size: Size
@@ -68,9 +68,9 @@ def room_of(spec: HouseholdSpec) -> str:
     return next(fitting, ROOMS[0])
 
 
-def offered_for(seed_id: str, spec: HouseholdSpec) -> Offer:
+def offered_for(seed_id: str, spec: HouseholdSpec) -> Choices:
     """What a simulator that varies this seed is offered."""
-    return offer(seed_id, room_of(spec), spec.target)
+    return choices(seed_id, room_of(spec), spec.target)
 
 
 def variation(seed_id: str, spec: HouseholdSpec, rng: random.Random) -> HouseholdSpec:
@@ -95,7 +95,7 @@ def _specs(prefix: str, n: int, *, held_out: bool) -> Iterator[tuple[str, Househ
         room = rng.choice(rooms)
         target = rng.choice(_targets(task, room, held_out=held_out))
         name = f"{prefix}-{number:03d}"
-        plan = _plan(offer(name, room, target), task, target, size, rng, held_out=held_out)
+        plan = _plan(choices(name, room, target), task, target, size, rng, held_out=held_out)
         while room_of(spec := _draft(plan, rng)) != room:  # with few places it may look like another room
             pass
         yield name, spec
@@ -106,7 +106,7 @@ def _targets(task: str, room: str, *, held_out: bool) -> list[str]:
 
 
 def _plan(
-    offered: Offer, task: str, target: str, size: Size, rng: random.Random, *, held_out: bool = False
+    offered: Choices, task: str, target: str, size: Size, rng: random.Random, *, held_out: bool = False
 ) -> _Plan:
     plan = _Plan(offered=offered, task=task, target=target, size=size, hidden=True, held_out=held_out)
     return replace(plan, hidden=bool(_ways(plan)) and rng.random() < 0.5)

@@ -19,7 +19,7 @@ from genenv.domains.tool_calling.phrasings.combinations import (
     TRAINING_COMBINATIONS,
     Combinations,
 )
-from genenv.domains.tool_calling.phrasings.template import Phrases, Scalar, Style, Template, templates
+from genenv.domains.tool_calling.phrasings.template import Phrases, Scalar, Style, Template
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.values import HELD_OUT, TRAINING, Said, Values
@@ -147,7 +147,7 @@ class Drafter:
     def _part(self, part: str | Chain, style: Style, gap: Gap, rng: random.Random, today: Day) -> _Part:
         phrases = self._phrases(part)
         if gap == "missing_info":
-            options = [t for lines in phrases.missing.values() for t in templates(lines)]
+            options = [template for lines in phrases.missing.values() for template in lines]
         else:
             options = phrases.of(style)
         template = min(options, key=lambda option: (self.used[option.text], rng.random()))

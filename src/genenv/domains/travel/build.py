@@ -21,7 +21,7 @@ from genenv.domains.travel.solver import solve
 from genenv.domains.travel.spec import HOUSE_RULES, ROOM_TYPES, Slack, TravelSpec
 from genenv.domains.travel.tools import lookups
 from genenv.domains.travel.trips import Trip, written
-from genenv.domains.travel.words import filled, sayings
+from genenv.domains.travel.words import filled, wordings
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}
@@ -63,7 +63,7 @@ def build(
     budget = spec.budget or budget_for(solution.cost, spec.slack, fixed=fixed)
     if (problem := _wrong_budget(spec, solution.cost, fixed)) is not None:
         return problem
-    text = filled(spec.query, sayings(spec, budget))
+    text = filled(spec.query, wordings(spec, budget))
     if text is None:
         return Rejection(RejectReason.INCONSISTENT, "The query has a blank for which the spec has no value.")
     try:

@@ -35,7 +35,7 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Choices:
     """The choices of one seed."""
 
     origins: tuple[str, ...]
@@ -47,7 +47,7 @@ class Offer:
 
 
 class Atlas:
-    """What can be offered in a database."""
+    """What can be chosen in a database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -110,9 +110,9 @@ class Atlas:
         pairs += [(one, other) for one in cities for other in cities if one != other]
         return all(self.database.road(*pair) for pair in pairs)
 
-    # --- an offer ---
+    # --- the choices of one seed ---
 
-    def offer(self, seed_id: str, spec: TravelSpec) -> Offer:
+    def choices(self, seed_id: str, spec: TravelSpec) -> Choices:
         """What the variations of a seed may choose from: always the same, its own values among it."""
         rng = random.Random(f"{seed_id}/offer")
         joined = self.by_road if self.by_road(spec.origin, spec.destination) else self.connected
@@ -130,7 +130,7 @@ class Atlas:
             if apart and all(joined(city, place) for place in destinations):
                 origins.append(city)
         origins = origins[:_PLACES]
-        return Offer(
+        return Choices(
             origins=tuple(origins),
             destinations=tuple(destinations),
             rooms=self._rooms(destinations),

@@ -1,7 +1,7 @@
 """Travel plans: the simulator writes a request, a solver finds the cheapest plan, the agent must find one.
 
 This module joins the parts: `build` (spec to task), `check` (replies to verdict), `audit` (the gate's own
-checks), `offers` and `grammar` (what can be written), `seeds` (the base data), `solver` (the oracle) and
+checks), `choices` and `grammar` (what can be written), `seeds` (the base data), `solver` (the oracle) and
 `constraints` (the benchmark's checker). The idea, the database's form and the 13 constraints are
 TravelPlanner's (arXiv:2402.01622).
 """
@@ -20,7 +20,7 @@ from genenv.domains.common import OneQuestion
 from genenv.domains.travel.audit import audit
 from genenv.domains.travel.build import build, skills_of
 from genenv.domains.travel.check import check
-from genenv.domains.travel.choices import Atlas, Offer
+from genenv.domains.travel.choices import Atlas, Choices
 from genenv.domains.travel.database import Database
 from genenv.domains.travel.grammar import spec_schema
 from genenv.domains.travel.prompting import simulator_messages
@@ -71,7 +71,7 @@ class Travel:
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only: 120 in the sandbox, what can be solved of them in the user's tables.
 
-        They share no destination and no phrasing with seeds and variations (`offers` says what that means).
+        They share no destination and no phrasing with seeds and variations (`choices` says what that means).
         """
         specs = held_out_specs(self.atlas, self.settings.longest)
         lineage = Lineage(origin=Origin.HELD_OUT)
@@ -81,16 +81,16 @@ class Travel:
         return [task for task in built if isinstance(task, Task)]
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The JSON schema under whose grammar the simulator varies a seed, with what the seed offers."""
+        """The JSON schema under whose grammar the simulator varies a seed, with the choices of the seed."""
         spec = TravelSpec.model_validate(seed.spec)
-        return spec_schema(spec, self._offer(seed), longest=self.settings.longest)
+        return spec_schema(spec, self._choices(seed), longest=self.settings.longest)
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """The conversation that asks the simulator for a variation of a seed."""
-        return simulator_messages(seed, self._offer(seed), profile, target)
+        return simulator_messages(seed, self._choices(seed), profile, target)
 
-    def _offer(self, seed: Seed) -> Offer:
-        return self.atlas.offer(seed.id, TravelSpec.model_validate(seed.spec))
+    def _choices(self, seed: Seed) -> Choices:
+        return self.atlas.choices(seed.id, TravelSpec.model_validate(seed.spec))
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """A hand-written-quality spec that varies the seed, with blanks for its values in the query."""

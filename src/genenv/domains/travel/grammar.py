@@ -1,4 +1,4 @@
-"""The grammar that the simulator writes under: the schema of `TravelSpec` with what a seed offers.
+"""The grammar that the simulator writes under: the schema of `TravelSpec` with the choices of a seed.
 
 One alternative for each set of limits, and where both a room rule and a room type are given, for each rule:
 so `limits` counts right, every pair of places is connected, some room fits, and the query has exactly the
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from genenv.domains.travel.choices import Offer
+from genenv.domains.travel.choices import Choices
 from genenv.domains.travel.phrasings import TRAINING, as_sentence
 from genenv.domains.travel.spec import LIMITS, Rule, TravelSpec
 from genenv.types import Json, JsonObject
@@ -20,24 +20,24 @@ _LAST_START = 31
 _MOST_CUISINES = 2
 
 
-def spec_schema(spec: TravelSpec, offer: Offer, *, longest: int) -> JsonObject:
+def spec_schema(spec: TravelSpec, choices: Choices, *, longest: int) -> JsonObject:
     """The schema for the variations of a seed.
 
     Args:
         spec: the seed's; trips to a city stay trips to a city.
-        offer: what may be chosen.
+        choices: what may be chosen.
         longest: the most days of a trip.
     """
     lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= max(longest, spec.days)]
-    alternatives = [_alternative(days, fields, offer) for days in lengths for fields in _limits(offer)]
+    alternatives = [_alternative(days, fields, choices) for days in lengths for fields in _limits(choices)]
     return {
         "anyOf": alternatives,
         "$defs": {
             "slack": {"enum": ["tight", "fair", "loose"]},
             "people": {"type": "integer", "minimum": 1, "maximum": 8},
-            "origin": {"enum": list(offer.origins)},
-            "destination": {"enum": list(offer.destinations)},
-            "cuisines": _cuisines(offer.cuisines),
+            "origin": {"enum": list(choices.origins)},
+            "destination": {"enum": list(choices.destinations)},
+            "cuisines": _cuisines(choices.cuisines),
             **{f"start{days}": _start(days) for days in lengths},
             **{"query" + "_".join(["", *given]): _query(given) for given in _subsets()},
         },
@@ -53,38 +53,39 @@ def _subsets() -> Iterator[tuple[str, ...]]:
         yield from itertools.combinations(LIMITS, n)
 
 
-def _limits(offer: Offer) -> Iterator[dict[str, Json]]:
+def _limits(choices: Choices) -> Iterator[dict[str, Json]]:
     """The limits that can be written together, with their values."""
+    lacking = {*([] if choices.cuisines else ["cuisines"]), *([] if choices.transports else ["transport"])}
     for given in _subsets():
-        if ("cuisines" in given and not offer.cuisines) or ("transport" in given and not offer.transports):
+        if not lacking.isdisjoint(given):
             continue
         fixed: dict[str, Json] = {}
         if "cuisines" in given:
             fixed["cuisines"] = {"$ref": "#/$defs/cuisines"}
         if "transport" in given:
-            fixed["transport"] = {"enum": list(offer.transports)}
-        for rooms in _room_limits(offer, given):
+            fixed["transport"] = {"enum": list(choices.transports)}
+        for rooms in _room_limits(choices, given):
             yield {name: {**rooms, **fixed}[name] for name in given}
 
 
-def _room_limits(offer: Offer, given: Sequence[str]) -> Iterator[dict[str, Json]]:
-    rules: list[Rule] = [rule for rule in offer.rooms if rule is not None]
+def _room_limits(choices: Choices, given: Sequence[str]) -> Iterator[dict[str, Json]]:
+    rules: list[Rule] = [rule for rule in choices.rooms if rule is not None]
     if "room_rule" in given and "room_type" in given:
         for rule in rules:
-            types = [room for room in offer.rooms[rule] if room is not None]
+            types = [room for room in choices.rooms[rule] if room is not None]
             if types:
                 yield {"room_rule": {"const": rule}, "room_type": {"enum": types}}
     elif "room_rule" in given:
         if rules:
             yield {"room_rule": {"enum": rules}}
     elif "room_type" in given:
-        if types := [room for room in offer.rooms[None] if room is not None]:
+        if types := [room for room in choices.rooms[None] if room is not None]:
             yield {"room_type": {"enum": types}}
     else:
         yield {}
 
 
-def _alternative(days: int, limits: Mapping[str, Json], offer: Offer) -> JsonObject:
+def _alternative(days: int, limits: Mapping[str, Json], choices: Choices) -> JsonObject:
     held: dict[str, Json] = {
         "days": {"const": days},
         "limits": {"const": len(limits)},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genenv.domains.common import request
-from genenv.domains.travel.choices import Offer
+from genenv.domains.travel.choices import Choices
 from genenv.domains.travel.query import Query
 from genenv.domains.travel.seeds import bare
 from genenv.domains.travel.settings import TravelConfig
@@ -35,24 +35,24 @@ _TOOLS = (
 )
 
 
-def simulator_messages(seed: Seed, offer: Offer, profile: Profile, target: float) -> tuple[Message, ...]:
+def simulator_messages(seed: Seed, choices: Choices, profile: Profile, target: float) -> tuple[Message, ...]:
     """The conversation that asks the simulator for a variation of a seed.
 
     Args:
         seed: the item to vary, shown with blanks in its query.
-        offer: what may be chosen.
+        choices: what may be chosen.
         profile: the agent's success per skill.
         target: the success rate to aim at, in (0, 1).
     """
     spec = TravelSpec.model_validate(seed.spec)
-    rules = [rule for rule in offer.rooms if rule]
-    rooms = [room for room in offer.rooms[None] if room]
+    rules = [rule for rule in choices.rooms if rule]
+    rooms = [room for room in choices.rooms[None] if room]
     system = (
         "Write travel requests as JSON: difficulty, the trip, then a query with a <blank> for each value. "
         f"A planner should solve {target:.0%}.\n"
-        f"From: {', '.join(offer.origins)}. To: {', '.join(offer.destinations)}. In March 2022.\n"
+        f"From: {', '.join(choices.origins)}. To: {', '.join(choices.destinations)}. In March 2022.\n"
         f"Limits, if any: room_rule {'/'.join(rules)}; room_type {'/'.join(rooms)}; "
-        f"cuisines {'/'.join(offer.cuisines)}; transport {'/'.join(offer.transports)}."
+        f"cuisines {'/'.join(choices.cuisines)}; transport {'/'.join(choices.transports)}."
     )
     return request(system, bare(spec), profile, seed.skills, thing="request")
 

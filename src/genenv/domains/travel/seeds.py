@@ -2,7 +2,7 @@
 
 The mix, in both splits: 60% of 3 days, 20% of 5 and 20% of 7 (as far as `longest` allows); a third tight,
 fair and loose each; 30% without limits, 35% with one, the rest with two to four. The splits share no
-destination (`offers`) and no phrasing (`phrasings`).
+destination (`choices`) and no phrasing (`phrasings`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, cast
 
-from genenv.domains.travel.choices import Atlas, Offer
+from genenv.domains.travel.choices import Atlas, Choices
 from genenv.domains.travel.phrasings import HELD_OUT, TRAINING, Phrasings, query_with_blanks
 from genenv.domains.travel.spec import LIMITS, Rule, Slack, TravelSpec
 from genenv.types import JsonObject
@@ -41,16 +41,16 @@ def variation(
 ) -> JsonObject:
     """A new spec like the given one, with blanks in its query.
 
-    Other places and dates of the seed's offer; every other time another number of limits, slack or people.
+    Other places and dates of the seed's choices; every other time another number of limits, slack or people.
 
     Args:
-        seed_id: fixes the offer.
+        seed_id: fixes the choices.
         spec: the seed's.
-        atlas: what can be offered.
+        atlas: what can be chosen.
         rng: the only source of chance.
         longest: the most days of a trip.
     """
-    offer = atlas.offer(seed_id, spec)
+    choices = atlas.choices(seed_id, spec)
     lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [
         spec.days
     ]
@@ -59,14 +59,14 @@ def variation(
         slack, people = rng.choice(_SLACKS), rng.choice(_PEOPLE)
     else:
         limits, days = rng.choice(_N_LIMITS), rng.choice(lengths)
-    fields = _drawn_limits(limits, offer, rng)
+    fields = _drawn_limits(limits, choices, rng)
     new = TravelSpec(
         days=cast(Literal[3, 5, 7], days),
         limits=cast(Any, len(fields)),
         slack=slack,
         people=people,
-        origin=rng.choice(offer.origins),
-        destination=rng.choice(offer.destinations),
+        origin=rng.choice(choices.origins),
+        destination=rng.choice(choices.destinations),
         start=rng.randint(1, _LAST_DAY - days + 1),
         query=query_with_blanks(TRAINING, tuple(fields), rng),
         **cast(Any, fields),
@@ -114,29 +114,29 @@ def _spec(
         "start": rng.randint(1, _LAST_DAY - days + 1),
     }
     plain = TravelSpec(limits=0, query="Plan a trip.", **base)
-    fields = _drawn_limits(rng.choice(_N_LIMITS), atlas.offer(spec_id, plain), rng)
+    fields = _drawn_limits(rng.choice(_N_LIMITS), atlas.choices(spec_id, plain), rng)
     query = query_with_blanks(phrasings, tuple(fields), rng)
     return TravelSpec(limits=cast(Any, len(fields)), query=query, **base, **fields)
 
 
-def _drawn_limits(n: int, offer: Offer, rng: random.Random) -> dict[str, Any]:
-    """About so many limits, in the order of `LIMITS`, that an offer can keep together."""
-    able = [name for name in LIMITS if name != "transport" or offer.transports]
-    able = [name for name in able if name != "cuisines" or offer.cuisines]
-    able = [name for name in able if name != "room_rule" or len(offer.rooms) > 1]
+def _drawn_limits(n: int, choices: Choices, rng: random.Random) -> dict[str, Any]:
+    """About so many limits, in the order of `LIMITS`, that the choices can keep together."""
+    able = [name for name in LIMITS if name != "transport" or choices.transports]
+    able = [name for name in able if name != "cuisines" or choices.cuisines]
+    able = [name for name in able if name != "room_rule" or len(choices.rooms) > 1]
     names = rng.sample(able, min(n, len(able)))
     drawn: dict[str, Any] = {}
-    rules: list[Rule] = [rule for rule in offer.rooms if rule]
+    rules: list[Rule] = [rule for rule in choices.rooms if rule]
     rule: Rule | None = rng.choice(rules) if "room_rule" in names else None
     if rule is not None:
         drawn["room_rule"] = rule
-    types = [room for room in offer.rooms[rule] if room]
+    types = [room for room in choices.rooms[rule] if room]
     if "room_type" in names and types:
         drawn["room_type"] = rng.choice(types)
     if "cuisines" in names:
         drawn["cuisines"] = tuple(
-            sorted(rng.sample(offer.cuisines, min(rng.randint(1, 2), len(offer.cuisines))))
+            sorted(rng.sample(choices.cuisines, min(rng.randint(1, 2), len(choices.cuisines))))
         )
     if "transport" in names:
-        drawn["transport"] = rng.choice(offer.transports)
+        drawn["transport"] = rng.choice(choices.transports)
     return drawn

@@ -81,7 +81,7 @@ def blanks(spec: TravelSpec) -> tuple[str, ...]:
     return (*ALWAYS, *spec.given)
 
 
-def sayings(spec: TravelSpec, budget: int) -> dict[str, str]:
+def wordings(spec: TravelSpec, budget: int) -> dict[str, str]:
     """What is said in the place of each blank.
 
     Args:
@@ -189,8 +189,8 @@ def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _patterns(spec: TravelSpec, budget: int) -> Iterator[tuple[str, re.Pattern[str]]]:
-    """How each field may be said: as `sayings` says it, and in the benchmark's ways."""
-    said = sayings(spec, budget)
+    """How each field may be said: as `wordings` says it, and in the benchmark's ways."""
+    said = wordings(spec, budget)
     first, last = spec.start, spec.start + spec.days - 1
     dates = rf"March {first}(?:st|nd|rd|th)? to March {last}(?:st|nd|rd|th)?, 2022"
     people = rf"{spec.people} (?:people|persons?|travell?ers?)"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from genenv.domains.tool_calling.phrasings.template import Lines, Phrases, Template, ToolPhrases
+from genenv.domains.tool_calling.phrasings.template import Phrases, Template, ToolPhrases
 
 Table = Mapping[str, Any]
 
@@ -35,10 +35,10 @@ def tool_phrases(app: str) -> dict[str, ToolPhrases]:
 def phrases(table: Table) -> Phrases:
     """The ways to ask that a table lists."""
     return Phrases(
-        explicit=_lines(table["explicit"]),
-        relative=_lines(table.get("relative", ())),
-        indirect=_lines(table["indirect"]),
-        missing={name: _lines(lines) for name, lines in table.get("missing", {}).items()},
+        explicit=_templates(table["explicit"]),
+        relative=_templates(table.get("relative", ())),
+        indirect=_templates(table["indirect"]),
+        missing={name: _templates(lines) for name, lines in table.get("missing", {}).items()},
     )
 
 
@@ -47,5 +47,5 @@ def frozen(value: object) -> Any:  # noqa: ANN401 - as deep as the lists go
     return tuple(map(frozen, cast("list[object]", value))) if isinstance(value, list) else value
 
 
-def _lines(lines: Sequence[str | Table]) -> Lines:
-    return tuple(line if isinstance(line, str) else Template(line["text"], line["implied"]) for line in lines)
+def _templates(lines: Sequence[str | Table]) -> tuple[Template, ...]:
+    return tuple(Template(line) if isinstance(line, str) else Template(**line) for line in lines)

@@ -45,35 +45,24 @@ class Template:
         return "".join(literal + (words[name] if name else "") for literal, name, _, _ in parts)
 
 
-Lines = tuple[str | Template, ...]
-"""Templates as they are written down; a plain string implies nothing."""
-
-
-def templates(lines: Lines) -> list[Template]:
-    """Written lines as templates."""
-    return [Template(line) if isinstance(line, str) else line for line in lines]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phrases:
     """The ways to ask for a tool, or for a chain of tools, in one split."""
 
-    explicit: Lines
-    indirect: Lines
-    relative: Lines = ()
-    missing: Mapping[str, Lines] = field(default_factory=dict[str, Lines])
+    explicit: tuple[Template, ...]
+    indirect: tuple[Template, ...]
+    relative: tuple[Template, ...] = ()
+    missing: Mapping[str, tuple[Template, ...]] = field(default_factory=dict[str, tuple[Template, ...]])
     """By the required argument that is left out."""
 
-    def of(self, style: Style) -> list[Template]:
+    def of(self, style: Style) -> tuple[Template, ...]:
         """The templates of a style; empty where the tool has nothing that could be said so."""
-        return templates(
-            {"explicit": self.explicit, "relative": self.relative, "indirect": self.indirect}[style]
-        )
+        return {"explicit": self.explicit, "relative": self.relative, "indirect": self.indirect}[style]
 
     def __iter__(self) -> Iterator[Template]:
         """Every template."""
-        for lines in (self.explicit, self.relative, self.indirect, *self.missing.values()):
-            yield from templates(lines)
+        for templates in (self.explicit, self.relative, self.indirect, *self.missing.values()):
+            yield from templates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
