@@ -3,6 +3,7 @@
     python bench/generate.py --prompts 64 --length 96 --new 64
     python bench/generate.py --prompts 8 --length 512 --group 8 --new 64
     python bench/generate.py --vllm .venv-vllm/bin/python
+    python bench/generate.py --busy 1
 
 Every completion has exactly `--new` tokens, drawn at temperature 1 from the whole vocabulary. With `--group`
 each prompt is answered several times. The contenders have a process each and take turns; medians are printed
@@ -25,6 +26,7 @@ from typing import Any
 from turns import (
     Contender,
     alternate,
+    beside,
     machine,
     matrix_peak,
     matrix_work,
@@ -36,6 +38,9 @@ from turns import (
     sides_of,
 )
 
+SAID = ("prompts", "length", "group", "new", "dtype", "repeats", "busy")
+"""Options that are told with the figures."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, list(SIDES))
@@ -43,18 +48,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--length", type=int, default=96, help="tokens of a prompt")
     parser.add_argument("--group", type=int, default=1, help="completions of each prompt")
     parser.add_argument("--new", type=int, default=64, help="tokens of a completion")
+    parser.add_argument("--busy", type=int, default=0, help="other processes that have work all the time")
     parser.add_argument("--vllm", default="", help="an interpreter that has vLLM")
     options = parser.parse_args(arguments)
     if options.side:
         SIDES[options.side](options)
         return
     settle(options)
-    contenders = run(options)
+    with beside(options.busy):
+        contenders = run(options)
     ours, *peers = contenders
     tokens = options.prompts * options.group * options.new
     say(
         bench="generate",
-        **{key: getattr(options, key) for key in ("prompts", "length", "group", "new", "dtype", "repeats")},
+        **{
+            key: getattr(options, key)
+            for key in ("prompts", "length", "group", "new", "dtype", "repeats", "busy")
+        },
         **{f"{side.name}_s": side.seconds for side in contenders},
         **{f"{side.name}_tokens_per_s": tokens / side.seconds for side in contenders},
         **{f"{side.name}_peak_gib": side.peak_gib for side in contenders},

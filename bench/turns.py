@@ -8,6 +8,7 @@ of its own. The interpreter may differ: vLLM needs an environment to itself.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -15,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,15 @@ def serve(
 def our_policy(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN401
     """Our policy with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
     from genenv.backends.local.hardware import choose_threads
-    from genenv.backends.local.policy import LocalModel, LocalPolicy
+    from genenv.backends.local.model import LocalModel
+    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.sampler import LocalSampler
     from genenv.backends.settings import PolicyConfig
 
     config: Any = {"dtype": dtype, "threads": choose_threads(), **settings}
     loaded = LocalModel(model, PolicyConfig(**config))
     loaded.add_adapter("agent", seed=0)
-    return LocalPolicy(loaded, "agent")
+    return LocalSampler(PlayerWeights(loaded, "agent"))
 
 
 def matrix_work(work: Callable[[], object]) -> float:
@@ -200,6 +203,18 @@ def sides_of(
         Contender(name, [program, *words, "--side", name], folder / f"{name}.log")
         for name, program in programs.items()
     ]
+
+
+@contextlib.contextmanager
+def beside(count: int) -> Iterator[None]:
+    """So many other processes that have work all the time."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def alternate(contenders: Sequence[Contender], repeats: int, seed: int = 0) -> None:

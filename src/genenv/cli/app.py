@@ -152,7 +152,5 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
         signal.signal(signal.SIGINT, _interrupt)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # beside any other process, OpenMP threads that wait actively stall for whole scheduler ticks
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     app(prog_name="genenv")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import hardware, loading
-from genenv.backends.local.cpu import build
+from genenv.backends.local.cpu import build, waiting
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
 from genenv.backends.local.layouts import AnyLayout
@@ -47,6 +47,7 @@ class LocalModel:
         self.device = hardware.choose_device(config.device)
         if self.device.type == "cpu":
             hardware.keep_freed_memory()
+            waiting.follow_the_machine()
         if config.tuning == "full" and config.dtype == "bfloat16":
             raise UsageError(
                 "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "

@@ -92,6 +92,7 @@ def test_a_tensor_that_does_not_fit_the_others_is_refused(kernels, data, name, d
     dim = data.draw(st.integers(0, tensors[place].dim() - 1))
     assume(not ((name, place, dim) in FREE and how in ("shorter", "longer")))
     assume(not ((name, place, dim) in ROOM and how == "longer"))
+    assume(not (name == "norm" and place == 0 and how == "deeper"))  # of whatever dimensions
     tensors[place] = spoilt(tensors[place], how, dim)
     with pytest.raises((TypeError, ValueError)):
         CALLS[name](kernels, *tensors)

@@ -135,13 +135,14 @@ class Kernels:
         """Add (x A^T) B^T to y, for all parts of an adapter at once. For few rows: large ones suit torch."""
         x = rows_of(x_NI).contiguous()
         must_be("x", x_NI, x.dtype, (len(x), adapter.inputs), anyhow=True)
-        if y_NO.dim() != 2 or y_NO.shape[1] < adapter.outputs:
-            raise ValueError(f"y is {tuple(y_NO.shape)}, and the adapter has {adapter.outputs} columns")
-        must_be("y", y_NO, x.dtype, (len(x), y_NO.shape[1]))
+        columns = rows_of(y_NO).shape[1]
+        if columns < adapter.outputs:
+            raise ValueError(f"y has {columns} columns, and the adapter {adapter.outputs}")
+        must_be("y", y_NO, x.dtype, (len(x), columns))
         down, up, parts = adapter.layout
         self._call(
             *("low_rank", x.dtype, x, *x.shape, down, down.shape[1], up, parts, len(parts)),
-            *(y_NO, y_NO.shape[1]),
+            *(y_NO, columns),
         )
 
     def decode(  # noqa: PLR0913 - what attention reads and writes

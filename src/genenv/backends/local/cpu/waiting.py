@@ -1,0 +1,100 @@
+# pyright: standard
+"""How threads wait for each other: awake on a quiet machine, asleep beside other processes.
+
+Every product of a sampling step ends with threads that wait for the last of them. GNU OpenMP, torch's on
+Linux, lets them turn in a circle meanwhile, for up to some ten milliseconds: nothing is faster where each has
+a core. Beside another busy process one of them is without a core now and then, and the others turn in circles
+on theirs for whole ticks of the scheduler, at product after product: a step takes ten times as long. Threads
+that sleep leave their core to whoever has work, but must be woken, which costs a third of the speed of a
+machine that is otherwise quiet.
+
+So the choice follows the machine. OpenMP's threads wait asleep as long as there are more of them than cores
+(the libgomp manual under GOMP_SPINCOUNT): a second team of them, which does nothing, is all that it takes.
+The threads that calculate stay as many as they are, and with them every digit.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+
+import torch
+
+from genenv.backends.local.stopwatch import BUSY, lacked_s
+
+_LOOK_EVERY_S = 0.1
+_SHORTEST_S, _LONGEST_S = 1.0, 32.0
+"""For how long threads wait asleep before it is tried awake; twice as long after each trial that failed."""
+_TRIAL_S = 0.5
+_SHARE_OF_A_THREAD = 2**17
+"""Numbers of which torch gives some to every thread."""
+
+
+@functools.cache
+def follow_the_machine() -> None:
+    """From now on threads wait as it suits the machine. Changes the whole process; no result."""
+    if sys.platform == "linux":
+        threading.Thread(target=_follow, name="waiting", daemon=True).start()
+
+
+def _follow() -> None:
+    choice, crowd = Choice(), None
+    before, then = lacked_s(), time.perf_counter()
+    while True:
+        time.sleep(_LOOK_EVERY_S)
+        lacked, now = lacked_s(), time.perf_counter()
+        asleep = lacked is None or before is None or choice.asleep(lacked - before, now - then)
+        before, then = lacked, now
+        if asleep and crowd is None:
+            crowd = Crowd()
+        elif not asleep and crowd is not None:
+            crowd.leave()
+            crowd = None
+
+
+class Choice:
+    """Whether threads are to wait asleep, decided anew at every look."""
+
+    def __init__(self) -> None:
+        self._rest_s = _SHORTEST_S
+        self._left_s, self._awake_s = 0.0, _TRIAL_S
+
+    def asleep(self, lacked_s: float, passed_s: float) -> bool:
+        """Decide.
+
+        Args:
+            lacked_s: how long threads, all together, had work and no core since the last look.
+            passed_s: time since the last look.
+        """
+        if self._left_s > 0:
+            self._left_s -= passed_s
+            self._awake_s = 0.0
+            return self._left_s > 0
+        self._awake_s += passed_s
+        if lacked_s <= BUSY * passed_s:
+            return False
+        self._rest_s = min(2 * self._rest_s, _LONGEST_S) if self._awake_s < _TRIAL_S else _SHORTEST_S
+        self._left_s = self._rest_s
+        return True
+
+
+class Crowd:
+    """OpenMP threads that do nothing: while they are there, all others wait asleep."""
+
+    def __init__(self) -> None:
+        self._end, there = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._stay, args=(there,), name="crowd", daemon=True)
+        self._thread.start()
+        there.wait()
+
+    def _stay(self, there: threading.Event) -> None:
+        torch.zeros(torch.get_num_threads() * _SHARE_OF_A_THREAD, dtype=torch.uint8).add_(1)
+        there.set()
+        self._end.wait()  # OpenMP keeps a thread's team for as long as the thread lives
+
+    def leave(self) -> None:
+        """End them."""
+        self._end.set()
+        self._thread.join()
