@@ -221,6 +221,7 @@ class _MadeUp:
 
     def trace(self, task: Task, name: str, rate: float) -> Trace:
         ids, success = self.rng.choice(self.ids), self.rng.random() < rate
+        said = task.oracle if success else ("I do not know.",)
         return Trace(
             id=name,
             task_id=task.id,
@@ -228,7 +229,7 @@ class _MadeUp:
             sampled=(True,) * len(ids),
             logprobs=self.rng.choice(self.logprobs),
             prompt_tokens=0,
-            replies=task.oracle if success else ("I do not know.",),
+            messages=tuple(Message(role="assistant", content=reply) for reply in said),
             reward=float(success),
             success=success,
             explanation="right" if success else "wrong",

@@ -201,7 +201,7 @@ def groups_of(batch: Mapping[str, Any]) -> list[Any]:
                 sampled=(False,) * len(prompt) + (True,) * len(ids),
                 logprobs=(0.0,) * len(prompt) + tuple(values),
                 prompt_tokens=len(prompt),
-                replies=("",),
+                messages=(),
                 reward=reward(ids),
                 success=reward(ids) == 1.0,
                 explanation="",

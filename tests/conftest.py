@@ -289,7 +289,7 @@ class Toy:
             "logprobs": (0.0,) * len(prompt)
             + tuple(-4.0 - 0.5 * i if flag else 0.0 for i, flag in enumerate(flags)),
             "prompt_tokens": len(prompt),
-            "replies": (),
+            "messages": (),
             "reward": 0.0,
             "success": False,
             "explanation": "",

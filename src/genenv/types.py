@@ -188,8 +188,8 @@ class Trace:
     logprobs: tuple[float, ...]  # [T] nats at the sampling temperature; 0.0 where the token was not sampled
     prompt_tokens: int
     """Length of the prompt, which all traces of a task share."""
-    replies: tuple[str, ...]
-    """The assistant's text, one a turn."""
+    messages: tuple[Message, ...]
+    """What was said after the prompt, in order: the agent's replies, and the environment between them."""
     reward: float
     """In [0, 1], from the domain's checker."""
     success: bool
@@ -197,6 +197,11 @@ class Trace:
     stop_reason: StopReason
     version: int | None = None
     """Of the weights that sampled it; None where that is not known, or nothing was sampled."""
+
+    @property
+    def replies(self) -> tuple[str, ...]:
+        """The agent's text, one a turn."""
+        return tuple(message.content for message in self.messages if message.role == "assistant")
 
     @property
     def response_tokens(self) -> int:

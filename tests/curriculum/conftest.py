@@ -20,6 +20,7 @@ from genenv.types import (
     Task,
     Trace,
 )
+from talk import said
 
 
 class Make:
@@ -51,7 +52,7 @@ class Make:
             sampled=(False, True),
             logprobs=(0.0, -0.5),
             prompt_tokens=1,
-            replies=("42" if success else "",),
+            messages=said("42" if success else ""),
             reward=float(success),
             success=success,
             explanation="",

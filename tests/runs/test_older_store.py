@@ -17,7 +17,7 @@ import scripted_genenv as fakes
 from genenv.cli import opening
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from runs.store.test_checksums import make_old as make_old_store
+from older_stores import BEFORE_CHECKSUMS, BEFORE_MESSAGES, forget, make_older
 from typed import run
 
 
@@ -234,7 +234,7 @@ def test_the_same_round_played_again_is_another_checkpoint(path: Path) -> None:
 
 def make_old(path: Path) -> None:
     """Make of a run what the first released genenv would have left."""
-    make_old_store(path / "pool.db")
+    make_older(path / "pool.db", BEFORE_CHECKSUMS)
     for folder in (path / "checkpoints").iterdir():
         (folder / "COMMITTED").unlink()
         manifest = json.loads((folder / "MANIFEST.json").read_text())
@@ -251,11 +251,40 @@ def test_a_run_of_an_older_genenv_goes_on_and_is_checked_from_then_on(
     result = resumed(path)
     assert result.exit_code == 0, result.stderr
     assert "was begun by an older genenv: its rounds up to 4 have checksums from now on" in result.stderr
-    assert digest(path) == digest(saved[5])
+    newer = shutil.copytree(saved[5], tmp_path / "newer")
+    forget(newer / "pool.db", until=4)
+    assert digest(path) == digest(newer)
     assert run("doctor", path).exit_code == 0
     with closing(sqlite3.connect(path / "pool.db")) as database, database:
         database.execute("UPDATE rounds SET metrics = replace(metrics, '0', '1') WHERE number = 2")
     assert "changed since committed: round 2 itself" in refused(resumed(path, 6))
+
+
+def test_a_run_from_before_traces_kept_conversations_goes_on_and_is_reported(
+    saved: dict[int, Path], tmp_path: Path
+) -> None:
+    path = shutil.copytree(saved[4], tmp_path / "old")
+    make_older(path / "pool.db", BEFORE_MESSAGES)
+    assert run("doctor", path).exit_code == 0
+    make_older(path / "pool.db", BEFORE_MESSAGES)
+    result = resumed(path)
+    assert result.exit_code == 0, result.stderr
+    assert "older genenv" not in result.stderr, "its checksums and its checkpoints are as they were"
+    newer = shutil.copytree(saved[5], tmp_path / "newer")
+    forget(newer / "pool.db", until=4)
+    assert digest(path) == digest(newer)
+    assert run("doctor", path).exit_code == 0
+    assert run("report", path).exit_code == 0
+
+
+def test_a_run_from_before_traces_kept_conversations_is_not_continued_where_it_is_damaged(
+    saved: dict[int, Path], tmp_path: Path
+) -> None:
+    path = shutil.copytree(saved[4], tmp_path / "old")
+    make_older(path / "pool.db", BEFORE_MESSAGES)
+    spoil(path, "UPDATE traces SET replies = '[]' WHERE round = 4")
+    for _ in range(2):
+        assert "changed since committed: traces of round 4" in refused(resumed(path))
 
 
 def test_a_checkpoint_without_a_run_does_not_fit_a_run_that_has_ids(path: Path) -> None:

@@ -37,6 +37,7 @@ from genenv.types import (
     TaskBatch,
     Trace,
 )
+from talk import said
 
 CONFIG = """
 [run]
@@ -193,7 +194,7 @@ class SyntheticRun:
             sampled=(False, True),
             logprobs=(0.0, -0.5),
             prompt_tokens=1,
-            replies=task.oracle if success else (wrong,),
+            messages=said(*(task.oracle if success else (wrong,))),
             reward=float(success),
             success=success,
             explanation="all calls are right" if success else explanation,
@@ -478,7 +479,7 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path, monkeypatch: pytest.M
     )
     trace = Trace(
         id="a", task_id=nasty.id, token_ids=(), sampled=(), logprobs=(), prompt_tokens=0,
-        replies=(NASTY,), reward=0.0, success=False, explanation=NASTY, stop_reason=StopReason.ERROR,
+        messages=said(NASTY), reward=0.0, success=False, explanation=NASTY, stop_reason=StopReason.ERROR,
     )  # fmt: skip
     with PoolStore.open(synthetic.folder.pool, create=False) as store:
         groups = (Group(task=nasty, traces=(trace,)),)

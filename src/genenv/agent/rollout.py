@@ -91,6 +91,8 @@ class _Conversation:
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    """What was said after the prompt."""
     prompt_tokens: int = 0
 
     async def ask(self, messages: Sequence[Message]) -> str:
@@ -100,7 +102,9 @@ class _Conversation:
         after = self.replies[-1] if self.replies else ""
         rendered = self.sampler.render(messages, first=not self.replies, tools=self.tools, after=after)
         self._append(rendered, [0.0] * len(rendered), forced=range(len(rendered)))
-        if not self.replies:
+        if self.replies:
+            self.messages += messages
+        else:
             self.prompt_tokens = len(self.token_ids)
         if len(self.token_ids) + self.sampling.max_new_tokens > self.sampler.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
@@ -119,6 +123,7 @@ class _Conversation:
         self.version = completion.version
         self._append(completion.token_ids, completion.logprobs, forced=completion.forced)
         self.replies.append(self._answer(completion))
+        self.messages.append(Message(role="assistant", content=self.replies[-1]))
         if not completion.finished:
             raise _EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
@@ -254,7 +259,7 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
         sampled=tuple(conversation.sampled),
         logprobs=tuple(conversation.logprobs),
         prompt_tokens=conversation.prompt_tokens,
-        replies=tuple(conversation.replies),
+        messages=tuple(conversation.messages),
         reward=reward,
         success=success,
         explanation=problem,

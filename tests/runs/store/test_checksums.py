@@ -15,8 +15,8 @@ import pytest
 
 from genenv.errors import DataError
 from genenv.runs.store.checksums import BASE_PARTS, ROUND_PARTS
-from genenv.runs.store.migrations import MIGRATIONS
 from genenv.runs.store.store import PoolStore
+from older_stores import BEFORE_CHECKSUMS, make_older
 from runs.store.test_store import BASE_TASK, HELD_OUT, SEED, filled, make_record
 
 FLIPS = 100
@@ -26,6 +26,8 @@ FLIPS = 100
 def path(tmp_path: Path) -> Path:
     """A store of five rounds, cleanly closed."""
     filled(tmp_path / "pool.db", rounds=5).close()
+    with closing(sqlite3.connect(tmp_path / "pool.db")) as database:
+        database.execute("VACUUM")  # new tables leave free pages
     return tmp_path / "pool.db"
 
 
@@ -186,29 +188,13 @@ def test_a_seed_that_comes_with_a_round_is_covered_too(tmp_path: Path) -> None:
         assert store.damage(whole=True) == []
 
 
-def make_old(path: Path) -> None:
-    """Make of a store what the first format was."""
-    older = path.with_name("older.db")
-    with closing(sqlite3.connect(older, isolation_level=None)) as database:
-        for statement in (*MIGRATIONS[0], "PRAGMA user_version = 1"):
-            database.execute(statement)
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        database.execute("ATTACH ? AS newer", (str(path),))
-        for table in tables:
-            names = ", ".join(row[1] for row in database.execute(f"PRAGMA main.table_info({table})"))
-            database.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM newer.{table}")  # noqa: S608
-    for file in path.parent.glob(f"{path.name}-*"):
-        file.unlink()
-    older.replace(path)
-
-
 def test_a_store_of_the_first_format_keeps_every_row_and_gets_checksums_when_it_is_resumed(
     path: Path,
 ) -> None:
     with PoolStore.open(path, create=False) as store:
         store._db.run("DELETE FROM reminders")  # the first format had none
         before = store.digest()
-    make_old(path)
+    make_older(path, BEFORE_CHECKSUMS)
     with PoolStore.open(path, create=False) as store:
         assert store.digest() == before
         assert store.identity().legacy_until == 5
@@ -223,7 +209,7 @@ def test_a_store_of_the_first_format_keeps_every_row_and_gets_checksums_when_it_
 def test_a_round_committed_to_a_store_of_the_first_format_brings_the_earlier_ones_checksums(
     path: Path,
 ) -> None:
-    make_old(path)
+    make_older(path, BEFORE_CHECKSUMS)
     with PoolStore.open(path, create=False) as store:
         store.commit_round(make_record(6))
         assert store.damage(whole=True) == []

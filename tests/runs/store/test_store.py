@@ -31,6 +31,7 @@ from genenv.types import (
     TaskBatch,
     Trace,
 )
+from talk import said
 
 SEED = Seed(id="seed-1", domain="calls", spec={"n_calls": 1, "to": "Zoë"}, skills=("mail", "calls:1"))
 
@@ -68,7 +69,7 @@ def make_trace(name: str, task: Task, *, success: bool = True) -> Trace:
         sampled=(False, False, False, True),
         logprobs=(0.0, 0.0, 0.0, -0.7),
         prompt_tokens=3,
-        replies=("send(Zoë)",),
+        messages=said("send(Zoë)"),
         reward=float(success),
         success=success,
         explanation="all calls are right" if success else "the call's name is wrong",

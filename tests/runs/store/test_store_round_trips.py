@@ -78,11 +78,12 @@ def records(draw: st.DrawFn) -> RoundRecord:
         sampled=draw(st.lists(st.booleans(), max_size=6).map(tuple)),
         logprobs=draw(FLOATS),
         prompt_tokens=draw(st.integers(0, 10**9)),
-        replies=draw(TEXTS),
+        messages=draw(MESSAGES),
         reward=draw(st.floats(0, 1)),
         success=draw(st.booleans()),
         explanation=draw(TEXT),
         stop_reason=draw(st.sampled_from(StopReason)),
+        version=draw(st.none() | st.integers(0, 10**9)),
     )
     rejection = Rejection(reason=draw(st.sampled_from(RejectReason)), explanation=draw(TEXT))
     group = Group(task=task, traces=(trace,))

@@ -11,13 +11,11 @@ are renewed when seeds or held-out tasks are added.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from genenv.errors import DataError
 from genenv.runs.store.database import Database
+from genenv.runs.store.encode import sha256_of
 from genenv.runs.store.identity import IDENTITY, identity_in
 from genenv.runs.store.records import Identity
 
@@ -54,19 +52,6 @@ _LOOKED_UP = ("rounds", "tasks", "seeds")
 
 NEWEST = 2
 """Of so many newest rounds a resumed run checks all parts."""
-
-
-def sha256_of(rows: Iterable[sqlite3.Row]) -> bytes:
-    """SHA-256 of rows: each as a line of JSON in which a BLOB is its length, then its BLOBs."""
-    sha = hashlib.sha256()
-    for row in rows:
-        values = tuple(row)
-        blobs = [value for value in values if isinstance(value, bytes)]
-        shown = [[len(value)] if isinstance(value, bytes) else value for value in values] if blobs else values
-        sha.update(json.dumps(shown).encode() + b"\n")
-        for blob in blobs:
-            sha.update(blob)
-    return sha.digest()
 
 
 def identity(db: Database) -> Identity:

@@ -141,16 +141,17 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if found != "ok":
         found = found.splitlines()[-1]  # the first line names the database of the connection
         raise DataError(f"{path} is damaged ({found}); {MEND}")
-    connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
     # A commit moves on into the file itself, so that a lost `-wal` file costs no committed round.
     connection.execute("PRAGMA wal_autocheckpoint = 1")
     try:
         migrate(connection, path)  # before WAL: another program's database must stay as it is
-    except sqlite3.OperationalError as err:
-        if err.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+    except (sqlite3.OperationalError, sqlite3.IntegrityError) as err:
+        if isinstance(err, sqlite3.OperationalError) and err.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise
-        raise DataError(f"{path} is damaged ({err}); {MEND}") from err  # a step that was done already
+        # A step that was done already, or rows that break a rule.
+        raise DataError(f"{path} is damaged ({err}); {MEND}") from err
+    connection.execute("PRAGMA foreign_keys = ON")  # not before: a step moves damaged rows as they are
     _check_tables(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")
 

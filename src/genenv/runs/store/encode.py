@@ -7,10 +7,11 @@ log-probabilities 8 bytes (a Python float exactly), flags 1 byte each.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from genenv.types import Json, JsonObject
@@ -19,13 +20,13 @@ SqlValue = str | bytes | int | float | None
 """What a column can hold."""
 
 
-def finite(value: float, name: str) -> float:
-    """The value itself.
+def finite(value: float | None, name: str) -> float | None:
+    """The value itself; None where there is none.
 
     Raises:
         ValueError: it is infinite or NaN (which SQLite would silently store as NULL).
     """
-    if not math.isfinite(value):
+    if value is not None and not math.isfinite(value):
         raise ValueError(f"{name} must be finite, not {value}")
     return value
 
@@ -123,6 +124,19 @@ def to_text(text: str) -> str | bytes:
 def from_text(value: str | bytes) -> str:
     """What `to_text` made."""
     return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
+
+
+def sha256_of(rows: Iterable[Iterable[SqlValue]]) -> bytes:
+    """SHA-256 of rows: each as a line of JSON in which a BLOB is its length, then its BLOBs."""
+    sha = hashlib.sha256()
+    for row in rows:
+        values = tuple(row)
+        blobs = [value for value in values if isinstance(value, bytes)]
+        shown = [[len(value)] if isinstance(value, bytes) else value for value in values] if blobs else values
+        sha.update(json.dumps(shown).encode() + b"\n")
+        for blob in blobs:
+            sha.update(blob)
+    return sha.digest()
 
 
 def _has_utf8(text: str) -> bool:

@@ -72,7 +72,7 @@ def without_surface(db: Database) -> tuple[Task, ...]:
 def _batches(db: Database) -> defaultdict[int, list[BatchRate]]:
     found: defaultdict[int, list[BatchRate]] = defaultdict(list)
     for row in db.rows("SELECT * FROM batches ORDER BY round, position"):
-        found[row["round"]].append(rows.batch_rate_of(row))
+        found[row["round"]].append(rows.BATCH_RATE.of(row))
     return found
 
 

@@ -3,8 +3,8 @@
 A step that has been released is never edited; a change of the tables is one more step at the end of the list.
 The version is SQLite's `user_version`; `application_id` marks the file as ours.
 
-A step that changes rows or columns of committed rounds also deletes all checksums (see `checksums.py`), and
-sets `run.legacy_until` to the last round: the next resume makes them anew.
+A step that changes rows of committed rounds renews the checksums of what it changes (see `checksums.py`),
+where they fitted before: what was damaged still is. It moves a damaged value as it is, to be found by them.
 
 Everything that belongs to a round hangs on `rounds.number` with `ON DELETE CASCADE`: dropping a round is one
 delete. Columns named `n` keep the order of insertion and mean nothing else. Wall-clock values stand apart in
@@ -14,9 +14,11 @@ delete. Columns named `n` keep the order of insertion and mean nothing else. Wal
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from genenv.errors import DataError
+from genenv.runs.store.encode import sha256_of, strings_from_json, to_json
 
 APPLICATION_ID = 0x47456E56  # "GEnV"
 
@@ -176,8 +178,78 @@ _CHECKSUMS = (
     )""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS)
-"""Step N-1 of the list makes version N: a tuple of SQL statements, applied in one transaction."""
+_MESSAGES = (
+    # Made anew under its own name: what ALTER TABLE leaves of a definition depends on SQLite's version.
+    "ALTER TABLE traces RENAME TO traces_with_replies",
+    """CREATE TABLE traces (
+        n INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        round INTEGER NOT NULL,
+        group_position INTEGER NOT NULL,
+        task_id TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+        token_ids BLOB NOT NULL,
+        sampled BLOB NOT NULL,
+        logprobs BLOB NOT NULL,
+        prompt_tokens INTEGER NOT NULL,
+        messages TEXT NOT NULL,
+        reward REAL NOT NULL,
+        success INTEGER NOT NULL,
+        explanation TEXT NOT NULL,
+        stop_reason TEXT NOT NULL,
+        version INTEGER,
+        FOREIGN KEY (round, group_position) REFERENCES groups (round, position) ON DELETE CASCADE
+    )""",
+    """INSERT INTO traces (n, id, round, group_position, task_id, token_ids, sampled, logprobs, prompt_tokens,
+                           messages, reward, success, explanation, stop_reason)
+        SELECT n, id, round, group_position, task_id, token_ids, sampled, logprobs, prompt_tokens,
+               CAST(as_messages(CAST(replies AS BLOB)) AS TEXT), reward, success, explanation, stop_reason
+        FROM traces_with_replies""",
+    "DROP TABLE traces_with_replies",
+    "CREATE INDEX traces_by_group ON traces (round, group_position)",
+    "CREATE INDEX traces_by_task ON traces (task_id)",
+)
+_TRACES_OF = "SELECT * FROM traces WHERE round = ? ORDER BY n"
+
+
+def _keep_messages(connection: sqlite3.Connection) -> None:
+    """A trace keeps its conversation and the version of the weights, where it kept the replies alone.
+
+    Of older traces what the environment said is not known, and no version.
+    """
+    kept = connection.execute("SELECT round, sha256 FROM checksums WHERE part = 'traces'").fetchall()
+    whole = [round_ for round_, sha256 in kept if _traces_sha256(connection, round_) == sha256]
+    connection.create_function("as_messages", 1, _as_messages, deterministic=True)
+    for statement in _MESSAGES:
+        connection.execute(statement)
+    for round_ in whole:
+        connection.execute(
+            "UPDATE checksums SET sha256 = ? WHERE round = ? AND part = 'traces'",
+            (_traces_sha256(connection, round_), round_),
+        )
+
+
+def _traces_sha256(connection: sqlite3.Connection, round_: int) -> bytes | None:
+    """The checksum of a round's traces; None where SQLite cannot read them."""
+    try:
+        return sha256_of(connection.execute(_TRACES_OF, (round_,)))
+    except sqlite3.Error:
+        return None
+
+
+def _as_messages(replies: bytes) -> bytes:
+    """Replies, a JSON list of texts, as what the assistant said; anything else as it is."""
+    try:
+        said = strings_from_json(replies.decode())
+    except ValueError:
+        return replies
+    return to_json([{"role": "assistant", "content": reply} for reply in said]).encode()
+
+
+Step = tuple[str | Callable[[sqlite3.Connection], None], ...]
+"""SQL statements, and functions where SQL is not enough; applied in one transaction."""
+
+MIGRATIONS: tuple[Step, ...] = (_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS, (_keep_messages,))
+"""Step N-1 of the list makes version N."""
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
@@ -198,13 +270,16 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         )
     if not _is_ours(connection, version):
         raise DataError(f"{path} is not a store of genenv; name another file, or start a new run")
-    for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
+    for number, step in enumerate(MIGRATIONS[version:], start=version + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have opened the same new file at the same time.
             if int(connection.execute("PRAGMA user_version").fetchone()[0]) < number:
-                for statement in statements:
-                    connection.execute(statement)
+                for statement in step:
+                    if isinstance(statement, str):
+                        connection.execute(statement)
+                    else:
+                        statement(connection)
                 connection.execute(f"PRAGMA user_version = {number}")
             connection.execute("COMMIT")
         finally:

@@ -34,8 +34,8 @@ _COMPARED = (
        generation_id, surface FROM tasks ORDER BY id""",
     "SELECT context_id, round, position, p_hat, env_reward, selected FROM batches ORDER BY context_id",
     "SELECT round, position, task_id, batch_context_id, batch_position FROM groups ORDER BY round, position",
-    """SELECT id, round, group_position, task_id, token_ids, sampled, logprobs, prompt_tokens, replies,
-       reward, success, explanation, stop_reason FROM traces ORDER BY id""",
+    """SELECT id, round, group_position, task_id, token_ids, sampled, logprobs, prompt_tokens, messages,
+       reward, success, explanation, stop_reason, version FROM traces ORDER BY id""",
     "SELECT round, position, generation_id, weight FROM simulator_samples ORDER BY round, position",
     """SELECT round, position, task_id, success, reward, replies, explanation
        FROM evaluations ORDER BY round, position""",
@@ -83,7 +83,7 @@ def groups(db: Database, round_: int) -> tuple[Group, ...]:
     """All groups of a round in order."""
     traces: dict[int, list[Trace]] = {}
     for row in db.rows("SELECT * FROM traces WHERE round = ? ORDER BY n", (round_,)):
-        traces.setdefault(row["group_position"], []).append(rows.trace_of(row))
+        traces.setdefault(row["group_position"], []).append(rows.TRACE.of(row))
     found = db.rows(
         """SELECT tasks.*, groups.position FROM groups JOIN tasks ON tasks.id = groups.task_id
            WHERE groups.round = ? ORDER BY groups.position""",
@@ -120,7 +120,7 @@ def batches(db: Database, round_: int) -> tuple[TaskBatch, ...]:
 def batch_rates(db: Database, round_: int) -> tuple[BatchRate, ...]:
     """How each batch of a round did."""
     found = db.rows("SELECT * FROM batches WHERE round = ? ORDER BY position", (round_,))
-    return tuple(rows.batch_rate_of(row) for row in found)
+    return tuple(rows.BATCH_RATE.of(row) for row in found)
 
 
 def samples(db: Database, round_: int) -> tuple[SimulatorSample, ...]:
@@ -131,7 +131,7 @@ def samples(db: Database, round_: int) -> tuple[SimulatorSample, ...]:
            WHERE round = ? ORDER BY position""",
         (round_,),
     )
-    return tuple(SimulatorSample(generation=rows.generation_of(row), weight=row["weight"]) for row in found)
+    return tuple(rows.SAMPLE.of(row, generation=rows.GENERATION.of(row)) for row in found)
 
 
 def rejections(db: Database, round_: int) -> Counter[RejectReason]:
@@ -155,7 +155,7 @@ def generation_count(db: Database, round_: int) -> int:
 def evaluations(db: Database, round_: int) -> tuple[Evaluation, ...]:
     """The held-out results of a round."""
     found = db.rows("SELECT * FROM evaluations WHERE round = ? ORDER BY position", (round_,))
-    return tuple(rows.evaluation_of(row) for row in found)
+    return tuple(rows.EVALUATION.of(row) for row in found)
 
 
 def provenance(db: Database, task_id: str) -> Provenance:
@@ -169,7 +169,7 @@ def provenance(db: Database, task_id: str) -> Provenance:
     generation = None
     if lineage.generation_id is not None:
         sql = "SELECT * FROM generations WHERE id = ?"
-        generation = rows.generation_of(db.rows(sql, (lineage.generation_id,))[0])
+        generation = rows.GENERATION.of(db.rows(sql, (lineage.generation_id,))[0])
     context = None if lineage.context_id is None else _context(db, lineage.context_id)
     seed = _seed(db, lineage.seed_id) if lineage.seed_id is not None else context and context.seed
     traces = db.rows("SELECT * FROM traces WHERE task_id = ? ORDER BY n", (task_id,))
@@ -178,7 +178,7 @@ def provenance(db: Database, task_id: str) -> Provenance:
         context=context,
         generation=generation,
         task=found,
-        traces=tuple(rows.trace_of(row) for row in traces),
+        traces=tuple(rows.TRACE.of(row) for row in traces),
     )
 
 
@@ -192,12 +192,12 @@ def digest(db: Database) -> str:
 
 
 def _seed(db: Database, seed_id: str) -> Seed:
-    return rows.seed_of(db.rows("SELECT * FROM seeds WHERE id = ?", (seed_id,))[0])
+    return rows.SEED.of(db.rows("SELECT * FROM seeds WHERE id = ?", (seed_id,))[0])
 
 
 def _context(db: Database, context_id: str) -> Context:
     row = db.rows("SELECT * FROM contexts WHERE id = ?", (context_id,))[0]
-    return rows.context_of(row, _seed(db, row["seed_id"]))
+    return rows.CONTEXT.of(row, seed=_seed(db, row["seed_id"]))
 
 
 def _proposals(db: Database, context_id: str) -> tuple[Proposal, ...]:
@@ -206,7 +206,7 @@ def _proposals(db: Database, context_id: str) -> tuple[Proposal, ...]:
         for row in db.rows("SELECT * FROM tasks WHERE context_id = ? ORDER BY n", (context_id,))
     }
     rejected = {
-        row["generation_id"]: rows.rejection_of(row)
+        row["generation_id"]: rows.REJECTION.of(row)
         for row in db.rows(
             """SELECT rejections.* FROM rejections
                JOIN generations ON generations.id = rejections.generation_id WHERE context_id = ?""",
@@ -215,6 +215,6 @@ def _proposals(db: Database, context_id: str) -> tuple[Proposal, ...]:
     }
     outcomes = accepted | rejected
     return tuple(
-        Proposal(generation=rows.generation_of(row), outcome=outcomes[row["id"]], novelty=row["novelty"])
+        Proposal(generation=rows.GENERATION.of(row), outcome=outcomes[row["id"]], novelty=row["novelty"])
         for row in db.rows("SELECT * FROM generations WHERE context_id = ? ORDER BY n", (context_id,))
     )

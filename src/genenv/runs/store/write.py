@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from genenv.runs.store import rows
 from genenv.runs.store.database import Database
 from genenv.runs.store.encode import SqlValue, finite, to_json, to_text
-from genenv.runs.store.records import RoundRecord
+from genenv.runs.store.records import BatchRate, RoundRecord
 from genenv.types import Group, Rejection, Seed, Task, TaskBatch
 
 
@@ -34,18 +34,13 @@ def write_round(db: Database, record: RoundRecord, committed_at: str) -> bool:
     _write_groups(db, record)
     for position, sample in enumerate(record.samples):
         _require(db, "generation", sample.generation.id, needed_by="a simulator sample")
-        row = {
-            "round": record.number,
-            "position": position,
-            "generation_id": sample.generation.id,
-            "weight": finite(sample.weight, "weight"),
-        }
-        _insert(db, "simulator_samples", row)
+        where = {"round": record.number, "position": position, "generation_id": sample.generation.id}
+        _insert(db, "simulator_samples", rows.SAMPLE.row(sample, **where))
     for position, task_id in enumerate(record.reminded):
         _insert(db, "reminders", {"round": record.number, "position": position, "task_id": task_id})
     for position, evaluation in enumerate(record.evaluations):
         _require(db, "task", evaluation.task_id, needed_by="an evaluation")
-        _insert(db, "evaluations", rows.evaluation_row(evaluation, round_=record.number, position=position))
+        _insert(db, "evaluations", rows.EVALUATION.row(evaluation, round=record.number, position=position))
     return any(new_seeds)
 
 
@@ -55,7 +50,7 @@ def write_seed(db: Database, seed: Seed) -> bool:
     Raises:
         ValueError: its id stands for something else.
     """
-    return _insert_once(db, "seeds", rows.seed_row(seed), extra={})
+    return _insert_once(db, "seeds", rows.SEED.row(seed), extra={})
 
 
 def write_task(db: Database, task: Task, *, round_: int | None, surface: str | None) -> bool:
@@ -87,31 +82,29 @@ def _write_batch(
     context = batch.context
     if context.round != record.number:
         raise ValueError(f"context {context.id!r} is of round {context.round}, not {record.number}")
-    _insert(db, "contexts", rows.context_row(context))
+    _insert(db, "contexts", rows.CONTEXT.row(context, seed_id=context.seed.id))
     for proposal in batch.proposals:
         generation, outcome = proposal.generation, proposal.outcome
         if generation.context_id != context.id:
             raise ValueError(
                 f"generation {generation.id!r} is of context {generation.context_id!r}, not {context.id!r}"
             )
-        _insert(db, "generations", rows.generation_row(generation, proposal.novelty))
+        novelty = finite(proposal.novelty, "novelty")
+        _insert(db, "generations", rows.GENERATION.row(generation, novelty=novelty))
         if isinstance(outcome, Rejection):
-            _insert(db, "rejections", rows.rejection_row(outcome, generation.id))
+            _insert(db, "rejections", rows.REJECTION.row(outcome, generation_id=generation.id))
         else:
             if outcome.lineage.generation_id != generation.id:
                 raise ValueError(f"task {outcome.id!r} does not name its generation {generation.id!r}")
             surface = record.surfaces.get(outcome.id)
             write_task(db, outcome, round_=record.number, surface=surface)
-    selected = any(proposal.generation.id in trained_on for proposal in batch.proposals)
-    row = {
-        "context_id": context.id,
-        "round": record.number,
-        "position": position,
-        "p_hat": None if batch.p_hat is None else finite(batch.p_hat, "p_hat"),
-        "env_reward": finite(batch.env_reward, "env_reward"),
-        "selected": int(selected),
-    }
-    _insert(db, "batches", row)
+    rate = BatchRate(
+        context_id=context.id,
+        p_hat=batch.p_hat,
+        env_reward=batch.env_reward,
+        selected=any(proposal.generation.id in trained_on for proposal in batch.proposals),
+    )
+    _insert(db, "batches", rows.BATCH_RATE.row(rate, round=record.number, position=position))
 
 
 def _write_groups(db: Database, record: RoundRecord) -> None:
@@ -136,7 +129,7 @@ def _write_groups(db: Database, record: RoundRecord) -> None:
         for trace in group.traces:
             if trace.task_id != group.task.id:
                 raise ValueError(f"trace {trace.id!r} is of task {trace.task_id!r}, not {group.task.id!r}")
-            _insert(db, "traces", rows.trace_row(trace, round_=record.number, group_position=position))
+            _insert(db, "traces", rows.TRACE.row(trace, round=record.number, group_position=position))
 
 
 def _position(groups: list[Group], wanted: Group, *, taken: Mapping[int, object]) -> int:
