@@ -30,7 +30,7 @@ from turns import (
     machine,
     matrix_peak,
     matrix_work,
-    our_policy,
+    our_sampler,
     parser_of,
     say,
     serve,
@@ -100,7 +100,7 @@ def ours(options: argparse.Namespace) -> None:
 
     from genenv.backends.base import SampleRequest
 
-    policy = our_policy(
+    policy = our_sampler(
         options.model,
         dtype=options.dtype,
         context_tokens=options.length + options.new,

@@ -8,6 +8,7 @@ of its own. The interpreter may differ: vLLM needs an environment to itself.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -45,8 +46,8 @@ def serve(
         print(json.dumps({"seconds": seconds, **found, **beside()}), file=channel, flush=True)
 
 
-def our_policy(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN401
-    """Our policy with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
+def our_sampler(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN401
+    """Our sampler with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
     from genenv.backends.local.hardware import choose_threads
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.player_weights import PlayerWeights
@@ -57,6 +58,26 @@ def our_policy(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN4
     loaded = LocalModel(model, PolicyConfig(**config))
     loaded.add_adapter("agent", seed=0)
     return LocalSampler(PlayerWeights(loaded, "agent"))
+
+
+def our_update(
+    sampler: Any,  # noqa: ANN401
+    config: Any,  # noqa: ANN401
+    *,
+    rate: float,
+) -> Callable[[Sequence[Any]], Mapping[str, float]]:
+    """Our GRPO update of a sampler's weights, at a learning rate: groups in, metrics out."""
+    from genenv.backends.local.trainer import LocalTrainer
+    from genenv.learning.credit.grpo import grpo_credit
+    from genenv.learning.update import learn
+
+    trainer = LocalTrainer(sampler.weights, config)
+
+    def update(groups: Sequence[Any]) -> Mapping[str, float]:
+        lesson = grpo_credit(groups, {}, config, temperature=config.temperature)
+        return asyncio.run(learn(trainer, lesson, learning_rate=rate, seed=0)).metrics("agent")
+
+    return update
 
 
 def matrix_work(work: Callable[[], object]) -> float:

@@ -91,7 +91,7 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
     loop = CoEvolution(config, domain, Players(agent=agent, simulator=simulator), folder)
     for task in [*loop.base.values(), *loop.held_out]:
         script.learn(task)
-    admit = loop.gate.admit
+    admit = loop.world.gate.admit
 
     def admit_and_learn(contexts, generations):
         proposals = admit(contexts, generations)
@@ -100,7 +100,7 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
                 script.learn(proposal.outcome)
         return proposals
 
-    loop.gate.admit = admit_and_learn  # the script must be told the oracle of new tasks
+    loop.world.gate.admit = admit_and_learn  # the script must be told the oracle of new tasks
     return loop
 
 
@@ -142,7 +142,7 @@ def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(
 def test_both_players_are_told_when_a_round_is_committed(tmp_path: Path) -> None:
     loop, ended = build(resolve(SETTINGS), tmp_path / "a"), []
     for name in ("agent", "simulator"):
-        policy = getattr(loop.players, name).policy
+        policy = getattr(loop.players, name).sampler
         policy.end_round = lambda name=name: ended.append((name, loop.folder.metrics.read_text().count("\n")))
     loop.run()
     assert ended == [(name, rounds) for rounds in (1, 2, 3, 4) for name in ("agent", "simulator")]
@@ -179,18 +179,18 @@ def _fail_in_round(loop: CoEvolution, number: int) -> None:
     if number == 0:
         loop.players.agent.solve = lambda *a, **k: 1 / 0
         return
-    observe = loop.replay.observe
+    observe = loop.world.replay.observe
 
     def failing(round_, groups):
         return 1 / 0 if round_ == number else observe(round_, groups)
 
-    loop.replay.observe = failing
+    loop.world.replay.observe = failing
 
 
 def test_the_time_of_a_round_is_the_whole_round_and_not_only_its_stages(tmp_path: Path) -> None:
     loop = build(resolve({**SETTINGS, "run": {"rounds": 1, "eval_every": 0}}), tmp_path / "g")
-    draw = loop.replay.draw
-    loop.replay.draw = lambda *a, **k: time.sleep(0.3) or draw(*a, **k)
+    draw = loop.world.replay.draw
+    loop.world.replay.draw = lambda *a, **k: time.sleep(0.3) or draw(*a, **k)
     loop.run()
     line = json.loads((tmp_path / "g/metrics.jsonl").read_text().splitlines()[-1])
     stages = sum(value for name, value in line.items() if name.startswith("time/") and name != "time/round_s")

@@ -105,7 +105,7 @@ def test_a_round_reads_only_the_tasks_that_it_uses(
             assert len(replayed) == 5
             assert found == [task for task in replayed if task.lineage.origin is Origin.GENERATED]
             in_turn += replayed
-        known = {task.id for task in [*loop.base.values(), *store.tasks(origin=Origin.GENERATED)]}
+        known = {task.id for task in [*loop.world.base.values(), *store.tasks(origin=Origin.GENERATED)]}
         first = [task.id for task in in_turn[: len(known)]]
         assert set(first) == known, "each comes once before any comes twice"
 
@@ -124,12 +124,12 @@ def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_sa
         loops.build(resolve(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
     )
     with PoolStore.open(long_run / "pool.db", create=False) as store:
-        whole.gate.recall(store.surfaces(), store.without_surface())
+        whole.world.gate.recall(store.surfaces(), store.without_surface())
     with PoolStore.open(tmp_path / "run/pool.db", create=False) as store, decoded(monkeypatch) as found:
-        mended.gate.recall(store.surfaces(), store.without_surface())
+        mended.world.gate.recall(store.surfaces(), store.without_surface())
     (lost,) = found
-    assert len(mended.gate.archive) == len(whole.gate.archive)
-    assert mended.gate.archive.nearest(mended.domain.surface(lost))[0] == 1.0
+    assert len(mended.world.gate.archive) == len(whole.world.gate.archive)
+    assert mended.world.gate.archive.nearest(mended.domain.surface(lost))[0] == 1.0
 
 
 def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
