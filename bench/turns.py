@@ -75,7 +75,8 @@ def our_update(
 
     def update(groups: Sequence[Any]) -> Mapping[str, float]:
         lesson = grpo_credit(groups, {}, config, temperature=config.temperature)
-        return asyncio.run(learn(trainer, lesson, learning_rate=rate, seed=0)).metrics("agent")
+        done = learn(trainer, lesson, player="agent", learning_rate=rate, seed=0)
+        return asyncio.run(done).metrics()
 
     return update
 

@@ -37,8 +37,8 @@ class Learner:
         return self.trainer.optimizer
 
     def take(self, lesson: Lesson, seed: int) -> dict[str, float]:
-        done = learn(self.trainer, lesson, learning_rate=self.config.lr, seed=seed)
-        return asyncio.run(done).metrics(self.player)
+        done = learn(self.trainer, lesson, player=self.player, learning_rate=self.config.lr, seed=seed)
+        return asyncio.run(done).metrics()
 
     def gradients(self, lesson: Lesson) -> tuple[dict[str, Any], dict[str, float]]:
         """What a lesson of one step accumulates, before it is clipped or applied; and the metrics."""

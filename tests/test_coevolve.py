@@ -89,7 +89,7 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
     )
     folder = RunFolder.open(path) if resume else RunFolder.create(path, dump_toml(config))
     loop = CoEvolution(config, domain, Players(agent=agent, simulator=simulator), folder)
-    for task in [*loop.base.values(), *loop.held_out]:
+    for task in [*loop.world.base.values(), *loop.world.held_out]:
         script.learn(task)
     admit = loop.world.gate.admit
 

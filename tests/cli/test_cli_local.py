@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import scripted_genenv as fakes
+from genenv.backends.local import trainer
+from genenv.backends.local.losses import token_losses
 from genenv.backends.settings import AUTOMATIC
 from genenv.config.run import all_settings, load_config
 from genenv.runs.store.store import PoolStore
@@ -108,20 +110,20 @@ def _as_named(name: str, device: Any) -> Any:
     return getattr(torch, name)
 
 
-def nan_loss(*arguments: Any, **options: Any) -> Any:
-    import genenv.agent.grpo as grpo
+def no_number(kl: str) -> Any:
+    """Losses, of which those of some updates are not finite: the agent's (`k3`), or all others."""
 
-    loss, sums = grpo.true_loss(*arguments, **options)
-    return loss * float("nan"), sums
+    def found(logprobs: Any, tokens: Any, objective: Any, *reference: Any) -> Any:
+        loss, sums = token_losses(logprobs, tokens, objective, *reference)
+        return (loss * float("nan") if objective.kl == kl else loss), sums
+
+    return found
 
 
 def test_updates_that_are_not_finite_are_skipped_and_counted(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import genenv.agent.grpo as grpo
-
-    monkeypatch.setattr(grpo, "true_loss", grpo.grpo_loss, raising=False)
-    monkeypatch.setattr(grpo, "grpo_loss", nan_loss)
+    monkeypatch.setattr(trainer, "token_losses", no_number("k3"))
     done = run("train", config, "--out", tmp_path / "run")
     assert done.exit_code == 0, (done.exception, done.stderr)
     assert [line["agent/skipped_updates"] for line in rounds(tmp_path / "run")] == [0, 1, 1]
@@ -132,10 +134,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(
 def test_warm_up_steps_that_are_not_finite_are_skipped_and_counted(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import genenv.simulator.rwr as rwr
-
-    nll = rwr.weighted_nll
-    monkeypatch.setattr(rwr, "weighted_nll", lambda *a: nll(*a) * float("nan"))
+    monkeypatch.setattr(trainer, "token_losses", no_number("exact"))
     done = run("train", config, "--out", tmp_path / "run", "--set", "run.rounds=1")
     assert done.exit_code == 0, (done.exception, done.stderr)
     start = rounds(tmp_path / "run")[0]

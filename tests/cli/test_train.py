@@ -187,7 +187,7 @@ def sqlite_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing_save(error: Callable[..., None]) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: patch.setattr("genenv.backends.scripted.ScriptedLearner.save", error)
+    return lambda patch: patch.setattr("genenv.backends.scripted.ScriptedTrainer.save", error)
 
 
 def test_running_out_of_memory_twice_ends_in_a_sentence_and_the_run_goes_on_with_less(
@@ -197,7 +197,7 @@ def test_running_out_of_memory_twice_ends_in_a_sentence_and_the_run_goes_on_with
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("genenv.backends.scripted.ScriptedLearner.update", too_large)
+        patch.setattr("genenv.backends.scripted.ScriptedTrainer.forward_backward", too_large)
         sentence = refused("train", config, "--out", halfway, "--resume")
     assert sentence.startswith("memory ran out")
     assert "policy.max_batch_rows" in sentence

@@ -30,7 +30,7 @@ def lesson(units: Sequence[Sequence[Datum]] = UNITS, **changes: Any) -> Lesson:
 
 
 def taken(given: Lesson, trainer: Recorder, seed: int = 0) -> Done:
-    return asyncio.run(learn(trainer, given, learning_rate=0.25, seed=seed))
+    return asyncio.run(learn(trainer, given, player="agent", learning_rate=0.25, seed=seed))
 
 
 def agent(sampler: Any, **config: Any) -> AgentLearner:
@@ -94,7 +94,7 @@ def test_a_lesson_without_a_cap_never_watches_how_far_the_weights_go():
     assert trainer.calls == ["forward_backward", "step"] * 2 + ["publish"]
     assert trainer.rates == [0.25] * 2
     assert done.region is None
-    assert not {"agent/kl_step", "agent/kl_retries"} & done.metrics("agent").keys()
+    assert not {"agent/kl_step", "agent/kl_retries"} & done.metrics().keys()
 
 
 def test_a_lesson_with_a_cap_is_watched_from_its_start_and_measured_after_each_step():
@@ -104,14 +104,14 @@ def test_a_lesson_with_a_cap_is_watched_from_its_start_and_measured_after_each_s
     assert trainer.calls == ["watch", *one, *two, *one, "publish"]
     assert trainer.watched
     assert {datum.prompt_ids for datum in trainer.watched} == {(i,) for i in range(5)}
-    assert done.metrics("simulator")["simulator/kl_step"] == 0.5
-    assert done.metrics("simulator")["simulator/kl_retries"] == 1
+    assert done.metrics()["agent/kl_step"] == 0.5
+    assert done.metrics()["agent/kl_retries"] == 1
 
 
 @pytest.mark.parametrize("cap", [None, 1.0])
 def test_nothing_to_learn_is_one_skipped_step_and_is_published_all_the_same(cap):
     trainer = Recorder()
-    found = taken(lesson([], steps=3, epochs=2, cap=cap), trainer).metrics("agent")
+    found = taken(lesson([], steps=3, epochs=2, cap=cap), trainer).metrics()
     assert trainer.calls == ["publish"]
     assert (found["agent/steps"], found["agent/skipped_updates"], found["tokens/trained"]) == (0, 1, 0)
     assert "agent/kl_step" not in found
@@ -139,18 +139,18 @@ def test_a_step_that_cannot_be_made_is_skipped_and_counted_and_the_others_go_on(
     done = taken(lesson(steps=5, cap=cap), trainer)
     assert (done.steps, done.skipped) == (3, 2)
     made = [trainer.data[i] for i in (0, 2, 4)]
-    assert done.metrics("agent")["tokens/trained"] == sum(d.tokens for step in made for d in step)
+    assert done.metrics()["tokens/trained"] == sum(d.tokens for step in made for d in step)
     assert [record.getMessage() for record in caplog.records] == [
-        "an update was skipped: the loss is not finite",
+        "an update of the agent was skipped: the loss is not finite",
         "an update was skipped: the gradient is not finite",
     ]
 
 
 def test_metrics_are_means_over_the_steps_that_measured_something():
-    done = Done(skipped=1)
+    done = Done("agent", skipped=1)
     done.note({"loss": 1.0, "tokens": 4.0, "grad_norm": 2.0})
     done.note({"loss": 3.0, "tokens": 5.0, "grad_norm": 3.0, "kl": 0.5, "clip_rate": 0.25})
-    assert done.metrics("agent") == {
+    assert done.metrics() == {
         "agent/loss": 2.0,
         "agent/grad_norm": 2.5,
         "agent/kl": 0.5,

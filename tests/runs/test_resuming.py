@@ -315,14 +315,15 @@ def test_a_new_value_of_a_setting_that_had_another_name_is_refused_by_its_name(
     with_old_names(path / "started.toml")
     for line in ("rwr_lambda = 4", ""):
         config.write_text(f"{said}\n[curriculum]\n{line}\n", encoding="utf-8")
-        sentence = refused(run("train", config, "--resume", "--out", path))
+        sentence = refused("train", config, "--resume", "--out", path)
         assert "other settings: curriculum.rwr_lambda" in sentence
 
 
 def test_a_config_with_an_older_name_of_a_setting_says_what_it_is_called_now(
     config: Path, tmp_path: Path
 ) -> None:
+    succeeds("train", config, "--out", tmp_path / "run")
     config.write_text(config.read_text() + "\n[curriculum]\ntemperature = 3\n", encoding="utf-8")
-    for words in (["--out", tmp_path / "new"], ["--out", tmp_path / "new", "--resume"]):
-        sentence = refused(run("train", config, *words))
+    for words in (["--out", tmp_path / "new"], ["--out", tmp_path / "run", "--resume"]):
+        sentence = refused("train", config, *words)
         assert "'curriculum.temperature' is now called 'curriculum.rwr_lambda'" in sentence

@@ -65,7 +65,8 @@ class Agent:
         """
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "agent-update", round_)
-        return (await learn(self.trainer, lesson, learning_rate=rate, seed=seed)).metrics("agent")
+        done = await learn(self.trainer, lesson, player="agent", learning_rate=rate, seed=seed)
+        return done.metrics()
 
     def _sampling(self, temperature: float, seed: int) -> Sampling:
         return Sampling(

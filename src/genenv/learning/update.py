@@ -24,6 +24,8 @@ T = TypeVar("T")
 class Done:
     """What an update has come to."""
 
+    player: str
+    """Whose update it is."""
     steps: int = 0
     skipped: int = 0
     sums: dict[str, float] = field(default_factory=dict[str, float])
@@ -37,8 +39,9 @@ class Done:
             self.sums[name] = self.sums.get(name, 0.0) + value
             self.measured[name] += 1
 
-    def metrics(self, player: str) -> dict[str, float]:
-        """Metrics of a player: means over the steps that measured something, and counts."""
+    def metrics(self) -> dict[str, float]:
+        """The player's metrics: means over the steps that measured something, and counts."""
+        player = self.player
         shown = [name for name in ("loss", "kl", "grad_norm", "clip_rate") if name in self.sums]
         found = {f"{player}/{name}": self.sums[name] / self.measured[name] for name in shown}
         if self.region is not None:
@@ -51,16 +54,17 @@ class Done:
         }
 
 
-async def learn(trainer: Trainer, lesson: Lesson, *, learning_rate: float, seed: int) -> Done:
+async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate: float, seed: int) -> Done:
     """Take a lesson and publish what came of it; a step that cannot be made is skipped and counted.
 
     Args:
         trainer: executes.
         lesson: what there is to learn; nothing at all counts as one skipped step.
+        player: whose update it is, for metrics and messages.
         learning_rate: of all steps.
         seed: shuffles the units.
     """
-    done, order = Done(skipped=int(not lesson.units)), random.Random(seed)
+    done, order = Done(player, skipped=int(not lesson.units)), random.Random(seed)
     if lesson.cap is not None:
         done.region = TrustRegion(cap=lesson.cap, retries=lesson.cap_retries)
         if lesson.units:
@@ -76,7 +80,7 @@ async def learn(trainer: Trainer, lesson: Lesson, *, learning_rate: float, seed:
                 step = trainer.step(learning_rate) if region is None else region.step(trainer, learning_rate)
                 done.note({**measured, **await step})
             except UpdateSkipped as reason:
-                log.warning("an update was skipped: %s", reason)
+                log.warning("an update of the %s was skipped: %s", player, reason)
                 done.skipped += 1
     await trainer.publish()
     return done

@@ -87,7 +87,8 @@ class Simulator:
             return {}
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "simulator-update", round_)
-        return (await learn(self.trainer, lesson, learning_rate=rate, seed=seed)).metrics("simulator")
+        done = await learn(self.trainer, lesson, player="simulator", learning_rate=rate, seed=seed)
+        return done.metrics()
 
 
 def asked(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
