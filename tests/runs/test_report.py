@@ -16,8 +16,8 @@ from genenv.errors import DataError, UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.report import write_report
 from genenv.runs.report.charts import skills_chart
-from genenv.runs.report.facts import RoundFacts, RunFacts
-from genenv.runs.store.records import Evaluation, RoundRecord
+from genenv.runs.report.facts import RunFacts
+from genenv.runs.store.records import Evaluation, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
 from genenv.types import (
@@ -350,7 +350,7 @@ def test_a_kl_of_nothing_has_a_picture_too(tmp_path: Path) -> None:
 def test_skills_beyond_the_fourteenth_are_one_row(skills: int, others: bool) -> None:
     """Two of four tasks have the skills 0 to 13; where there are more, one has 14 and 15, and one has 15."""
     names = [f"skill-{number:02}" for number in range(skills)]
-    facts = RoundFacts(
+    facts = RoundOverview(
         number=1,
         batches=(),
         generated=4,

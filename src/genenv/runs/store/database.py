@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from genenv.errors import DataError
 from genenv.runs.store.encode import SqlValue
 from genenv.runs.store.migrations import migrate
+
+ReadT = TypeVar("ReadT")
 
 _BUSY_S = 30.0
 """How long to wait for another process that is writing."""
@@ -66,6 +69,13 @@ class Database:
         """All rows of a query."""
         with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:
             return cursor.fetchall()
+
+    def read(
+        self, of: Callable[[sqlite3.Row], ReadT], sql: str, values: Sequence[SqlValue] = ()
+    ) -> list[ReadT]:
+        """What each row of a query stands for; one that cannot be decoded means a damaged file."""
+        with self.decoding():
+            return [of(row) for row in self.rows(sql, values)]
 
     def each(self, sql: str, values: Sequence[SqlValue] = ()) -> Generator[sqlite3.Row]:
         """The rows of a query one by one, for what does not fit into memory."""
