@@ -11,7 +11,8 @@ from statistics import fmean
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from genenv.runs.folder import RunFolder, write_whole
+from genenv.runs.files import write_whole
+from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import late_p_hats
 from genenv.runs.report import charts
 from genenv.runs.report.examples import Example, pick_examples

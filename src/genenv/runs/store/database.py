@@ -44,8 +44,13 @@ class Database:
         self._connection = connection
 
     @classmethod
-    def open(cls, path: Path, *, create: bool) -> Database:
+    def open(cls, path: Path, *, create: bool, check: bool = True) -> Database:
         """Open, check and migrate a file.
+
+        Args:
+            path: the file.
+            create: make it when it is not there.
+            check: read all of it, to see whether SQLite finds it whole.
 
         Raises:
             DataError: it is missing (unless `create`), damaged, in use, newer than the code, or not a store.
@@ -55,7 +60,7 @@ class Database:
         with sentences(path):
             connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             try:
-                _prepare(connection, path)
+                _prepare(connection, path, check=check)
             except BaseException:
                 connection.close()
                 raise
@@ -145,9 +150,9 @@ def sentences(path: Path) -> Generator[None]:
         raise DataError(sentence.format(path=path, error=err)) from err
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, *, check: bool) -> None:
     connection.row_factory = sqlite3.Row
-    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]) if check else "ok"
     if found != "ok":
         found = found.splitlines()[-1]  # the first line names the database of the connection
         raise DataError(f"{path} is damaged ({found}); {MEND}")

@@ -36,18 +36,21 @@ class PoolStore(HistoryReader):
         self._clock = clock
 
     @classmethod
-    def open(cls, path: Path, *, create: bool, clock: Callable[[], str] = utc_now) -> PoolStore:
+    def open(
+        cls, path: Path, *, create: bool, check: bool = True, clock: Callable[[], str] = utc_now
+    ) -> PoolStore:
         """Open a store, check the file and bring its tables up to date.
 
         Args:
             path: the file.
             create: make it when it is not there.
+            check: read all of the file; False where it was read a moment ago.
             clock: gives the time that is noted with each round.
 
         Raises:
             DataError: the file is missing, damaged, in use, newer than this code, or not a store.
         """
-        return cls(Database.open(path, create=create), clock)
+        return cls(Database.open(path, create=create, check=check), clock)
 
     def __enter__(self) -> PoolStore:
         """The store itself; it is closed at the end of the block."""
