@@ -133,10 +133,8 @@ def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(
         provenance = store.lineage(new[0].id)
         assert provenance.seed is not None
         assert provenance.generation is not None
-        assert (
-            sum(store.rejections(1).values()) + len(store.tasks(origin=Origin.GENERATED, rounds=range(1, 2)))
-            == 6
-        )
+        first = store.tasks(origin=Origin.GENERATED, rounds=range(1, 2))
+        assert store.overview()[1].rejected.total() + len(first) == 6
 
 
 def test_both_players_are_told_when_a_round_is_committed(tmp_path: Path) -> None:

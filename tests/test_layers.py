@@ -35,7 +35,7 @@ LAYERS = (
     "agent",
     "simulator",
     "learning.warmup",
-    "runs.metrics",
+    "runs.settings",
     "config",
     "runs",
     "coevolve",

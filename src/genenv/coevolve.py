@@ -25,9 +25,10 @@ from genenv.learning.credit import simulator_credit
 from genenv.learning.credit.grpo import grpo_credit, zero_advantage_rate
 from genenv.runs.checkpoint import checkpoint_path
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import Sink, check_names, write_all
+from genenv.runs.metrics import check_names
 from genenv.runs.progress import Reporter, Silent
 from genenv.runs.round_metrics import attempt_metrics, evaluation_metrics
+from genenv.runs.sinks import Sink, write_all
 from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore

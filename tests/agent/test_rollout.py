@@ -17,6 +17,7 @@ from genenv.errors import RolloutError
 from genenv.learning.settings import OptimizerConfig
 from genenv.seeding import stream
 from genenv.types import Message, StopReason
+from talk import said
 
 
 def solver(prompt: str, rng: random.Random) -> str:
@@ -67,7 +68,10 @@ def test_a_trace_holds_exactly_what_was_rendered_and_sampled_turn_after_turn(toy
     flags = [False] * len(prompt) + ([True] * 2 + [False] * len(again)) * 2 + [True] * 2
     assert list(trace.sampled) == flags
     assert trace.response_tokens == 6
+    once_more = Message(role="tool", content="once more")
+    assert trace.messages == (*said("3"), once_more, *said("3"), once_more, *said("3"))
     assert trace.replies == ("3", "3", "3")
+    assert trace.version == 0, "nothing has been published"
     assert (trace.reward, trace.success, trace.stop_reason) == (1.0, True, StopReason.DONE)
     assert len(trace.logprobs) == len(trace.token_ids)
 

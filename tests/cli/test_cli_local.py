@@ -84,7 +84,7 @@ def test_a_model_that_writes_no_valid_task_runs_to_the_end(config: Path, tmp_pat
     assert [line["simulator/valid_rate"] for line in played] == [0, 0]
     assert all(line["tokens/trained"] > 0 for line in played)  # base tasks
     with PoolStore.open(tmp_path / "run/pool.db", create=False) as store:
-        assert store.rejections(1)[RejectReason.UNFINISHED] == 2  # generations that never end
+        assert store.overview()[1].rejected[RejectReason.UNFINISHED] == 2  # generations that never end
         reasons = {t.stop_reason for n in (1, 2) for g in store.groups(n) for t in g.traces}
         assert StopReason.LENGTH in reasons  # replies that never end
     assert "none of 10 generations passed the gate" in refused("generate", config, "--run", tmp_path / "run")

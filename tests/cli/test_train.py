@@ -210,7 +210,7 @@ def test_running_out_of_memory_twice_ends_in_a_sentence_and_the_run_goes_on_with
     [
         failing_save(no_space),
         failing_save(rust_no_space),
-        lambda patch: patch.setattr("genenv.runs.checkpoint.os.fsync", no_space),
+        lambda patch: patch.setattr("genenv.runs.files.os.fsync", no_space),
         sqlite_full,
         lambda patch: patch.setattr("genenv.runs.folder.metrics_line", no_space),
     ],

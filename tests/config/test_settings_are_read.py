@@ -35,7 +35,7 @@ OWNERS = {
     "agent.warmup": ("learning/warmup.py",),
     "curriculum": ("curriculum/", "gate/"),
     "domain": ("domains/",),
-    "logging": ("runs/metrics.py",),
+    "logging": ("runs/sinks.py",),
     "policy": ("backends/", "build.py"),
     "run": ("coevolve.py", "cli/"),
     "simulator": ("simulator/", "learning/", "backends/local/optimizer.py", "coevolve.py"),

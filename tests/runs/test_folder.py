@@ -17,7 +17,7 @@ from genenv.runs.checkpoint import (
     is_committed,
     mark_committed,
 )
-from genenv.runs.folder import RunFolder, metrics_line, write_whole
+from genenv.runs.folder import RunFolder, metrics_line
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
@@ -306,20 +306,6 @@ def test_a_committed_round_marks_its_checkpoint_and_a_resumed_run_makes_up_for_i
     with PoolStore.open(folder.pool, create=False) as store:
         folder.restore(store)
     assert is_committed(path)
-
-
-def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    (tmp_path / "report.html").write_text("old")
-    monkeypatch.setattr("genenv.runs.folder.sync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(tmp_path / "report.html", "new")
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-    assert (tmp_path / "report.html").read_text() == "old"
 
 
 def test_a_second_writer_is_turned_away(folder: RunFolder) -> None:

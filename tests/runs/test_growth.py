@@ -21,13 +21,13 @@ import test_coevolve as loops
 from genenv.config.run import resolve
 from genenv.runs.folder import RunFolder
 from genenv.runs.report import bins, charts
-from genenv.runs.report.facts import HeldOut, RoundFacts, RunFacts, read_facts
+from genenv.runs.report.facts import RunFacts, read_facts
 from genenv.runs.store import migrations, rows
 from genenv.runs.store.database import Database
-from genenv.runs.store.records import BatchRate, RoundRecord
+from genenv.runs.store.records import BatchRate, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
-from genenv.types import Origin, RejectReason, Task
+from genenv.types import Origin, Rejection, RejectReason, Task
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -160,8 +160,6 @@ def test_the_tables_are_searched_by_their_indices(long_run: Path, monkeypatch: p
         store.groups(number)
         store.batches(number)
         store.samples(number)
-        store.rejections(number)
-        store.generation_count(number)
         store.evaluations(number)
         store.lineage(store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 2))[0].id)
         store.metrics(number)
@@ -182,9 +180,20 @@ def test_a_round_that_is_asked_for_alone_says_what_the_overview_says(long_run: P
             tasks = store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 1))
             held_out = [evaluation.success for evaluation in store.evaluations(number)]
             assert found.metrics == store.metrics(number)
-            assert found.batches == store.batch_rates(number)
-            assert found.generated == store.generation_count(number)
-            assert found.rejected == store.rejections(number)
+            batches = store.batches(number)
+            trained_on = {sample.generation.context_id for sample in store.samples(number)}
+            assert found.batches == tuple(
+                BatchRate(
+                    context_id=batch.context.id,
+                    p_hat=batch.p_hat,
+                    env_reward=batch.env_reward,
+                    selected=batch.context.id in trained_on,
+                )
+                for batch in batches
+            )
+            outcomes = [proposal.outcome for batch in batches for proposal in batch.proposals]
+            assert found.generated == len(outcomes)
+            assert found.rejected == Counter(o.reason for o in outcomes if isinstance(o, Rejection))
             assert found.task_skills == tuple(frozenset(task.skills) for task in tasks)
             assert found.held_out == ((sum(held_out), len(held_out)) if held_out else None)
         assert store.task_count(Origin.GENERATED) == len(store.tasks(origin=Origin.GENERATED)) > ROUNDS
@@ -201,7 +210,7 @@ def facts_of(rounds: int) -> RunFacts:
         target_band=(0.35, 0.65),
         filter_band=None,
         rounds=tuple(
-            RoundFacts(
+            RoundOverview(
                 number=n,
                 batches=tuple(
                     BatchRate(context_id=f"{n}-{k}", p_hat=k / 4, env_reward=1.0, selected=k % 2 == 0)
@@ -209,7 +218,7 @@ def facts_of(rounds: int) -> RunFacts:
                 ),
                 generated=16,
                 rejected=Counter({reasons[n % len(reasons)]: n % 10}),
-                held_out=HeldOut(rate=0.5, low=0.4, high=0.6),
+                held_out=(2, 4),
                 task_skills=(skills[n % 2], skills[0], skills[1], frozenset({"notes"})),
                 metrics={"curriculum/p_hat_mean": 0.5, "agent/kl": 0.1 * n, "tasks/steps_mean": 1.0},
             )

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -16,6 +17,7 @@ from typer.testing import Result
 import scripted_genenv as fakes
 from genenv.cli import opening
 from genenv.runs.folder import RunFolder
+from genenv.runs.store import database
 from genenv.runs.store.store import PoolStore
 from older_stores import BEFORE_CHECKSUMS, BEFORE_MESSAGES, forget, make_older
 from typed import run
@@ -69,6 +71,22 @@ def saved(scripted: None, tmp_path_factory: pytest.TempPathFactory) -> dict[int,
 def path(saved: dict[int, Path], tmp_path: Path) -> Path:
     """The run after 5 rounds, with the checkpoints of rounds 4 and 5."""
     return shutil.copytree(saved[5], tmp_path / "run")
+
+
+@pytest.mark.parametrize("rounds", [5, 6])
+def test_a_run_that_goes_on_reads_all_of_its_store_once(
+    path: Path, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[str] = []
+    prepare = database._prepare
+
+    def traced(connection: sqlite3.Connection, *values: Any, **options: Any) -> None:
+        connection.set_trace_callback(lambda sql: checks.append(sql) if "quick_check" in sql else None)
+        prepare(connection, *values, **options)
+
+    monkeypatch.setattr(database, "_prepare", traced)
+    assert resumed(path, rounds).exit_code == 0
+    assert len(checks) == 1
 
 
 # an older copy of the store is put back

@@ -16,8 +16,8 @@ from genenv.errors import DataError, UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.report import write_report
 from genenv.runs.report.charts import skills_chart
-from genenv.runs.report.facts import RoundFacts, RunFacts
-from genenv.runs.store.records import Evaluation, RoundRecord
+from genenv.runs.report.facts import RunFacts
+from genenv.runs.store.records import Evaluation, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
 from genenv.types import (
@@ -350,7 +350,7 @@ def test_a_kl_of_nothing_has_a_picture_too(tmp_path: Path) -> None:
 def test_skills_beyond_the_fourteenth_are_one_row(skills: int, others: bool) -> None:
     """Two of four tasks have the skills 0 to 13; where there are more, one has 14 and 15, and one has 15."""
     names = [f"skill-{number:02}" for number in range(skills)]
-    facts = RoundFacts(
+    facts = RoundOverview(
         number=1,
         batches=(),
         generated=4,
@@ -489,6 +489,31 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path, monkeypatch: pytest.M
     assert page.text.count("<script>alert(1)</script>") >= 4
     assert not set(page.tags) & {"script", "img"}
     assert not re.search(r"[\x00-\x08\x0e-\x1f\ud800-\udfff]", page.source)
+
+
+def test_a_conversation_is_read_from_top_to_bottom_with_what_the_environment_said(tmp_path: Path) -> None:
+    """Of attempts of several turns the first is open; of one turn there is nothing to fold."""
+    synthetic = SyntheticRun(tmp_path / "demo")
+    task = synthetic._task("t-0", "calendar", n_calls=1, lineage=Lineage(origin=Origin.GENERATED))
+    heard = Message(role="user", content="Nothing <happens>.")
+    conversations = [(*said("look"), heard, *said(command)) for command in ("take mug", "open fridge")]
+    traces = tuple(
+        Trace(
+            id=f"a-{n}", task_id=task.id, token_ids=(), sampled=(), logprobs=(), prompt_tokens=0,
+            messages=messages, reward=0.0, success=False, explanation="no", stop_reason=StopReason.DONE,
+        )
+        for n, messages in enumerate([*conversations, said("stop")])
+    )  # fmt: skip
+    with PoolStore.open(synthetic.folder.pool, create=False) as store:
+        groups = (Group(task=task, traces=traces),)
+        store.commit_round(RoundRecord(number=1, metrics={}, state={}, groups=groups))
+    page = Page(write_report(synthetic.folder.path))
+    assert "2 turns look environment: Nothing <happens>. take mug" in page.text
+    assert "2 turns look environment: Nothing <happens>. open fridge" in page.text
+    assert "no stop" in page.text
+    assert page.tags.count("details") == 3, "one of them is the table"
+    assert page.source.count("<details open>") == 1
+    assert page.source.startswith("<!DOCTYPE html>")
 
 
 def test_a_folder_that_is_no_run_is_the_users_mistake(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from genenv.cli.options import Config, Corpus, Overrides, check_named, said
 from genenv.coevolve import Players, World
 from genenv.errors import DataError, UsageError
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
-from genenv.runs.folder import RunFolder, write_whole
+from genenv.runs.files import write_whole
+from genenv.runs.folder import RunFolder
 from genenv.runs.progress import staged
 from genenv.runs.resuming import for_writing
 from genenv.runs.store.store import PoolStore

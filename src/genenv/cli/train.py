@@ -21,8 +21,8 @@ from genenv.domains.base import Domain
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import close_all, open_sinks
 from genenv.runs.resuming import check_length, for_training, possible, record, remember
+from genenv.runs.sinks import close_all, open_sinks
 from genenv.runs.store.identity import read_last_round
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise

@@ -21,7 +21,7 @@ from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import domain_config
 from genenv.errors import UsageError
-from genenv.runs.metrics import LoggingConfig
+from genenv.runs.settings import LoggingConfig
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Json, JsonObject
 

@@ -10,7 +10,7 @@ import genenv
 from genenv.errors import UsageError
 from genenv.evaluation.base import Answered, Benchmark, Exports
 from genenv.evaluation.records import FAILED
-from genenv.runs.folder import write_whole
+from genenv.runs.files import write_whole
 
 MANIFEST = "genenv-export.json"
 """In the folder: whose answers it holds. Nothing is written among files that something else made."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import cast
 
 from genenv.errors import DataError, disk_is_full
+from genenv.runs.files import sync
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import Identity
 
@@ -207,15 +208,6 @@ def manifest_sha256(path: Path) -> bytes:
         DataError: the manifest is missing or damaged.
     """
     return _read_manifest(path).sha256
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:

@@ -36,9 +36,9 @@ from genenv.runs.checkpoint import (
     new_checkpoint,
     prune,
     sweep,
-    sync,
     verify_checkpoint,
 )
+from genenv.runs.files import sync, write_whole
 from genenv.runs.locking import locked
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import RoundRecord
@@ -333,16 +333,3 @@ def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
 def metrics_text(store: PoolStore) -> str:
     """What `metrics.jsonl` holds when it agrees with the store."""
     return "".join(metrics_line(*item) for item in store.metrics_by_round().items())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader finds the old or the new one, never a part."""
-    hidden = path.with_name(f".writing-{path.name}")
-    try:
-        hidden.write_text(text, encoding="utf-8")
-        sync(hidden)
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise
-    hidden.replace(path)
-    sync(path.parent)

@@ -18,7 +18,8 @@ from genenv.config.checks import renamed
 from genenv.config.files import apply_override, dump_tables, flat, put, read_tables
 from genenv.config.run import RunConfig, anchored, as_tables, dump_toml, load_config, resolve
 from genenv.errors import UsageError
-from genenv.runs.folder import RunFolder, write_whole
+from genenv.runs.files import write_whole
+from genenv.runs.folder import RunFolder
 from genenv.types import Json
 
 FREE: Mapping[str, str] = {

@@ -14,13 +14,13 @@ from genenv.types import Origin
 
 
 def summarise(run: Path) -> list[str]:
-    """Five lines: held-out success, valid rate, p_hat, tasks, time.
+    """Five lines: held-out success, valid rate, p_hat, tasks, time. For a run whose store was just checked.
 
     Raises:
         GenenvError: there is no run, or it has no committed round yet.
     """
     folder = RunFolder.open(run)
-    with PoolStore.open(folder.pool, create=False) as store:
+    with PoolStore.open(folder.pool, create=False, check=False) as store:
         metrics = store.metrics_by_round()
         new = store.task_count(Origin.GENERATED)
     if not metrics:

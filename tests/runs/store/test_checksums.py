@@ -48,8 +48,9 @@ def everything(path: Path) -> object:
 def rounds(store: PoolStore) -> Iterator[object]:
     for number in store.rounds():
         yield store.metrics(number), store.state(number), store.batches(number), store.groups(number)
-        yield store.samples(number), store.rejections(number), store.evaluations(number)
-        yield store.tasks(rounds=range(number, number + 1)), store.batch_rates(number)
+        yield store.samples(number), store.evaluations(number)
+        yield store.tasks(rounds=range(number, number + 1))
+    yield store.overview()
     yield [store.lineage(task.id) for task in store.tasks()]
 
 

@@ -153,10 +153,11 @@ def test_a_round_reads_back_as_it_was_committed(path: Path) -> None:
         assert store.groups(1) == record.groups
         assert store.samples(1) == record.samples
         assert store.evaluations(1) == record.evaluations
-        assert store.rejections(1) == {RejectReason.LEAK: 1}
-        assert store.generation_count(1) == 3
+        (overview,) = store.overview()
+        assert overview.rejected == {RejectReason.LEAK: 1}
+        assert overview.generated == 3
         assert dict(store.surfaces()) == record.surfaces
-        rate = store.batch_rates(1)[0]
+        (rate,) = overview.batches
         assert (rate.context_id, rate.p_hat, rate.env_reward, rate.selected) == ("r1-c0", 0.5, 1.0, True)
 
 

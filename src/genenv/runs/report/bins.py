@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from genenv.runs.report.facts import RoundFacts
+from genenv.runs.store.records import RoundOverview
 from genenv.types import RejectReason
 
 _MOST_COLUMNS = 150
@@ -18,7 +18,7 @@ _MOST_MARKERS = 100
 class Bin:
     """Neighbouring rounds that share a column of a picture; a round alone in a short run."""
 
-    rounds: tuple[RoundFacts, ...]
+    rounds: tuple[RoundOverview, ...]
 
     @property
     def center(self) -> float:
@@ -44,13 +44,13 @@ class Bin:
         return hits / tasks if hits else 0.0
 
 
-def in_bins(rounds: Sequence[RoundFacts]) -> list[Bin]:
+def in_bins(rounds: Sequence[RoundOverview]) -> list[Bin]:
     """Rounds as columns, all of equally many rounds but the last; not more than can be told apart."""
     size = -(-len(rounds) // _MOST_COLUMNS)
     return [Bin(tuple(rounds[start : start + size])) for start in range(0, len(rounds), size or 1)]
 
 
-def every_nth(rounds: Sequence[RoundFacts]) -> int:
+def every_nth(rounds: Sequence[RoundOverview]) -> int:
     """Of how many rounds one shows its batches, so that dots can be told apart."""
     return max(1, -(-sum(len(facts.batches) for facts in rounds) // _MOST_DOTS))
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from genenv.runs.report.bins import every_nth, in_bins, marker
+from genenv.runs.report.bins import Bin, every_nth, in_bins, marker
 from genenv.runs.report.facts import RunFacts
 from genenv.runs.report.svg import INK, MUTED, PAPER, SERIES, chart_style, to_svg
 from genenv.types import RejectReason
@@ -62,7 +62,7 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
 
 def held_out_chart(run: RunFacts) -> Markup | None:
     """Success on held-out tasks."""
-    points = {facts.number: facts.held_out for facts in run.rounds if facts.held_out is not None}
+    points = run.held_out()
     if not points:
         return None
     with chart_style("held-out"):
@@ -184,6 +184,7 @@ def skills_chart(run: RunFacts) -> Markup | None:
         return None
     with chart_style("skills"):
         figure, ax = _figure(1.1 + 0.27 * len(rows))
+        last = Bin((rounds[-1],))
         for row, (_, skills) in enumerate(rows):
             for column in in_bins(rounds):
                 left, share = column.center - column.width / 2, column.skill_share(skills)
@@ -191,7 +192,7 @@ def skills_chart(run: RunFacts) -> Markup | None:
                     Rectangle((left, row - 0.45), column.width, 0.9, facecolor=SERIES[0], alpha=share, lw=0)
                 )
             ax.annotate(
-                f"{rounds[-1].skill_share(skills):.0%}", (1, row), (4, 0), xycoords=("axes fraction", "data"),
+                f"{last.skill_share(skills):.0%}", (1, row), (4, 0), xycoords=("axes fraction", "data"),
                 textcoords="offset points", va="center", color=INK, annotation_clip=False,
             )  # fmt: skip
         ax.set_yticks(range(len(rows)), [label for label, _ in rows])

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from genenv.runs.store.store import PoolStore
-from genenv.types import JsonObject, Origin, StopReason, Task, Trace
+from genenv.types import JsonObject, Message, Origin, StopReason, Task, Trace
 
 _SHOWN_ATTEMPTS = 6
-_LONGEST_TEXT = 2000  # characters of one reply
+_LONGEST_TEXT = 2000  # characters of one message
 _BROKEN = (StopReason.ERROR, StopReason.TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """Equal attempts, counted."""
+    """Attempts that went alike, counted."""
 
-    replies: tuple[str, ...]
+    messages: tuple[Message, ...]
+    """The conversation after the task."""
     success: bool
     explanation: str
     stop_reason: str | None
     """Why it ended, where it did not come to its own end."""
     count: int
+
+    @property
+    def turns(self) -> int:
+        """How often the agent replied."""
+        return sum(message.role == "assistant" for message in self.messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +88,18 @@ def _one_per_context_first(tasks: Sequence[Task]) -> list[Task]:
 
 
 def _example(task: Task, number: int, traces: Sequence[Trace]) -> Example:
-    counts = Counter((trace.replies, trace.success, trace.explanation, trace.stop_reason) for trace in traces)
+    counts = Counter(
+        (trace.messages, trace.success, trace.explanation, trace.stop_reason) for trace in traces
+    )
     distinct = tuple(
         Attempt(
-            replies=tuple(_shorten(reply) for reply in replies),
+            messages=tuple(replace(one, content=_shorten(one.content)) for one in messages),
             success=success,
             explanation=explanation,
             stop_reason=None if reason is StopReason.DONE else _STOPPED[reason],
             count=count,
         )
-        for (replies, success, explanation, reason), count in counts.most_common(_SHOWN_ATTEMPTS)
+        for (messages, success, explanation, reason), count in counts.most_common(_SHOWN_ATTEMPTS)
     )
     judged = [trace for trace in traces if trace.stop_reason not in _BROKEN]
     return Example(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
-from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,9 +11,8 @@ from genenv.errors import DataError
 from genenv.runs.folder import RunFolder
 from genenv.runs.intervals import wilson
 from genenv.runs.metrics import target_band
-from genenv.runs.store.records import BatchRate, RoundOverview
+from genenv.runs.store.records import RoundOverview
 from genenv.runs.store.store import PoolStore
-from genenv.types import RejectReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,42 +23,6 @@ class HeldOut:
     low: float
     high: float
     """95% Wilson interval; equal to the rate where the number of tasks is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundFacts:
-    """One round."""
-
-    number: int
-    batches: tuple[BatchRate, ...]
-    generated: int
-    """Generations of the simulator."""
-    rejected: Counter[RejectReason]
-    held_out: HeldOut | None
-    task_skills: tuple[frozenset[str], ...]
-    """What each of the round's generated tasks exercises."""
-    metrics: Mapping[str, float]
-
-    @property
-    def accepted(self) -> int:
-        """Generations that became tasks."""
-        return self.generated - self.rejected.total()
-
-    @property
-    def valid_rate(self) -> float | None:
-        """Share of generations that became tasks; None when there were none."""
-        return self.accepted / self.generated if self.generated else None
-
-    def skill_share(self, skills: Set[str]) -> float:
-        """Share of the round's generated tasks that exercise any of these skills."""
-        hits = sum(not own.isdisjoint(skills) for own in self.task_skills)
-        return hits / len(self.task_skills) if hits else 0.0
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds spent: the round's own clock, or the sum of its parts."""
-        parts = math.fsum(value for name, value in self.metrics.items() if name.startswith("time/"))
-        return self.metrics.get("time/round_s", parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +38,17 @@ class RunFacts:
     """Where the mean p_hat of a round should lie."""
     filter_band: tuple[float, float] | None
     """What the simulator trains on: alpha plus and minus k_min; None without `band_filter`."""
-    rounds: tuple[RoundFacts, ...]
+    rounds: tuple[RoundOverview, ...]
     """What is committed; round 0 is the state before training."""
 
     def series(self, metric: str) -> dict[int, float]:
         """A metric by round, where it was recorded."""
         return {facts.number: facts.metrics[metric] for facts in self.rounds if metric in facts.metrics}
+
+    def held_out(self) -> dict[int, HeldOut]:
+        """Success on held-out tasks by round, where it was measured."""
+        found = ((facts.number, _held_out(facts)) for facts in self.rounds)
+        return {number: held_out for number, held_out in found if held_out is not None}
 
 
 def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
@@ -103,19 +69,7 @@ def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
         planned_rounds=None if planned is None else int(planned),
         target_band=None if alpha is None else target_band(alpha),
         filter_band=None if alpha is None or k is None else (max(0.0, alpha - k), min(1.0, alpha + k)),
-        rounds=tuple(_round_facts(found) for found in store.overview()),
-    )
-
-
-def _round_facts(found: RoundOverview) -> RoundFacts:
-    return RoundFacts(
-        number=found.number,
-        batches=found.batches,
-        generated=found.generated,
-        rejected=found.rejected,
-        held_out=_held_out(found),
-        task_skills=found.task_skills,
-        metrics=found.metrics,
+        rounds=store.overview(),
     )
 
 

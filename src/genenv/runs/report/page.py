@@ -11,7 +11,8 @@ from statistics import fmean
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from genenv.runs.folder import RunFolder, write_whole
+from genenv.runs.files import write_whole
+from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import late_p_hats
 from genenv.runs.report import charts
 from genenv.runs.report.examples import Example, pick_examples
@@ -91,6 +92,7 @@ def render(run: RunFacts, early: Sequence[Example], late: Sequence[Example]) -> 
     environment.filters["precise"] = _precise
     page = environment.get_template("report.html").render(
         run=run,
+        held_out={number: point.rate for number, point in run.held_out().items()},
         progress=_progress(run),
         numbers=_numbers(run),
         lost={name: label for name, label in _LOST.items() if any(run.series(name).values())},
@@ -117,7 +119,7 @@ def _numbers(run: RunFacts) -> list[Number]:
     p_hat = fmean(late) if late else None
     generated = sum(facts.generated for facts in run.rounds)
     accepted = sum(facts.accepted for facts in run.rounds)
-    held_out = [facts.held_out.rate for facts in run.rounds if facts.held_out is not None]
+    held_out = [point.rate for point in run.held_out().values()]
     valid = [facts.valid_rate for facts in run.rounds if facts.valid_rate is not None]
     return [
         Number(value=_first_to_last(held_out), label="held-out success, first to last"),

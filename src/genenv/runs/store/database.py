@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from genenv.errors import DataError
 from genenv.runs.store.encode import SqlValue
 from genenv.runs.store.migrations import migrate
+
+ReadT = TypeVar("ReadT")
 
 _BUSY_S = 30.0
 """How long to wait for another process that is writing."""
@@ -41,8 +44,13 @@ class Database:
         self._connection = connection
 
     @classmethod
-    def open(cls, path: Path, *, create: bool) -> Database:
+    def open(cls, path: Path, *, create: bool, check: bool = True) -> Database:
         """Open, check and migrate a file.
+
+        Args:
+            path: the file.
+            create: make it when it is not there.
+            check: read all of it, to see whether SQLite finds it whole.
 
         Raises:
             DataError: it is missing (unless `create`), damaged, in use, newer than the code, or not a store.
@@ -52,7 +60,7 @@ class Database:
         with sentences(path):
             connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             try:
-                _prepare(connection, path)
+                _prepare(connection, path, check=check)
             except BaseException:
                 connection.close()
                 raise
@@ -66,6 +74,13 @@ class Database:
         """All rows of a query."""
         with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:
             return cursor.fetchall()
+
+    def read(
+        self, of: Callable[[sqlite3.Row], ReadT], sql: str, values: Sequence[SqlValue] = ()
+    ) -> list[ReadT]:
+        """What each row of a query stands for; one that cannot be decoded means a damaged file."""
+        with self.decoding():
+            return [of(row) for row in self.rows(sql, values)]
 
     def each(self, sql: str, values: Sequence[SqlValue] = ()) -> Generator[sqlite3.Row]:
         """The rows of a query one by one, for what does not fit into memory."""
@@ -135,9 +150,9 @@ def sentences(path: Path) -> Generator[None]:
         raise DataError(sentence.format(path=path, error=err)) from err
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, *, check: bool) -> None:
     connection.row_factory = sqlite3.Row
-    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]) if check else "ok"
     if found != "ok":
         found = found.splitlines()[-1]  # the first line names the database of the connection
         raise DataError(f"{path} is damaged ({found}); {MEND}")

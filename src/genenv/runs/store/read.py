@@ -1,21 +1,22 @@
-"""Reading nouns back from the store; each function is one question."""
+"""Reading nouns back from the store: what a round holds, what a task is and where it came from."""
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
-from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar, cast
 
 from genenv.runs.store import rows
 from genenv.runs.store.database import Database
-from genenv.runs.store.encode import SqlValue
-from genenv.runs.store.records import BatchRate, Evaluation, Provenance
+from genenv.runs.store.encode import SqlValue, object_from_json
+from genenv.runs.store.records import Evaluation, Provenance
 from genenv.types import (
     Context,
     Group,
+    JsonObject,
     Origin,
     Proposal,
-    RejectReason,
+    Rejection,
     Seed,
     SimulatorSample,
     Task,
@@ -23,198 +24,191 @@ from genenv.types import (
     Trace,
 )
 
-_COMPARED = (
-    "SELECT number, metrics, state FROM rounds ORDER BY number",
-    "SELECT id, domain, spec, skills FROM seeds ORDER BY id",
-    "SELECT id, round, seed_id, messages FROM contexts ORDER BY id",
-    """SELECT id, context_id, prompt_ids, token_ids, logprobs, text, finished, novelty
-       FROM generations ORDER BY id""",
-    "SELECT generation_id, reason, explanation FROM rejections ORDER BY generation_id",
-    """SELECT id, round, domain, skills, messages, spec, payload, oracle, origin, seed_id, context_id,
-       generation_id, surface FROM tasks ORDER BY id""",
-    "SELECT context_id, round, position, p_hat, env_reward, selected FROM batches ORDER BY context_id",
-    "SELECT round, position, task_id, batch_context_id, batch_position FROM groups ORDER BY round, position",
-    """SELECT id, round, group_position, task_id, token_ids, sampled, logprobs, prompt_tokens, messages,
-       reward, success, explanation, stop_reason, version FROM traces ORDER BY id""",
-    "SELECT round, position, generation_id, weight FROM simulator_samples ORDER BY round, position",
-    """SELECT round, position, task_id, success, reward, replies, explanation
-       FROM evaluations ORDER BY round, position""",
-    "SELECT round, position, task_id FROM reminders ORDER BY round, position",
-)
+FoundT = TypeVar("FoundT")
 
 
-def round_row(db: Database, round_: int) -> sqlite3.Row:
-    """The row of a round.
-
-    Raises:
-        KeyError: it is not committed.
-    """
-    found = db.rows("SELECT metrics, timings, state FROM rounds WHERE number = ?", (round_,))
-    if not found:
-        raise KeyError(f"round {round_} is not in {db.path}")
-    return found[0]
+def metrics_of(row: sqlite3.Row) -> Mapping[str, float]:
+    """The metrics of a row of `rounds`, timings included."""
+    merged = {**object_from_json(row["metrics"]), **object_from_json(row["timings"])}
+    return cast("Mapping[str, float]", merged)
 
 
-def tasks(db: Database, *, origin: Origin | None, rounds: range | None) -> tuple[Task, ...]:
-    """Tasks in the order in which they came, of an origin, first stored in some rounds."""
-    wanted: dict[str, SqlValue] = {}  # only conditions that are asked for, so that an index serves them
-    if origin is not None:
-        wanted["origin = ?"] = origin.value
-    if rounds is not None:
-        wanted |= {"round >= ?": rounds.start, "round < ?": rounds.stop}
-    where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
-    found = db.rows(f"SELECT * FROM tasks {where} ORDER BY n", tuple(wanted.values()))  # noqa: S608 - constants
-    return tuple(rows.task_of(row) for row in found)
+class NounReader:
+    """Each method is one question."""
 
+    def __init__(self, database: Database) -> None:
+        """Read from a database that is open."""
+        self._db = database
 
-def task(db: Database, task_id: str) -> Task:
-    """One task.
+    # rounds
 
-    Raises:
-        KeyError: the store does not hold it.
-    """
-    found = db.rows("SELECT * FROM tasks WHERE id = ?", (task_id,))
-    if not found:
-        raise KeyError(f"task {task_id!r} is not in {db.path}")
-    return rows.task_of(found[0])
+    def last_round(self) -> int | None:
+        """The last committed round; None before the first."""
+        return self._db.rows("SELECT max(number) AS last FROM rounds")[0]["last"]
 
+    def rounds(self) -> tuple[int, ...]:
+        """All committed rounds in order."""
+        return tuple(row["number"] for row in self._db.rows("SELECT number FROM rounds ORDER BY number"))
 
-def groups(db: Database, round_: int) -> tuple[Group, ...]:
-    """All groups of a round in order."""
-    traces: dict[int, list[Trace]] = {}
-    for row in db.rows("SELECT * FROM traces WHERE round = ? ORDER BY n", (round_,)):
-        traces.setdefault(row["group_position"], []).append(rows.TRACE.of(row))
-    found = db.rows(
-        """SELECT tasks.*, groups.position FROM groups JOIN tasks ON tasks.id = groups.task_id
-           WHERE groups.round = ? ORDER BY groups.position""",
-        (round_,),
-    )
-    return tuple(
-        Group(task=rows.task_of(row), traces=tuple(traces.get(row["position"], ()))) for row in found
-    )
+    def metrics(self, round_: int) -> Mapping[str, float]:
+        """The metrics of a round, timings included.
 
+        Raises:
+            KeyError: the round is not committed.
+        """
+        found = self._db.read(metrics_of, "SELECT metrics, timings FROM rounds WHERE number = ?", (round_,))
+        return self._only(found, f"round {round_}")
 
-def batches(db: Database, round_: int) -> tuple[TaskBatch, ...]:
-    """All batches of a round in order, with their proposals and groups."""
-    all_groups = groups(db, round_)
-    members: dict[str, list[Group]] = {}
-    for row in db.rows(
-        """SELECT position, batch_context_id FROM groups
-           WHERE round = ? AND batch_context_id IS NOT NULL ORDER BY batch_position""",
-        (round_,),
-    ):
-        members.setdefault(row["batch_context_id"], []).append(all_groups[int(row["position"])])
-    found = db.rows("SELECT * FROM batches WHERE round = ? ORDER BY position", (round_,))
-    return tuple(
-        TaskBatch(
-            context=_context(db, row["context_id"]),
-            proposals=_proposals(db, row["context_id"]),
-            groups=tuple(members.get(row["context_id"], ())),
-            p_hat=row["p_hat"],
-            env_reward=row["env_reward"],
+    def state(self, round_: int) -> JsonObject:
+        """The curriculum's state after a round.
+
+        Raises:
+            KeyError: the round is not committed.
+        """
+        sql = "SELECT state FROM rounds WHERE number = ?"
+        found = self._db.read(lambda row: object_from_json(row["state"]), sql, (round_,))
+        return self._only(found, f"round {round_}")
+
+    # what a round holds; empty for a round that is not committed
+
+    def batches(self, round_: int) -> tuple[TaskBatch, ...]:
+        """The batches of a round in order, with proposals (rejections included) and groups."""
+        groups = self.groups(round_)
+        members: dict[str, list[Group]] = {}
+        for row in self._db.rows(
+            """SELECT position, batch_context_id FROM groups
+               WHERE round = ? AND batch_context_id IS NOT NULL ORDER BY batch_position""",
+            (round_,),
+        ):
+            members.setdefault(row["batch_context_id"], []).append(groups[int(row["position"])])
+        found = self._db.rows("SELECT * FROM batches WHERE round = ? ORDER BY position", (round_,))
+        return tuple(
+            TaskBatch(
+                context=self._context(row["context_id"]),
+                proposals=self._proposals(row["context_id"]),
+                groups=tuple(members.get(row["context_id"], ())),
+                p_hat=row["p_hat"],
+                env_reward=row["env_reward"],
+            )
+            for row in found
         )
-        for row in found
-    )
 
+    def groups(self, round_: int) -> tuple[Group, ...]:
+        """All groups of a round in order: the batches', base tasks and replayed tasks."""
+        traces: dict[int, list[Trace]] = {}
+        sql = "SELECT * FROM traces WHERE round = ? ORDER BY n"
+        for position, trace in self._db.read(_placed_trace, sql, (round_,)):
+            traces.setdefault(position, []).append(trace)
 
-def batch_rates(db: Database, round_: int) -> tuple[BatchRate, ...]:
-    """How each batch of a round did."""
-    found = db.rows("SELECT * FROM batches WHERE round = ? ORDER BY position", (round_,))
-    return tuple(rows.BATCH_RATE.of(row) for row in found)
+        def group_of(row: sqlite3.Row) -> Group:
+            return Group(task=rows.task_of(row), traces=tuple(traces.get(row["position"], ())))
 
+        return tuple(
+            self._db.read(
+                group_of,
+                """SELECT tasks.*, groups.position FROM groups JOIN tasks ON tasks.id = groups.task_id
+                   WHERE groups.round = ? ORDER BY groups.position""",
+                (round_,),
+            )
+        )
 
-def samples(db: Database, round_: int) -> tuple[SimulatorSample, ...]:
-    """What the simulator learned from in a round."""
-    found = db.rows(
-        """SELECT generations.*, weight FROM simulator_samples
-           JOIN generations ON generations.id = simulator_samples.generation_id
-           WHERE round = ? ORDER BY position""",
-        (round_,),
-    )
-    return tuple(rows.SAMPLE.of(row, generation=rows.GENERATION.of(row)) for row in found)
+    def samples(self, round_: int) -> tuple[SimulatorSample, ...]:
+        """The weighted generations that the simulator learned from in a round."""
+        return tuple(
+            self._db.read(
+                lambda row: rows.SAMPLE.of(row, generation=rows.GENERATION.of(row)),
+                """SELECT generations.*, weight FROM simulator_samples
+                   JOIN generations ON generations.id = simulator_samples.generation_id
+                   WHERE round = ? ORDER BY position""",
+                (round_,),
+            )
+        )
 
+    def evaluations(self, round_: int) -> tuple[Evaluation, ...]:
+        """The held-out results of a round."""
+        sql = "SELECT * FROM evaluations WHERE round = ? ORDER BY position"
+        return tuple(self._db.read(rows.EVALUATION.of, sql, (round_,)))
 
-def rejections(db: Database, round_: int) -> Counter[RejectReason]:
-    """How many generations of a round were rejected for each reason."""
-    found = db.rows(
-        """SELECT reason, count(*) AS number FROM rejections
-           JOIN generations ON generations.id = rejections.generation_id
-           JOIN contexts ON contexts.id = generations.context_id WHERE round = ? GROUP BY reason""",
-        (round_,),
-    )
-    return Counter({RejectReason(row["reason"]): row["number"] for row in found})
+    # the whole pool
 
+    def tasks(self, *, origin: Origin | None = None, rounds: range | None = None) -> tuple[Task, ...]:
+        """Tasks in the order in which they came.
 
-def generation_count(db: Database, round_: int) -> int:
-    """How many generations the simulator wrote in a round."""
-    sql = """SELECT count(*) AS number FROM generations
-             JOIN contexts ON contexts.id = generations.context_id WHERE round = ?"""
-    return db.rows(sql, (round_,))[0]["number"]
+        Args:
+            origin: only tasks from there.
+            rounds: only tasks that first came in one of these consecutive rounds; held-out ones came in none.
+        """
+        wanted: dict[str, SqlValue] = {}  # only conditions that are asked for, so that an index serves them
+        if origin is not None:
+            wanted["origin = ?"] = origin.value
+        if rounds is not None:
+            wanted |= {"round >= ?": rounds.start, "round < ?": rounds.stop}
+        where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
+        sql = f"SELECT * FROM tasks {where} ORDER BY n"  # noqa: S608 - constants
+        return tuple(self._db.read(rows.task_of, sql, tuple(wanted.values())))
 
+    def task(self, task_id: str) -> Task:
+        """One task.
 
-def evaluations(db: Database, round_: int) -> tuple[Evaluation, ...]:
-    """The held-out results of a round."""
-    found = db.rows("SELECT * FROM evaluations WHERE round = ? ORDER BY position", (round_,))
-    return tuple(rows.EVALUATION.of(row) for row in found)
+        Raises:
+            KeyError: the store does not hold it.
+        """
+        found = self._db.read(rows.task_of, "SELECT * FROM tasks WHERE id = ?", (task_id,))
+        return self._only(found, f"task {task_id!r}")
 
+    def lineage(self, task_id: str) -> Provenance:
+        """From a task back to its seed, and on to its attempts.
 
-def provenance(db: Database, task_id: str) -> Provenance:
-    """From a task back to its seed, and on to its attempts.
+        Raises:
+            KeyError: the store does not hold the task.
+        """
+        task = self.task(task_id)
+        lineage, generation = task.lineage, None
+        if lineage.generation_id is not None:
+            sql = "SELECT * FROM generations WHERE id = ?"
+            generation = self._db.read(rows.GENERATION.of, sql, (lineage.generation_id,))[0]
+        context = None if lineage.context_id is None else self._context(lineage.context_id)
+        seed = self._seed(lineage.seed_id) if lineage.seed_id is not None else context and context.seed
+        sql = "SELECT * FROM traces WHERE task_id = ? ORDER BY n"
+        traces = self._db.read(rows.TRACE.of, sql, (task_id,))
+        return Provenance(seed=seed, context=context, generation=generation, task=task, traces=tuple(traces))
 
-    Raises:
-        KeyError: the store does not hold the task.
-    """
-    found = task(db, task_id)
-    lineage = found.lineage
-    generation = None
-    if lineage.generation_id is not None:
-        sql = "SELECT * FROM generations WHERE id = ?"
-        generation = rows.GENERATION.of(db.rows(sql, (lineage.generation_id,))[0])
-    context = None if lineage.context_id is None else _context(db, lineage.context_id)
-    seed = _seed(db, lineage.seed_id) if lineage.seed_id is not None else context and context.seed
-    traces = db.rows("SELECT * FROM traces WHERE task_id = ? ORDER BY n", (task_id,))
-    return Provenance(
-        seed=seed,
-        context=context,
-        generation=generation,
-        task=found,
-        traces=tuple(rows.TRACE.of(row) for row in traces),
-    )
+    def _only(self, found: list[FoundT], name: str) -> FoundT:
+        if not found:
+            raise KeyError(f"{name} is not in {self._db.path}")
+        return found[0]
 
+    def _seed(self, seed_id: str) -> Seed:
+        return self._db.read(rows.SEED.of, "SELECT * FROM seeds WHERE id = ?", (seed_id,))[0]
 
-def digest(db: Database) -> str:
-    """SHA-256 of everything in the store but wall-clock values and the order of insertion."""
-    sha = hashlib.sha256()
-    for sql in _COMPARED:
-        for row in db.each(sql):
-            sha.update(repr(tuple(row)).encode())
-    return sha.hexdigest()
+    def _context(self, context_id: str) -> Context:
+        def of(row: sqlite3.Row) -> Context:
+            return rows.CONTEXT.of(row, seed=self._seed(row["seed_id"]))
 
+        return self._db.read(of, "SELECT * FROM contexts WHERE id = ?", (context_id,))[0]
 
-def _seed(db: Database, seed_id: str) -> Seed:
-    return rows.SEED.of(db.rows("SELECT * FROM seeds WHERE id = ?", (seed_id,))[0])
-
-
-def _context(db: Database, context_id: str) -> Context:
-    row = db.rows("SELECT * FROM contexts WHERE id = ?", (context_id,))[0]
-    return rows.CONTEXT.of(row, seed=_seed(db, row["seed_id"]))
-
-
-def _proposals(db: Database, context_id: str) -> tuple[Proposal, ...]:
-    accepted = {
-        row["generation_id"]: rows.task_of(row)
-        for row in db.rows("SELECT * FROM tasks WHERE context_id = ? ORDER BY n", (context_id,))
-    }
-    rejected = {
-        row["generation_id"]: rows.REJECTION.of(row)
-        for row in db.rows(
+    def _proposals(self, context_id: str) -> tuple[Proposal, ...]:
+        accepted = self._db.read(
+            lambda row: (row["generation_id"], rows.task_of(row)),
+            "SELECT * FROM tasks WHERE context_id = ? ORDER BY n",
+            (context_id,),
+        )
+        rejected = self._db.read(
+            lambda row: (row["generation_id"], rows.REJECTION.of(row)),
             """SELECT rejections.* FROM rejections
                JOIN generations ON generations.id = rejections.generation_id WHERE context_id = ?""",
             (context_id,),
         )
-    }
-    outcomes = accepted | rejected
-    return tuple(
-        Proposal(generation=rows.GENERATION.of(row), outcome=outcomes[row["id"]], novelty=row["novelty"])
-        for row in db.rows("SELECT * FROM generations WHERE context_id = ? ORDER BY n", (context_id,))
-    )
+        outcomes: dict[str, Task | Rejection] = {**dict(accepted), **dict(rejected)}
+
+        def proposal_of(row: sqlite3.Row) -> Proposal:
+            generation = rows.GENERATION.of(row)
+            return Proposal(generation=generation, outcome=outcomes[generation.id], novelty=row["novelty"])
+
+        sql = "SELECT * FROM generations WHERE context_id = ? ORDER BY n"
+        return tuple(self._db.read(proposal_of, sql, (context_id,)))
+
+
+def _placed_trace(row: sqlite3.Row) -> tuple[int, Trace]:
+    """A trace, and the place of its group in the round."""
+    return row["group_position"], rows.TRACE.of(row)

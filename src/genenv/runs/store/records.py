@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,6 +93,22 @@ class RoundOverview:
     """Held-out tasks that were solved, and how many were tried; None where none was."""
     task_skills: tuple[frozenset[str], ...]
     """What each of the round's generated tasks exercises."""
+
+    @property
+    def accepted(self) -> int:
+        """Generations that became tasks."""
+        return self.generated - self.rejected.total()
+
+    @property
+    def valid_rate(self) -> float | None:
+        """Share of generations that became tasks; None when there were none."""
+        return self.accepted / self.generated if self.generated else None
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds spent: the round's own clock, or the sum of its parts."""
+        parts = math.fsum(value for name, value in self.metrics.items() if name.startswith("time/"))
+        return self.metrics.get("time/round_s", parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,34 +10,16 @@ changed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import cast
 
-from genenv.runs.store import checksums, history, read, write
+from genenv.runs.store import checksums, write
 from genenv.runs.store.database import Database
-from genenv.runs.store.encode import object_from_json
-from genenv.runs.store.records import (
-    BatchRate,
-    Evaluation,
-    Identity,
-    Provenance,
-    RoundOverview,
-    RoundRecord,
-)
-from genenv.types import (
-    Group,
-    JsonObject,
-    Origin,
-    RejectReason,
-    Seed,
-    SimulatorSample,
-    Task,
-    TaskBatch,
-)
+from genenv.runs.store.history import HistoryReader
+from genenv.runs.store.records import Identity, RoundRecord
+from genenv.types import Seed, Task
 
 
 def utc_now() -> str:
@@ -45,27 +27,30 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class PoolStore:
+class PoolStore(HistoryReader):
     """The store of one run. Every method may raise `DataError` when the file turns out to be damaged."""
 
     def __init__(self, database: Database, clock: Callable[[], str]) -> None:
         """Use `PoolStore.open`."""
-        self._db = database
+        super().__init__(database)
         self._clock = clock
 
     @classmethod
-    def open(cls, path: Path, *, create: bool, clock: Callable[[], str] = utc_now) -> PoolStore:
+    def open(
+        cls, path: Path, *, create: bool, check: bool = True, clock: Callable[[], str] = utc_now
+    ) -> PoolStore:
         """Open a store, check the file and bring its tables up to date.
 
         Args:
             path: the file.
             create: make it when it is not there.
+            check: read all of the file; False where it was read a moment ago.
             clock: gives the time that is noted with each round.
 
         Raises:
             DataError: the file is missing, damaged, in use, newer than this code, or not a store.
         """
-        return cls(Database.open(path, create=create), clock)
+        return cls(Database.open(path, create=create, check=check), clock)
 
     def __enter__(self) -> PoolStore:
         """The store itself; it is closed at the end of the block."""
@@ -80,11 +65,6 @@ class PoolStore:
     def close(self) -> None:
         """Close the file; harmless when it is closed already."""
         self._db.close()
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._db.path
 
     # writing
 
@@ -119,7 +99,7 @@ class PoolStore:
             due = (0, 1) if last is None else (last + 1,)
             if record.number not in due:
                 raise ValueError(
-                    f"round {record.number} cannot be committed to {self.path}: "
+                    f"round {record.number} cannot be committed to {self._db.path}: "
                     f"the next round is {' or '.join(map(str, due))}"
                 )
             sealed = checksums.is_sealed(self._db)
@@ -167,131 +147,3 @@ class PoolStore:
                 *checksums.integrity(self._db, whole=whole),
                 *checksums.damage(self._db, whole=whole),
             ]
-
-    # rounds
-
-    def last_round(self) -> int | None:
-        """The last committed round; None before the first."""
-        return self._db.rows("SELECT max(number) AS last FROM rounds")[0]["last"]
-
-    def rounds(self) -> tuple[int, ...]:
-        """All committed rounds in order."""
-        return tuple(row["number"] for row in self._db.rows("SELECT number FROM rounds ORDER BY number"))
-
-    def metrics(self, round_: int) -> Mapping[str, float]:
-        """The metrics of a round, timings included.
-
-        Raises:
-            KeyError: the round is not committed.
-        """
-        row = read.round_row(self._db, round_)
-        with self._db.decoding():
-            merged = {**object_from_json(row["metrics"]), **object_from_json(row["timings"])}
-        return cast("Mapping[str, float]", merged)
-
-    def state(self, round_: int) -> JsonObject:
-        """The curriculum's state after a round.
-
-        Raises:
-            KeyError: the round is not committed.
-        """
-        row = read.round_row(self._db, round_)
-        with self._db.decoding():
-            return object_from_json(row["state"])
-
-    def metrics_by_round(self) -> Mapping[int, Mapping[str, float]]:
-        """The metrics of every round in order, timings included."""
-        with self._db.decoding():
-            return history.metrics_by_round(self._db)
-
-    def overview(self) -> tuple[RoundOverview, ...]:
-        """What every round came to, in order. Texts and tokens are not read."""
-        with self._db.decoding():
-            return history.overview(self._db)
-
-    # what a round holds; empty for a round that is not committed
-
-    def batches(self, round_: int) -> tuple[TaskBatch, ...]:
-        """The batches of a round in order, with proposals (rejections included) and groups."""
-        with self._db.decoding():
-            return read.batches(self._db, round_)
-
-    def batch_rates(self, round_: int) -> tuple[BatchRate, ...]:
-        """p_hat, R_env and selection of each batch of a round: `batches` without texts and tokens."""
-        return read.batch_rates(self._db, round_)
-
-    def groups(self, round_: int) -> tuple[Group, ...]:
-        """All groups of a round in order: the batches', base tasks and replayed tasks."""
-        with self._db.decoding():
-            return read.groups(self._db, round_)
-
-    def samples(self, round_: int) -> tuple[SimulatorSample, ...]:
-        """The weighted generations that the simulator learned from in a round."""
-        with self._db.decoding():
-            return read.samples(self._db, round_)
-
-    def rejections(self, round_: int) -> Counter[RejectReason]:
-        """How many generations of a round were rejected for each reason."""
-        with self._db.decoding():
-            return read.rejections(self._db, round_)
-
-    def generation_count(self, round_: int) -> int:
-        """How many generations the simulator wrote in a round, rejected ones included."""
-        return read.generation_count(self._db, round_)
-
-    def evaluations(self, round_: int) -> tuple[Evaluation, ...]:
-        """The held-out results of a round."""
-        with self._db.decoding():
-            return read.evaluations(self._db, round_)
-
-    # the whole pool
-
-    def tasks(self, *, origin: Origin | None = None, rounds: range | None = None) -> tuple[Task, ...]:
-        """Tasks in the order in which they came.
-
-        Args:
-            origin: only tasks from there.
-            rounds: only tasks that first came in one of these consecutive rounds; held-out ones came in none.
-        """
-        with self._db.decoding():
-            return read.tasks(self._db, origin=origin, rounds=rounds)
-
-    def task(self, task_id: str) -> Task:
-        """One task.
-
-        Raises:
-            KeyError: the store does not hold it.
-        """
-        with self._db.decoding():
-            return read.task(self._db, task_id)
-
-    def surfaces(self) -> Iterator[tuple[str, str]]:
-        """The archive for novelty: id and surface of each generated task, oldest first."""
-        with self._db.decoding():
-            yield from history.surfaces(self._db)
-
-    def without_surface(self) -> tuple[Task, ...]:
-        """The generated tasks that were stored without a surface."""
-        with self._db.decoding():
-            return history.without_surface(self._db)
-
-    def task_count(self, origin: Origin) -> int:
-        """How many tasks came from there; none is read."""
-        return history.task_count(self._db, origin)
-
-    def last_seen(self) -> Mapping[str, int]:
-        """By task id the last round in which the agent attempted it or was reminded of it."""
-        return history.last_seen(self._db)
-
-    def lineage(self, task_id: str) -> Provenance:
-        """From a task back to its seed, and on to its attempts.
-
-        Raises:
-            KeyError: the store does not hold the task.
-        """
-        with self._db.decoding():
-            return read.provenance(self._db, task_id)
-
-    def digest(self) -> str:
-        """A fingerprint of everything but wall-clock values: equal runs have equal digests."""
-        return read.digest(self._db)

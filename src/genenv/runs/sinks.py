@@ -1,0 +1,136 @@
+"""Where metrics go besides `metrics.jsonl`: TensorBoard and Weights & Biases."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from genenv.errors import UsageError
+from genenv.runs.metrics import check_names, describe
+from genenv.runs.settings import LoggingConfig
+from genenv.types import JsonObject
+
+log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Where metrics go."""
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of a round. A resumed run writes its last round again."""
+        ...
+
+    def close(self) -> None:
+        """Hand over everything; nothing is written afterwards."""
+        ...
+
+
+class TensorBoardSink:
+    """Writes event files for TensorBoard; of a round that is written twice it draws two equal points.
+
+    Args:
+        folder: where the event files go.
+
+    Raises:
+        UsageError: the package is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        summary = _package("tensorboard.summary", setting="logging.tensorboard", install="tensorboard")
+        self._writer = summary.Writer(str(folder))
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Record one scalar per metric, and hand them over at once."""
+        check_names(metrics)
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, round_, description=describe(name).about)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._writer.close()
+
+
+class WandbSink:
+    """Logs to Weights & Biases, which ignores a round that is written twice.
+
+    Args:
+        folder: the run's folder; a resumed run of that folder continues the same chart.
+        project: where the run appears.
+        name: the run's name.
+        settings: the resolved settings, shown beside the charts.
+
+    Raises:
+        UsageError: the package is missing.
+    """
+
+    def __init__(self, folder: Path, *, project: str, name: str, settings: JsonObject) -> None:
+        wandb = _package("wandb", setting="logging.wandb", install="wandb")
+        saved = folder / "wandb_id"
+        run_id = saved.read_text(encoding="utf-8").strip() if saved.exists() else secrets.token_hex(4)
+        folder.mkdir(parents=True, exist_ok=True)
+        saved.write_text(f"{run_id}\n", encoding="utf-8")
+        self._run = wandb.init(
+            project=project, name=name, id=run_id, dir=str(folder), config=dict(settings), resume="allow"
+        )
+
+    def write(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of a round as one step, and hand it over at once."""
+        check_names(metrics)
+        self._run.log(dict(metrics), step=round_, commit=True)
+
+    def close(self) -> None:
+        """Wait until everything is uploaded."""
+        self._run.finish()
+
+
+def write_all(sinks: Iterable[Sink], round_: int, metrics: Mapping[str, float]) -> None:
+    """Record the metrics of a round everywhere. A sink that fails misses the round, with a warning."""
+    for sink in sinks:
+        try:
+            sink.write(round_, metrics)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a chart, training goes on
+            log.warning("%s: round %d was not written: %s", type(sink).__name__, round_, error)
+
+
+def close_all(sinks: Iterable[Sink]) -> None:
+    """Close every sink. One that fails costs a warning: the run is in its folder, whatever a chart does."""
+    for sink in sinks:
+        try:
+            sink.close()
+        except Exception as error:  # noqa: BLE001 - as above
+            log.warning("%s: it was not closed: %s", type(sink).__name__, error)
+
+
+def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: JsonObject) -> Sequence[Sink]:
+    """The sinks that the settings ask for besides `metrics.jsonl`.
+
+    Args:
+        config: which sinks.
+        folder: the run's folder.
+        name: the run's name.
+        settings: the resolved settings.
+
+    Raises:
+        UsageError: a package is missing.
+    """
+    sinks: list[Sink] = []
+    if config.tensorboard:
+        sinks.append(TensorBoardSink(folder / "tensorboard"))
+    if config.wandb:
+        sinks.append(WandbSink(folder, project=config.wandb_project, name=name, settings=settings))
+    return sinks
+
+
+def _package(module: str, *, setting: str, install: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as err:
+        raise UsageError(
+            f"{setting} needs a package that is not installed; run: pip install {install}"
+        ) from err

@@ -1,0 +1,30 @@
+"""Files are there whole, or as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from genenv.runs.files import write_whole
+
+
+def test_a_file_is_written_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
+    for text in ("old", "Zoë\n"):
+        write_whole(tmp_path / "report.html", text)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == "Zoë\n"
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "report.html").write_text("old")
+    monkeypatch.setattr("genenv.runs.files.sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "report.html", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "old"
