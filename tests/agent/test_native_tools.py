@@ -17,8 +17,8 @@ from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.scripted import ScriptedSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig
-from genenv.domains.tool_calling.build import ToolCallingConfig
 from genenv.domains.tool_calling.domain import ToolCalling, offered_tools
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.errors import UsageError
 from genenv.gate.gate import base_task
 from genenv.types import Task

@@ -7,8 +7,8 @@ import random
 
 from genenv.agent.rollout import Sampling, attempt
 from genenv.backends.scripted import ScriptedSampler
-from genenv.domains.tool_calling.build import ToolCallingConfig
 from genenv.domains.tool_calling.domain import ToolCalling
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.gate.gate import base_task
 from genenv.types import StopReason
 

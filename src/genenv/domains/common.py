@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel
 
 from genenv.config.base import NoSettings
 from genenv.domains.base import Ask, Domain, Episode
 from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, RejectReason, Seed, Task
+
+SpecT = TypeVar("SpecT", bound=BaseModel)
 
 
 def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
@@ -66,6 +68,22 @@ class OneQuestion:
     async def run(self, ask: Ask) -> None:
         """Ask, once."""
         await ask(self._task.messages)
+
+
+def seeds_of(
+    domain: Domain, specs: Iterable[tuple[str, SpecT]], skills_of: Callable[[SpecT], tuple[str, ...]]
+) -> list[Seed]:
+    """Training specs, by id, as seeds.
+
+    Args:
+        domain: whose specs they are.
+        specs: ids and specs.
+        skills_of: what a spec exercises.
+    """
+    return [
+        Seed(id=name, domain=domain.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
+        for name, spec in specs
+    ]
 
 
 def held_out_tasks(domain: Domain, specs: Iterable[tuple[str, BaseModel]]) -> list[Task]:

@@ -134,7 +134,7 @@ def test_a_variation_passes_the_gate_and_keeps_away_from_held_out_pairs(index, c
 def test_every_seed_is_of_the_room_that_its_simulator_is_told_of(written_under):
     for seed in SEEDS:
         spec = HouseholdSpec.model_validate(seed.spec)
-        offered = offered_for(seed.id, spec)
+        offered = offered_for(seed)
         kinds = {read_place(line)[0] for line in lines(spec)}
         assert kinds <= set(offered.places), seed.id
         assert {thing for line in lines(spec) for thing in read_place(line)[2]} - LAMPS <= set(

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from genenv.domains.tool_calling.audit import random_attempt
-from genenv.domains.tool_calling.build import ToolCallingConfig, build
-from genenv.domains.tool_calling.check import check
 from genenv.domains.tool_calling.domain import ToolCalling
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.worlds import today_of
 from genenv.gate.gate import examined
@@ -33,7 +31,7 @@ def task_of(calls: Calls, instruction: str, config: ToolCallingConfig = CONFIG, 
     written = [{"tool": tool, "args": args} for tool, args in calls]
     spec = ToolSpec.model_validate(defaults | {"calls": written, "instruction": instruction} | fields)
     lineage = Lineage(origin=Origin.GENERATED, seed_id="seed-1")
-    task = build(spec, task_id="t", lineage=lineage, rng=random.Random(0), settings=config)
+    task = ToolCalling(config).build(spec, task_id="t", lineage=lineage, rng=random.Random(0))
     assert isinstance(task, Task), task
     return task
 
@@ -357,11 +355,12 @@ def test_a_wrong_number_of_tools_is_found() -> None:
 
 def test_a_checker_that_passes_anything_would_be_trivial(monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of([("create_event", DENTIST)], DENTIST_WORDS)
-    right = check(task, task.oracle, CONFIG)
-    monkeypatch.setattr("genenv.domains.tool_calling.audit.check", lambda *_: right)
-    rejection = audited(task)
-    assert rejection is not None
-    assert rejection.reason is RejectReason.TRIVIAL
+    right = ToolCalling().check(task, task.oracle)
+    monkeypatch.setattr(ToolCalling, "check", lambda *_: right)
+    for rejection in (audited(task), ToolCalling().audit(task, random.Random(1))):
+        assert rejection is not None
+        assert rejection.reason is RejectReason.TRIVIAL
+    assert "'Done.'" in rejection.explanation
 
 
 def test_two_checks_that_disagree_are_found() -> None:
@@ -378,9 +377,10 @@ def test_random_attempts_are_well_formed_reproducible_and_fail(
     calls: Calls, words: str, fields: dict[str, Any]
 ) -> None:
     task = task_of(calls, words, **fields)
+    domain = ToolCalling()
     for seed in range(20):
-        replies = random_attempt(task, random.Random(seed), "python")
-        assert replies == random_attempt(task, random.Random(seed), "python")
-        verdict = check(task, replies, CONFIG)
+        replies = domain.random_replies(task, random.Random(seed))
+        assert replies == domain.random_replies(task, random.Random(seed))
+        verdict = domain.check(task, replies)
         assert not verdict.success
         assert "malformed" not in verdict.explanation

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from genenv.domains.tool_calling.build import ToolCallingConfig, build, twins_of
+from genenv.domains.tool_calling.build import twins_of
 from genenv.domains.tool_calling.check import expected_calls, shown_tools
+from genenv.domains.tool_calling.domain import ToolCalling
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, difference
 from genenv.domains.tool_calling.truth import start_world
@@ -37,8 +39,8 @@ def make(
 
 
 def build_it(spec: ToolSpec, seed: int = 0, **settings: Any) -> Task | Rejection:
-    config = ToolCallingConfig(**settings)
-    return build(spec, task_id="t-1", lineage=LINEAGE, rng=random.Random(seed), settings=config)
+    domain = ToolCalling(ToolCallingConfig(**settings))
+    return domain.build(spec, task_id="t-1", lineage=LINEAGE, rng=random.Random(seed))
 
 
 def task_of(spec: ToolSpec, seed: int = 0, **settings: Any) -> Task:

@@ -1,12 +1,13 @@
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.domains.tool_calling.build import ToolCallingConfig, build
-from genenv.domains.tool_calling.check import check
+from genenv.domains.tool_calling.domain import ToolCalling
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.types import Lineage, Origin, Task, Verdict
 
@@ -30,9 +31,13 @@ def task_of(
     written = [{"tool": tool, "args": args} for tool, args in calls]
     spec = ToolSpec.model_validate(defaults | {"calls": written, "instruction": "Please do it"} | fields)
     lineage = Lineage(origin=Origin.GENERATED, seed_id="seed-1")
-    task = build(spec, task_id="t", lineage=lineage, rng=random.Random(0), settings=config)
+    task = ToolCalling(config).build(spec, task_id="t", lineage=lineage, rng=random.Random(0))
     assert isinstance(task, Task), task
     return task
+
+
+def check(task: Task, replies: Sequence[str], config: ToolCallingConfig) -> Verdict:
+    return ToolCalling(config).check(task, replies)
 
 
 def verdict(task: Task, *replies: str, config: ToolCallingConfig = EXACT) -> Verdict:

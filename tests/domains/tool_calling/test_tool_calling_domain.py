@@ -10,11 +10,12 @@ import pytest
 
 from genenv.domains.base import Domain, OutOfTurns
 from genenv.domains.tool_calling.blanks import with_blanks
-from genenv.domains.tool_calling.build import ToolCallingConfig, skills_of
+from genenv.domains.tool_calling.build import skills_of
 from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.grammar import spec_schema
 from genenv.domains.tool_calling.phrasings.combinations import TRAINING_COMBINATIONS
 from genenv.domains.tool_calling.prompting import offered
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.worlds import today_of

@@ -6,15 +6,14 @@ import random
 import re
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.domains.travel import build
-from genenv.domains.travel.audit import audit
 from genenv.domains.travel.check import judge
-from genenv.domains.travel.choices import Atlas
 from genenv.domains.travel.database import Database, clear
 from genenv.domains.travel.domain import Travel
 from genenv.domains.travel.random_plans import random_replies
@@ -45,10 +44,12 @@ def asking(query, *, missing: int | None = None) -> Task:
 @pytest.mark.parametrize("missing", [None, 0])
 @pytest.mark.parametrize(("days", "destination"), [(3, "Bay"), (5, "Coast"), (7, "Coast")])
 @pytest.mark.parametrize("table", ["restaurants", "attractions", "accommodations", "flights"])
-def test_a_blind_attempt_needs_no_full_tables(query, small, table, missing, days, destination):
+def test_a_random_attempt_needs_no_full_tables(query, small, table, missing, days, destination):
     asked = replace(query, days=days, destination=destination, cities=(days - 1) // 2, dates=("",) * days)
     data = with_rows(small, **{table: []})
-    (reply,) = random_replies(asking(asked, missing=missing), random.Random(0), data)
+    (reply,) = random_replies(
+        SimpleNamespace(database=data), asking(asked, missing=missing), random.Random(0)
+    )
     assert reply.startswith("[" if missing is None else "{")
 
 
@@ -76,7 +77,7 @@ def test_a_plan_that_cannot_be_read_back_is_rejected_and_never_raised():
     assert isinstance(task, Task), task
     days = [{**day, "accommodation": "A room\nwith a view, Tucson"} for day in task.payload["plan"]]
     broken = replace(task, payload={**task.payload, "plan": days})
-    found = audit(broken, random.Random(0), Atlas(domain.database))
+    found = domain.audit(broken, random.Random(0))
     assert isinstance(found, Rejection)
     assert found.reason is RejectReason.CHECKS_DISAGREE
 

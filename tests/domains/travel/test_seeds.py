@@ -181,7 +181,7 @@ def test_variations_pass_the_whole_gate():
     ]
     outcomes = [proposal.outcome for proposal in gate.admit(contexts, written)]
     refused = [found for found in outcomes if isinstance(found, Rejection)]
-    # a blind attempt may be lucky where the budget is loose (twice the cheapest); nothing else may be wrong
+    # a random attempt may be lucky where the budget is loose (twice the cheapest); nothing else may be wrong
     assert {found.reason for found in refused} <= {RejectReason.TRIVIAL}
     lucky = [
         json.loads(one.text)["slack"]

@@ -6,7 +6,9 @@ import functools
 import json
 import random
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
+
+from pydantic import BaseModel
 
 from genenv.domains.household.engine import Game, Play
 from genenv.domains.household.layout import compile_layout
@@ -28,6 +30,9 @@ from genenv.domains.household.spec import (
 from genenv.domains.household.steps import askable_steps
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
+if TYPE_CHECKING:
+    from genenv.domains.household.domain import Household
+
 _HOW = (
     "You are in a house. Give one command a turn, and nothing else:\n"
     "go to X, open X, close X, take O from X, move O to X, clean O with X, heat O with X, cool O with X, "
@@ -43,17 +48,18 @@ _STEPS = ((4, "short"), (7, "middle"))
 
 
 def build(
-    spec: HouseholdSpec, *, task_id: str, lineage: Lineage, rng: random.Random, settings: HouseholdConfig
+    domain: Household, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Make the game of a spec and its shortest plan, the ground truth.
 
     Args:
+        domain: with its settings.
         spec: with or without blanks in its wording.
         task_id: of the task.
         lineage: where it comes from.
         rng: in which order the places are numbered; in single steps also which step is asked for.
-        settings: of the domain.
     """
+    spec, settings = cast(HouseholdSpec, spec), domain.settings
     if (problem := _reserved(spec, lineage) or _misdescribed(spec)) is not None:
         return problem
     spec = filled(spec)
@@ -85,7 +91,7 @@ def build(
         messages, oracle = _next_step(play, commands[:step], told, settings), (commands[step],)
     return Task(
         id=task_id,
-        domain="household",
+        domain=domain.name,
         skills=(*skills_of(spec), _length(len(commands))),
         messages=messages,
         spec=spec.model_dump(mode="json"),

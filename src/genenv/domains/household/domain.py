@@ -8,14 +8,13 @@ base data), `layout` (spec to room), `build` (spec to task), `planning` (the ora
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Episode
-from genenv.domains.common import OneQuestion, held_out_tasks, request
+from genenv.domains.common import OneQuestion, held_out_tasks, request, seeds_of
 from genenv.domains.household.audit import audit
 from genenv.domains.household.build import build, skills_of
 from genenv.domains.household.grammar import spec_schema
@@ -23,7 +22,7 @@ from genenv.domains.household.playing import HouseholdEpisode, check, random_rep
 from genenv.domains.household.seeds import held_out_specs, offered_for, training_specs, variation
 from genenv.domains.household.settings import HouseholdConfig
 from genenv.domains.household.spec import HouseholdSpec, lines
-from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+from genenv.types import JsonObject, Message, Profile, Seed, Task
 
 
 class Household:
@@ -33,20 +32,19 @@ class Household:
     spec: ClassVar[type[BaseModel]] = HouseholdSpec
     config: ClassVar[type[BaseModel]] = HouseholdConfig
 
+    # longer methods, each in a module of its own; their first argument is the domain
+    variation = staticmethod(variation)
+    build = build
+    audit = audit
+    check = check
+    random_replies = random_replies
+
     def __init__(self, settings: HouseholdConfig | None = None) -> None:
         self.settings = settings or HouseholdConfig()
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: 320 specs in a fixed order."""
-        return [
-            Seed(
-                id=seed_id,
-                domain=self.name,
-                spec=spec.model_dump(mode="json"),
-                skills=skills_of(spec),
-            )
-            for seed_id, spec in training_specs()
-        ]
+        return seeds_of(self, training_specs(), skills_of)
 
     def held_out(self) -> Sequence[Task]:
         """120 tasks for measuring; seeds have neither their phrasings nor their pairs of object and goal."""
@@ -54,11 +52,11 @@ class Household:
 
     def spec_schema(self, seed: Seed) -> JsonObject:
         """The JSON schema under whose grammar the simulator varies a seed, with the objects it is told of."""
-        return spec_schema(offered_for(seed.id, HouseholdSpec.model_validate(seed.spec)))
+        return spec_schema(offered_for(seed))
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """The conversation that asks the simulator for a variation of a seed."""
-        offered = offered_for(seed.id, HouseholdSpec.model_validate(seed.spec))
+        offered = offered_for(seed)
         system = (
             "Write a household game as JSON: difficulty, the object, where it starts, where it must go, the "
             f"other places with what is in them, and the wording. The player should solve {target:.0%}.\n"
@@ -67,35 +65,11 @@ class Household:
         )
         return request(system, seed.spec, profile, seed.skills, thing="game")
 
-    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """A spec in the seed's kind of room, with blanks for the names in its wording."""
-        return variation(seed.id, HouseholdSpec.model_validate(seed.spec), rng).model_dump(mode="json")
-
-    def build(
-        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
-    ) -> Task | Rejection:
-        """Make the game of a spec and find its shortest plan."""
-        return build(
-            cast(HouseholdSpec, spec), task_id=task_id, lineage=lineage, rng=rng, settings=self.settings
-        )
-
-    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The gate checks: the wording says what the task is and no more, two checks agree."""
-        return audit(task, rng, self.settings)
-
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
         return (
             OneQuestion(task) if task.payload["mode"] == "single" else HouseholdEpisode(task, self.settings)
         )
-
-    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade an attempt from the agent's replies alone."""
-        return check(task, replies, self.settings)
-
-    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A well-formed but uninformed attempt."""
-        return random_replies(task, rng, self.settings)
 
     def steps(self, task: Task) -> int:
         """Commands of the shortest plan, also where only one of them is asked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from genenv.domains.base import Ask, OutOfTurns
 from genenv.domains.household.build import game_of, possible
@@ -15,6 +15,9 @@ from genenv.domains.household.planning import plan_from
 from genenv.domains.household.settings import HouseholdConfig
 from genenv.domains.household.spec import HouseholdSpec
 from genenv.types import Message, Task, Verdict
+
+if TYPE_CHECKING:
+    from genenv.domains.household.domain import Household
 
 
 class HouseholdEpisode:
@@ -36,13 +39,13 @@ class HouseholdEpisode:
         raise OutOfTurns
 
 
-def check(task: Task, replies: Sequence[str], settings: HouseholdConfig) -> Verdict:
+def check(domain: Household, task: Task, replies: Sequence[str]) -> Verdict:
     """Grade an attempt: play its replies once more, or compare the one step that was asked for."""
     if task.payload["mode"] == "single":
         return _check_step(task, replies)
     play = game_of(task).start()
     nothing = used = 0
-    for used, reply in enumerate(replies[: settings.max_turns], start=1):
+    for used, reply in enumerate(replies[: domain.settings.max_turns], start=1):
         nothing += play.step(read_command(reply)) == NOTHING
         if play.won:
             return Verdict(
@@ -52,7 +55,7 @@ def check(task: Task, replies: Sequence[str], settings: HouseholdConfig) -> Verd
     missing = f"{len(left)} steps are missing" if left is not None else "it cannot be reached any more"
     sentence = f"The goal is not reached: {missing} after {used} commands, of which {nothing} did nothing."
     near = 0.0
-    if settings.reward == "progress" and left is not None:
+    if domain.settings.reward == "progress" and left is not None:
         near = max(0.0, 1 - len(left) / whole)
     return Verdict(reward=near, success=False, explanation=sentence)
 
@@ -90,7 +93,7 @@ def nearer(task: Task, game: Game, command: str) -> bool:
     return wins(game.world, answers + play.play(rest))
 
 
-def random_replies(task: Task, rng: random.Random, settings: HouseholdConfig) -> tuple[str, ...]:
+def random_replies(domain: Household, task: Task, rng: random.Random) -> tuple[str, ...]:
     """Commands of the right form with names from the first message: any verb, any place, the wanted object.
 
     In single steps, never one of the right ones: a pass then shows a flaw of the check, and not luck.
@@ -103,7 +106,7 @@ def random_replies(task: Task, rng: random.Random, settings: HouseholdConfig) ->
         right = cast(Sequence[str], task.payload["right"])
         draws = (random_command(places, thing, rng) for _ in range(20))
         return (next((command for command in draws if command not in right), "look"),)
-    return tuple(random_command(places, thing, rng) for _ in range(settings.max_turns))
+    return tuple(random_command(places, thing, rng) for _ in range(domain.settings.max_turns))
 
 
 def random_command(places: Sequence[str], thing: str, rng: random.Random) -> str:

@@ -28,6 +28,7 @@ from genenv.domains.household.rooms import (
 from genenv.domains.household.spec import SIZES, HouseholdSpec, Size, TaskName, read_place, write_place
 from genenv.domains.household.tables import CAN_CONTAIN, OPENABLE
 from genenv.domains.household.wording import HELD_OUT_PHRASINGS, phrase
+from genenv.types import JsonObject, Seed
 
 N_TRAINING: Final = 320
 N_HELD_OUT: Final = 120
@@ -68,14 +69,15 @@ def room_of(spec: HouseholdSpec) -> str:
     return next(fitting, ROOMS[0])
 
 
-def offered_for(seed_id: str, spec: HouseholdSpec) -> Choices:
+def offered_for(seed: Seed) -> Choices:
     """What a simulator that varies this seed is offered."""
-    return choices(seed_id, room_of(spec), spec.target)
+    spec = HouseholdSpec.model_validate(seed.spec)
+    return choices(seed.id, room_of(spec), spec.target)
 
 
-def variation(seed_id: str, spec: HouseholdSpec, rng: random.Random) -> HouseholdSpec:
+def variation(seed: Seed, rng: random.Random) -> JsonObject:
     """A new spec in the seed's kind of room: its task, object or size may stay, and the rest is new."""
-    offered = offered_for(seed_id, spec)
+    spec, offered = HouseholdSpec.model_validate(seed.spec), offered_for(seed)
     target = spec.target if rng.random() < 0.5 else rng.choice(offered.targets)
     tasks = offered.tasks(target)
     if not tasks:
@@ -83,7 +85,7 @@ def variation(seed_id: str, spec: HouseholdSpec, rng: random.Random) -> Househol
         tasks = offered.tasks(target)
     task = spec.task if spec.task in tasks and rng.random() < 0.5 else rng.choice(tasks)
     size = spec.size if rng.random() < 0.5 else rng.choice(list(SIZES))
-    return _draft(_plan(offered, task, target, size, rng), rng)
+    return _draft(_plan(offered, task, target, size, rng), rng).model_dump(mode="json")
 
 
 def _specs(prefix: str, n: int, *, held_out: bool) -> Iterator[tuple[str, HouseholdSpec]]:

@@ -11,11 +11,12 @@ import random
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from genenv.domains.common import Refused
 from genenv.domains.multihop_qa.answers import PLAIN, accepted, answer_of
 from genenv.domains.multihop_qa.build import executed
-from genenv.domains.multihop_qa.check import answers_in, check, final_reply, look_up, random_attempt, searched
+from genenv.domains.multihop_qa.check import answers_in, final_reply, look_up, searched
 from genenv.domains.multihop_qa.kb import Fact, Step, joined
 from genenv.domains.multihop_qa.passages import facts_in
 from genenv.domains.multihop_qa.settings import MultihopConfig
@@ -24,17 +25,20 @@ from genenv.domains.multihop_qa.wording import Misread, Reading, named, strange_
 from genenv.domains.multihop_qa.world import World
 from genenv.types import Rejection, RejectReason, Task
 
+if TYPE_CHECKING:
+    from genenv.domains.multihop_qa.domain import MultihopQA
 
-def audit(task: Task, world: World, settings: MultihopConfig, rng: random.Random) -> Rejection | None:
+
+def audit(domain: MultihopQA, task: Task, rng: random.Random) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
-    spec = QuestionSpec.model_validate(task.spec)
+    spec, world = QuestionSpec.model_validate(task.spec), domain.world
     try:
         steps = executed(spec, world)
         reading = _read(spec, steps, world)
         _gives_nothing_away(spec, steps, reading, world)
         _has_one_answer(spec, steps, world)
-        _can_be_answered(task, spec, steps, world, settings)
-        _checks_agree(task, steps, world, settings, rng)
+        _can_be_answered(task, spec, steps, world, domain.settings)
+        _checks_agree(domain, task, steps, rng)
     except Refused as refused:
         return refused.rejection
     return None
@@ -119,17 +123,15 @@ def _said(line: str, steps: Sequence[Step], world: World) -> Iterable[Fact]:
     return [step.fact for step in steps if step.fact.subject in line and step.fact.object in line]
 
 
-def _checks_agree(
-    task: Task, steps: Sequence[Step], world: World, settings: MultihopConfig, rng: random.Random
-) -> None:
+def _checks_agree(domain: MultihopQA, task: Task, steps: Sequence[Step], rng: random.Random) -> None:
     """Two ways of comparing give one verdict on right, wrong and broken solutions."""
     right = answers_in(task)
     said = [*right, *(answer.upper() for answer in right), task.payload["start"], "", "the", "."]
     said += [step.end for step in steps[:-1]] + [f"{right[0]} or {steps[0].end}", right[0][:-1]]
     attempts = [(f"Well.\nAnswer: {answer}",) for answer in said]
-    attempts += [task.oracle, (), *(random_attempt(task, world, rng) for _ in range(2))]
+    attempts += [task.oracle, (), *(domain.random_replies(task, rng) for _ in range(2))]
     for attempt in attempts:
-        if check(task, attempt, settings).success != _same(task, attempt, settings):
+        if domain.check(task, attempt).success != _same(task, attempt, domain.settings):
             explanation = f"Two ways of comparing answers disagree on {attempt[-1:]}."
             raise Refused(RejectReason.CHECKS_DISAGREE, explanation)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from pydantic import BaseModel
 
 from genenv.domains.common import Refused
 from genenv.domains.multihop_qa.answers import accepted
@@ -17,6 +20,9 @@ from genenv.domains.multihop_qa.wording import MAX_QUESTION, MIN_QUESTION, START
 from genenv.domains.multihop_qa.world import World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
+if TYPE_CHECKING:
+    from genenv.domains.multihop_qa.domain import MultihopQA
+
 _ALONE = "with the answer alone on the last line: a name or a value, no sentence"
 _HOW = {
     "closed_book": f"Reply {_ALONE}.",
@@ -26,15 +32,13 @@ _HOW = {
 
 
 def build(
-    spec: QuestionSpec,
-    world: World,
-    settings: MultihopConfig,
-    *,
-    task_id: str,
-    lineage: Lineage,
-    rng: random.Random,
+    domain: MultihopQA, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
-    """Execute a spec. The same spec, ids, random state and settings always give the same task."""
+    """Execute a spec: the chain's end is the answer.
+
+    The same spec, ids, random state and settings always give the same task.
+    """
+    spec, world, settings = cast(QuestionSpec, spec), domain.world, domain.settings
     try:
         steps = executed(spec, world)
         if lineage.origin is Origin.GENERATED:
@@ -52,7 +56,7 @@ def build(
     }
     return Task(
         id=task_id,
-        domain="multihop_qa",
+        domain=domain.name,
         skills=skills_of(spec, [step.hop for step in steps]),
         messages=(
             Message(role="system", content=_HOW[settings.mode]),

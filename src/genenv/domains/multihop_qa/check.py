@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from genenv.domains.base import Ask, OutOfTurns
 from genenv.domains.multihop_qa.answers import (
@@ -18,6 +19,9 @@ from genenv.domains.multihop_qa.answers import (
 from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.world import World
 from genenv.types import Message, Task, Verdict
+
+if TYPE_CHECKING:
+    from genenv.domains.multihop_qa.domain import MultihopQA
 
 _SEARCH = re.compile(r"search\s*:\s*(.*)", re.IGNORECASE | re.DOTALL)
 
@@ -43,11 +47,11 @@ def final_reply(task: Task, replies: Sequence[str], settings: MultihopConfig) ->
     return next((reply for reply in replies[: settings.max_turns] if searched(reply) is None), None)
 
 
-def check(task: Task, replies: Sequence[str], settings: MultihopConfig) -> Verdict:
+def check(domain: MultihopQA, task: Task, replies: Sequence[str]) -> Verdict:
     """Grade an attempt. Success is an exact match; the soft reward is the F1 of the answer's words."""
-    reply = final_reply(task, replies, settings)
+    reply = final_reply(task, replies, domain.settings)
     if reply is None:
-        searches = min(len(replies), settings.max_turns)
+        searches = min(len(replies), domain.settings.max_turns)
         return _failed(f"It never answered in {searches} replies." if replies else "It did not reply.")
     if len(reply) > MAX_REPLY_CHARS:
         return _failed(f"The reply has more than {MAX_REPLY_CHARS} characters, too many to read.")
@@ -57,7 +61,7 @@ def check(task: Task, replies: Sequence[str], settings: MultihopConfig) -> Verdi
         return _failed("The last line has no answer.")
     if exact(given, right):
         return Verdict(reward=1.0, success=True, explanation=f"{shown} is right.")
-    reward = token_f1(given, right) if settings.reward == "soft" else 0.0
+    reward = token_f1(given, right) if domain.settings.reward == "soft" else 0.0
     explanation = f"{shown} is not {right[0]!r}" + (f"; word F1 {reward:.2f}." if reward else ".")
     return Verdict(reward=min(reward, 0.99), success=False, explanation=explanation)
 
@@ -66,11 +70,12 @@ def _failed(explanation: str) -> Verdict:
     return Verdict(reward=0.0, success=False, explanation=explanation)
 
 
-def random_attempt(task: Task, world: World, rng: random.Random) -> tuple[str, ...]:
+def random_replies(domain: MultihopQA, task: Task, rng: random.Random) -> tuple[str, ...]:
     """A well-formed reply with what the last relation leads to elsewhere, never the right answer."""
     hops, right = task.payload["hops"], answers_in(task)
-    last = world.base.hops[str(hops[-1])] if isinstance(hops, list | tuple) else None
-    pool = world.base.ends(last) if last else ()
+    base = domain.world.base
+    last = base.hops[str(hops[-1])] if isinstance(hops, list | tuple) else None
+    pool = base.ends(last) if last else ()
     draws = (rng.choice(pool) for _ in range(20) if pool)
     reply = next((name for name in draws if not exact(name, right)), "I do not know")
     return (f"search: {task.payload['start']}", reply) if task.payload["mode"] == "search" else (reply,)

@@ -11,15 +11,15 @@ import functools
 import logging
 import random
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Episode
-from genenv.domains.common import OneQuestion, held_out_tasks
+from genenv.domains.common import OneQuestion, held_out_tasks, seeds_of
 from genenv.domains.multihop_qa.audit import audit
 from genenv.domains.multihop_qa.build import build, skills_of
-from genenv.domains.multihop_qa.check import SearchEpisode, check, random_attempt
+from genenv.domains.multihop_qa.check import SearchEpisode, check, random_replies
 from genenv.domains.multihop_qa.grammar import offered, spec_schema
 from genenv.domains.multihop_qa.prompting import simulator_messages
 from genenv.domains.multihop_qa.search import require_search
@@ -28,7 +28,7 @@ from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.spec import QuestionSpec
 from genenv.domains.multihop_qa.world import load_world
 from genenv.errors import UsageError
-from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+from genenv.types import JsonObject, Seed, Task
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +44,14 @@ class MultihopQA:
     spec: ClassVar[type[BaseModel]] = QuestionSpec
     config: ClassVar[type[BaseModel]] = MultihopConfig
 
+    # longer methods, each in a module of its own; their first argument is the domain
+    spec_schema = spec_schema
+    simulator_messages = simulator_messages
+    build = build
+    audit = audit
+    check = check
+    random_replies = random_replies
+
     def __init__(self, settings: MultihopConfig | None = None) -> None:
         self.settings = settings or MultihopConfig()
         if self.settings.mode == "search":
@@ -58,15 +66,11 @@ class MultihopQA:
     @functools.cached_property
     def _seeds(self) -> list[Seed]:
         hops = self.world.base.hops
-        return [
-            Seed(
-                id=name,
-                domain=self.name,
-                spec=spec.model_dump(mode="json"),
-                skills=skills_of(spec, [hops[each] for each in spec.relations]),
-            )
-            for name, spec in training_specs(self.world)
-        ]
+        return seeds_of(
+            self,
+            training_specs(self.world),
+            lambda spec: skills_of(spec, [hops[name] for name in spec.relations]),
+        )
 
     @functools.cached_property
     def _held_out(self) -> list[Task]:
@@ -95,42 +99,15 @@ class MultihopQA:
         """
         return self._held_out
 
-    def spec_schema(self, seed: Seed) -> JsonObject:
-        """The JSON schema under whose grammar the simulator varies a seed: the chains offered for it."""
-        return spec_schema(self.world, seed)
-
-    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The conversation that asks the simulator for a variation of a seed."""
-        return simulator_messages(self.world, seed, profile, target)
-
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """Another chain of those offered for a seed, in words drawn from the grammar's."""
         return spec_of(rng.choice(offered(self.world, seed)), rng).model_dump(mode="json")
-
-    def build(
-        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
-    ) -> Task | Rejection:
-        """Execute a spec: the chain's end is the answer."""
-        asked = cast(QuestionSpec, spec)
-        return build(asked, self.world, self.settings, task_id=task_id, lineage=lineage, rng=rng)
-
-    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The gate checks: the words say the chain, nothing is given away. None if all is well."""
-        return audit(task, self.world, self.settings, rng)
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
         if task.payload["mode"] != "search":
             return OneQuestion(task)
         return SearchEpisode(task, self.world, self.settings)
-
-    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade an attempt from the agent's replies alone."""
-        return check(task, replies, self.settings)
-
-    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A well-formed but uninformed attempt, which must fail."""
-        return random_attempt(task, self.world, rng)
 
     def steps(self, task: Task) -> int:
         """Hops."""

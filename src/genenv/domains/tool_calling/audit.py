@@ -11,24 +11,29 @@ import re
 from collections.abc import Sequence
 from datetime import date as Day
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from genenv.domains.tool_calling.build import ToolCallingConfig, twins_of
-from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls, read_reply
-from genenv.domains.tool_calling.check import check, check_calls, check_effects, expected_calls, shown_tools
+from genenv.domains.tool_calling.build import twins_of
+from genenv.domains.tool_calling.calls import ParsedCall, format_calls, read_reply
+from genenv.domains.tool_calling.check import check_calls, check_effects, expected_calls, shown_tools
 from genenv.domains.tool_calling.reader import InstructionReader
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, ToolError, validate
 from genenv.domains.tool_calling.truth import today_of_world
 from genenv.types import Json, Rejection, RejectReason, Task
 
+if TYPE_CHECKING:
+    from genenv.domains.tool_calling.domain import ToolCalling
 
-def audit(task: Task, settings: ToolCallingConfig) -> Rejection | None:
+
+def audit(domain: ToolCalling, task: Task, rng: random.Random) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
     spec = ToolSpec.model_validate(task.spec)
     text = InstructionReader(task, spec)
     return (
-        _takes_no_words_for_deeds(task, settings)
-        or _checks_agree(task, settings)
+        _takes_no_words_for_deeds(domain, task)
+        or _checks_agree(task, domain.settings)
         or _leaks_nothing(spec)
         or _shows_what_it_claims(task, spec)
         or text.asks_for_the_calls()
@@ -41,14 +46,14 @@ def audit(task: Task, settings: ToolCallingConfig) -> Rejection | None:
     )
 
 
-def random_attempt(task: Task, rng: random.Random, style: Style) -> tuple[str, ...]:
+def random_replies(domain: ToolCalling, task: Task, rng: random.Random) -> tuple[str, ...]:
     """Well-formed calls of shown tools with arguments drawn blindly; never by chance the right ones.
 
     A call that equals an expected one is drawn again, so that an attempt that passes shows a flaw of the
     checker and not luck with a tool of two choices.
     """
     right = expected_calls(task.payload)
-    shown = shown_tools(task.payload)
+    shown, style = shown_tools(task.payload), domain.settings.style
     today = today_of_world(int(str(task.payload["world_seed"])))
     calls: list[ParsedCall] = []
     for _ in range(rng.randint(1, 3)):
@@ -89,12 +94,12 @@ def _random_value(parameter: Parameter, today: Day, rng: random.Random) -> Json:
 # --- the solution and the checkers ---
 
 
-def _takes_no_words_for_deeds(task: Task, settings: ToolCallingConfig) -> Rejection | None:
+def _takes_no_words_for_deeds(domain: ToolCalling, task: Task) -> Rejection | None:
     """An assurance alone may not pass, and a refusal only where it is the answer."""
     words = ["Done.", "Sure, I took care of it."]
     if task.payload["gap"] == "none":
         words.append("I cannot do that.")
-    passing = next((reply for reply in words if check(task, (reply,), settings).success), None)
+    passing = next((reply for reply in words if domain.check(task, (reply,)).success), None)
     return Rejection(RejectReason.TRIVIAL, f"an uninformed attempt passes: {passing!r}") if passing else None
 
 

@@ -12,39 +12,22 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date as Day
-from typing import Literal
+from typing import TYPE_CHECKING, cast
 
-from pydantic import Field
+from pydantic import BaseModel
 
-from genenv.config.base import Settings
 from genenv.domains.common import Refused
 from genenv.domains.tool_calling.blanks import filled
 from genenv.domains.tool_calling.calls import ParsedCall, Style, format_calls
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
 from genenv.domains.tool_calling.truth import REFERENCE, find_truth, today_of_world
 from genenv.domains.tool_calling.worlds import world_seed
 from genenv.types import Json, Lineage, Message, Rejection, RejectReason, Task
 
-
-class ToolCallingConfig(Settings, frozen=True):
-    """Settings of the tool-calling domain."""
-
-    mode: Literal["auto", "single", "multi"] = "auto"
-    """auto: dependent tasks are played over several turns, others in one reply. single: no dependent tasks,
-    not even among held-out ones. multi: all are played over several turns and checked by the final state."""
-    style: Style = "python"
-    """How calls are written: `python` is compact (small models), `json` is the Hermes and Qwen form, both as
-    the prompt says; `native` is the model's own form, and its chat template describes the tools."""
-    reward: Literal["exact", "soft"] = "exact"
-    """exact: 1 or 0. soft: partial credit below 1 for right names and arguments."""
-    success_threshold: float = Field(default=1.0, ge=0.01, le=1)
-    """With the soft reward, an attempt counts as a success from this reward on, in (0, 1]."""
-    max_turns: int = Field(default=6, ge=3, le=32)
-    """Replies the agent gets in a task over several turns, which may need three."""
-    descriptions: bool = True
-    """Describe each tool in a few words; off, the agent sees names and parameters only. Native tools always
-    come with their descriptions."""
+if TYPE_CHECKING:
+    from genenv.domains.tool_calling.domain import ToolCalling
 
 
 TWINS: tuple[frozenset[str], ...] = (
@@ -76,13 +59,14 @@ _NEAR: Mapping[str, tuple[str, ...]] = {
 
 
 def build(
-    spec: ToolSpec, *, task_id: str, lineage: Lineage, rng: random.Random, settings: ToolCallingConfig
+    domain: ToolCalling, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Execute a spec: fill its blanks, derive the ground truth and the messages the agent sees.
 
     The world is that of `lineage.seed_id` (of the task itself without one), so that a simulator can be told
     its date before it writes. The same spec, ids, random state and settings always give the same task.
     """
+    spec, settings = cast(ToolSpec, spec), domain.settings
     seed = world_seed(lineage.seed_id or task_id)
     multi = settings.mode == "multi" or (settings.mode == "auto" and spec.dependent)
     try:
@@ -104,7 +88,7 @@ def build(
     system = system_message(shown, today=today_of_world(seed), multi=multi, settings=settings)
     return Task(
         id=task_id,
-        domain="tool_calling",
+        domain=domain.name,
         skills=skills_of(spec),
         messages=(
             Message(role="system", content=system),

@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from genenv.domains.tool_calling.build import ToolCallingConfig
 from genenv.domains.tool_calling.calls import ParsedCall, Reply, read_reply
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.toolbox import (
     TOOLS,
     Parameter,
@@ -25,6 +25,9 @@ from genenv.domains.tool_calling.toolbox import (
 )
 from genenv.domains.tool_calling.truth import start_world
 from genenv.types import Json, JsonObject, Task, Verdict
+
+if TYPE_CHECKING:
+    from genenv.domains.tool_calling.domain import ToolCalling
 
 NAME_CREDIT = 0.2
 """Share of a call's soft credit that the right tool earns; the rest is for its arguments."""
@@ -49,14 +52,14 @@ class Outcome:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def check(task: Task, replies: Sequence[str], settings: ToolCallingConfig) -> Verdict:
+def check(domain: ToolCalling, task: Task, replies: Sequence[str]) -> Verdict:
     """Grade an attempt, GenEnv eq. (1). Exact: 1 if all calls are right, else 0. Soft: partial credit too.
 
     A task with a gap is solved by calling nothing and saying so, in English: that it cannot be done or, where
     a value is missing, by asking for it. Any call or unreadable reply there earns 0.
     """
+    settings, payload = domain.settings, task.payload
     read = [read_reply(reply, settings.style) for reply in replies]
-    payload = task.payload
     if payload["gap"] != "none":
         return _gap_verdict(read, str(payload["gap"]))
     if payload["mode"] == "multi":

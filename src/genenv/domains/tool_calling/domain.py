@@ -9,33 +9,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Ask, Episode, OutOfTurns
-from genenv.domains.common import OneQuestion, held_out_tasks
-from genenv.domains.tool_calling.audit import audit, random_attempt
+from genenv.domains.common import OneQuestion, held_out_tasks, seeds_of
+from genenv.domains.tool_calling import seeds as base_data
+from genenv.domains.tool_calling.audit import audit, random_replies
 from genenv.domains.tool_calling.blanks import with_blanks
-from genenv.domains.tool_calling.build import ToolCallingConfig, build, skills_of
+from genenv.domains.tool_calling.build import build, skills_of
 from genenv.domains.tool_calling.calls import read_reply
 from genenv.domains.tool_calling.check import check, perform, shown_tools
 from genenv.domains.tool_calling.grammar import spec_schema
 from genenv.domains.tool_calling.prompting import offered, simulator_messages
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.truth import start_world
 from genenv.domains.tool_calling.worlds import today_of
-from genenv.types import (
-    JsonObject,
-    Lineage,
-    Message,
-    Profile,
-    Rejection,
-    Seed,
-    Task,
-    Verdict,
-)
+from genenv.types import JsonObject, Message, Seed, Task
 
 
 class ToolCalling:
@@ -45,17 +38,19 @@ class ToolCalling:
     spec: ClassVar[type[BaseModel]] = ToolSpec
     config: ClassVar[type[BaseModel]] = ToolCallingConfig
 
+    # longer methods, each in a module of its own; their first argument is the domain
+    simulator_messages = staticmethod(simulator_messages)
+    build = build
+    audit = audit
+    check = check
+    random_replies = random_replies
+
     def __init__(self, settings: ToolCallingConfig | None = None) -> None:
         self.settings = settings or ToolCallingConfig()
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: 544 specs in a fixed order; without dependent ones (44) when the mode is single."""
-        from genenv.domains.tool_calling.seeds import training_specs
-
-        return [
-            Seed(id=seed_id, domain=self.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
-            for seed_id, spec in self._playable(training_specs())
-        ]
+        return seeds_of(self, self._playable(base_data.training_specs()), skills_of)
 
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only; they share no template and no value with the seeds.
@@ -65,9 +60,7 @@ class ToolCalling:
         Raises:
             ValueError: a held-out spec is not a task; the base data is broken.
         """
-        from genenv.domains.tool_calling.seeds import held_out_specs
-
-        return held_out_tasks(self, self._playable(held_out_specs()))
+        return held_out_tasks(self, self._playable(base_data.held_out_specs()))
 
     def _playable(self, specs: Iterable[tuple[str, ToolSpec]]) -> Iterator[tuple[str, ToolSpec]]:
         single = self.settings.mode == "single"
@@ -77,27 +70,12 @@ class ToolCalling:
         """The JSON schema under whose grammar the simulator varies a seed, with the tools it is told of."""
         return spec_schema([tool.name for tool in offered(seed)], chains=self.settings.mode != "single")
 
-    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The conversation that asks the simulator for a variation of a seed."""
-        return simulator_messages(seed, profile, target)
-
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """A hand-written-quality spec that varies the seed, with blanks for its values in the instruction."""
-        from genenv.domains.tool_calling.seeds import variation
-
         spec, today = ToolSpec.model_validate(seed.spec), today_of(seed.id)
         tools = {tool.name for tool in offered(seed)}
-        return with_blanks(variation(spec, rng, today=today, tools=tools), today).model_dump(mode="json")
-
-    def build(
-        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
-    ) -> Task | Rejection:
-        """Execute a spec: derive the ground truth and the messages the agent sees."""
-        return build(cast(ToolSpec, spec), task_id=task_id, lineage=lineage, rng=rng, settings=self.settings)
-
-    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The gate checks: values stated, nothing leaked, two checks agree. None if all is well."""
-        return audit(task, self.settings)
+        varied = base_data.variation(spec, rng, today=today, tools=tools)
+        return with_blanks(varied, today).model_dump(mode="json")
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
@@ -105,14 +83,6 @@ class ToolCalling:
         if task.payload["mode"] == "single":
             return OneQuestion(task, tools)
         return ToolEpisode(task, self.settings, tools)
-
-    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade an attempt from the agent's replies alone."""
-        return check(task, replies, self.settings)
-
-    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A well-formed but uninformed attempt, which must fail."""
-        return random_attempt(task, rng, self.settings.style)
 
     def steps(self, task: Task) -> int:
         """Calls that solve it, or that would if nothing were missing."""

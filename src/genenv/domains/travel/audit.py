@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from genenv.domains.travel.candidates import fits_wishes
 from genenv.domains.travel.check import judge, query_of
@@ -21,14 +21,17 @@ from genenv.domains.travel.trips import Trip, named, read_trip
 from genenv.domains.travel.words import stray, unstated
 from genenv.types import JsonObject, Rejection, RejectReason, Task
 
+if TYPE_CHECKING:
+    from genenv.domains.travel.domain import Travel
+
 _PLENTY = 1e9
 _CODE = re.compile(r"[{}\[\]<>|\\]")
 _FLIGHT = re.compile(r"\bF\d{4,}")
 
 
-def audit(task: Task, rng: random.Random, atlas: Atlas) -> Rejection | None:
+def audit(domain: Travel, task: Task, rng: random.Random) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
-    spec = TravelSpec.model_validate(task.spec)
+    spec, atlas = TravelSpec.model_validate(task.spec), domain.atlas
     query, budget = query_of(task), round(query_of(task).budget)
     if (leak := _leak(spec, query, atlas)) is not None:
         return Rejection(RejectReason.LEAK, leak)

@@ -6,8 +6,9 @@ import json
 import math
 import random
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from genenv.domains.travel.choices import Atlas
 from genenv.domains.travel.hard import total_cost
@@ -24,6 +25,9 @@ from genenv.domains.travel.trips import Trip, written
 from genenv.domains.travel.words import filled, wordings
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
+if TYPE_CHECKING:
+    from genenv.domains.travel.domain import Travel
+
 FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}
 """Slack -> the budget, as a multiple of what the cheapest plan costs."""
 _MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7}
@@ -32,24 +36,18 @@ _ROUND_USD = 10
 
 
 def build(
-    spec: TravelSpec,
-    *,
-    task_id: str,
-    lineage: Lineage,
-    rng: random.Random,
-    atlas: Atlas,
-    settings: TravelConfig,
+    domain: Travel, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
-    """Solve a spec and make a task of it.
+    """Solve a spec and make a task of it: the cheapest plan, the budget, and the messages the agent sees.
 
     Args:
+        domain: the database, what is held out, and how the task is played.
         spec: with or without blanks, with or without a budget.
         task_id: names the task.
         lineage: where it comes from; only held-out tasks may go to a held-out destination.
         rng: chooses the day that is missing.
-        atlas: the database, and what is held out.
-        settings: how the task is played.
     """
+    spec, atlas, settings = cast(TravelSpec, spec), domain.atlas, domain.settings
     problem = _inconsistent(spec, lineage, atlas, settings)
     if problem is not None:
         return problem
@@ -74,7 +72,7 @@ def build(
     payload = _payload(query, solution.trip, solution.cost, missing)
     return Task(
         id=task_id,
-        domain="travel",
+        domain=domain.name,
         skills=skills_of(spec),
         messages=_messages(spec.query, query, solution.trip, missing, atlas, settings),
         spec=spec.model_dump(mode="json"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from genenv.domains.travel.constraints import Score, score
 from genenv.domains.travel.database import Database
@@ -14,6 +14,9 @@ from genenv.domains.travel.replies import NotAPlanError, is_final, read_plan
 from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.trips import read_trip
 from genenv.types import JsonObject, Task, Verdict
+
+if TYPE_CHECKING:
+    from genenv.domains.travel.domain import Travel
 
 _FOR_NAMES = 0.2
 """Reward of a missing day for five fields that name what there is."""
@@ -117,8 +120,9 @@ def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
     return None
 
 
-def check(task: Task, replies: Sequence[str], database: Database, settings: TravelConfig) -> Verdict:
+def check(domain: Travel, task: Task, replies: Sequence[str]) -> Verdict:
     """Grade an attempt. Equal replies get equal verdicts."""
+    settings = domain.settings
     reply = _final(replies, settings)
     if reply is None:
         return Verdict(reward=0, success=False, explanation="There is no plan among the replies.")
@@ -127,7 +131,7 @@ def check(task: Task, replies: Sequence[str], database: Database, settings: Trav
     except NotAPlanError as error:
         return Verdict(reward=0, success=False, explanation=str(error))
     one_day = isinstance(task.payload["missing"], int)
-    found = judge(query_of(task), plan, database, strict=settings.strict, one_day=one_day)
+    found = judge(query_of(task), plan, domain.database, strict=settings.strict, one_day=one_day)
     reward = found.share if settings.reward == "soft" else float(found.success)
     return Verdict(reward=reward, success=found.success, explanation=found.sentence)
 

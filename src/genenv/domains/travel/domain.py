@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Ask, OutOfTurns
-from genenv.domains.common import OneQuestion
+from genenv.domains.common import OneQuestion, seeds_of
 from genenv.domains.travel.audit import audit
 from genenv.domains.travel.build import build, skills_of
 from genenv.domains.travel.check import check
@@ -33,7 +33,7 @@ from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.spec import TravelSpec
 from genenv.domains.travel.tables import load_database
 from genenv.domains.travel.tools import answer
-from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, Seed, Task, Verdict
+from genenv.types import Lineage, Message, Origin, Seed, Task
 
 
 class Travel:
@@ -42,6 +42,15 @@ class Travel:
     name: ClassVar[str] = "travel"
     spec: ClassVar[type[BaseModel]] = TravelSpec
     config: ClassVar[type[BaseModel]] = TravelConfig
+
+    # longer methods, each in a module of its own; their first argument is the domain
+    spec_schema = spec_schema
+    simulator_messages = simulator_messages
+    variation = variation
+    build = build
+    audit = audit
+    check = check
+    random_replies = random_replies
 
     def __init__(self, settings: TravelConfig | None = None) -> None:
         self.settings = settings or TravelConfig()
@@ -63,10 +72,7 @@ class Travel:
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: 360 specs in a fixed order."""
-        return [
-            Seed(id=seed_id, domain=self.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
-            for seed_id, spec in training_specs(self.atlas, self.settings.longest)
-        ]
+        return seeds_of(self, training_specs(self.atlas, self.settings.longest), skills_of)
 
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only: 120 in the sandbox, what can be solved of them in the user's tables.
@@ -80,51 +86,13 @@ class Travel:
         )
         return [task for task in built if isinstance(task, Task)]
 
-    def spec_schema(self, seed: Seed) -> JsonObject:
-        """The JSON schema under whose grammar the simulator varies a seed, with the choices of the seed."""
-        spec = TravelSpec.model_validate(seed.spec)
-        return spec_schema(spec, self._choices(seed), longest=self.settings.longest)
-
-    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """The conversation that asks the simulator for a variation of a seed."""
-        return simulator_messages(seed, self._choices(seed), profile, target)
-
-    def _choices(self, seed: Seed) -> Choices:
+    def choices(self, seed: Seed) -> Choices:
+        """What the variations of a seed may choose from."""
         return self.atlas.choices(seed.id, TravelSpec.model_validate(seed.spec))
-
-    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """A hand-written-quality spec that varies the seed, with blanks for its values in the query."""
-        spec = TravelSpec.model_validate(seed.spec)
-        return variation(seed.id, spec, self.atlas, rng, longest=self.settings.longest)
-
-    def build(
-        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
-    ) -> Task | Rejection:
-        """Solve a spec: the cheapest plan, the budget, and the messages the agent sees."""
-        return build(
-            cast(TravelSpec, spec),
-            task_id=task_id,
-            lineage=lineage,
-            rng=rng,
-            atlas=self.atlas,
-            settings=self.settings,
-        )
-
-    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The gate checks: all stated, nothing leaked or added, two checks agree. None if all is well."""
-        return audit(task, rng, self.atlas)
 
     def episode(self, task: Task) -> OneQuestion | TravelEpisode:
         """A fresh attempt."""
         return OneQuestion(task) if self.settings.mode == "sole" else TravelEpisode(task, self)
-
-    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade an attempt from the agent's replies alone."""
-        return check(task, replies, self.database, self.settings)
-
-    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A well-formed but uninformed attempt, which must fail."""
-        return random_replies(task, rng, self.database)
 
     def steps(self, task: Task) -> int:
         """Days."""

@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from genenv.domains.travel.choices import Choices
 from genenv.domains.travel.phrasings import TRAINING, as_sentence
 from genenv.domains.travel.spec import LIMITS, Rule, TravelSpec
-from genenv.types import Json, JsonObject
+from genenv.types import Json, JsonObject, Seed
+
+if TYPE_CHECKING:
+    from genenv.domains.travel.domain import Travel
 
 _LAST_START = 31
 _MOST_CUISINES = 2
 
 
-def spec_schema(spec: TravelSpec, choices: Choices, *, longest: int) -> JsonObject:
-    """The schema for the variations of a seed.
-
-    Args:
-        spec: the seed's; trips to a city stay trips to a city.
-        choices: what may be chosen.
-        longest: the most days of a trip.
-    """
-    lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= max(longest, spec.days)]
+def spec_schema(domain: Travel, seed: Seed) -> JsonObject:
+    """The schema for the variations of a seed; trips to a city stay trips to a city."""
+    spec, choices = TravelSpec.model_validate(seed.spec), domain.choices(seed)
+    longest = max(domain.settings.longest, spec.days)
+    lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= longest]
     alternatives = [_alternative(days, fields, choices) for days in lengths for fields in _limits(choices)]
     return {
         "anyOf": alternatives,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from genenv.domains.common import request
-from genenv.domains.travel.choices import Choices
 from genenv.domains.travel.query import Query
 from genenv.domains.travel.seeds import bare
 from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.spec import TravelSpec
 from genenv.types import Message, Profile, Seed
+
+if TYPE_CHECKING:
+    from genenv.domains.travel.domain import Travel
 
 _RULES = (
     "No restaurant or attraction twice. Either drive the own car on every leg or never. Stay at least a "
@@ -35,16 +39,16 @@ _TOOLS = (
 )
 
 
-def simulator_messages(seed: Seed, choices: Choices, profile: Profile, target: float) -> tuple[Message, ...]:
+def simulator_messages(domain: Travel, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
     """The conversation that asks the simulator for a variation of a seed.
 
     Args:
+        domain: says what may be chosen.
         seed: the item to vary, shown with blanks in its query.
-        choices: what may be chosen.
         profile: the agent's success per skill.
         target: the success rate to aim at, in (0, 1).
     """
-    spec = TravelSpec.model_validate(seed.spec)
+    spec, choices = TravelSpec.model_validate(seed.spec), domain.choices(seed)
     rules = [rule for rule in choices.rooms if rule]
     rooms = [room for room in choices.rooms[None] if room]
     system = (

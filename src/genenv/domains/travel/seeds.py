@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from genenv.domains.travel.choices import Atlas, Choices
 from genenv.domains.travel.phrasings import HELD_OUT, TRAINING, Phrasings, query_with_blanks
 from genenv.domains.travel.spec import LIMITS, Rule, Slack, TravelSpec
-from genenv.types import JsonObject
+from genenv.types import JsonObject, Seed
+
+if TYPE_CHECKING:
+    from genenv.domains.travel.domain import Travel
 
 N_TRAINING: Final = 360
 N_HELD_OUT: Final = 120
@@ -36,21 +39,13 @@ def held_out_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
     return list(_split(atlas, longest, "held", N_HELD_OUT, HELD_OUT))
 
 
-def variation(
-    seed_id: str, spec: TravelSpec, atlas: Atlas, rng: random.Random, *, longest: int
-) -> JsonObject:
-    """A new spec like the given one, with blanks in its query.
+def variation(domain: Travel, seed: Seed, rng: random.Random) -> JsonObject:
+    """A new spec like a seed's, with blanks in its query.
 
     Other places and dates of the seed's choices; every other time another number of limits, slack or people.
-
-    Args:
-        seed_id: fixes the choices.
-        spec: the seed's.
-        atlas: what can be chosen.
-        rng: the only source of chance.
-        longest: the most days of a trip.
     """
-    choices = atlas.choices(seed_id, spec)
+    spec, choices = TravelSpec.model_validate(seed.spec), domain.choices(seed)
+    longest = domain.settings.longest
     lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [
         spec.days
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import date as Day
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from genenv.domains.tool_calling.apps.common import require
 from genenv.domains.tool_calling.apps.kit import Between, Result, State, Text, Time, tool
@@ -12,8 +12,8 @@ from genenv.domains.tool_calling.apps.kit import Between, Result, State, Text, T
 Room = Literal["kitchen", "bedroom", "bathroom", "living room", "office"]
 Door = Literal["front", "back", "garage"]
 
-_ROOMS = ("kitchen", "bedroom", "bathroom", "living room", "office")
-_DOORS = ("front", "back", "garage")
+_ROOMS: tuple[Room, ...] = get_args(Room)
+_DOORS: tuple[Door, ...] = get_args(Door)
 _COLDEST, _WARMEST = 5, 35
 
 
