@@ -15,16 +15,19 @@ The threads that calculate stay as many as they are, and with them every digit.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
-from genenv.backends.local.stopwatch import BUSY, lacked_s
-
-_LOOK_EVERY_S = 0.1
+_LOOK_EVERY_S = 0.2
+_BUSY = 0.1
+"""Seconds that threads lacked a core, in a second: from here on the machine counts as busy."""
 _SHORTEST_S, _LONGEST_S = 1.0, 32.0
 """For how long threads wait asleep before it is tried awake; twice as long after each trial that failed."""
 _TRIAL_S = 0.5
@@ -73,7 +76,7 @@ class Choice:
             self._awake_s = 0.0
             return self._left_s > 0
         self._awake_s += passed_s
-        if lacked_s <= BUSY * passed_s:
+        if lacked_s <= _BUSY * passed_s:
             return False
         self._rest_s = min(2 * self._rest_s, _LONGEST_S) if self._awake_s < _TRIAL_S else _SHORTEST_S
         self._left_s = self._rest_s
@@ -98,3 +101,31 @@ class Crowd:
         """End them."""
         self._end.set()
         self._thread.join()
+
+
+@contextlib.contextmanager
+def asleep() -> Iterator[None]:
+    """Threads wait asleep meanwhile, whatever suits the machine."""
+    crowd = Crowd() if torch.get_num_threads() > 1 else None
+    try:
+        yield
+    finally:
+        if crowd is not None:
+            crowd.leave()
+
+
+def lacked_s() -> float | None:
+    """How long the threads of this process, all together, have had work and no core; None if unknown."""
+    total_ns = 0
+    try:
+        for task in Path("/proc/self/task").iterdir():
+            try:
+                total_ns += int((task / "schedstat").read_text(encoding="ascii").split()[1])
+            except ProcessLookupError:  # it has ended meanwhile
+                continue
+            except FileNotFoundError:
+                if task.exists():
+                    return None
+    except (OSError, ValueError, IndexError):
+        return None
+    return total_ns / 1e9
