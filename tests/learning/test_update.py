@@ -142,7 +142,7 @@ def test_a_step_that_cannot_be_made_is_skipped_and_counted_and_the_others_go_on(
     assert done.metrics()["tokens/trained"] == sum(d.tokens for step in made for d in step)
     assert [record.getMessage() for record in caplog.records] == [
         "an update of the agent was skipped: the loss is not finite",
-        "an update was skipped: the gradient is not finite",
+        "an update of the agent was skipped: the gradient is not finite",
     ]
 
 
