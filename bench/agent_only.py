@@ -14,16 +14,17 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from genenv.build import local_players
+from genenv.build import build_players
 from genenv.config.run import RunConfig, load_config
 from genenv.curriculum.replay import Replay
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.gate.gate import base_tasks
-from genenv.runs.progress import Silent, silent
+from genenv.learning.credit.grpo import grpo_credit
+from genenv.runs.progress import Silent
 from genenv.runs.round_metrics import attempt_metrics, evaluation_metrics
 from genenv.types import Group, Task
 
@@ -45,7 +46,7 @@ class Probe:
 
     def __init__(self, config: RunConfig, domain: Domain) -> None:
         self.config, self.domain = config, domain
-        self.players = local_players(config, domain)
+        self.players = build_players(config, domain)
         self.agent = self.players.agent
         self.tasks = list(base_tasks(domain, domain.seeds(), seed=config.run.seed).values())
         self.held_out = list(domain.held_out())[: config.run.eval_tasks]
@@ -54,14 +55,14 @@ class Probe:
     def run(self, options: argparse.Namespace) -> None:
         """Warm up, then play rounds; prints as it goes."""
         if self.players.warmup is not None:
-            say(**self.players.warmup(self.domain.seeds(), self.tasks, Silent()))
+            say(**asyncio.run(self.players.warmup(self.domain.seeds(), self.tasks, Silent())))
         self.measure(0)
         for round_ in range(1, options.rounds + 1):
             start = time.perf_counter()
             groups, metrics = asyncio.run(
                 self.round(self.rng.sample(self.tasks, options.tasks), round_, options.rounds)
             )
-            played = attempt_metrics(groups, [], self.agent.policy, self.domain)
+            played = attempt_metrics(groups, [], self.agent.sampler, self.domain)
             say(
                 round=round_,
                 **{name: played[name] for name in ("agent/success_rate", "agent/reward") if name in played},
@@ -73,27 +74,22 @@ class Probe:
 
     async def round(
         self, tasks: Sequence[Task], round_: int, rounds: int
-    ) -> tuple[list[Group], dict[str, float]]:
+    ) -> tuple[list[Group], Mapping[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
-        groups = await self.agent.attempt(self.domain, tasks, round_=round_, stage=silent)
+        groups = await self.agent.attempt(self.domain, tasks, round_=round_)
         tasks_by_id = {task.id: task for task in self.tasks}
         reminded = self.replay.remind(
             round_, base=list(tasks_by_id), groups=groups, n=self.config.agent.replayed, rng=self.rng
         )
-        metrics = await self.agent.update(
-            self.domain,
-            groups,
-            replayed=[tasks_by_id[name] for name in reminded],
-            round_=round_,
-            rounds=rounds,
-            stage=silent,
-        )
-        return groups, dict(metrics)
+        known = await self.agent.solutions(self.domain, groups, [tasks_by_id[name] for name in reminded])
+        config = self.config.agent
+        lesson = grpo_credit(groups, known, config, temperature=config.temperature)
+        return groups, await self.agent.learn(lesson, round_=round_, rounds=rounds)
 
     def measure(self, round_: int) -> None:
         """Solve the held-out tasks greedily."""
         start = time.perf_counter()
-        groups = asyncio.run(self.agent.solve(self.domain, self.held_out, stage=silent))
+        groups = asyncio.run(self.agent.solve(self.domain, self.held_out))
         say(held_out_after_round=round_, **evaluation_metrics(groups), seconds=time.perf_counter() - start)
 
 

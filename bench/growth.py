@@ -31,7 +31,7 @@ from typing import Any
 
 from turns import machine, resident_kib, say
 
-from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
+from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.coevolve import CoEvolution, Players
 from genenv.config.run import RunConfig, dump_toml, load_config, resolve
 from genenv.domains import load_domain
@@ -108,7 +108,7 @@ def make(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     written = tasks_of(domain, options.distinct, random.Random(0))
     loop = CoEvolution(config, domain, made_up_players(options), folder)
-    loop.gate.admit = admitting(written, random.Random(1))
+    loop.world.gate.admit = admitting(written, random.Random(1))
     loop.run()
     seconds = time.perf_counter() - begin
     with PoolStore.open(folder.pool, create=False) as store:
@@ -178,7 +178,7 @@ class _MadeUp:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.attempts, self.rng = options.attempts, random.Random(2)
-        self.policy, self.learner = ScriptedPolicy(lambda prompt, rng: ""), ScriptedLearner()
+        self.sampler, self.trainer = ScriptedSampler(lambda prompt, rng: ""), ScriptedTrainer()
         draws = (tuple(self.rng.randrange(50_000) for _ in range(options.tokens)) for _ in range(50))
         self.ids = list(draws)
         self.logprobs = [tuple(-self.rng.random() for _ in range(options.tokens)) for _ in range(50)]
@@ -206,11 +206,11 @@ class _MadeUp:
     async def solve(self, domain: Domain, tasks: Sequence[Task], **_: object) -> list[Group]:
         return [self.group(task, "eval") for task in tasks]
 
-    async def _learn(self) -> dict[str, float]:
+    async def solutions(self, *_: object) -> dict[str, Trace]:
         return {}
 
-    def update(self, *_: object, replayed: Sequence[Task] | None = None, **__: object) -> Any:  # noqa: ANN401
-        return {} if replayed is None else self._learn()
+    async def learn(self, *_: object, **__: object) -> dict[str, float]:
+        return {}
 
     def group(self, task: Task, of: str) -> Group:
         rate = self.rng.random()
@@ -261,11 +261,11 @@ def measure_resume(options: argparse.Namespace) -> None:
     loop = loops[0]
     with PoolStore.open(loop.folder.pool, create=False) as store:
         last = store.last_round() or 0
-        replayed = loop._replayed  # pyright: ignore[reportPrivateUsage]
-        times = [timed(lambda n=n: replayed(last + n, [], store)) for n in range(1, 21)]
+        times = [timed(lambda n=n: loop.world.reminders(last + n, [], store)) for n in range(1, 21)]
     say(bench="growth", of="choosing 16 tasks to replay", **spread(times))
     times = [
-        timed(lambda p=p: loop.gate.admit([p[0]], [p[1]])) for p in new_specs(loop.domain, options.asked)
+        timed(lambda p=p: loop.world.gate.admit([p[0]], [p[1]]))
+        for p in new_specs(loop.domain, options.asked)
     ]
     say(bench="growth", of="gate, a task", **spread(times))
 

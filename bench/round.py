@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turns import alternate, learning_parser_of, machine, our_policy, say, serve, settle, sides_of
-from update import groups_of, reward
+from turns import alternate, learning_parser_of, machine, our_sampler, say, serve, settle, sides_of
+from update import groups_of, our_update, reward
 
 KL = 0.001
 
@@ -73,21 +73,21 @@ def texts(options: argparse.Namespace, tokenizer: Any) -> list[str]:  # noqa: AN
 
 
 def ours(options: argparse.Namespace) -> None:
-    from genenv.agent.grpo import GrpoLearner
     from genenv.agent.settings import AgentConfig
     from genenv.backends.base import SampleRequest
 
-    policy = our_policy(
+    sampler = our_sampler(
         options.model,
         dtype=options.dtype,
         context_tokens=options.length + options.new,
         tokens_per_microbatch=options.microbatch,
         max_batch_rows=options.prompts * options.group,
     )
-    tokenizer = policy.model.tokenizer
-    policy.model.chat.end_id = -1  # no completion ends early
+    tokenizer = sampler.model.tokenizer
+    sampler.model.chat.end_id = -1  # no completion ends early
     # rewards are drawn: groups that happen to be alike cost as much as others, here as in TRL
-    learner = GrpoLearner(policy, AgentConfig(kl_coefficient=KL, lr=1e-6, skip_zero_advantage=False))
+    settings = AgentConfig(kl_coefficient=KL, skip_zero_advantage=False)
+    learn = our_update(sampler, settings, learning_rate=1e-6)
     prompts = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in texts(options, tokenizer)]
     streams = iter(range(2**62))
 
@@ -98,7 +98,7 @@ def ours(options: argparse.Namespace) -> None:
             for prompt in prompts
             for _ in range(options.group)
         ]
-        completions = policy.sample_all(requests)
+        completions = sampler.sample_all(requests)
         sampling_s = time.perf_counter() - begin
         by_prompt = [completions[i : i + options.group] for i in range(0, len(completions), options.group)]
         batch = {
@@ -106,10 +106,10 @@ def ours(options: argparse.Namespace) -> None:
             "completions": [[one.token_ids for one in group] for group in by_prompt],
             "old": [[one.logprobs for one in group] for group in by_prompt],
         }
-        metrics = learner.update(groups_of(batch), seed=0)
+        metrics = learn(groups_of(batch))
         return {"sampling_s": sampling_s, "tokens": metrics["tokens/trained"]}
 
-    serve(work, {"threads": policy.model.config.threads})
+    serve(work, {"threads": sampler.model.config.threads})
 
 
 def trl(options: argparse.Namespace) -> None:

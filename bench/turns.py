@@ -17,7 +17,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genenv.backends.local.sampler import LocalSampler
 
 READY = "ready"
 
@@ -44,16 +47,18 @@ def serve(
         print(json.dumps({"seconds": seconds, **found, **beside()}), file=channel, flush=True)
 
 
-def our_policy(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN401
-    """Our policy with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
+def our_sampler(model: str, *, dtype: str, **settings: int) -> LocalSampler:
+    """Our model with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
     from genenv.backends.local.hardware import choose_threads
-    from genenv.backends.local.policy import LocalModel, LocalPolicy
+    from genenv.backends.local.model import LocalModel
+    from genenv.backends.local.player_weights import PlayerWeights
+    from genenv.backends.local.sampler import LocalSampler
     from genenv.backends.settings import PolicyConfig
 
     config: Any = {"dtype": dtype, "threads": choose_threads(), **settings}
     loaded = LocalModel(model, PolicyConfig(**config))
     loaded.add_adapter("agent", seed=0)
-    return LocalPolicy(loaded, "agent")
+    return LocalSampler(PlayerWeights(loaded, "agent"))
 
 
 def matrix_work(work: Callable[[], object]) -> float:

@@ -13,13 +13,14 @@ once from the same batch.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turns import (
     alternate,
@@ -27,12 +28,17 @@ from turns import (
     machine,
     matrix_peak,
     matrix_work,
-    our_policy,
+    our_sampler,
     say,
     serve,
     settle,
     sides_of,
 )
+
+if TYPE_CHECKING:
+    from genenv.agent.settings import AgentConfig
+    from genenv.backends.local.sampler import LocalSampler
+    from genenv.types import Group
 
 CLIP = 0.2
 
@@ -93,8 +99,8 @@ def apart(value: float, other: float) -> str:
     return f"{abs(value - other) / abs(other or 1.0):.1e}"
 
 
-def policy_of(options: argparse.Namespace, dtype: str) -> Any:  # noqa: ANN401
-    return our_policy(
+def sampler_of(options: argparse.Namespace, dtype: str) -> LocalSampler:
+    return our_sampler(
         options.model,
         dtype=dtype,
         context_tokens=options.prompt + options.completion,
@@ -102,22 +108,36 @@ def policy_of(options: argparse.Namespace, dtype: str) -> Any:  # noqa: ANN401
     )
 
 
+def our_update(
+    sampler: LocalSampler, settings: AgentConfig, *, learning_rate: float
+) -> Callable[[Sequence[Group]], Mapping[str, float]]:
+    """What learns from attempts, and returns metrics."""
+    from genenv.backends.local.trainer import LocalTrainer
+    from genenv.learning.credit.grpo import grpo_credit
+    from genenv.learning.update import learn
+
+    trainer = LocalTrainer(sampler.weights, settings)
+
+    def update(groups: Sequence[Group]) -> Mapping[str, float]:
+        lesson = grpo_credit(groups, {}, settings, temperature=settings.temperature)
+        return asyncio.run(learn(trainer, lesson, learning_rate=learning_rate, seed=0)).metrics("agent")
+
+    return update
+
+
 def our_work(
-    options: argparse.Namespace,
-    policy: Any,  # noqa: ANN401
-    batch: Mapping[str, Any],
+    options: argparse.Namespace, sampler: LocalSampler, batch: Mapping[str, Any]
 ) -> Callable[[], Mapping[str, Any]]:
     """Our update from a batch."""
-    from genenv.agent.grpo import GrpoLearner
     from genenv.agent.settings import AgentConfig
 
     settings = AgentConfig(
         kl_coefficient=options.kl, clip_low=CLIP, clip_high=CLIP, temperature=1.0, skip_zero_advantage=False
     )
-    learner, groups = GrpoLearner(policy, settings), groups_of(batch)
+    learn, groups = our_update(sampler, settings, learning_rate=0.0), groups_of(batch)
 
     def work() -> Mapping[str, Any]:
-        metrics = learner.update(groups, seed=0, lr_scale=0.0)
+        metrics = learn(groups)
         return {"loss": metrics["agent/loss"], "grad_norm": metrics["agent/grad_norm"]}
 
     return work
@@ -128,33 +148,33 @@ def ours(options: argparse.Namespace) -> None:
 
     from genenv.backends.local.packing import Bundle, Packed
 
-    policy = policy_of(options, options.dtype)
-    model = policy.model
+    sampler = sampler_of(options, options.dtype)
+    model, weights = sampler.model, sampler.weights
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # away from the reference, so that the KL term has something to say
-        for _, parameter in policy.parameters():
+        for _, parameter in weights.parameters():
             parameter += 0.002 * torch.randn(parameter.shape, generator=generator).to(parameter)
-    policy.save(options.folder / "adapter")
+    weights.save(options.folder / "adapter")
     batch = a_batch(options, model.vocabulary)
     bundles = [Bundle(prompt_ids=p, completions=c) for p, c in zip(*batch.values(), strict=True)]
-    with torch.no_grad(), policy.active():
-        now = torch.cat([policy.logprobs(Packed([bundle], model.device)) for bundle in bundles]).cpu()
+    with torch.no_grad(), weights.active():
+        now = torch.cat([weights.logprobs(Packed([bundle], model.device)) for bundle in bundles]).cpu()
     old = (now + 0.3 * torch.randn(now.shape, generator=generator)).view(
         options.groups, options.rollouts, options.completion
     )
     batch |= {"old": old.tolist()}
     (options.folder / "batch.json").write_text(json.dumps(batch), encoding="utf-8")
-    work = our_work(options, policy, batch)
+    work = our_work(options, sampler, batch)
     about = {"threads": torch.get_num_threads(), "tflop": matrix_work(work)}
     serve(work, about, lambda: matrix_peak(options.dtype))
 
 
 def exact(options: argparse.Namespace) -> None:
     """What the others' rounding is measured by: the same update in float32."""
-    policy = policy_of(options, "float32")
-    policy.load(options.folder / "adapter")
+    sampler = sampler_of(options, "float32")
+    sampler.weights.load(options.folder / "adapter")
     batch = json.loads((options.folder / "batch.json").read_text(encoding="utf-8"))
-    serve(our_work(options, policy, batch))
+    serve(our_work(options, sampler, batch))
 
 
 def a_batch(options: argparse.Namespace, vocabulary: int) -> dict[str, Any]:
@@ -177,7 +197,7 @@ def reward(tokens: Sequence[int]) -> float:
     return float(sum(tokens) % 2)
 
 
-def groups_of(batch: Mapping[str, Any]) -> list[Any]:
+def groups_of(batch: Mapping[str, Any]) -> list[Group]:
     """A group for each prompt of the batch."""
     from genenv.types import Group, Lineage, Origin, StopReason, Task, Trace
 
@@ -220,8 +240,8 @@ def trl(options: argparse.Namespace) -> None:
     import transformers
     import trl
 
-    from genenv.agent.grpo import group_advantages
     from genenv.backends.local.hardware import choose_threads
+    from genenv.learning.credit.grpo import group_advantages
 
     torch.set_num_threads(choose_threads())
     batch = json.loads((options.folder / "batch.json").read_text(encoding="utf-8"))
