@@ -11,7 +11,7 @@ from typing import Any
 
 import genenv.domains.tool_calling.seeds as base_data
 from genenv.agent.player import Agent
-from genenv.backends.scripted import ScriptedLearner, ScriptedPolicy
+from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.cli import opening
 from genenv.cli.app import main
 from genenv.coevolve import Players
@@ -86,8 +86,8 @@ def scripted_players(config: Any, domain: Domain) -> Players:
 
     seed = config.run.seed
     return Players(
-        agent=Agent(ScriptedPolicy(solve), ScriptedLearner(learn), config.agent, seed=seed),
-        simulator=Simulator(ScriptedPolicy(write), ScriptedLearner(), config.simulator, seed=seed),
+        agent=Agent(ScriptedSampler(solve), ScriptedTrainer(learn), config.agent, seed=seed),
+        simulator=Simulator(ScriptedSampler(write), ScriptedTrainer(), config.simulator, seed=seed),
     )
 
 
