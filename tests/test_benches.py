@@ -42,6 +42,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "parity_bamboogle": (),
     "parity_bfcl": ("--only", "simple_java"),
     "loading": (),
+    "unchanged": ("--only", "tool_calling-scripted", "--out", "{out}"),
 }  # fmt: skip
 """Small runs of the others: the words after the script's name."""
 HELPS = """

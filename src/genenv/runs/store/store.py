@@ -62,6 +62,11 @@ class PoolStore(HistoryReader):
         """Close the file."""
         self.close()
 
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        return self._db.path
+
     def close(self) -> None:
         """Close the file; harmless when it is closed already."""
         self._db.close()
