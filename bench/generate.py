@@ -38,9 +38,6 @@ from turns import (
     sides_of,
 )
 
-SAID = ("prompts", "length", "group", "new", "dtype", "repeats", "busy")
-"""Options that are told with the figures."""
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, list(SIDES))
