@@ -17,12 +17,11 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import cast
 
+from genenv.domains.tool_calling.settings import Style
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.types import Json
-
-Style = Literal["python", "json", "native"]
 
 MAX_REPLY_CHARS = 20_000
 """A longer reply is malformed without being read."""

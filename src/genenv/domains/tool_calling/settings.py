@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from genenv.config.base import Settings
-from genenv.domains.tool_calling.calls import Style
+
+Style = Literal["python", "json", "native"]
 
 
 class ToolCallingConfig(Settings, frozen=True):
