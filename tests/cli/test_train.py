@@ -179,8 +179,8 @@ def sqlite_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite itself refuses to let the file grow."""
     prepare = genenv.runs.store.database._prepare
 
-    def limited(connection: Any, path: Path) -> None:
-        prepare(connection, path)
+    def limited(connection: Any, path: Path, **options: Any) -> None:
+        prepare(connection, path, **options)
         connection.execute("PRAGMA max_page_count = 1")  # raised by SQLite to the size that the file has
 
     monkeypatch.setattr(genenv.runs.store.database, "_prepare", limited)

@@ -14,7 +14,7 @@ from rich.text import Text
 from genenv.config.run import load_config
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
-from genenv.runs.folder import RunFolder, changed, metrics_text
+from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import Identity
 from genenv.runs.store.store import PoolStore
@@ -152,8 +152,7 @@ def _ahead(part: Part, *, left: bool) -> Part:
 def _metrics(store: PoolStore, folder: RunFolder) -> Part:
     """The lines of metrics against the store, from which they can be made again."""
     name = folder.metrics.name
-    found = folder.metrics.read_bytes() if folder.metrics.exists() else b""
-    due = metrics_text(store).encode()  # after the file: a round committed meanwhile makes it the longer one
+    found, due = folder.metrics_and_due(store)
     if found == due:
         return Part(name=name)
     if due.startswith(found):

@@ -247,12 +247,17 @@ class RunFolder:
         if last is not None:
             mark_committed(checkpoint_path(self.checkpoints, last))
         sweep(self.checkpoints)
-        lines = metrics_text(store)
-        found = self.metrics.read_bytes() if self.metrics.exists() else b""
-        torn = lines.encode().startswith(found)  # the file holds nothing that the store has not
+        found, due = self.metrics_and_due(store)
+        torn = due.startswith(found)  # the file holds nothing that the store has not
         self._put_away(store, last, note, metrics=not torn)
-        if found != lines.encode() or not self.metrics.exists():
-            write_whole(self.metrics, lines)
+        if found != due or not self.metrics.exists():
+            write_whole(self.metrics, due.decode())
+
+    def metrics_and_due(self, store: PoolStore) -> tuple[bytes, bytes]:
+        """What the file of metrics holds, and what is due; a round committed meanwhile is in the latter."""
+        found = self.metrics.read_bytes() if self.metrics.exists() else b""
+        lines = (metrics_line(*item) for item in store.metrics_by_round().items())
+        return found, "".join(lines).encode()
 
     def _put_away(
         self, store: PoolStore, last: int | None, note: Callable[[str], None], *, metrics: bool
@@ -328,8 +333,3 @@ def changed(parts: Sequence[str], *, most: int) -> str:
 def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
     """The line of `metrics.jsonl` for a round; equal metrics give equal lines."""
     return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
-
-
-def metrics_text(store: PoolStore) -> str:
-    """What `metrics.jsonl` holds when it agrees with the store."""
-    return "".join(metrics_line(*item) for item in store.metrics_by_round().items())
