@@ -127,12 +127,19 @@ def resident_kib(pid: int, which: str) -> int:
 class Contender:
     """One process, and what it has answered."""
 
-    def __init__(self, name: str, words: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, name: str, words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name, self.log = name, log
         self.answers: list[dict[str, Any]] = []
         with log.open("wb") as errors:
             self.process = subprocess.Popen(  # noqa: S603 - our own programs
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
             )
         self.about = {key: value for key, value in self._hear().items() if key != READY}
 
