@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from genenv.build import build_players
-from genenv.coevolve import Warmup
 from genenv.config.run import RunConfig, load_config
 from genenv.curriculum.replay import Replay
 from genenv.domains import load_domain
@@ -56,7 +55,7 @@ class Probe:
     def run(self, options: argparse.Namespace) -> None:
         """Warm up, then play rounds; prints as it goes."""
         if self.players.warmup is not None:
-            say(**asyncio.run(self.warmed_up(self.players.warmup)))
+            say(**asyncio.run(self.players.warmup(self.domain.seeds(), self.tasks, Silent())))
         self.measure(0)
         for round_ in range(1, options.rounds + 1):
             start = time.perf_counter()
@@ -73,13 +72,9 @@ class Probe:
             if round_ % options.every == 0 or round_ == options.rounds:
                 self.measure(round_)
 
-    async def warmed_up(self, warmup: Warmup) -> Mapping[str, float]:
-        """What the warm-up came to."""
-        return await warmup(self.domain.seeds(), self.tasks, Silent())
-
     async def round(
         self, tasks: Sequence[Task], round_: int, rounds: int
-    ) -> tuple[list[Group], dict[str, float]]:
+    ) -> tuple[list[Group], Mapping[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
         groups = await self.agent.attempt(self.domain, tasks, round_=round_)
         tasks_by_id = {task.id: task for task in self.tasks}
@@ -89,8 +84,7 @@ class Probe:
         config = self.config.agent
         known = await self.agent.solutions(self.domain, groups, [tasks_by_id[name] for name in reminded])
         lesson = grpo_credit(groups, known, config, temperature=config.temperature)
-        metrics = await self.agent.learn(lesson, round_=round_, rounds=rounds)
-        return groups, dict(metrics)
+        return groups, await self.agent.learn(lesson, round_=round_, rounds=rounds)
 
     def measure(self, round_: int) -> None:
         """Solve the held-out tasks greedily."""

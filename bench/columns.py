@@ -48,7 +48,7 @@ def read_store(run: Path) -> Columns:
                 if not LEFT_OUT.keys() & {table, f"{table}.{name}"}:
                     rows = store.execute(f"SELECT {name} FROM {table} ORDER BY {order}")  # noqa: S608
                     found[f"{table}.{name}"] = [value for (value,) in rows]
-    if "traces.messages" in found:  # an older run has the replies alone
+    if "traces.messages" in found:  # the older side has the replies alone
         found["traces.replies"] = [replies_in(messages) for messages in found["traces.messages"]]
     return found
 

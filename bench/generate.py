@@ -97,15 +97,15 @@ def ours(options: argparse.Namespace) -> None:
 
     from genenv.backends.base import SampleRequest
 
-    policy = our_sampler(
+    sampler = our_sampler(
         options.model,
         dtype=options.dtype,
         context_tokens=options.length + options.new,
         max_batch_rows=options.prompts * options.group,
     )
-    policy.model.chat.end_id = -1  # no completion ends early
+    sampler.model.chat.end_id = -1  # no completion ends early
     streams = iter(range(2**62))
-    prompts = prompts_of(options, policy.model.vocabulary)
+    prompts = prompts_of(options, sampler.model.vocabulary)
 
     def work() -> Mapping[str, Any]:
         requests = [
@@ -113,7 +113,7 @@ def ours(options: argparse.Namespace) -> None:
             for prompt in prompts
             for _ in range(options.group)
         ]
-        return {"tokens": sum(len(done.token_ids) for done in policy.sample_all(requests))}
+        return {"tokens": sum(len(done.token_ids) for done in sampler.sample_all(requests))}
 
     about = {"threads": torch.get_num_threads(), "tflop": matrix_work(work)}
     serve(work, about, lambda: matrix_peak(options.dtype))

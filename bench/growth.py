@@ -262,8 +262,7 @@ def measure_resume(options: argparse.Namespace) -> None:
     loop, gate = loops[0], loops[0].world.gate
     with PoolStore.open(loop.folder.pool, create=False) as store:
         last = store.last_round() or 0
-        replayed = loop.world.reminders
-        times = [timed(lambda n=n: replayed(last + n, [], store)) for n in range(1, 21)]
+        times = [timed(lambda n=n: loop.world.reminders(last + n, [], store)) for n in range(1, 21)]
     say(bench="growth", of="choosing 16 tasks to replay", **spread(times))
     times = [timed(lambda p=p: gate.admit([p[0]], [p[1]])) for p in new_specs(loop.domain, options.asked)]
     say(bench="growth", of="gate, a task", **spread(times))

@@ -222,13 +222,13 @@ def inspect(folder: Path, unbroken: Path, run: int, after_s: float, *, aimed_at_
     """What a kill left."""
     last, lost, doubled, gap_free, equal = None, 0, 0, True, True
     if (folder / "config.toml").exists():
-        with copied(folder) as store, copied(unbroken) as whole:
+        with copied(folder) as store:
             last = store.last_round()
             gap_free = store.rounds() == tuple(range(len(store.rounds())))
-            cut(whole.path, last)
-            if last is not None:  # before, base data may be missing
-                equal = store.digest() == whole.digest()
-            mine, due = Counter(ids(store)), Counter(ids(whole))
+            with copied(unbroken, rounds=0 if last is None else last + 1) as whole:
+                if last is not None:  # before, base data may be missing
+                    equal = store.digest() == whole.digest()
+                mine, due = Counter(ids(store)), Counter(ids(whole))
             lost, doubled = (due - mine).total(), (mine - Counter(set(mine))).total()
     return Kill(
         run=run,
@@ -260,21 +260,24 @@ def leftovers(folder: Path, last: int | None) -> str:
 
 
 @contextlib.contextmanager
-def copied(run: Path) -> Iterator[PoolStore]:
-    """A copy of a run's store: opening the original would mend it before the resumed run has to."""
+def copied(run: Path, *, rounds: int | None = None) -> Iterator[PoolStore]:
+    """A copy of a run's store: opening the original would mend it before the resumed run has to.
+
+    Args:
+        run: the folder.
+        rounds: how many the copy keeps, the first ones; all when None.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         for path in run.glob("pool.db*"):
             if not path.name.endswith("-shm"):
                 shutil.copy(path, scratch)
-        with PoolStore.open(Path(scratch, "pool.db"), create=False) as store:
+        copy = Path(scratch, "pool.db")
+        if rounds is not None:
+            with contextlib.closing(sqlite3.connect(copy)) as database, database:
+                database.execute("PRAGMA foreign_keys = ON")
+                database.execute("DELETE FROM rounds WHERE number >= ?", (rounds,))
+        with PoolStore.open(copy, create=False) as store:
             yield store
-
-
-def cut(path: Path, last: int | None) -> None:
-    """Forget the rounds of a store after one; all of them for None."""
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("PRAGMA foreign_keys = ON")
-        database.execute("DELETE FROM rounds WHERE number > ?", (-1 if last is None else last,))
 
 
 def ids(store: PoolStore) -> list[str]:

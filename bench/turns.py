@@ -19,7 +19,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genenv.agent.settings import AgentConfig
+    from genenv.backends.local.sampler import LocalSampler
+    from genenv.types import Group
 
 READY = "ready"
 
@@ -46,7 +51,7 @@ def serve(
         print(json.dumps({"seconds": seconds, **found, **beside()}), file=channel, flush=True)
 
 
-def our_sampler(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN401
+def our_sampler(model: str, *, dtype: str, **settings: int) -> LocalSampler:
     """Our sampler with a fresh adapter, on as many threads as are fastest; settings are those of a run."""
     from genenv.backends.local.hardware import choose_threads
     from genenv.backends.local.model import LocalModel
@@ -61,11 +66,8 @@ def our_sampler(model: str, *, dtype: str, **settings: int) -> Any:  # noqa: ANN
 
 
 def our_update(
-    sampler: Any,  # noqa: ANN401
-    config: Any,  # noqa: ANN401
-    *,
-    rate: float,
-) -> Callable[[Sequence[Any]], Mapping[str, float]]:
+    sampler: LocalSampler, config: AgentConfig, *, rate: float
+) -> Callable[[Sequence[Group]], Mapping[str, float]]:
     """Our GRPO update of a sampler's weights, at a learning rate: groups in, metrics out."""
     from genenv.backends.local.trainer import LocalTrainer
     from genenv.learning.credit.grpo import grpo_credit
@@ -73,7 +75,7 @@ def our_update(
 
     trainer = LocalTrainer(sampler.weights, config)
 
-    def update(groups: Sequence[Any]) -> Mapping[str, float]:
+    def update(groups: Sequence[Group]) -> Mapping[str, float]:
         lesson = grpo_credit(groups, {}, config, temperature=config.temperature)
         done = learn(trainer, lesson, player="agent", learning_rate=rate, seed=0)
         return asyncio.run(done).metrics()
@@ -127,12 +129,19 @@ def resident_kib(pid: int, which: str) -> int:
 class Contender:
     """One process, and what it has answered."""
 
-    def __init__(self, name: str, words: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, name: str, words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name, self.log = name, log
         self.answers: list[dict[str, Any]] = []
         with log.open("wb") as errors:
             self.process = subprocess.Popen(  # noqa: S603 - our own programs
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
             )
         self.about = {key: value for key, value in self._hear().items() if key != READY}
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turns import (
     alternate,
@@ -34,6 +34,10 @@ from turns import (
     settle,
     sides_of,
 )
+
+if TYPE_CHECKING:
+    from genenv.backends.local.sampler import LocalSampler
+    from genenv.types import Group
 
 CLIP = 0.2
 
@@ -94,7 +98,7 @@ def apart(value: float, other: float) -> str:
     return f"{abs(value - other) / abs(other or 1.0):.1e}"
 
 
-def sampler_of(options: argparse.Namespace, dtype: str) -> Any:  # noqa: ANN401
+def sampler_of(options: argparse.Namespace, dtype: str) -> LocalSampler:
     return our_sampler(
         options.model,
         dtype=dtype,
@@ -104,9 +108,7 @@ def sampler_of(options: argparse.Namespace, dtype: str) -> Any:  # noqa: ANN401
 
 
 def our_work(
-    options: argparse.Namespace,
-    sampler: Any,  # noqa: ANN401
-    batch: Mapping[str, Any],
+    options: argparse.Namespace, sampler: LocalSampler, batch: Mapping[str, Any]
 ) -> Callable[[], Mapping[str, Any]]:
     """Our update from a batch."""
     from genenv.agent.settings import AgentConfig
@@ -178,7 +180,7 @@ def reward(tokens: Sequence[int]) -> float:
     return float(sum(tokens) % 2)
 
 
-def groups_of(batch: Mapping[str, Any]) -> list[Any]:
+def groups_of(batch: Mapping[str, Any]) -> list[Group]:
     """A group for each prompt of the batch."""
     from genenv.types import Group, Lineage, Origin, StopReason, Task, Trace
 

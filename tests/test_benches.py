@@ -35,6 +35,9 @@ SLOW: dict[str, tuple[str, ...]] = {
                "--completion", "4", "--peer-batch", "4"),
     "round": (*SIZES, "--prompts", "2", "--group", "2", "--length", "24", "--new", "4", "--peer-batch", "4"),
     "scaling": ("rounds", "--rounds", "22"),
+    "against": ("--tree", "{here}", "--repeats", "1", "--turns", "1", "--", "bench/generate.py", "--model",
+                "{tiny}", "--dtype", "float32", "--prompts", "2", "--length", "24", "--new", "4"),
+    "unchanged": ("--only", "tool_calling-scripted", "--set", "run.rounds=1", "--out", "{out}"),
     "growth": ("--rounds", "3", "--distinct", "20", "--asked", "2"),
     "kill_resume": ("{scripted}", "--kills", "1", "--out", "{out}", "--command", "{program}"),
     "parity_alfworld": ("--games", "1", "--random", "2"),
@@ -42,7 +45,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "parity_bamboogle": (),
     "parity_bfcl": ("--only", "simple_java"),
     "loading": (),
-    "unchanged": ("--only", "tool_calling-scripted", "--out", "{out}"),
 }  # fmt: skip
 """Small runs of the others: the words after the script's name."""
 HELPS = """
@@ -208,6 +210,7 @@ def test_a_small_run_ends_well(name: str, tiny: Any, tmp_path: Path) -> None:
     scripted = tmp_path / "settings.toml"
     scripted.write_text(SCRIPTED, encoding="utf-8")
     places = {
+        "{here}": TESTS.parent,
         "{tiny}": tiny.folder(max_position_embeddings=2048),
         "{scripted}": scripted,
         "{out}": tmp_path / "runs",
