@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from genenv.agent.rollout import Sampling, attempt, tools_of
-from genenv.backends.scripted import ScriptedPolicy
+from genenv.backends.scripted import ScriptedSampler
 from genenv.config.base import NoSettings
 from genenv.domains import load_domain
 from genenv.domains.base import OutOfTurns
@@ -188,7 +188,7 @@ def test_a_task_that_cannot_be_used_is_one_sentence(
 
 
 def play(domain: Any, toy: Any, **options: Any) -> Any:
-    policy = ScriptedPolicy(lambda *_: "3", **options)
+    policy = ScriptedSampler(lambda *_: "3", **options)
     (group,) = asyncio.run(attempt(domain, policy, [toy.task(name="task-7")], rollouts=2, sampling=SAMPLING))
     return group.traces
 
@@ -242,7 +242,7 @@ def test_the_time_that_a_policy_takes_is_not_the_domains(own: type[Any], toy: An
             await ask((Message(role="user", content="hi"),))
             await asyncio.sleep(0)
 
-    policy = ScriptedPolicy(lambda *_: time.sleep(0.3) or "3")
+    policy = ScriptedSampler(lambda *_: time.sleep(0.3) or "3")
     domain = broken(own, "episode", episode(run))
     (group,) = asyncio.run(attempt(domain, policy, [toy.task()], rollouts=2, sampling=SAMPLING))
     assert [trace.stop_reason for trace in group.traces] == [StopReason.DONE] * 2
