@@ -4,11 +4,11 @@
     python bench/against.py --tree ../old --repeats 9 -- bench/generate.py --prompts 64
     python bench/against.py --tree ../old -- bench/round.py
 
-Each tree runs its own copy of the script, genenv's side alone (`--side ours`), in a process of its own. A
-repetition starts both processes anew, lets each warm up, and then takes `--turns` turns of each, in an order
-that is drawn every time. Prints a JSON line for each figure that the sides tell, and for their peak memory:
-the medians over all repetitions, and this checkout's over the other's. `least` and `most` are that ratio
-within a repetition: where they lie on both sides of 1, nothing is shown to differ.
+Each tree runs its own copy of the script, genenv's side alone (`--side ours`), in a process of its own, both
+on as many threads. A repetition starts both anew, lets each warm up, and then takes `--turns` turns of each,
+in an order that is drawn every time. Prints a JSON line for each figure that the sides tell, and for their
+peak memory: the medians over all repetitions, and this checkout's over the other's. `least` and `most` are
+that ratio within a repetition: where they lie on both sides of 1, nothing is shown to differ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,18 @@ from trees import HERE, environment
 from turns import Contender, alternate, machine, parser_of, say, settle
 
 Figures = Mapping[str, float]
-ATTEMPTS = 5
+SIDE = """
+import importlib, os, runpy, sys
+for name in ("genenv.backends.local.hardware", "genenv.policies.models"):  # here, and at commit 565fb63
+    try:
+        importlib.import_module(name).choose_threads = lambda *_: int(os.environ["BENCH_THREADS"])
+    except ImportError:
+        pass
+del sys.argv[0]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a script on a given number of threads, which it would measure."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -33,16 +44,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tree", type=Path, required=True, help="the other one, which has bench and src")
     parser.add_argument("--repeats", type=int, default=5, help="of both processes")
     parser.add_argument("--turns", type=int, default=3, help="of each, in a repetition")
+    parser.add_argument("--threads", type=int, help="of both; measured once unless given")
     parser.add_argument("command", nargs="+", help="after `--`: the script, and options of its own")
     options = parser.parse_args(arguments)
+    from genenv.backends.local.hardware import choose_threads
+
     script, *words = options.command
     words = settled(words)
     trees = {"old": options.tree.resolve(), "new": HERE}
-    python = {name: environment(tree) for name, tree in trees.items()}
+    pinned = {"BENCH_THREADS": str(options.threads or choose_threads())}
+    python = {name: environment(tree) | pinned for name, tree in trees.items()}
     found: dict[str, list[Figures]] = {name: [] for name in trees}
     for number in range(options.repeats):
         with tempfile.TemporaryDirectory(prefix="genenv-bench-") as folder:
-            sides = both({name: tree / script for name, tree in trees.items()}, words, python, Path(folder))
+            sides = [
+                started(name, tree / script, words, python[name], Path(folder, name))
+                for name, tree in trees.items()
+            ]
             alternate(sides, options.turns, seed=number)
             for side in sides:
                 found[side.name].append(figures(side))
@@ -61,24 +79,14 @@ def settled(words: Sequence[str]) -> list[str]:
     return [*rest, "--model", str(known.model), "--dtype", known.dtype, "--side", "ours"]
 
 
-def both(
-    scripts: Mapping[str, Path], words: Sequence[str], python: Mapping[str, Mapping[str, str]], folder: Path
-) -> list[Contender]:
-    """The sides of both trees; each measures how many threads are fastest, and both must come to the same."""
-    for attempt in range(ATTEMPTS):
-        sides: list[Contender] = []
-        for name, script in scripts.items():
-            own = folder / f"{name}-{attempt}"
-            own.mkdir()
-            # a side that learns leaves files behind
-            learns = "learning_parser_of" in script.read_text(encoding="utf-8")
-            told = [str(script), *words, *(["--folder", str(own)] if learns else [])]
-            sides.append(Contender(name, [sys.executable, *told], own / "log", python[name]))
-        if len({side.about["threads"] for side in sides}) == 1:
-            return sides
-        for side in sides:
-            side.end()
-    sys.exit("the trees choose different numbers of threads; set OMP_NUM_THREADS=1 for both")
+def started(
+    name: str, script: Path, words: Sequence[str], python: Mapping[str, str], folder: Path
+) -> Contender:
+    """One tree's side of a bench."""
+    folder.mkdir()
+    if "learning_parser_of" in script.read_text(encoding="utf-8"):  # a side that learns leaves files behind
+        words = [*words, "--folder", str(folder)]
+    return Contender(name, [sys.executable, "-c", SIDE, str(script), *words], folder / "log", python)
 
 
 def figures(side: Contender) -> Figures:
