@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from typer.testing import CliRunner, Result
 
 from genenv.cli.app import app
+from genenv.gate.gate import Gate
 
 
 def run(*words: object) -> Result:
@@ -25,3 +29,20 @@ def refused(*words: object) -> str:
     assert sentences == result.stderr.splitlines()[-1:]
     assert "Traceback" not in result.stderr
     return sentences[0].removeprefix("genenv: ")
+
+
+def stopped_in_round_two(*words: object) -> None:
+    """A command that plays rounds, interrupted by hand in the second one."""
+    admit, calls = Gate.admit, []
+
+    def stop(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return admit(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gate, "admit", stop)
+        result = run(*words)
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1].startswith("genenv: stopped; committed rounds are kept")

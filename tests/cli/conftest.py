@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import scripted_genenv as fakes
 from genenv.cli import opening
-from genenv.gate.gate import Gate
-from typed import run, succeeds
+from typed import stopped_in_round_two, succeeds
 
 
 @pytest.fixture
@@ -36,17 +34,5 @@ def finished(config: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def halfway(config: Path, tmp_path: Path) -> Path:
     """A run that was stopped in its second round."""
-    admit, calls = Gate.admit, []
-
-    def stop(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return admit(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gate, "admit", stop)
-        result = run("train", config, "--out", tmp_path / "halfway")
-    assert result.exit_code == 130
-    assert result.stderr.splitlines()[-1].startswith("genenv: stopped; committed rounds are kept")
+    stopped_in_round_two("train", config, "--out", tmp_path / "halfway")
     return tmp_path / "halfway"

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from genenv.backends.base import Completion, Opened, Role, SampleRequest, blocking
 from genenv.backends.settings import PolicyConfig
-from genenv.domains.base import Domain
+from genenv.domains.base import Domain, Episode
 from genenv.errors import RolloutError
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.settings import Moments
 from genenv.runs.progress import advance
 from genenv.texts import clean
-from genenv.types import JsonObject, Lineage, Message, Rejection, Task
+from genenv.types import JsonObject, Message, Task
 
 Script = Callable[[str, random.Random], str]
 """(the whole conversation so far as text, randomness of this completion) -> the assistant's reply."""
 
 END = 256
 """The end-of-turn token; tokens below it are UTF-8 bytes."""
+BYTES_A_TOKEN = 4
+"""So many make up a model's token, about: for these are the limits in a run's settings."""
+
+
+_TURN = "[assistant] "
+_OFFERED = re.compile(r"\A(\[tool\] .*\n)+")
 
 
 class ScriptedSampler:
@@ -31,8 +36,15 @@ class ScriptedSampler:
 
     closing: tuple[int, ...] = ()
 
-    def __init__(self, script: Script, *, context_tokens: int = 100_000) -> None:
-        self.script, self.context_tokens = script, context_tokens
+    def __init__(self, script: Script, *, context_tokens: int = 100_000, bytes_a_token: int = 1) -> None:
+        """A sampler.
+
+        Args:
+            script: what it says.
+            context_tokens: the longest sequence, in bytes.
+            bytes_a_token: how many bytes of a reply the limit of a request counts as one token.
+        """
+        self.script, self.context_tokens, self.bytes_a_token = script, context_tokens, bytes_a_token
 
     def render(
         self,
@@ -44,7 +56,7 @@ class ScriptedSampler:
     ) -> tuple[int, ...]:
         """Bytes of the messages, each led by its role; tools come first, each a line of JSON."""
         offered = "".join(f"[tool] {json.dumps(tool)}\n" for tool in tools) if first else ""
-        text = f"{offered}{_told(messages)}[assistant] "
+        text = f"{offered}{_told(messages)}{_TURN}"
         return tuple(text.encode() if first else b"\n" + text.encode())
 
     def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
@@ -57,11 +69,12 @@ class ScriptedSampler:
         Raises:
             RolloutError: the prompt leaves no room in the context window.
         """
-        if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
+        most = request.max_tokens * self.bytes_a_token
+        if len(request.prompt_ids) + most > self.context_tokens:
             raise RolloutError("the prompt leaves no room in the context window")
         prompt = bytes(i for i in request.prompt_ids if i != END).decode(errors="replace")
         with blocking():
-            ids = self.encode_reply(self.script(prompt, random.Random(request.stream)))[: request.max_tokens]
+            ids = self.encode_reply(self.script(prompt, random.Random(request.stream)))[:most]
         advance(tokens=len(ids))
         return Completion(
             token_ids=ids,
@@ -130,8 +143,7 @@ class ScriptedTrainer:
 class Oracle:
     """Plays a domain without a model: solves tasks more often with every update, and writes variations.
 
-    It knows the solution of a task by the task's messages: of held-out tasks, and of all that the domain has
-    built since.
+    It knows the solution of every task that the domain plays, by the task's messages.
     """
 
     FIRST, GAIN, MOST = 0.3, 0.1, 0.9
@@ -142,43 +154,43 @@ class Oracle:
     def __init__(self, domain: Domain) -> None:
         self.domain, self.updates = domain, 0
         self._seeds = list(domain.seeds())
-        self._tasks = {_told(task.messages): task for task in domain.held_out()}
-        self._build = domain.build
-        setattr(domain, "build", self._remembering)  # noqa: B010 - an instance's method is replaced
+        self._tasks: dict[str, Task] = {}
+        self._episode = domain.episode
+        setattr(domain, "episode", self._remembering)  # noqa: B010 - an instance's method is replaced
 
     def learn(self, updates: int) -> None:
         """Be as good as after so many updates."""
         self.updates = updates
 
     def solve(self, prompt: str, rng: random.Random) -> str:
-        """The next reply of the known solution, or of an uninformed attempt."""
-        question, *turns = prompt.split("[assistant] ")
-        task = self._tasks.get(question)
+        """The next reply of the known solution, or of an uninformed attempt: an attempt goes on as it began."""
+        question, *said, _ = prompt.split(_TURN)
+        task = self._tasks.get(_OFFERED.sub("", question))
         if task is None:
             return ""
-        right = rng.random() < min(self.MOST, self.FIRST + self.GAIN * self.updates)
+        right = all(text.startswith(reply) for text, reply in zip(said, task.oracle, strict=False))
+        if not said:
+            right = rng.random() < min(self.MOST, self.FIRST + self.GAIN * self.updates)
         replies = (*(task.oracle if right else self.domain.random_replies(task, rng)), "")
-        return replies[min(len(turns), len(replies)) - 1]
+        return replies[min(len(said), len(replies) - 1)]
 
     def write(self, prompt: str, rng: random.Random) -> str:
         """A spec of the domain's own, which varies any seed."""
         written = json.dumps(self.domain.variation(rng.choice(self._seeds), rng), ensure_ascii=False)
         return written[: len(written) // 2] if rng.random() < self.BROKEN else written
 
-    def _remembering(
-        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
-    ) -> Task | Rejection:
-        built = self._build(spec, task_id=task_id, lineage=lineage, rng=rng)
-        if isinstance(built, Task):
-            self._tasks[_told(built.messages)] = built
-        return built
+    def _remembering(self, task: Task) -> Episode:
+        self._tasks[_told(task.messages)] = task
+        return self._episode(task)
 
 
 def open_scripted(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
     """An `Oracle` in the place of both models: a whole run in seconds, to try a domain and its settings."""
     oracle = Oracle(domain)
     scripts = {"agent": oracle.solve, "simulator": oracle.write}
-    samplers = {role.name: ScriptedSampler(scripts[role.name]) for role in roles}
+    samplers = {
+        role.name: ScriptedSampler(scripts[role.name], bytes_a_token=BYTES_A_TOKEN) for role in roles
+    }
     trainers = {role.name: ScriptedTrainer() for role in roles}
     trainers["agent"].on_update = oracle.learn
     return Opened(samplers=samplers, trainers=trainers, settled=config, warms_up=False)

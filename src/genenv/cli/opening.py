@@ -20,6 +20,8 @@ def check_models(config: RunConfig) -> None:
     Raises:
         UsageError: names the one that is spelt most alike.
     """
+    if config.policy.backend != "local":
+        return
     from genenv.backends.local import hub
 
     for name in (config.policy.model, config.policy.simulator_model):
@@ -45,5 +47,7 @@ def load_players(config: RunConfig, domain: Domain) -> Players:
     Raises:
         UsageError: a model cannot be loaded or used here.
     """
-    with ConsoleReporter().stage(f"loading {config.policy.model}", items=None, unit=""):
+    policy = config.policy
+    loaded = policy.model if policy.backend == "local" else f"{policy.backend} players"
+    with ConsoleReporter().stage(f"loading {loaded}", items=None, unit=""):
         return build_players(config, domain)

@@ -161,7 +161,8 @@ def _play(
 
 def _chosen(config: RunConfig) -> RunConfig:
     """The settings with what the machine decides in `policy` decided: once, so a resumed run is equal."""
-    if not any(getattr(config.policy, name) == AUTOMATIC[name] for name in OF_THE_MACHINE):
+    automatic = any(getattr(config.policy, name) == AUTOMATIC[name] for name in OF_THE_MACHINE)
+    if config.policy.backend != "local" or not automatic:
         return config
     from genenv.backends.local.arithmetic import chosen
 
