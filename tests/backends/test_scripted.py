@@ -45,9 +45,7 @@ def opened(domain: Any) -> Opened:
 
 
 def sample(sampler: Any, **request: Any) -> Any:
-    return asyncio.run(
-        sampler.sample(SampleRequest(**({"prompt_ids": (65,), "max_tokens": 100} | request)))
-    )
+    return asyncio.run(sampler.sample(SampleRequest(**({"prompt_ids": (65,), "max_tokens": 100} | request))))
 
 
 # --- the registry ---

@@ -50,7 +50,9 @@ def test_neither_starting_nor_resuming_a_run_of_scripts_loads_a_heavy_library(tm
         return done.stdout.splitlines()[-1].split()
 
     out = tmp_path / "run"
-    assert loaded("train", CONFIGS / "quickstart.toml", *SCRIPTED, "--set", "run.rounds=1", "--out", out) == []
+    assert (
+        loaded("train", CONFIGS / "quickstart.toml", *SCRIPTED, "--set", "run.rounds=1", "--out", out) == []
+    )
     assert loaded("train", "--resume", "--set", "run.rounds=2", "--out", out) == []
 
 
@@ -65,5 +67,5 @@ def test_a_backend_that_there_is_not_is_refused_in_a_sentence(tmp_path: Path) ->
         "train", CONFIGS / "quickstart.toml", "--set", "policy.backend=vllm", "--out", tmp_path / "run"
     )
     assert "policy.backend" in sentence
-    assert "'local' or 'scripted'" in sentence
+    assert 'allowed: "local" or "scripted"' in sentence
     assert not (tmp_path / "run").exists()

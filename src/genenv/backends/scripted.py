@@ -163,7 +163,7 @@ class Oracle:
         self.updates = updates
 
     def solve(self, prompt: str, rng: random.Random) -> str:
-        """The next reply of the known solution, or of an uninformed attempt: an attempt goes on as it began."""
+        """The next reply of the known solution, or of an uninformed attempt; one goes on as it began."""
         question, *said, _ = prompt.split(_TURN)
         task = self._tasks.get(_OFFERED.sub("", question))
         if task is None:
@@ -188,9 +188,7 @@ def open_scripted(config: PolicyConfig, roles: Sequence[Role], domain: Domain, s
     """An `Oracle` in the place of both models: a whole run in seconds, to try a domain and its settings."""
     oracle = Oracle(domain)
     scripts = {"agent": oracle.solve, "simulator": oracle.write}
-    samplers = {
-        role.name: ScriptedSampler(scripts[role.name], bytes_a_token=BYTES_A_TOKEN) for role in roles
-    }
+    samplers = {role.name: ScriptedSampler(scripts[role.name], bytes_a_token=BYTES_A_TOKEN) for role in roles}
     trainers = {role.name: ScriptedTrainer() for role in roles}
     trainers["agent"].on_update = oracle.learn
     return Opened(samplers=samplers, trainers=trainers, settled=config, warms_up=False)

@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from genenv.domains.tool_calling.domain import ToolCalling
 
 
+_MORE = 4
+"""Random attempts beside those of the gate."""
+
+
 def audit(domain: ToolCalling, task: Task, rng: random.Random) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
     spec = ToolSpec.model_validate(task.spec)
     text = InstructionReader(task, spec)
     return (
-        _takes_no_words_for_deeds(domain, task)
+        _takes_no_words_for_deeds(domain, task, rng)
         or _checks_agree(task, domain.settings)
         or _leaks_nothing(spec)
         or _shows_what_it_claims(task, spec)
@@ -94,13 +98,16 @@ def _random_value(parameter: Parameter, today: Day, rng: random.Random) -> Json:
 # --- the solution and the checkers ---
 
 
-def _takes_no_words_for_deeds(domain: ToolCalling, task: Task) -> Rejection | None:
-    """An assurance alone may not pass, and a refusal only where it is the answer."""
+def _takes_no_words_for_deeds(domain: ToolCalling, task: Task, rng: random.Random) -> Rejection | None:
+    """An assurance may not pass, nor a refusal that is no answer, nor more blind calls than the gate's."""
     words = ["Done.", "Sure, I took care of it."]
     if task.payload["gap"] == "none":
         words.append("I cannot do that.")
-    passing = next((reply for reply in words if domain.check(task, (reply,)).success), None)
-    return Rejection(RejectReason.TRIVIAL, f"an uninformed attempt passes: {passing!r}") if passing else None
+    attempts = [*((reply,) for reply in words), *(random_replies(domain, task, rng) for _ in range(_MORE))]
+    passing = next((replies for replies in attempts if domain.check(task, replies).success), None)
+    if passing is None:
+        return None
+    return Rejection(RejectReason.TRIVIAL, f"an uninformed attempt passes: {' / '.join(passing)[:200]!r}")
 
 
 def _checks_agree(task: Task, settings: ToolCallingConfig) -> Rejection | None:
