@@ -133,6 +133,23 @@ def test_an_agents_native_calls_are_checked_as_those_it_meant(domain: ToolCallin
     assert group.traces[0].replies == task.oracle
 
 
+def test_a_check_reads_replies_as_they_were_heard_and_messages_keep_text_that_can_be_written(
+    domain: ToolCalling, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call can spell half of a surrogate pair as an escape."""
+    checked: list[str] = []
+    check = domain.check
+    monkeypatch.setattr(
+        domain, "check", lambda task, replies: checked.extend(replies) or check(task, replies)
+    )
+    call = r'[{"name": "send", "parameters": {"to": "\ud800"}}]'
+    sampler = ScriptedSampler(lambda prompt, rng: call)
+    (group,) = asyncio.run(attempt(domain, sampler, tasks[:1], rollouts=1, sampling=SAMPLING))
+    assert checked
+    assert all('"to": "\ud800"' in reply for reply in checked)
+    assert group.traces[0].replies == tuple(reply.replace("\ud800", "\ufffd") for reply in checked)
+
+
 def test_a_template_without_tools_ends_the_run_in_a_sentence(
     make: Any, domain: ToolCalling, tasks: list[Task]
 ) -> None:

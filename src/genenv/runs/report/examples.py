@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from genenv.runs.store.store import PoolStore
-from genenv.types import JsonObject, Message, Origin, StopReason, Task, Trace
+from genenv.types import Group, JsonObject, Message, Origin, StopReason, Task, Trace
 
 _SHOWN_ATTEMPTS = 6
 _LONGEST_TEXT = 2000  # characters of one message
-_BROKEN = (StopReason.ERROR, StopReason.TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +100,15 @@ def _example(task: Task, number: int, traces: Sequence[Trace]) -> Example:
         )
         for (messages, success, explanation, reason), count in counts.most_common(_SHOWN_ATTEMPTS)
     )
-    judged = [trace for trace in traces if trace.stop_reason not in _BROKEN]
+    group = Group(task=task, traces=tuple(traces))
     return Example(
         task_id=task.id,
         round=number,
         instruction=_instruction(task),
         difficulty=_difficulty(task.spec),
         oracle=task.oracle,
-        successes=sum(trace.success for trace in judged),
-        attempts=len(judged),
+        successes=group.successes,
+        attempts=len(group.valid),
         distinct=distinct,
         hidden=len(traces) - sum(attempt.count for attempt in distinct),
     )
