@@ -91,7 +91,7 @@ class _Conversation:
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
-    """As the environment heard them and a check reads them: messages replace halves of surrogate pairs."""
+    """As the environment heard them and a check reads them."""
     messages: list[Message] = field(default_factory=list)
     """What was said after the prompt."""
     prompt_tokens: int = 0
