@@ -238,8 +238,9 @@ def sides_of(
 
 @contextlib.contextmanager
 def beside(count: int) -> Iterator[None]:
-    """So many other processes that have work all the time."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    """So many other processes that have work all the time, until this one ends."""
+    work = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    others = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(count)]
     try:
         yield
     finally:
