@@ -240,7 +240,7 @@ def sides_of(
 def beside(count: int) -> Iterator[None]:
     """So many other processes that have work all the time, until this one ends."""
     work = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
-    others = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(count)]
+    others = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(count)]  # noqa: S603 - our own text
     try:
         yield
     finally:

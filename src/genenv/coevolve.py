@@ -15,8 +15,9 @@ from typing import Protocol
 from genenv.agent.player import Agent
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
-from genenv.curriculum.replay import Replay, choose_seeds
+from genenv.curriculum.replay import Replay
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select
+from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
 from genenv.errors import DataError
@@ -108,9 +109,10 @@ class World:
         config = self.config
         wanted = min(config.simulator.contexts, most or config.simulator.contexts)
         rng = generator(self.seed, purpose, number)
-        chosen = choose_seeds(self.seeds, self.stats, wanted, rng, config.curriculum)
+        curriculum = config.curriculum.in_round(number, config.run.rounds)
+        chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
         return make_contexts(
-            self.domain, chosen, self.stats.profile(), round_=number, target=config.curriculum.alpha
+            self.domain, chosen, self.stats.profile(), round_=number, target=curriculum.alpha
         )
 
     def revisited(self, number: int, store: PoolStore) -> list[Task]:
@@ -220,8 +222,9 @@ class CoEvolution:
         tasks = [*new, *world.revisited(number, store)]
         with stage("rollout", "attempting", items=len(tasks) * config.agent.rollouts, unit="attempts"):
             groups = await agent.attempt(self.domain, tasks, round_=number)
-        batches = score_batches(contexts, proposals, groups, config.curriculum)
-        selection = select(batches, config.curriculum)
+        wanted = config.curriculum.in_round(number, config.run.rounds)
+        batches = score_batches(contexts, proposals, groups, wanted)
+        selection = select(batches, wanted, generator(world.seed, "shuffled", number))
         reminders = world.reminders(number, groups, store)
         learned = await self._both(
             lambda: self._agent_learns(number, groups, reminders, stage),
@@ -230,7 +233,7 @@ class CoEvolution:
         world.stats.observe(groups)
         world.replay.observe(number, groups)
         metrics = {
-            **curriculum_metrics(batches, selection, config.curriculum),
+            **curriculum_metrics(batches, selection, wanted),
             **attempt_metrics(groups, batches, agent.sampler, self.domain),
             **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
             **learned,

@@ -10,6 +10,7 @@ import pytest
 
 import scripted_genenv as fakes
 from genenv.backends.local import trainer
+from genenv.backends.local.cpu import packed_weights
 from genenv.backends.local.losses import token_losses
 from genenv.backends.settings import AUTOMATIC
 from genenv.config.run import all_settings, load_config
@@ -245,6 +246,7 @@ def nothing_is_measured(patch: pytest.MonkeyPatch) -> None:
     def asked(*_: object, **__: object) -> None:
         raise AssertionError("a choice was made again")
 
+    packed_weights.MEASURED.clear()
     for place in ("hardware.cpu_seconds", "cpu.packed_weights.cpu_seconds", "hardware.choose_threads"):
         patch.setattr(f"genenv.backends.local.{place}", asked)
 

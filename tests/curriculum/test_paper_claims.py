@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from genenv.curriculum.posterior import BetaPosterior
-from genenv.curriculum.reward import in_band
+from genenv.curriculum.weighing import in_band
 
 DRAWS = 200_000
 P = np.linspace(0.05, 0.95, 19)

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.reward import env_reward, expected_env_reward
+from genenv.curriculum.rewards import env_reward, expected_env_reward
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.runs.metrics import check_names
+from genenv.types import TaskBatch
 
 PAPER = CurriculumConfig(posterior=False, standardise_rewards=False)
 ROBUST = CurriculumConfig()
+
+
+def chosen_of(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
+    return select(batches, config, random.Random(0))
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def test_strangers_are_refused(make) -> None:
 
 def test_only_valid_generations_of_batches_inside_the_band_are_imitated(batch) -> None:
     batches = [batch("in", 8, [4, None, 4]), batch("easy", 8, [8, 8]), batch("none", 8, [None])]
-    chosen = select(batches, PAPER)
+    chosen = chosen_of(batches, PAPER)
     assert [sample.generation.id for sample in chosen.samples] == ["in-g0", "in-g2"]
     assert [sample.weight for sample in chosen.samples] == pytest.approx([0.5, 0.5])
     assert (chosen.dropped, chosen.weight_contrast, chosen.effective_samples) == (2, 1.0, 2.0)
@@ -74,7 +81,7 @@ def test_only_valid_generations_of_batches_inside_the_band_are_imitated(batch) -
 
 def test_every_generation_of_a_batch_has_the_reward_of_its_batch(batch) -> None:
     batches = [batch("a", 10, [5, 5]), batch("b", 10, [4, 4])]  # p_hat 0.5 and 0.4, R_env 1 and exp(-0.02)
-    chosen = select(batches, PAPER)
+    chosen = chosen_of(batches, PAPER)
     ratio = math.exp(1 - math.exp(-0.02))
     assert [sample.weight for sample in chosen.samples] == pytest.approx(
         [ratio / (2 * ratio + 2), ratio / (2 * ratio + 2), 1 / (2 * ratio + 2), 1 / (2 * ratio + 2)]
@@ -85,7 +92,7 @@ def test_every_generation_of_a_batch_has_the_reward_of_its_batch(batch) -> None:
 
 def test_standardising_alone_makes_the_weights_differ(batch) -> None:
     batches = [batch("a", 10, [5, 5]), batch("b", 10, [4, 4])]
-    chosen = select(batches, PAPER.model_copy(update={"standardise_rewards": True}))
+    chosen = chosen_of(batches, PAPER.model_copy(update={"standardise_rewards": True}))
     assert chosen.weight_contrast == pytest.approx(math.e**2)  # one deviation above and one below
     assert chosen.effective_samples < 4
 
@@ -96,8 +103,8 @@ def test_a_generation_near_another_of_the_archive_earns_less_than_a_new_one(make
     proposals = [make.proposal(f"g{i}", tasks[i], novelty=news[i]) for i in range(3)]
     groups = [make.group(task, 4, 8) for task in tasks]
     scored = score_batch(make.context(), proposals, groups, PAPER)  # p_hat 0.5, R_env 1
-    assert select([scored], PAPER.model_copy(update={"full_novelty": 0.0})).env_rewards == (1, 1, 1)
-    chosen = select([scored], PAPER.model_copy(update={"full_novelty": 0.4}))
+    assert chosen_of([scored], PAPER.model_copy(update={"full_novelty": 0.0})).env_rewards == (1, 1, 1)
+    chosen = chosen_of([scored], PAPER.model_copy(update={"full_novelty": 0.4}))
     assert chosen.env_rewards == pytest.approx((1, 1, 0.25))
     assert chosen.samples[0].weight == chosen.samples[1].weight > chosen.samples[2].weight
 
@@ -105,31 +112,31 @@ def test_a_generation_near_another_of_the_archive_earns_less_than_a_new_one(make
 def test_at_task_scope_each_task_stands_for_itself(batch) -> None:
     batches = [batch("c0", 8, [0, 8, 4])]
     by_task = PAPER.model_copy(update={"p_hat_scope": "task"})
-    assert len(select(batches, PAPER).samples) == 3
-    chosen = select(batches, by_task)
+    assert len(chosen_of(batches, PAPER).samples) == 3
+    chosen = chosen_of(batches, by_task)
     assert [sample.generation.id for sample in chosen.samples] == ["c0-g2"]
     assert chosen.dropped == 2
 
 
 def test_without_the_filter_every_attempted_batch_teaches(batch) -> None:
     batches = [batch("in", 8, [4]), batch("easy", 8, [8]), batch("none", 8, [None])]
-    chosen = select(batches, PAPER.model_copy(update={"band_filter": False}))
+    chosen = chosen_of(batches, PAPER.model_copy(update={"band_filter": False}))
     assert [sample.generation.id for sample in chosen.samples] == ["in-g0", "easy-g0"]
     assert chosen.weight_contrast == pytest.approx(math.exp(1 - math.exp(-0.5)))
 
 
 def test_the_posterior_alone_keeps_three_and_five_of_eight(batch) -> None:
     batches = [batch(f"k{k}", 8, [k]) for k in range(9)]
-    kept = [sample.generation.context_id for sample in select(batches, PAPER).samples]
+    kept = [sample.generation.context_id for sample in chosen_of(batches, PAPER).samples]
     assert kept == ["k4"]
     with_posterior = PAPER.model_copy(update={"posterior": True})
-    kept = [sample.generation.context_id for sample in select(batches, with_posterior).samples]
+    kept = [sample.generation.context_id for sample in chosen_of(batches, with_posterior).samples]
     assert kept == ["k3", "k4", "k5"]  # posterior means 0.4, 0.5, 0.6
 
 
 def test_nothing_survives_means_an_empty_selection(batch) -> None:
-    assert select([], ROBUST) == Selection()
-    assert select([batch("easy", 8, [8, 8])], ROBUST) == Selection(dropped=1)
+    assert chosen_of([], ROBUST) == Selection()
+    assert chosen_of([batch("easy", 8, [8, 8])], ROBUST) == Selection(dropped=1)
 
 
 def test_a_task_that_was_never_attempted_is_not_imitated(make) -> None:
@@ -138,7 +145,7 @@ def test_a_task_that_was_never_attempted_is_not_imitated(make) -> None:
     groups = [make.group(tried, 4, 8), make.group(untried, 0, 0, broken=8)]
     scored = score_batch(make.context(), proposals, groups, PAPER)
     for scope in ("batch", "task"):
-        chosen = select([scored], PAPER.model_copy(update={"p_hat_scope": scope}))
+        chosen = chosen_of([scored], PAPER.model_copy(update={"p_hat_scope": scope}))
         assert [sample.generation.id for sample in chosen.samples] == ["g0"]
 
 
@@ -168,7 +175,7 @@ def test_weights_sum_to_one_and_rejected_generations_are_never_among_them(
                 groups.append(make.group(task, successes, 8))
                 valid.add(f"{name}-g{number}")
         batches.append(score_batch(make.context(name), proposals, groups, config))
-    chosen = select(batches, config)
+    chosen = chosen_of(batches, config)
     assert {sample.generation.id for sample in chosen.samples} <= valid
     if chosen.samples:
         assert math.fsum(sample.weight for sample in chosen.samples) == pytest.approx(1)
@@ -183,7 +190,7 @@ def test_weights_sum_to_one_and_rejected_generations_are_never_among_them(
 
 def test_the_metrics_of_a_round_measure_both_scopes(batch) -> None:
     batches = [batch("a", 8, [0, 8, None]), batch("b", 8, [8, 8]), batch("c", 8, [None])]
-    found = curriculum_metrics(batches, select(batches, PAPER), PAPER)
+    found = curriculum_metrics(batches, chosen_of(batches, PAPER), PAPER)
     assert found["simulator/valid_rate"] == pytest.approx(4 / 6)
     assert found["simulator/rejected/duplicate"] == 2
     assert found["simulator/in_band_rate"] == 0.5  # of the two batches with attempts, one is at 0.5
@@ -202,7 +209,7 @@ def test_the_band_counts_what_the_agent_solved_and_not_where_the_posterior_lies(
     """As in the quickstart: one variation, three attempts, k_min 0.3, and posterior means of 0.2 to 0.8."""
     wide = CurriculumConfig(k_min=0.3, band_filter=False)
     batches = [batch(name, 3, [solved], wide) for name, solved in (("a", 0), ("b", 1), ("c", 3), ("d", 3))]
-    found = curriculum_metrics(batches, select(batches, wide), wide)
+    found = curriculum_metrics(batches, chosen_of(batches, wide), wide)
     assert found["simulator/in_band_rate"] == found["simulator/in_band_rate_task"] == 0.25
 
 
@@ -211,12 +218,29 @@ def test_where_no_attempts_can_tell_the_band_has_no_rate(batch, attempts: int, k
     """1 of 1 is never within 0.3 of one half, k of 3 never within 0.1, k of 8 always within 0.5."""
     config = CurriculumConfig(k_min=k_min)
     batches = [batch("a", attempts, [0], config), batch("b", attempts, [1], config)]
-    found = curriculum_metrics(batches, select(batches, config), config)
+    found = curriculum_metrics(batches, chosen_of(batches, config), config)
     assert not {"simulator/in_band_rate", "simulator/in_band_rate_task"} & found.keys()
 
 
 def test_batches_with_too_few_attempts_do_not_count_in_the_band(batch) -> None:
     batches = [batch("a", 8, [4]), batch("b", 8, [0]), batch("c", 3, [1])]
-    found = curriculum_metrics(batches, select(batches, PAPER), PAPER)
+    found = curriculum_metrics(batches, chosen_of(batches, PAPER), PAPER)
     assert found["simulator/in_band_rate"] == 0.5
     assert found["curriculum/p_hat_batches"] == 3
+
+
+def test_the_control_gives_other_tasks_the_same_rewards(batch) -> None:
+    batches = [batch(f"c{k}", 8, [k]) for k in range(9)]
+    config = PAPER.model_copy(update={"band_filter": False})
+    right = chosen_of(batches, config)
+    shuffled = chosen_of(batches, config.model_copy(update={"env_reward": "shuffled"}))
+    assert sorted(shuffled.env_rewards) == pytest.approx(sorted(right.env_rewards))
+    assert shuffled.env_rewards != right.env_rewards
+    assert shuffled.effective_samples == pytest.approx(right.effective_samples)
+
+
+def test_a_reward_by_another_name_is_what_weighs(batch) -> None:
+    config = PAPER.model_copy(update={"band_filter": False, "env_reward": "difficulty"})
+    batches = [batch("hard", 8, [0], config), batch("easy", 8, [8], config)]
+    assert [scored.env_reward for scored in batches] == [1.0, 0.0]
+    assert chosen_of(batches, config).env_rewards == (1.0, 0.0)

@@ -8,7 +8,7 @@ from genenv.build import build_players
 from genenv.cli.console import ConsoleReporter
 from genenv.coevolve import Players
 from genenv.config.run import RunConfig
-from genenv.curriculum.replay import choose_seeds
+from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.domains import load_domain
 from genenv.domains.base import Domain

@@ -6,22 +6,22 @@ Shapes: N = generations of one update.
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from genenv.curriculum.posterior import BetaPosterior
-from genenv.curriculum.reward import (
+from genenv.curriculum.rewards import ENV_REWARDS, handed_out
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.weighing import (
     band_divides,
     effective_samples,
-    env_reward,
-    expected_env_reward,
     in_band,
     rwr_weights,
     weight_contrast,
 )
-from genenv.curriculum.settings import CurriculumConfig
 from genenv.types import (
     Context,
     Generation,
@@ -57,16 +57,14 @@ class _Unit:
 
     successes: int
     attempts: int
+    rewards: tuple[float, ...]
+    """[attempts] what the agent is trained on."""
     generations: tuple[Generation, ...]
 
     def reward(self, config: CurriculumConfig) -> float:
         if not self.attempts:
             return 0.0
-        if config.posterior:
-            return expected_env_reward(
-                self.successes, self.attempts, alpha=config.alpha, beta=config.beta, prior=config.prior
-            )
-        return env_reward(self.successes / self.attempts, alpha=config.alpha, beta=config.beta)
+        return ENV_REWARDS[config.env_reward](self.successes, self.attempts, self.rewards, config)
 
     def passes_filter(self, config: CurriculumConfig) -> bool:
         """By the posterior's mean, if so set: with few attempts it lies nearer to the prior's than p_hat."""
@@ -87,7 +85,7 @@ def score_batch(
         proposals: everything it wrote for that context; rejected ones have no attempts.
         groups: the attempts at those that became tasks. Attempts that ended in an error or a timeout do not
         count.
-        config: `posterior` decides between R_env(p_hat) and its expectation under the posterior.
+        config: `env_reward` names the reward; `posterior` decides between that of p_hat and its expectation.
 
     Raises:
         ValueError: a proposal of another context, or a group whose task none of the proposals became.
@@ -123,7 +121,7 @@ def score_batches(
     return batches
 
 
-def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
+def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> Selection:
     """Choose the generations that the simulator learns from, and weigh them (GenEnv section 2.3).
 
     At batch scope every valid generation of a batch has that batch's reward; at task scope each has its own.
@@ -136,13 +134,15 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig) -> Selection:
     Args:
         batches: what a round wrote and how the agent did on it.
         config: scope, filter, reward and weighting.
+        rng: hands the rewards out where they are to be shuffled (the control).
     """
     units = [unit for batch in batches for unit in _units(batch, config.p_hat_scope)]
     kept = [
         unit for unit in units if unit.attempts and (unit.passes_filter(config) or not config.band_filter)
     ]
     dropped = len(units) - len(kept)
-    pairs = [(generation, unit.reward(config)) for unit in kept for generation in unit.generations]
+    paid = handed_out([unit.reward(config) for unit in kept], config, rng)
+    pairs = [(g, reward) for unit, reward in zip(kept, paid, strict=True) for g in unit.generations]
     if not pairs:
         return Selection(dropped=dropped)
     novelty = {p.generation.id: p.novelty for batch in batches for p in batch.proposals}
@@ -224,7 +224,8 @@ def _newness(novelty: float | None, config: CurriculumConfig) -> float:
 
 def _unit(groups: Sequence[Group], generations: tuple[Generation, ...]) -> _Unit:
     valid = [trace for group in groups for trace in group.valid]
-    return _Unit(sum(trace.success for trace in valid), len(valid), generations)
+    rewards = tuple(trace.reward for trace in valid)
+    return _Unit(sum(trace.success for trace in valid), len(valid), rewards, generations)
 
 
 def _mean(name: str, values: Iterable[float]) -> Mapping[str, float]:

@@ -8,18 +8,27 @@ from pydantic import Field, model_validator
 
 from genenv.config.base import Settings
 
+EnvRewardName = Literal["alpha", "learnability", "signal", "variance", "difficulty", "constant", "shuffled"]
+"""The names of `genenv.curriculum.rewards.ENV_REWARDS`."""
+
 PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
 
 
 class CurriculumConfig(Settings, frozen=True):
     """Which tasks are wanted. The corrections of the published method are settings here; see `presets`."""
 
+    env_reward: EnvRewardName = "alpha"
+    """What a success rate is worth to the simulator: the paper's R_env, or another one; see Concepts."""
     alpha: float = Field(default=0.5, ge=0.001, le=0.999)
     """Share of attempts the agent should solve."""
+    alpha_last: float = Field(default=0.0, ge=0, le=0.999)
+    """alpha of the last round, to which it moves evenly; 0: it stays."""
     beta: float = Field(default=2.0, ge=0.001, le=1000)
     """How fast the simulator's reward falls with the distance from alpha."""
     band_filter: bool = True
     """Train the simulator on batches inside the band only; the agent trains on all either way."""
+    signal_attempts: int = Field(default=8, ge=2, le=1024)
+    """G of `env_reward = "signal"`: the chance that so many attempts differ."""
     k_min: float = Field(default=0.1, ge=0, le=1)
     """Half the width of the band: a batch is inside when its rate is at most this far from alpha."""
     p_hat_scope: Literal["batch", "task"] = "batch"
@@ -34,6 +43,8 @@ class CurriculumConfig(Settings, frozen=True):
     """Divide rewards by their standard deviation before weighing; else the weights hardly differ."""
     seed_choice: Literal["uniform", "expected_reward"] = "uniform"
     """Which seeds are varied: all alike, or rather those whose hardest skill is near alpha."""
+    seed_trim: float = Field(default=0.0, ge=0, le=0.45)
+    """Share of the seeds, the easiest, and as many of the hardest, that are not varied (`filtering_k`)."""
     seed_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
     gate: Literal["full", "executes"] = "full"
@@ -61,3 +72,10 @@ class CurriculumConfig(Settings, frozen=True):
                 "but must be at most 0.9 to leave room for new tasks"
             )
         return self
+
+    def in_round(self, number: int, rounds: int) -> Self:
+        """The settings of one round: alpha on its way from `alpha`, in round 1, to `alpha_last`."""
+        if not self.alpha_last or rounds == 1:
+            return self
+        way = (number - 1) / (rounds - 1)
+        return self.model_copy(update={"alpha": self.alpha + way * (self.alpha_last - self.alpha)})

@@ -53,11 +53,24 @@ class Product:
 def worth_packing(weights: Sequence[Tensor]) -> bool:
     """Whether products with these weights are faster when packed, measured; False where they cannot be.
 
+    Measured once in a process for weights of one kind: two players on one model need not measure twice.
+
     Args:
         weights: of one shape, and so many that a processor's cache does not hold them all.
     """
     if not can_be_packed(weights[0]):
         return False
+    kind = (weights[0].shape, weights[0].dtype, len(weights), torch.get_num_threads())
+    if kind not in MEASURED:
+        MEASURED[kind] = _is_faster_packed(weights)
+    return MEASURED[kind]
+
+
+MEASURED: dict[tuple[torch.Size, torch.dtype, int, int], bool] = {}
+"""What `worth_packing` has found, by shape, number format, number of weights, and threads."""
+
+
+def _is_faster_packed(weights: Sequence[Tensor]) -> bool:
     x = torch.ones(_ROWS, weights[0].shape[1], dtype=weights[0].dtype)
     packed = [_pack(weight) for weight in weights]
     seconds = cpu_seconds(

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.reward import (
+from genenv.curriculum.rewards import env_reward
+from genenv.curriculum.weighing import (
     band_divides,
     effective_samples,
-    env_reward,
-    expected_env_reward,
     in_band,
     rwr_weights,
     weight_contrast,
@@ -20,72 +19,6 @@ from genenv.curriculum.reward import (
 
 rates = st.floats(min_value=0, max_value=1)
 rewards = st.lists(rates, min_size=1, max_size=40)
-
-
-@pytest.mark.parametrize(
-    ("p_hat", "expected"), [(0.5, 1.0), (0.4, 0.9802), (0.6, 0.9802), (0.0, 0.6065), (1.0, 0.6065)]
-)
-def test_env_reward_is_symmetric_around_the_target(p_hat: float, expected: float) -> None:
-    assert env_reward(p_hat, alpha=0.5, beta=2.0) == pytest.approx(expected, abs=1e-4)
-
-
-@given(rates, rates, st.floats(min_value=0.01, max_value=0.99), st.floats(min_value=0.01, max_value=50))
-def test_a_rate_nearer_to_the_target_never_earns_less(p: float, q: float, alpha: float, beta: float) -> None:
-    near, far = sorted((p, q), key=lambda rate: abs(rate - alpha))
-    assert env_reward(near, alpha=alpha, beta=beta) >= env_reward(far, alpha=alpha, beta=beta)
-
-
-@pytest.mark.parametrize(
-    ("p_hat", "alpha", "beta", "named"),
-    [
-        (1.1, 0.5, 2, "p_hat"),
-        (-0.1, 0.5, 2, "p_hat"),
-        (0.5, 0, 2, "alpha"),
-        (0.5, 1, 2, "alpha"),
-        (0.5, 0.5, 0, "beta"),
-    ],
-)
-def test_env_reward_refuses_what_is_out_of_range(p_hat: float, alpha: float, beta: float, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        env_reward(p_hat, alpha=alpha, beta=beta)
-
-
-@pytest.mark.parametrize("beta", [0.5, 2.0, 50.0])
-def test_without_attempts_the_expected_reward_is_the_mean_over_all_rates(beta: float) -> None:
-    # integral of exp(-beta (p - 1/2)^2) over [0, 1] = sqrt(pi / beta) erf(sqrt(beta) / 2)
-    exact = math.sqrt(math.pi / beta) * math.erf(math.sqrt(beta) / 2)
-    assert expected_env_reward(0, 0, alpha=0.5, beta=beta) == pytest.approx(exact, rel=1e-10)
-
-
-@pytest.mark.parametrize(("successes", "attempts"), [(0, 8), (4, 8), (7, 8), (13, 32), (250, 1000)])
-@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 2.0), (0.3, 20.0)])
-def test_the_expected_reward_equals_a_brute_force_integral(
-    successes: int, attempts: int, alpha: float, beta: float
-) -> None:
-    p = (np.arange(200_000) + 0.5) / 200_000
-    log_density = successes * np.log(p) + (attempts - successes) * np.log1p(-p)
-    density = np.exp(log_density - log_density.max())
-    exact = (density * np.exp(-beta * (p - alpha) ** 2)).sum() / density.sum()
-    assert expected_env_reward(successes, attempts, alpha=alpha, beta=beta) == pytest.approx(exact, rel=1e-7)
-
-
-def test_the_expected_reward_approaches_the_reward_as_attempts_grow() -> None:
-    gaps = [
-        abs(expected_env_reward(n // 4, n, alpha=0.5, beta=2) - env_reward(0.25, alpha=0.5, beta=2))
-        for n in (4, 40, 400, 4000)
-    ]
-    assert gaps == sorted(gaps, reverse=True)
-    assert gaps[-1] < 1e-3
-
-
-def test_half_solved_on_much_evidence_is_worth_more_than_half_solved_by_chance() -> None:
-    assert expected_env_reward(1, 2, alpha=0.5, beta=2) < expected_env_reward(16, 32, alpha=0.5, beta=2) < 1
-
-
-@given(st.integers(0, 60), st.integers(0, 60), st.floats(0.05, 0.95), st.floats(0.1, 100))
-def test_the_expected_reward_is_a_reward(successes: int, failures: int, alpha: float, beta: float) -> None:
-    value = expected_env_reward(successes, successes + failures, alpha=alpha, beta=beta)
-    assert 0 < value <= 1
 
 
 @pytest.mark.parametrize(
@@ -107,13 +40,6 @@ def test_ninths_and_tenths_on_the_edge_count_whatever_their_binary_form() -> Non
 )
 def test_the_band_divides_rates_of_which_some_lie_inside_and_some_outside(attempts, k_min, divides) -> None:
     assert band_divides(attempts, 0.5, k_min) is divides
-
-
-@pytest.mark.parametrize(("attempts", "least", "most"), [(3, 0.80, 0.91), (8, 0.72, 0.96), (32, 0.64, 0.99)])
-def test_few_attempts_leave_the_expected_reward_little_room(attempts, least, most) -> None:
-    """As docs/report.md says of simulator/env_reward."""
-    rewards = [expected_env_reward(k, attempts, alpha=0.5, beta=2) for k in range(attempts + 1)]
-    assert (round(min(rewards), 2), round(max(rewards), 2)) == (least, most)
 
 
 def test_weights_follow_the_exponential() -> None:

@@ -1,4 +1,4 @@
-"""The simulator's reward: what a batch earns, which batches teach, how much each generation counts.
+"""Which batches teach the simulator, and how much each generation counts.
 
 Shapes: N = generations of one update.
 """
@@ -11,59 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from genenv.curriculum.posterior import BetaPosterior
-
 BAND_TOLERANCE = 1e-9
 """Rates are fractions, and 0.5 - 0.4 is not 0.1 in binary: the edge of the band belongs to it."""
-
-
-def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
-    """Reward the simulator for tasks that the agent solves about as often as wanted.
-
-    R_env = exp(-beta (p_hat - alpha)^2): GenEnv eq. (3). 1 on target; with alpha = 0.5 and beta = 2 it is
-    0.61 for tasks that are always or never solved.
-
-    Args:
-        p_hat: share of attempts that succeeded, in [0, 1].
-        alpha: the share to aim at, in (0, 1).
-        beta: how fast the reward falls with the distance, > 0.
-
-    Returns:
-        The reward in (0, 1].
-
-    Raises:
-        ValueError: an argument outside its range.
-    """
-    _check_target(alpha, beta)
-    if not 0 <= p_hat <= 1:
-        raise ValueError(f"p_hat must be in [0, 1], got {p_hat}")
-    return math.exp(-beta * (p_hat - alpha) ** 2)
-
-
-def expected_env_reward(
-    successes: float, attempts: float, *, alpha: float, beta: float, prior: tuple[float, float] = (1.0, 1.0)
-) -> float:
-    """Reward the simulator for what the attempts say about the rate, not for where they happen to fall.
-
-    E[R_env(p)] for p ~ Beta(prior + counts). With few attempts p_hat sits on a coarse lattice and 4 of 8 is
-    no proof of 0.5; this is smooth in the evidence and approaches `env_reward` as attempts grow.
-
-    Args:
-        successes: attempts that succeeded; may be a decayed count.
-        attempts: all attempts, >= successes. With 0 the result is the mean under the prior.
-        alpha: the share to aim at, in (0, 1).
-        beta: how fast the reward falls with the distance, > 0.
-        prior: pseudo-counts (successes, failures), both > 0.
-
-    Returns:
-        The expected reward in (0, 1].
-
-    Raises:
-        ValueError: an argument outside its range.
-    """
-    _check_target(alpha, beta)
-    posterior = BetaPosterior.of(successes, attempts, prior)
-    return posterior.expectation(lambda p: np.exp(-beta * (p - alpha) ** 2))
 
 
 def in_band(p_hat: float, alpha: float, k_min: float) -> bool:
@@ -140,10 +89,3 @@ def effective_samples(weights: Sequence[float]) -> float:
     """
     squares = math.fsum(weight**2 for weight in weights)
     return math.fsum(weights) ** 2 / squares if squares > 0 else 0.0
-
-
-def _check_target(alpha: float, beta: float) -> None:
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
-    if not 0 < beta < math.inf:
-        raise ValueError(f"beta must be > 0 and finite, got {beta}")

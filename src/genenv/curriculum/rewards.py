@@ -1,0 +1,163 @@
+"""What the simulator is paid for the attempts at its tasks: a table of rewards, by name.
+
+A reward says how much a task (or a batch of them, see `curriculum.p_hat_scope`) was worth to the agent's
+learning. GRPO learns from attempts that differ, so most of them are highest where about half succeed.
+
+Shapes: n = attempts.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genenv.curriculum.posterior import BetaPosterior
+from genenv.curriculum.settings import CurriculumConfig
+
+EnvReward = Callable[[int, int, Sequence[float], CurriculumConfig], float]
+"""(successes, attempts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1]."""
+
+
+def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
+    """Reward the simulator for tasks that the agent solves about as often as wanted.
+
+    R_env = exp(-beta (p_hat - alpha)^2): GenEnv eq. (3). 1 on target; with alpha = 0.5 and beta = 2 it is
+    0.61 for tasks that are always or never solved.
+
+    Args:
+        p_hat: share of attempts that succeeded, in [0, 1].
+        alpha: the share to aim at, in (0, 1).
+        beta: how fast the reward falls with the distance, > 0.
+
+    Returns:
+        The reward in (0, 1].
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    _check_target(alpha, beta)
+    if not 0 <= p_hat <= 1:
+        raise ValueError(f"p_hat must be in [0, 1], got {p_hat}")
+    return math.exp(-beta * (p_hat - alpha) ** 2)
+
+
+def expected_env_reward(
+    successes: float, attempts: float, *, alpha: float, beta: float, prior: tuple[float, float] = (1.0, 1.0)
+) -> float:
+    """Reward the simulator for what the attempts say about the rate, not for where they happen to fall.
+
+    E[R_env(p)] for p ~ Beta(prior + counts). With few attempts p_hat sits on a coarse lattice and 4 of 8 is
+    no proof of 0.5; this is smooth in the evidence and approaches `env_reward` as attempts grow.
+
+    Args:
+        successes: attempts that succeeded; may be a decayed count.
+        attempts: all attempts, >= successes. With 0 the result is the mean under the prior.
+        alpha: the share to aim at, in (0, 1).
+        beta: how fast the reward falls with the distance, > 0.
+        prior: pseudo-counts (successes, failures), both > 0.
+
+    Returns:
+        The expected reward in (0, 1].
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    _check_target(alpha, beta)
+    posterior = BetaPosterior.of(successes, attempts, prior)
+    return posterior.expectation(lambda p: np.exp(-beta * (p - alpha) ** 2))
+
+
+def _alpha(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+    """R_env = exp(-beta (p - alpha)^2): GenEnv (arXiv:2512.19682), eq. (3)."""
+    alpha, beta = config.alpha, config.beta
+    if config.posterior:
+        return expected_env_reward(successes, attempts, alpha=alpha, beta=beta, prior=config.prior)
+    return env_reward(successes / attempts, alpha=alpha, beta=beta)
+
+
+def _learnability(
+    successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
+) -> float:
+    """4 p (1 - p): the variance of a success, over its largest.
+
+    Learnability of Rutherford et al. (arXiv:2408.15099) and of Tzannetos et al. (arXiv:2304.12877).
+    """
+    return _of_rate(successes, attempts, config, lambda p: 4 * p * (1 - p))
+
+
+def _signal(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+    """1 - p^G - (1 - p)^G: the chance that G attempts differ, without which GRPO learns nothing.
+
+    What DAPO's dynamic sampling (arXiv:2503.14476) asks for, as an expectation. G is `signal_attempts`.
+    """
+    n = config.signal_attempts
+    return _of_rate(successes, attempts, config, lambda p: 1 - p**n - (1 - p) ** n)
+
+
+def _variance(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+    """4 mean((r - mean(r))^2): the variance of what the agent is trained on, partial credit included.
+
+    Its root is by how much a group's centred advantages reach. It needs no rate, hence no posterior.
+    """
+    mean = fmean(rewards_n)
+    return min(1.0, 4 * fmean((reward - mean) ** 2 for reward in rewards_n))
+
+
+def _difficulty(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+    """1 - p: an adversary, which need not stop at what can be learned."""
+    return _of_rate(successes, attempts, config, lambda p: 1 - p)
+
+
+def _constant(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+    """1: every valid task alike. The control in which updates happen and rewards say nothing."""
+    return 1.0
+
+
+ENV_REWARDS: Mapping[str, EnvReward] = {
+    "alpha": _alpha,
+    "learnability": _learnability,
+    "signal": _signal,
+    "variance": _variance,
+    "difficulty": _difficulty,
+    "constant": _constant,
+    "shuffled": _alpha,
+}
+"""What `curriculum.env_reward` may say; `shuffled` is `alpha`, given to the wrong tasks (`handed_out`)."""
+
+
+def handed_out(rewards: Sequence[float], config: CurriculumConfig, rng: random.Random) -> list[float]:
+    """The rewards as the simulator gets them: at random where that is the control that is asked for.
+
+    The same rewards, so that weights, steps and drift are those of a learning simulator, but no word of
+    which task earned them.
+
+    Args:
+        rewards: of the units of an update, in order.
+        config: `env_reward` is read.
+        rng: of the permutation.
+    """
+    return rng.sample(list(rewards), len(rewards)) if config.env_reward == "shuffled" else list(rewards)
+
+
+def _of_rate(
+    successes: int,
+    attempts: int,
+    config: CurriculumConfig,
+    function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+) -> float:
+    """A function of the success rate: at the share that succeeded, or expected under its posterior."""
+    if config.posterior:
+        return BetaPosterior.of(successes, attempts, config.prior).expectation(function)
+    return float(function(np.array([successes / attempts]))[0])
+
+
+def _check_target(alpha: float, beta: float) -> None:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+    if not 0 < beta < math.inf:
+        raise ValueError(f"beta must be > 0 and finite, got {beta}")

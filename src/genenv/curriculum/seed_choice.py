@@ -1,0 +1,103 @@
+"""Which seeds the simulator varies in a round."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import random
+from collections.abc import Sequence
+
+from genenv.curriculum.posterior import BetaPosterior
+from genenv.curriculum.rewards import expected_env_reward
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.stats import SkillStats
+from genenv.curriculum.weighing import rwr_weights
+from genenv.errors import UsageError
+from genenv.types import Seed
+
+
+def choose_seeds(
+    seeds: Sequence[Seed], stats: SkillStats, n: int, rng: random.Random, config: CurriculumConfig
+) -> list[Seed]:
+    """Choose the seeds that the simulator varies in a round, without replacement.
+
+    First `seed_trim` of them, the easiest and as many of the hardest, are left out. Of the others,
+    `uniform`: all alike. `expected_reward`: a seed's reward is E[R_env] under the posterior of its hardest
+    skill, and its weight is exp(seed_temperature * E[R_env]). What nobody has tried has a wide posterior,
+    hence a middling reward: it is neither preferred nor left out. The rewards are not standardised, because
+    a simulator stays with the difficulty of its seed: what is never drawn here is never practised. For the
+    same reason the draw is systematic in the order of difficulty: independent draws would make one round much
+    harder than the next.
+
+    Args:
+        seeds: the base data.
+        stats: how the agent has been doing.
+        n: how many to choose, >= 0.
+        rng: the same state gives the same choice.
+        config: `seed_trim`, `seed_choice`, `seed_temperature` and the reward's settings are read.
+
+    Returns:
+        n different seeds, in random order.
+
+    Raises:
+        UsageError: there are no seeds, or fewer than n.
+    """
+    if not seeds:
+        raise UsageError("the domain has no seeds to vary; give it at least one item of base data")
+    if n > len(seeds):
+        raise UsageError(
+            f"simulator.contexts is {n}, but the domain has {len(seeds)} seeds; "
+            f"set simulator.contexts to {len(seeds)} or less, or add seeds"
+        )
+    if config.seed_choice == "uniform" and not config.seed_trim:
+        return rng.sample(list(seeds), n)
+    posteriors = {seed.id: stats.hardest(seed.skills) for seed in seeds}
+    by_difficulty = sorted(rng.sample(list(seeds), len(seeds)), key=lambda seed: posteriors[seed.id].mean)
+    trimmed = min(int(config.seed_trim * len(seeds)), (len(seeds) - n) // 2)
+    by_difficulty = by_difficulty[trimmed : len(seeds) - trimmed]
+    if config.seed_choice == "uniform":
+        return rng.sample(by_difficulty, n)
+    rewards = [_expected_reward(posteriors[seed.id], config) for seed in by_difficulty]
+    weights = rwr_weights(rewards, rwr_lambda=config.seed_temperature)
+    chosen = [by_difficulty[i] for i in systematic(weights, n, rng)]
+    return rng.sample(chosen, n)
+
+
+def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> float:
+    return expected_env_reward(0, 0, alpha=config.alpha, beta=config.beta, prior=(posterior.a, posterior.b))
+
+
+def systematic(weights: Sequence[float], n: int, rng: random.Random) -> list[int]:
+    """Draw n different items with chances in proportion to their weights, spread evenly over their order.
+
+    Systematic sampling (Madow, 1949): the chances stand in a row of length n, and every item is drawn in
+    which a comb of distance 1 with a random offset has a tooth. Any stretch of the row gets its share,
+    rounded up or down. An item whose chance would pass 1 is drawn for certain, and the others share what is
+    left.
+
+    Args:
+        weights: [N] >= 0, not all 0, in the order to spread over.
+        n: how many, at most N.
+        rng: the only source of chance.
+
+    Returns:
+        [n] indices, ascending.
+    """
+    chances = [0.0] * len(weights)
+    certain: set[int] = set()
+    while len(certain) < n:
+        rest = math.fsum(w for i, w in enumerate(weights) if i not in certain)
+        if rest <= 0:  # the weights left are too small for a float: all alike
+            chances = [(n - len(certain)) / (len(weights) - len(certain))] * len(weights)
+            break
+        chances = [w * (n - len(certain)) / rest for w in weights]
+        over = {i for i, chance in enumerate(chances) if chance >= 1 and i not in certain}
+        if not over:
+            break
+        certain |= over
+    others = [i for i in range(len(weights)) if i not in certain]
+    reached = list(itertools.accumulate(chances[i] for i in others))
+    offset = rng.random()
+    teeth = (bisect.bisect_right(reached, offset + k) for k in range(n - len(certain)))
+    return sorted([*certain, *(others[min(at, len(others) - 1)] for at in teeth)])
