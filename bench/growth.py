@@ -40,6 +40,7 @@ from genenv.gate.gate import written
 from genenv.gate.novelty import Archive
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
+from genenv.simulator.source import Unlearning
 from genenv.types import (
     Context,
     Generation,
@@ -173,7 +174,7 @@ def admitting(tasks: Iterator[Task], rng: random.Random) -> Callable[..., list[P
     return admit
 
 
-class _MadeUp:
+class _MadeUp(Unlearning):
     """Both players at once: what they write is random."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -183,7 +184,7 @@ class _MadeUp:
         self.ids = list(draws)
         self.logprobs = [tuple(-self.rng.random() for _ in range(options.tokens)) for _ in range(50)]
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context], **_: object) -> list[Generation]:
+    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
         return [
             Generation(
                 id=f"{context.id}-g{number}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pydantic import BaseModel, Field
 
+from endpoints import Server
 from genenv.types import (
     Context,
     Generation,
@@ -353,3 +355,13 @@ def design_metrics() -> frozenset[str]:
             "tokens/trained",
         )
     )
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """An endpoint on loopback, asked again without long waits."""
+    monkeypatch.setattr("genenv.assistants.endpoint._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("genenv.assistants.endpoint._LONGEST_WAIT_S", 0.05)
+    made = Server()
+    yield made
+    made.close()

@@ -22,8 +22,8 @@ from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
 from genenv.errors import DataError
 from genenv.gate.gate import Gate, base_tasks
-from genenv.learning.credit import simulator_credit
-from genenv.learning.credit.grpo import grpo_credit, zero_advantage_rate
+from genenv.learning.credit import agent_credit, simulator_credit
+from genenv.learning.credit.grpo import zero_advantage_rate
 from genenv.runs.checkpoint import checkpoint_path
 from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import check_names
@@ -34,8 +34,10 @@ from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
-from genenv.simulator.player import Simulator, make_contexts, spec_schemas
-from genenv.types import Context, Group, JsonObject, Seed, Task, TaskBatch
+from genenv.simulator.player import make_contexts, spec_schemas
+from genenv.simulator.source import TaskSource
+from genenv.simulator.written_once import WrittenOnce
+from genenv.types import Context, Group, JsonObject, Profile, Seed, Task, TaskBatch
 
 
 class Warmup(Protocol):
@@ -53,7 +55,7 @@ class Players:
     """The two players, and what happens to them before the first round."""
 
     agent: Agent
-    simulator: Simulator
+    simulator: TaskSource
     warmup: Warmup | None = None
     settled: PolicyConfig | None = None
     """The settings of their models with what is automatic decided; None where nothing was."""
@@ -63,12 +65,12 @@ class Players:
     async def save(self, folder: Path) -> None:
         """Write both players into a checkpoint."""
         await self.agent.trainer.save(folder / "agent")
-        await self.simulator.trainer.save(folder / "simulator")
+        await self.simulator.save(folder / "simulator")
 
     async def load(self, folder: Path) -> None:
         """Restore both players."""
         await self.agent.trainer.load(folder / "agent")
-        await self.simulator.trainer.load(folder / "simulator")
+        await self.simulator.load(folder / "simulator")
 
 
 class World:
@@ -107,19 +109,21 @@ class World:
             purpose: names the random stream.
         """
         config = self.config
+        if config.simulator.source == "none":
+            return []
         wanted = min(config.simulator.contexts, most or config.simulator.contexts)
         rng = generator(self.seed, purpose, number)
         curriculum = config.curriculum.in_round(number, config.run.rounds)
         chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
-        return make_contexts(
-            self.domain, chosen, self.stats.profile(), round_=number, target=curriculum.alpha
-        )
+        told = Profile() if config.simulator.per_seed else self.stats.profile()
+        return make_contexts(self.domain, chosen, told, round_=number, target=curriculum.alpha)
 
     def revisited(self, number: int, store: PoolStore) -> list[Task]:
         """Base tasks and mastered tasks that come back this round."""
         planned = self.config.simulator.contexts * self.config.simulator.variations
         rng = generator(self.seed, "replay", number)
-        back = self.replay.draw(number, planned=planned, seeds=self.seeds, rng=rng)
+        alone = self.config.simulator.source == "none"
+        back = self.replay.draw(number, planned=planned, seeds=self.seeds, rng=rng, base_alone=alone)
         return [self.base[s.id] for s in back.seeds if s.id in self.base] + [
             store.task(i) for i in back.task_ids
         ]
@@ -176,8 +180,8 @@ class CoEvolution:
                 with self.folder.committing(store, record, keep=self.config.run.keep_checkpoints) as empty:
                     await self.players.save(empty)
                 write_all(self.sinks, number, record.metrics)
-                for player in (self.players.agent, self.players.simulator):
-                    player.sampler.end_round()
+                self.players.agent.sampler.end_round()
+                self.players.simulator.end_round()
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
             return self.config.run.rounds
 
@@ -193,6 +197,12 @@ class CoEvolution:
             ) from error
         if last is not None:
             self.world.recall(store, last)
+            if isinstance(self.players.simulator, WrittenOnce):
+                batches = [batch for number in store.rounds() for batch in store.batches(number)]
+                self.players.simulator.recall(
+                    [batch.context for batch in batches],
+                    [proposal.generation for batch in batches for proposal in batch.proposals],
+                )
             await self.players.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
         return last
@@ -234,7 +244,9 @@ class CoEvolution:
         world.replay.observe(number, groups)
         metrics = {
             **curriculum_metrics(batches, selection, wanted),
-            **attempt_metrics(groups, batches, agent.sampler, self.domain),
+            **attempt_metrics(
+                groups, batches, agent.sampler, self.domain, elsewhere=simulator.sampled_elsewhere()
+            ),
             **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
             **learned,
         }
@@ -259,7 +271,7 @@ class CoEvolution:
         sequences = len(reminders) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
         with stage("agent_update", "agent learns", items=sequences * config.epochs, unit="sequences"):
             known = await agent.solutions(self.domain, groups, reminders)
-            lesson = grpo_credit(groups, known, config, temperature=config.temperature)
+            lesson = agent_credit(config)(groups, known, config, temperature=config.temperature)
             metrics = await agent.learn(lesson, round_=number, rounds=self.config.run.rounds)
         guided = sum(group.task.id in known for group in groups)
         return {
@@ -267,12 +279,15 @@ class CoEvolution:
             "agent/zero_advantage_rate": zero_advantage_rate(groups, config),
             "agent/guided_rate": guided / len(groups) if groups else 0.0,
             "agent/replayed": float(len(known) - guided),
+            "agent/imitated": float(sum(datum.loss == "nll" for datum in lesson.data)),
         }
 
     async def _simulator_learns(
         self, number: int, batches: Sequence[TaskBatch], selection: Selection, stage: Stages
     ) -> Mapping[str, float]:
         simulator, config = self.players.simulator, self.config.simulator
+        if not simulator.learns:
+            return {}
         specs = len(selection.samples) * config.epochs
         with stage("simulator_update", "simulator learns", items=specs, unit="specs"):
             schemas = spec_schemas(self.domain, [batch.context for batch in batches])

@@ -157,6 +157,7 @@ def test_metrics_are_means_over_the_steps_that_measured_something():
         "agent/clip_rate": 0.25,
         "agent/steps": 2.0,
         "agent/skipped_updates": 1.0,
+        "tokens/agent_trained": 9.0,
         "tokens/trained": 9.0,
     }
 

@@ -63,7 +63,7 @@ _NO_ANSWER = (
 """What the client and the reading of its answer raise for a body that is no chat completion."""
 
 
-class _Refused(RolloutError):
+class Refused(RolloutError):
     """The server does not want the request, and would not want it later."""
 
     def __init__(self, status: int, said: str) -> None:
@@ -148,7 +148,7 @@ class EndpointAssistant:
                 if self._corrects(error, sent):
                     continue
                 if error.status_code < 500 and error.status_code not in _PASSING:
-                    raise _Refused(error.status_code, self.address.sentence(error)) from error
+                    raise Refused(error.status_code, self.address.sentence(error)) from error
                 why, wait_s = self.address.sentence(error), _asked_wait_s(error) or wait_s
             except TimeoutError:
                 why = f"it took longer than {self.endpoint.timeout_s:g} s"
@@ -235,7 +235,7 @@ class EndpointAssistant:
         """Whether the server takes a tool, and the model reads more for it (where that is told)."""
         try:
             offered = await self.ask({**body, "tools": [_PROBE_TOOL]}, _PROBE_TOKENS)
-        except _Refused as error:
+        except Refused as error:
             if error.status in _NO_TOOLS:
                 return False
             raise

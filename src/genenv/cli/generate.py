@@ -47,6 +47,8 @@ def generate(
     check_named(config, "--run RUN", run=run is not None)
     folder = None if run is None else RunFolder.open(run)
     settings = for_writing(folder, config, said(overrides, corpus))
+    if settings.simulator.source == "none":
+        raise UsageError("simulator.source is 'none': nothing writes tasks; set it to 'model' or 'variation'")
     if out is not None:
         _make_way(out)
     opening.check_models(settings)

@@ -81,7 +81,15 @@ class Replay:
         total = planned / (1 - base - review)
         return math.ceil(base * total - 1e-9), math.floor(review * total + 0.5)
 
-    def draw(self, round_: int, *, planned: int, seeds: Sequence[Seed], rng: random.Random) -> Revisit:
+    def draw(
+        self,
+        round_: int,
+        *,
+        planned: int,
+        seeds: Sequence[Seed],
+        rng: random.Random,
+        base_alone: bool = False,
+    ) -> Revisit:
         """Choose what comes back in a round.
 
         Args:
@@ -89,11 +97,14 @@ class Replay:
             planned: new tasks asked of the simulator.
             seeds: the base data. With fewer than the floor asks for, each comes once.
             rng: the same state gives the same choice.
+            base_alone: whether base tasks stand in the place of all others, so that a round is as large.
 
         Raises:
             UsageError: base tasks are wanted, but there are no seeds.
         """
         base, reviews = self.sizes(planned)
+        if base_alone:
+            base, reviews = planned + base + reviews, 0
         if base and not seeds:
             raise UsageError(
                 "curriculum.base_share asks for base tasks, but the domain has no seeds; set it to 0"

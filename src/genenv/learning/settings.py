@@ -23,9 +23,19 @@ KlCoefficient = Annotated[float, Field(ge=0, le=1000)]
 Epochs = Annotated[int, Field(ge=1, le=100)]
 
 
+AGENT_ALGORITHMS: Mapping[str, str] = {
+    "grpo": "genenv.learning.credit.grpo:grpo_credit",
+    "sft": "genenv.learning.credit.imitation:imitation_credit",
+    "rft": "genenv.learning.credit.imitation:rejection_credit",
+}
+"""What `agent.algorithm` may say, and the function that gives the credit: `module:name`."""
+
+
 class GrpoConfig(Settings, frozen=True):
     """What the agent learns from its attempts: GRPO, and known solutions beside it."""
 
+    algorithm: str = "grpo"
+    """`grpo` from all attempts, `rft` from its own successes alone; `sft` from known solutions alone."""
     advantage: Literal["normalised", "centred"] = "normalised"
     """Rewards minus their group mean, divided by the group's standard deviation or not."""
     loss_average: Literal["token", "sequence"] = "token"
@@ -53,6 +63,17 @@ class GrpoConfig(Settings, frozen=True):
     updates_per_epoch: int = Field(default=1, ge=1, le=100_000)
     """Optimizer steps per pass; the groups are shared out evenly among them."""
 
+    @field_validator("algorithm")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        return _known(name, AGENT_ALGORITHMS)
+
+
+def _known(name: str, algorithms: Mapping[str, str]) -> str:
+    if name not in algorithms:
+        raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(algorithms)}")
+    return name
+
 
 SIMULATOR_ALGORITHMS: Mapping[str, str] = {"rwr": "genenv.learning.credit.rwr:rwr_credit"}
 """What `simulator.algorithm` may say, and the function that gives the credit: `module:name`."""
@@ -79,9 +100,7 @@ class SimulatorLearningConfig(Settings, frozen=True):
     @field_validator("algorithm")
     @classmethod
     def _is_known(cls, name: str) -> str:
-        if name not in SIMULATOR_ALGORITHMS:
-            raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(SIMULATOR_ALGORITHMS)}")
-        return name
+        return _known(name, SIMULATOR_ALGORITHMS)
 
 
 class OptimizerConfig(Settings, frozen=True):

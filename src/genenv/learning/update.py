@@ -50,6 +50,7 @@ class Done:
         return found | {
             f"{player}/steps": float(self.steps),
             f"{player}/skipped_updates": float(self.skipped),
+            f"tokens/{player}_trained": self.sums.get("tokens", 0.0),
             "tokens/trained": self.sums.get("tokens", 0.0),
         }
 

@@ -44,7 +44,8 @@ class SupervisedWarmup:
 
     domain: Domain
     agent: Agent
-    simulator: Simulator
+    simulator: Simulator | None
+    """None where no model writes the tasks."""
     target: float
     """The success rate that the simulator is told to aim at."""
     seed: int
@@ -69,7 +70,7 @@ class SupervisedWarmup:
             **await self._warm_simulator(written, reporter),
         }
         for player in (self.agent, self.simulator):
-            if player.config.warmup.steps:
+            if player is not None and player.config.warmup.steps:
                 await player.trainer.anchor(player.config.warmup.kept_moments)
         return metrics
 
@@ -122,16 +123,19 @@ class SupervisedWarmup:
             "agent/warmup_steps": float(len(losses)),
             "agent/warmup_success": success,
             "agent/skipped_updates": float(losses.count(None)),
+            **_cost("agent", batches[: len(losses)], losses),
+            "agent/imitated": float(sum(map(len, batches[: len(losses)]))),
         }
 
     def _written(self, seeds: Sequence[Seed]) -> Sequence[Sequence[Datum]]:
         """What the simulator imitates, step by step: specs of the domain's own that vary seeds."""
-        config = self.simulator.config.warmup
-        if not config.steps:
+        simulator = self.simulator
+        if simulator is None or not simulator.config.warmup.steps:
             return []
+        config = simulator.config.warmup
         rng = generator(self.seed, "simulator-warmup")
-        sampler = self.simulator.sampler
-        variations = self.simulator.config.variations  # of one prompt, which then goes through the model once
+        sampler = simulator.sampler
+        variations = simulator.config.variations  # of one prompt, which then goes through the model once
         steps: list[list[Datum]] = []
         for _ in range(config.steps):
             chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
@@ -146,17 +150,17 @@ class SupervisedWarmup:
     async def _warm_simulator(
         self, written: Sequence[Sequence[Datum]], reporter: Reporter
     ) -> Mapping[str, float]:
-        config = self.simulator.config.warmup
-        if not config.steps:
+        if self.simulator is None or not self.simulator.config.warmup.steps:
             return {}
-        wanted = sum(map(len, written))
+        trainer, wanted = self.simulator.trainer, sum(map(len, written))
         with staged(reporter, "warm-up of the simulator", items=wanted, unit="demonstrations"):
-            losses = await teach(self.simulator.trainer, written, config)
-        await self.simulator.trainer.publish()
+            losses = await teach(trainer, written, self.simulator.config.warmup)
+        await trainer.publish()
         made = [loss for loss in losses if loss is not None]
         return {
             "simulator/warmup_loss": made[-1] if made else 0.0,
             "simulator/skipped_updates": float(losses.count(None)),
+            **_cost("simulator", written, losses),
         }
 
     def _variation(self, sampler: Sampler, seed: Seed, rng: random.Random) -> Datum:
@@ -222,6 +226,15 @@ async def demonstrate(domain: Domain, sampler: Sampler, task: Task) -> Datum | s
     if not trace.success:
         return trace.explanation
     return imitate(trace)
+
+
+def _cost(
+    player: str, batches: Sequence[Sequence[Datum]], losses: Sequence[float | None]
+) -> Mapping[str, float]:
+    """What a warm-up has cost, in the terms of a round: steps that were made, and tokens learned from."""
+    made = [batch for batch, loss in zip(batches, losses, strict=True) if loss is not None]
+    tokens = sum(weight > 0 for batch in made for datum in batch for weight in datum.weights)
+    return {f"{player}/steps": float(len(made)), f"tokens/{player}_trained": float(tokens)}
 
 
 def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_tokens: int) -> None:

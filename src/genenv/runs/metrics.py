@@ -54,6 +54,8 @@ _METRICS = (
     Metric("agent/kl", "nats/token", "Distance from the initial agent, k3 estimate, at most 10 a token."),
     Metric("agent/clip_rate", "share", "Trained tokens whose probability ratio was clipped."),
     Metric("agent/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
+    Metric("agent/attempts", "count", "All attempts of this round."),
+    Metric("agent/imitated", "count", "Solutions that were imitated, whoever found them; warm-up included."),
     Metric("agent/steps", "count", "Optimizer steps applied."),
     Metric("agent/skipped_updates", "count", "Updates not applied: not finite, or nothing to learn from."),
     Metric("agent/warmup_steps", "count", "Supervised steps before the first round."),
@@ -112,6 +114,10 @@ _METRICS = (
     Metric(
         "tasks/steps_mean", "steps", "Mean length of the new tasks' solutions, in the domain's own steps."
     ),
+    Metric("tasks/mixed", "share", "New tasks that some attempts solved, and some did not."),
+    Metric("tasks/solved", "share", "New tasks that all attempts solved."),
+    Metric("tasks/unsolved", "share", "New tasks that no attempt solved."),
+    Metric("tasks/text_tokens", "tokens", "Mean length of the last message of new tasks: what they ask."),
     Metric("tasks/required_response_tokens", "tokens", "Mean length of the new tasks' oracle solutions."),
     Metric("time/warmup_s", "s", "Supervised warm-up of both players."),
     Metric("time/propose_s", "s", "Writing tasks."),
@@ -121,6 +127,10 @@ _METRICS = (
     Metric("time/simulator_update_s", "s", "The simulator's update."),
     Metric("time/eval_s", "s", "Measuring on held-out tasks."),
     Metric("time/round_s", "s", "The whole round, from its start to its commit."),
+    Metric("tokens/agent_sampled", "tokens", "Tokens the agent sampled."),
+    Metric("tokens/simulator_sampled", "tokens", "Tokens sampled for tasks, rejected ones included."),
+    Metric("tokens/agent_trained", "tokens", "Tokens the agent's updates learned from, warm-up included."),
+    Metric("tokens/simulator_trained", "tokens", "Tokens the simulator's updates learned from, as above."),
     Metric("tokens/sampled", "tokens", "Tokens sampled by both players."),
     Metric("tokens/trained", "tokens", "Tokens both updates learned from."),
 )

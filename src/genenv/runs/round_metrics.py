@@ -13,7 +13,12 @@ _TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
 
 
 def attempt_metrics(
-    groups: Sequence[Group], batches: Sequence[TaskBatch], sampler: Sampler, domain: Domain
+    groups: Sequence[Group],
+    batches: Sequence[TaskBatch],
+    sampler: Sampler,
+    domain: Domain,
+    *,
+    elsewhere: int = 0,
 ) -> Mapping[str, float]:
     """Success, reward and lengths over a round's attempts; required length and steps over its new tasks.
 
@@ -22,19 +27,24 @@ def attempt_metrics(
         batches: what the simulator wrote, for the number of sampled tokens.
         sampler: the agent's, whose tokens measure how long a solution must be.
         domain: counts the steps of a solution.
+        elsewhere: tokens that an endpoint sampled to write the tasks.
     """
     traces = [trace for group in groups for trace in group.valid]
     everything = [trace for group in groups for trace in group.traces]
     written = [p for batch in batches for p in batch.proposals]
     new = [p.outcome for p in written if isinstance(p.outcome, Task)]
+    new_ids = {task.id for task in new}
+    answered = sum(trace.response_tokens for trace in everything)
+    wrote = sum(len(p.generation.token_ids) for p in written) + elsewhere
     metrics = {
+        "agent/attempts": float(len(everything)),
         "agent/failed_traces": float(len(everything) - len(traces)),
-        "tokens/sampled": float(
-            sum(trace.response_tokens for trace in everything)
-            + sum(len(p.generation.token_ids) for p in written)
-        ),
+        "tokens/agent_sampled": float(answered),
+        "tokens/simulator_sampled": float(wrote),
+        "tokens/sampled": float(answered + wrote),
+        **_outcomes([group for group in groups if group.task.id in new_ids]),
     }
-    for kind, chosen in _kinds(groups, {task.id for task in new}).items():
+    for kind, chosen in _kinds(groups, new_ids).items():
         metrics[f"tasks/{kind}"] = float(len(chosen))
         if tried := [trace.success for group in chosen for trace in group.valid]:
             metrics[f"agent/{kind}_success"] = fmean(tried)
@@ -48,8 +58,22 @@ def attempt_metrics(
     if new:
         lengths = [sum(len(sampler.encode_reply(reply)) for reply in task.oracle) for task in new]
         metrics["tasks/required_response_tokens"] = fmean(lengths)
+        asked = [len(sampler.encode_reply(task.messages[-1].content)) for task in new]
+        metrics["tasks/text_tokens"] = fmean(asked)
         metrics["tasks/steps_mean"] = fmean(domain.steps(task) for task in new)
     return metrics
+
+
+def _outcomes(groups: Sequence[Group]) -> Mapping[str, float]:
+    """The shares of tasks whose attempts are mixed, all right and all wrong."""
+    tried = [(group.successes, len(group.valid)) for group in groups if group.valid]
+    if not tried:
+        return {}
+    return {
+        "tasks/mixed": fmean(0 < k < n for k, n in tried),
+        "tasks/solved": fmean(k == n for k, n in tried),
+        "tasks/unsolved": fmean(k == 0 for k, _ in tried),
+    }
 
 
 def _kinds(groups: Sequence[Group], new_ids: Set[str]) -> Mapping[str, list[Group]]:

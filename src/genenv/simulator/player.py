@@ -1,10 +1,11 @@
-"""Player 1: the simulator, which writes tasks for contexts and learns from what they were worth."""
+"""Player 1: the simulator, a model which writes tasks for contexts and learns from what they were worth."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from genenv.backends.base import Completion, Sampler, SampleRequest
 from genenv.domains.base import Domain
@@ -26,6 +27,7 @@ class Simulator:
 
     def __init__(self, sampler: Sampler, trainer: Trainer, config: SimulatorConfig, *, seed: int) -> None:
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
+        self.learns = config.train
 
     async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
         """Write `variations` specs for each context, under the grammar of the domain's spec."""
@@ -73,7 +75,7 @@ class Simulator:
         return completion
 
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
-        """Take a round's lesson, unless this simulator does not learn.
+        """Take a round's lesson.
 
         Args:
             lesson: what there is to learn.
@@ -83,12 +85,26 @@ class Simulator:
         Returns:
             Metrics of the update, and `tokens/trained`.
         """
-        if not self.config.train:
-            return {}
         rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
         seed = stream(self.seed, "simulator-update", round_)
         done = await learn(self.trainer, lesson, player="simulator", learning_rate=rate, seed=seed)
         return done.metrics()
+
+    async def save(self, folder: Path) -> None:
+        """Write weights and optimizer."""
+        await self.trainer.save(folder)
+
+    async def load(self, folder: Path) -> None:
+        """Restore what `save` wrote."""
+        await self.trainer.load(folder)
+
+    def sampled_elsewhere(self) -> int:
+        """None: its tokens are in its generations."""
+        return 0
+
+    def end_round(self) -> None:
+        """Let the sampler forget grammars and prompts of the round."""
+        self.sampler.end_round()
 
 
 def asked(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:

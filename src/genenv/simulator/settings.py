@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal, Self
 
-from genenv.config.base import Settings
+from pydantic import Field, model_validator
+
+from genenv.backends.settings import EndpointConfig
+from genenv.config.base import PLACE, Settings
 from genenv.learning.settings import (
     Batch,
     LearningRate,
@@ -22,8 +25,18 @@ class SimulatorWarmupConfig(WarmupConfig, frozen=True):
 
 
 class WritingConfig(Settings, frozen=True):
-    """How tasks are written."""
+    """Where tasks come from, and how they are written."""
 
+    source: Literal["model", "variation", "grammar", "file", "endpoint", "none"] = "model"
+    """A model, the domain's random variations, random specs, a file, an endpoint; none: base tasks."""
+    per_seed: int = Field(default=0, ge=0, le=100_000)
+    """Write so many specs of a seed, and draw from them (GenEnv-Static: 5); 0: always new ones."""
+    file: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
+    """Specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them."""
+    address: str = ""
+    """Model of `source = "endpoint"`: BASE_URL#MODEL."""
+    endpoint: EndpointConfig = Field(default_factory=EndpointConfig)
+    """How that model may be asked."""
     contexts: int = Field(default=8, ge=1, le=100_000)
     """Seeds varied per round: the number of task batches."""
     variations: int = Field(default=4, ge=1, le=1024)
@@ -32,6 +45,18 @@ class WritingConfig(Settings, frozen=True):
     """Longest spec."""
     temperature: float = Field(default=1.0, ge=0.05, le=10)
     """Sampling temperature of the specs."""
+
+    @model_validator(mode="after")
+    def _source_is_named(self) -> Self:
+        if self.source == "file" and not self.file:
+            raise ValueError("source is 'file', so file must name one")
+        if self.source == "endpoint" and "#" not in self.address:
+            raise ValueError("source is 'endpoint', so address must name a model, as BASE_URL#MODEL")
+        if self.per_seed and self.per_seed < self.variations:
+            raise ValueError(
+                f"per_seed is {self.per_seed}, but a context takes {self.variations} variations of its seed"
+            )
+        return self
 
 
 class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, frozen=True):

@@ -7,8 +7,28 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 from genenv.learning.datum import Lesson
-from genenv.learning.settings import SIMULATOR_ALGORITHMS, SimulatorLearningConfig
-from genenv.types import JsonObject, SimulatorSample, TaskBatch
+from genenv.learning.settings import (
+    AGENT_ALGORITHMS,
+    SIMULATOR_ALGORITHMS,
+    GrpoConfig,
+    SimulatorLearningConfig,
+)
+from genenv.types import Group, JsonObject, SimulatorSample, TaskBatch, Trace
+
+
+class AgentCredit(Protocol):
+    """What an agent is to learn from a round."""
+
+    def __call__(
+        self,
+        groups: Sequence[Group],
+        solutions: Mapping[str, Trace],
+        config: GrpoConfig,
+        *,
+        temperature: float,
+    ) -> Lesson:
+        """See `genenv.learning.credit.grpo.grpo_credit`."""
+        ...
 
 
 class SimulatorCredit(Protocol):
@@ -27,7 +47,16 @@ class SimulatorCredit(Protocol):
         ...
 
 
+def agent_credit(config: GrpoConfig) -> AgentCredit:
+    """The function that `agent.algorithm` names."""
+    return cast(AgentCredit, _named(AGENT_ALGORITHMS[config.algorithm]))
+
+
 def simulator_credit(config: SimulatorLearningConfig) -> SimulatorCredit:
     """The function that `simulator.algorithm` names."""
-    module, _, name = SIMULATOR_ALGORITHMS[config.algorithm].partition(":")
-    return cast(SimulatorCredit, getattr(importlib.import_module(module), name))
+    return cast(SimulatorCredit, _named(SIMULATOR_ALGORITHMS[config.algorithm]))
+
+
+def _named(place: str) -> object:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

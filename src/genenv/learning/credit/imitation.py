@@ -1,9 +1,15 @@
-"""Imitation: what a known solution teaches."""
+"""Imitation: what known solutions teach, and what an agent's own successes teach.
+
+The two supervised ways for an agent to learn, beside `grpo`: of the same attempts and the same solutions.
+"""
 
 from __future__ import annotations
 
-from genenv.learning.datum import Datum
-from genenv.types import Trace
+from collections.abc import Mapping, Sequence
+
+from genenv.learning.datum import Datum, Lesson, Objective
+from genenv.learning.settings import GrpoConfig
+from genenv.types import Group, Trace
 
 
 def imitate(solution: Trace) -> Datum:
@@ -18,4 +24,49 @@ def imitate(solution: Trace) -> Datum:
         completion_ids=solution.token_ids[start:],
         weights=tuple(map(float, solution.sampled[start:])),
         loss="nll",
+    )
+
+
+def imitation_credit(
+    groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
+) -> Lesson:
+    """`sft`: known solutions alone. Attempts are made, measured, and teach nothing.
+
+    Args:
+        groups: attempts.
+        solutions: by the id of their task.
+        config: how many steps.
+        temperature: of the sampling; imitation is at 1.
+    """
+    return _lesson([imitate(solution) for solution in solutions.values()], config)
+
+
+def rejection_credit(
+    groups: Sequence[Group], solutions: Mapping[str, Trace], config: GrpoConfig, *, temperature: float
+) -> Lesson:
+    """`rft`: the agent's own successes, each different one of a task once, and known solutions if asked for.
+
+    Rejection sampling fine-tuning (Yuan et al., arXiv:2308.01825; RAFT, arXiv:2304.06767).
+
+    Args:
+        groups: attempts; of those that succeed the first with its tokens counts.
+        solutions: by the id of their task.
+        config: how many steps.
+        temperature: of the sampling; imitation is at 1.
+    """
+    own = [
+        trace
+        for group in groups
+        for trace in {trace.token_ids: trace for trace in reversed(group.valid) if trace.success}.values()
+    ]
+    return _lesson([imitate(trace) for trace in [*own, *solutions.values()]], config)
+
+
+def _lesson(data: Sequence[Datum], config: GrpoConfig) -> Lesson:
+    return Lesson(
+        units=[[datum] for datum in data],
+        objective=Objective(kl_coefficient=config.kl_coefficient, kl="k3"),
+        steps=config.updates_per_epoch,
+        epochs=config.epochs,
+        coefficients={"nll": 1.0},
     )

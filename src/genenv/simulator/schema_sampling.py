@@ -1,0 +1,110 @@
+"""Random JSON under a schema: every choice uniform, none of it learned.
+
+Understands what the schemas of specs are made of: `const`, `enum`, `anyOf`, `$ref`, objects, arrays and
+numbers with bounds, and strings with a regular expression (by `rstr`). Alternatives are equally likely, and
+so are all lengths and numbers between their bounds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import rstr
+
+from genenv.errors import UsageError
+from genenv.types import Json, JsonObject
+
+_MORE_ITEMS = 3
+"""By how many an array without an upper bound may pass its lower one."""
+_SPAN = 1000.0
+"""Of numbers without bounds."""
+
+
+def sample_json(schema: JsonObject, rng: random.Random) -> Json:
+    """A value that a schema allows.
+
+    Args:
+        schema: JSON schema; references lead into its own `$defs`.
+        rng: the only source of chance.
+
+    Raises:
+        UsageError: the schema uses something that is not listed above.
+    """
+    return _Sampler(schema, rng).value(schema)
+
+
+class _Sampler:
+    def __init__(self, root: JsonObject, rng: random.Random) -> None:
+        self._root, self._rng = root, rng
+        self._strings = rstr.Rstr(rng)
+        self._kinds: Mapping[str, Callable[[JsonObject], Json]] = {
+            "object": self._object,
+            "array": self._array,
+            "string": self._string,
+            "integer": self._integer,
+            "number": self._number,
+            "boolean": lambda schema: rng.random() < 0.5,
+            "null": lambda schema: None,
+        }
+
+    def value(self, schema: JsonObject) -> Json:
+        if "$ref" in schema:
+            return self.value(self._referred(str(schema["$ref"])))
+        if "const" in schema:
+            return schema["const"]
+        for choice in ("enum", "anyOf", "oneOf"):
+            if choice in schema:
+                chosen = self._rng.choice(cast(Sequence[Json], schema[choice]))
+                return chosen if choice == "enum" else self.value(cast(JsonObject, chosen))
+        kind = schema.get("type")
+        if not isinstance(kind, str) or kind not in self._kinds:
+            raise UsageError(
+                f"simulator.source = 'grammar' cannot draw from this part of a domain's schema: {schema}"
+            )
+        return self._kinds[kind](schema)
+
+    def _referred(self, path: str) -> JsonObject:
+        found: Json = self._root
+        for part in path.removeprefix("#/").split("/"):
+            found = cast(JsonObject, found)[part]
+        return cast(JsonObject, found)
+
+    def _object(self, schema: JsonObject) -> Json:
+        properties = cast(Mapping[str, JsonObject], schema.get("properties", {}))
+        required = cast(Sequence[str], schema.get("required", ()))
+        return {
+            name: self.value(part)
+            for name, part in properties.items()
+            if name in required or self._rng.random() < 0.5
+        }
+
+    def _array(self, schema: JsonObject) -> Json:
+        first = cast(Sequence[JsonObject], schema.get("prefixItems", ()))
+        items = schema.get("items")
+        least = int(cast(float, schema.get("minItems", 0)))
+        most = int(cast(float, schema.get("maxItems", max(least, len(first)) + _MORE_ITEMS)))
+        if items is False:
+            most = len(first)
+        parts = [*first, *([cast(JsonObject, items)] * most if isinstance(items, Mapping) else [])]
+        length = self._rng.randint(least, max(least, min(most, len(parts))))
+        return [self.value(part) for part in parts[:length]]
+
+    def _string(self, schema: JsonObject) -> Json:
+        if "pattern" in schema:
+            return self._strings.xeger(str(schema["pattern"]))
+        least = int(cast(float, schema.get("minLength", 0)))
+        most = int(cast(float, schema.get("maxLength", least + 20)))
+        return self._strings.xeger(f"[A-Za-z ]{{{least},{most}}}")
+
+    def _integer(self, schema: JsonObject) -> Json:
+        low, high = self._bounds(schema)
+        return self._rng.randint(int(low), int(high))
+
+    def _number(self, schema: JsonObject) -> Json:
+        return round(self._rng.uniform(*self._bounds(schema)), 2)
+
+    def _bounds(self, schema: JsonObject) -> tuple[float, float]:
+        low = float(cast(float, schema.get("minimum", -_SPAN if "maximum" not in schema else 0.0)))
+        return low, float(cast(float, schema.get("maximum", low + 2 * _SPAN)))

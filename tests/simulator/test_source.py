@@ -1,0 +1,183 @@
+"""Where tasks come from: whole runs with scripted agents, and an endpoint that is a real server."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoints import Server, refused, said
+from genenv.runs.store.store import PoolStore
+from genenv.types import Origin, Proposal, RejectReason, Task
+from typed import refused as sentence_of
+from typed import stopped_in_round_two, succeeds
+
+CONFIG = Path(__file__).parents[2] / "configs" / "household.toml"
+SMALL = {
+    "policy.backend": "scripted",
+    "run.rounds": 2,
+    "run.eval_every": 0,
+    "simulator.contexts": 3,
+    "simulator.variations": 2,
+}
+
+
+def words(out: Path, **settings: Any) -> list[object]:
+    said = {**SMALL, **{name.replace("__", "."): value for name, value in settings.items()}}
+    return ["train", CONFIG, *(w for k, v in said.items() for w in ("--set", f"{k}={v}")), "--out", out]
+
+
+def proposals(path: Path) -> list[Proposal]:
+    with PoolStore.open(path / "pool.db", create=False) as store:
+        rounds = [store.batches(number) for number in store.rounds()]
+    return [proposal for batches in rounds for batch in batches for proposal in batch.proposals]
+
+
+@pytest.mark.parametrize("source", ["variation", "grammar"])
+def test_tasks_come_without_a_model_and_the_same_again(source: str, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        succeeds(*words(tmp_path / name, simulator__source=source))
+    found = proposals(tmp_path / "one")
+    assert len(found) == 12
+    assert sum(isinstance(proposal.outcome, Task) for proposal in found) >= 10
+    assert not any(proposal.generation.token_ids for proposal in found)
+    assert found == proposals(tmp_path / "two")
+    assert not (tmp_path / "one" / "checkpoints" / "round-0002" / "simulator").exists()
+
+
+def test_without_a_source_a_round_is_as_large_and_of_base_tasks(tmp_path: Path) -> None:
+    succeeds(*words(tmp_path / "run", simulator__source="none"))
+    with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
+        assert store.task_count(Origin.GENERATED) == 0
+        groups = store.groups(1)
+    with_source = succeeds(*words(tmp_path / "other", simulator__source="variation"))
+    assert with_source.exit_code == 0
+    with PoolStore.open(tmp_path / "other" / "pool.db", create=False) as store:
+        assert abs(len(store.groups(1)) - len(groups)) <= 1
+    assert {group.task.lineage.origin for group in groups} == {Origin.SEED}
+
+
+def test_a_file_is_handed_out_once_before_any_spec_comes_twice(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    succeeds("generate", CONFIG, "--set", "policy.backend=scripted", "--n", 9, "--out", tasks)
+    specs = [json.dumps(json.loads(line)["spec"]) for line in tasks.read_text().splitlines()]
+    out = tmp_path / "run"
+    known = {"simulator__source": "file", "simulator__file": tasks, "curriculum__novelty_threshold": 0.0}
+    succeeds(*words(out, run__rounds=3, **known))
+    given = [json.dumps(json.loads(proposal.generation.text)) for proposal in proposals(out)]
+    assert Counter(given) == Counter(specs * 2)
+    assert sorted(given[:9]) == sorted(given[9:]) == sorted(specs)
+    assert given[:9] != given[9:]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("", "holds no spec"),
+        ("{", "line 1 is not JSON"),
+        ('{"a": 1}', 'line 1 is no object with a "spec"'),
+    ],
+)
+def test_a_file_that_is_none_is_one_sentence(text: str | None, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    if text is not None:
+        file.write_text(text)
+    out = tmp_path / "run"
+    assert sentence in sentence_of(*words(out, simulator__source="file", simulator__file=file))
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"source": "file"}, "file must name one"),
+        ({"source": "endpoint"}, "address must name a model, as BASE_URL#MODEL"),
+        ({"source": "variation", "per_seed": 1}, "per_seed is 1, but a context takes 2 variations"),
+        ({"source": "web"}, "simulator.source"),
+    ],
+)
+def test_sources_that_are_not_whole_are_refused(
+    settings: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    named = {f"simulator__{name}": value for name, value in settings.items()}
+    assert sentence in sentence_of(*words(tmp_path / "run", **named))
+
+
+def test_a_fixed_number_of_specs_is_written_for_a_seed_also_when_a_run_goes_on(tmp_path: Path) -> None:
+    fixed = {
+        "simulator__source": "variation",
+        "simulator__per_seed": 3,
+        "simulator__contexts": 300,
+        "curriculum__novelty_threshold": 0.0,
+        "agent__rollouts": 2,
+        "run__rounds": 4,
+    }
+    succeeds(*words(tmp_path / "whole", **fixed))
+    stopped_in_round_two(*words(tmp_path / "run", **fixed))
+    succeeds("train", "--resume", "--out", tmp_path / "run")
+    with PoolStore.open(tmp_path / "whole" / "pool.db", create=False) as store:
+        batches = [batch for number in (1, 2, 3, 4) for batch in store.batches(number)]
+        digest = store.digest()
+    with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
+        assert store.digest() == digest
+    texts: dict[str, set[str]] = {}
+    for batch in batches:
+        texts.setdefault(batch.context.seed.id, set()).update(p.generation.text for p in batch.proposals)
+    assert max(map(len, texts.values())) == 3
+
+
+def written(body: dict[str, Any]) -> Any:
+    """The example that the request shows, with the words that models put around JSON."""
+    shown = body["messages"][-1]["content"].partition("Example: ")[2].partition("\n")[0]
+    return said(f"Sure!\n```json\n{shown}\n```" if shown else "hi")
+
+
+def test_an_endpoint_writes_tasks_and_its_tokens_are_counted(server: Server, tmp_path: Path) -> None:
+    server.answer = written
+    out = tmp_path / "run"
+    there = {"simulator__source": "endpoint", "simulator__address": f"{server.url}#m"}
+    succeeds(*words(out, **there))
+    found = proposals(out)
+    assert len(found) == 12
+    assert {getattr(p.outcome, "reason", None) for p in found} <= {None, RejectReason.DUPLICATE}
+    asked = [request for request in server.requests if "response_format" in request]
+    assert all(r["response_format"]["json_schema"]["schema"]["anyOf"] for r in asked)
+    with PoolStore.open(out / "pool.db", create=False) as store:
+        assert store.metrics(1)["tokens/simulator_sampled"] >= 6 * 5
+
+
+def test_specs_that_structured_output_cannot_hold_are_asked_for_freely(
+    server: Server, tmp_path: Path
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        return refused("Invalid schema") if "response_format" in body else said("hi")
+
+    server.answer = answer
+    there = {"simulator__source": "endpoint", "simulator__address": f"{server.url}#m"}
+    succeeds(*words(tmp_path / "run", **there))
+    found = proposals(tmp_path / "run")
+    assert {p.outcome.reason for p in found if not isinstance(p.outcome, Task)} == {RejectReason.SYNTAX}
+
+
+def test_an_endpoint_that_dies_half_way_keeps_what_is_committed(server: Server, tmp_path: Path) -> None:
+    count = 0
+
+    def answer(body: dict[str, Any]) -> Any:
+        nonlocal count
+        count += 1
+        return said("hi") if count <= 7 else refused("out of order", 503)
+
+    server.answer = answer
+    there = {"simulator__source": "endpoint", "simulator__address": f"{server.url}#m"}
+    out = tmp_path / "run"
+    sentence = sentence_of(*words(out, **there, **{"simulator__endpoint.retries": 1}))
+    assert "answered none of 6 requests for tasks" in sentence
+    assert "continue with --resume" in sentence
+    with PoolStore.open(out / "pool.db", create=False) as store:
+        assert store.last_round() == 1
+    server.answer = lambda body: said("hi")
+    succeeds("train", "--resume", "--out", out)
