@@ -15,13 +15,10 @@ from typing import Protocol
 from genenv.agent.player import Agent
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
-from genenv.curriculum.replay import Replay
-from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select
-from genenv.curriculum.seed_choice import choose_seeds
-from genenv.curriculum.stats import SkillStats
+from genenv.curriculum.rewards import in_round
+from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select, taught
 from genenv.domains.base import Domain
 from genenv.errors import DataError
-from genenv.gate.gate import Gate, base_tasks
 from genenv.learning.credit import agent_credit, simulator_credit
 from genenv.learning.credit.grpo import zero_advantage_rate
 from genenv.runs.checkpoint import checkpoint_path
@@ -33,11 +30,12 @@ from genenv.runs.sinks import Sink, write_all
 from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
+from genenv.runs.world import World
 from genenv.seeding import generator
-from genenv.simulator.player import make_contexts, spec_schemas
+from genenv.simulator.player import spec_schemas
 from genenv.simulator.source import TaskSource
 from genenv.simulator.written_once import WrittenOnce
-from genenv.types import Context, Group, JsonObject, Profile, Seed, Task, TaskBatch
+from genenv.types import Group, Seed, Task, TaskBatch
 
 
 class Warmup(Protocol):
@@ -71,76 +69,6 @@ class Players:
         """Restore both players."""
         await self.agent.trainer.load(folder / "agent")
         await self.simulator.load(folder / "simulator")
-
-
-class World:
-    """What a run knows apart from its players: base data, how the agent does, and the archive of tasks."""
-
-    def __init__(self, config: RunConfig, domain: Domain) -> None:
-        self.config, self.domain, self.seed = config, domain, config.run.seed
-        self.seeds = list(domain.seeds())
-        held_out = domain.held_out()
-        self.held_out = list(held_out)[: config.run.eval_tasks]
-        self.base = base_tasks(domain, self.seeds, seed=self.seed)
-        self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
-        self.gate = Gate(domain, config.curriculum, seed=self.seed)
-        self.gate.remember(self.base.values())
-        self.gate.protect(held_out)
-
-    def recall(self, store: PoolStore, last: int) -> None:
-        """Know again what all rounds up to the last committed one have taught."""
-        state = store.state(last)
-        self.stats.load_state_dict(_part(state, "stats"))
-        self.replay.load_state_dict(_part(state, "replay"))
-        if self.config.agent.replayed:
-            self.replay.recall(store.last_seen())
-        self.gate.recall(store.surfaces(), store.without_surface())
-
-    def state(self) -> JsonObject:
-        """What `recall` needs beside the tasks themselves."""
-        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict()}
-
-    def contexts(self, number: int, *, most: int | None = None, purpose: str = "seeds") -> list[Context]:
-        """The seeds to vary, and what the simulator is told about each.
-
-        Args:
-            number: of the round.
-            most: how many, where that is fewer than in a round.
-            purpose: names the random stream.
-        """
-        config = self.config
-        if config.simulator.source == "none":
-            return []
-        wanted = min(config.simulator.contexts, most or config.simulator.contexts)
-        rng = generator(self.seed, purpose, number)
-        curriculum = config.curriculum.in_round(number, config.run.rounds)
-        chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
-        told = Profile() if config.simulator.per_seed else self.stats.profile()
-        return make_contexts(self.domain, chosen, told, round_=number, target=curriculum.alpha)
-
-    def revisited(self, number: int, store: PoolStore) -> list[Task]:
-        """Base tasks and mastered tasks that come back this round."""
-        planned = self.config.simulator.contexts * self.config.simulator.variations
-        rng = generator(self.seed, "replay", number)
-        alone = self.config.simulator.source == "none"
-        back = self.replay.draw(number, planned=planned, seeds=self.seeds, rng=rng, base_alone=alone)
-        return [self.base[s.id] for s in back.seeds if s.id in self.base] + [
-            store.task(i) for i in back.task_ids
-        ]
-
-    def reminders(self, number: int, groups: Sequence[Group], store: PoolStore) -> list[Task]:
-        """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
-        if not self.config.agent.replayed:
-            return []
-        base = {task.id: task for task in self.base.values()}
-        chosen = self.replay.remind(
-            number,
-            base=list(base),
-            groups=groups,
-            n=self.config.agent.replayed,
-            rng=generator(self.seed, "replayed", number),
-        )
-        return [base[name] if name in base else store.task(name) for name in chosen]
 
 
 class CoEvolution:
@@ -232,16 +160,15 @@ class CoEvolution:
         tasks = [*new, *world.revisited(number, store)]
         with stage("rollout", "attempting", items=len(tasks) * config.agent.rollouts, unit="attempts"):
             groups = await agent.attempt(self.domain, tasks, round_=number)
-        wanted = config.curriculum.in_round(number, config.run.rounds)
+        wanted = in_round(config.curriculum, number, config.run.rounds)
         batches = score_batches(contexts, proposals, groups, wanted)
         selection = select(batches, wanted, generator(world.seed, "shuffled", number))
         reminders = world.reminders(number, groups, store)
         learned = await self._both(
-            lambda: self._agent_learns(number, groups, reminders, stage),
+            lambda: self._agent_learns(number, taught(groups, new, wanted), reminders, stage),
             lambda: self._simulator_learns(number, batches, selection, stage),
         )
-        world.stats.observe(groups)
-        world.replay.observe(number, groups)
+        world.observe(number, groups, {task.id for task in new})
         metrics = {
             **curriculum_metrics(batches, selection, wanted),
             **attempt_metrics(
@@ -328,9 +255,3 @@ class CoEvolution:
         metrics = {**record.metrics, **evaluation_metrics(groups), **stage.metrics()}
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=evaluations)
-
-
-def _part(state: JsonObject, name: str) -> JsonObject:
-    part = state[name]
-    assert isinstance(part, Mapping)  # noqa: S101 - `World.state` wrote it
-    return part

@@ -31,14 +31,15 @@ READ = {
 }
 
 OWNERS = {
-    "agent": ("agent/", "learning/", "backends/local/optimizer.py", "coevolve.py"),
+    "agent": ("agent/", "learning/", "backends/local/optimizer.py", "coevolve.py", "runs/world.py"),
     "agent.warmup": ("learning/warmup.py",),
     "curriculum": ("curriculum/", "gate/"),
     "domain": ("domains/",),
     "logging": ("runs/sinks.py",),
     "policy": ("backends/", "build.py"),
-    "run": ("coevolve.py", "cli/"),
-    "simulator": ("simulator/", "learning/", "backends/local/optimizer.py", "coevolve.py"),
+    "run": ("coevolve.py", "cli/", "runs/world.py"),
+    "simulator": ("simulator/", "learning/", "backends/local/optimizer.py", "coevolve.py", "build.py"),
+    "simulator.endpoint": ("assistants/",),
     "simulator.warmup": ("learning/warmup.py",),
 }
 """Where the settings of a section are read: a name that another section has too does not count there."""
@@ -51,9 +52,9 @@ SETTINGS = sorted(
         *(key for domain in domain_names() for key, _ in all_settings(domain)),
         *(key for key, _ in evaluation_settings()),
     }
-    - {"preset"}
+    - {"preset", "variant"}
 )
-"""All but the preset, which is used up where settings are put together."""
+"""All but the preset and the variant, which are used up where settings are put together."""
 
 
 @pytest.mark.parametrize("key", SETTINGS)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.rewards import ENV_REWARDS, env_reward, expected_env_reward, handed_out
+from genenv.curriculum.rewards import ENV_REWARDS, env_reward, expected_env_reward, handed_out, in_round
 from genenv.curriculum.settings import CurriculumConfig, EnvRewardName
 
 rates = st.floats(min_value=0, max_value=1)
@@ -150,6 +150,6 @@ def test_shuffled_rewards_are_the_same_rewards_of_other_tasks() -> None:
 
 def test_alpha_moves_evenly_from_the_first_round_to_the_last() -> None:
     config = CurriculumConfig(alpha=0.7, alpha_last=0.3)
-    assert [config.in_round(i, 5).alpha for i in range(1, 6)] == pytest.approx([0.7, 0.6, 0.5, 0.4, 0.3])
-    assert config.in_round(1, 1) == config
-    assert CurriculumConfig().in_round(3, 5) == CurriculumConfig()
+    assert [in_round(config, i, 5).alpha for i in range(1, 6)] == pytest.approx([0.7, 0.6, 0.5, 0.4, 0.3])
+    assert in_round(config, 1, 1) == config
+    assert in_round(CurriculumConfig(), 3, 5) == CurriculumConfig()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.curriculum.rewards import env_reward, expected_env_reward
-from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select
+from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select, taught
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.runs.metrics import check_names
 from genenv.types import TaskBatch
@@ -244,3 +244,11 @@ def test_a_reward_by_another_name_is_what_weighs(batch) -> None:
     batches = [batch("hard", 8, [0], config), batch("easy", 8, [8], config)]
     assert [scored.env_reward for scored in batches] == [1.0, 0.0]
     assert chosen_of(batches, config).env_rewards == (1.0, 0.0)
+
+
+def test_the_agent_may_be_taught_tasks_of_the_band_alone(make) -> None:
+    groups = [make.group(make.task(f"t{k}"), k, 8) for k in range(9)] + [make.group(make.task("base"), 8, 8)]
+    new = [group.task for group in groups[:-1]]
+    assert taught(groups, new, ROBUST) == groups
+    band = ROBUST.model_copy(update={"agent_band": True, "k_min": 0.13})
+    assert [group.task.id for group in taught(groups, new, band)] == ["t3", "t4", "t5", "base"]

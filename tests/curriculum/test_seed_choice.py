@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections import Counter
@@ -123,3 +124,32 @@ def test_the_easiest_and_the_hardest_seeds_are_left_out(make) -> None:
     chosen = choose_seeds(seeds, stats, 16, random.Random(0), config)
     assert {seed.id for seed in chosen} == {f"seed{i}" for i in range(2, 18)}
     assert len(choose_seeds(seeds, stats, 20, random.Random(0), config)) == 20
+
+
+def test_a_bandit_comes_to_draw_seeds_that_are_solved_half_of_the_time(make) -> None:
+    seeds = [make.seed(f"{kind}{i}", kind) for kind in ("easy", "half", "hard") for i in range(10)]
+    config = CurriculumConfig(seed_choice="bandit", env_reward="learnability")
+    stats = SkillStats(config)
+    known = [("easy", 40), ("half", 20), ("hard", 0)]
+    stats.observe([make.group(make.task(kind, [kind]), k, 40) for kind, k in known])
+    chosen = choose_seeds(seeds, stats, 10, random.Random(0), config)
+    assert {seed.id for seed in chosen} == {f"half{i}" for i in range(10)}
+    assert len({seed.id for seed in choose_seeds(seeds, stats, 30, random.Random(0), config)}) == 30
+    other = SkillStats(config)
+    other.load_state_dict(json.loads(json.dumps(stats.state_dict())))
+    assert choose_seeds(seeds, other, 10, random.Random(3), config) == choose_seeds(
+        seeds, stats, 10, random.Random(3), config
+    )
+
+
+def test_a_bandit_that_knows_nothing_tries_everything(make) -> None:
+    seeds = [make.seed(f"{kind}{i}", kind) for kind in "abcd" for i in range(10)]
+    config = CurriculumConfig(seed_choice="bandit")
+    chosen = choose_seeds(seeds, SkillStats(config), 12, random.Random(0), config)
+    assert len({seed.skills for seed in chosen}) >= 3
+
+
+def test_combinations_are_counted_for_a_bandit_only(make) -> None:
+    stats = SkillStats(CurriculumConfig())
+    stats.observe([make.group(make.task("t", ["a", "b"]), 1, 4)])
+    assert "combined" not in stats.state_dict()

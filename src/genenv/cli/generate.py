@@ -13,7 +13,7 @@ import typer
 from genenv.cli import opening
 from genenv.cli.console import ConsoleReporter, begin
 from genenv.cli.options import Config, Corpus, Overrides, check_named, said
-from genenv.coevolve import Players, World
+from genenv.coevolve import Players
 from genenv.errors import DataError, UsageError
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.runs.files import write_whole
@@ -21,6 +21,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.progress import staged
 from genenv.runs.resuming import for_writing
 from genenv.runs.store.store import PoolStore
+from genenv.runs.world import World
 from genenv.texts import json_line
 from genenv.types import Json, Proposal, Task
 

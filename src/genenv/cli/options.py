@@ -22,6 +22,16 @@ Overrides = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. run.seed=1. Repeatable."),
 ]
+VariantName = Annotated[
+    str,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        help="Settings laid over CONFIG by name, such as random, static, genenv, variation, rl; "
+        "several joined by +. See docs/configuration.md.",
+        show_default=False,
+    ),
+]
 Corpus = Annotated[
     Path | None,
     typer.Option(

@@ -14,7 +14,7 @@ from genenv.agent.rollout import tools_of
 from genenv.backends.settings import AUTOMATIC, OF_THE_MACHINE
 from genenv.cli import opening
 from genenv.cli.console import ConsoleReporter, begin
-from genenv.cli.options import Config, Corpus, Overrides, check_named, said
+from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
 from genenv.coevolve import CoEvolution, Players
 from genenv.config.run import RunConfig, anchored, as_tables, dump_toml, load_config
 from genenv.domains.base import Domain
@@ -42,27 +42,30 @@ OtherArithmetic = Annotated[
 ]
 
 
-def train(
+def train(  # noqa: PLR0913 - a command has the options it has
     config: Config = None,
     out: Out = None,
     overrides: Overrides = [],  # noqa: B006 - Typer's form
     resume: Resume = False,
     other_arithmetic: OtherArithmetic = False,
     corpus: Corpus = None,
+    variant: VariantName = "",
 ) -> None:
     """Co-evolve an agent and its simulator."""
     begin("going on with a run" if resume else "starting a run")
     check_named(config, "--resume --out RUN", run=resume)
     if resume:
+        if variant:
+            raise UsageError("--variant is for a run that starts; one that is continued has its settings")
         _continue(config, out, said(overrides, corpus), other_arithmetic=other_arithmetic)
     elif other_arithmetic:
         raise UsageError("--allow-other-arithmetic is for a run that is continued; add --resume")
     else:
-        _start(config, out, said(overrides, corpus))
+        _start(config, out, said(overrides, corpus), variant)
 
 
-def _start(config_path: Path | None, out: Path | None, overrides: Sequence[str]) -> None:
-    config = anchored(load_config(config_path, overrides))
+def _start(config_path: Path | None, out: Path | None, overrides: Sequence[str], variant: str) -> None:
+    config = anchored(load_config(config_path, overrides, variant=variant))
     path = out or Path("runs") / config.run.name
     folder = RunFolder.vacant(path)
     opening.check_models(config)

@@ -1,6 +1,7 @@
 """All settings of a run: the sections of their owners put together, read from TOML, and written back.
 
-Later wins: defaults, then the preset, then the file, then `--set`. A wrong key or value ends in one sentence.
+Later wins: defaults, then the preset, then the file, then the variant, then `--set`. A wrong key or value
+ends in one sentence.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from genenv.backends.settings import EMBEDDED, PolicyConfig
 from genenv.config.base import Settings, is_place, walk
 from genenv.config.checks import check_keys, not_allowed, renamed, validated
 from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
+from genenv.config.variants import with_variant
 from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains import domain_config
@@ -57,6 +59,8 @@ class RunConfig(Settings, frozen=True):
 
     preset: Literal["paper", "robust"] = "robust"
     """What the settings you leave out are: as published, or with the corrections."""
+    variant: str = ""
+    """Settings laid over this file by name, as by `--variant`; in a run's own file, what they were called."""
     run: RunSettings = Field(default_factory=RunSettings)
     """The run as a whole."""
     domain: DomainConfig = Field(default_factory=DomainConfig)
@@ -83,22 +87,34 @@ class RunConfig(Settings, frozen=True):
         return merged(preset(chosen), given) if isinstance(chosen, str) else given
 
 
-def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
     """Read the settings of a run.
 
     Args:
         path: a TOML file; left out, the defaults.
         overrides: `key=value` each, e.g. `curriculum.alpha=0.6`; the value is TOML, or else taken as text.
+        variant: laid over the file; left out, the one that the file or an override names.
 
     Raises:
-        UsageError: the file cannot be read, a key is unknown or a value is not allowed.
+        UsageError: the file cannot be read, a key is unknown, a value is not allowed, or there is no such
+            variant.
     """
     document = read_tables(path) if path is not None else {}
-    if path is not None and _is_a_runs_own(path):
-        document = renamed(document)
+    own = path is not None and _is_a_runs_own(path)
+    document = renamed(document) if own else _varied(document, overrides, variant)
     for override in overrides:
         apply_override(document, override)
     return resolve(document)
+
+
+def _varied(document: dict[str, Json], overrides: Sequence[str], variant: str) -> dict[str, Json]:
+    """The tables with the variant laid over them that somebody names, the command line first."""
+    asked: dict[str, Json] = {}
+    for override in overrides:
+        if override.startswith("variant="):
+            apply_override(asked, override)
+    name = variant or asked.get("variant") or document.get("variant")
+    return with_variant(document, name) if isinstance(name, str) and name else document
 
 
 def _is_a_runs_own(path: Path) -> bool:

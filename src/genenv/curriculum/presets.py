@@ -19,19 +19,20 @@ PAPER: Mapping[str, JsonObject] = {
         "gate": "executes",
         "novelty_threshold": 0.0,
         "full_novelty": 0.0,
-        "base_share": 0.0,
+        "base_share": 0.2,
         "review_share": 0.0,
+        "seed_trim": 0.1,
     },
     "simulator": {"warmup": {"kept_moments": "both"}},
     "agent": {"skip_zero_advantage": False, "warmup": {"kept_moments": "both"}},
 }
 """GenEnv (arXiv:2512.19682) as published; each line is one correction not made.
 
-alpha, beta (the authors' configuration), k_min and lambda are the defaults of their settings. Two things
-differ from the paper's text. Its pools of base data, earlier traces and generations are kept here, but
-neither player is trained on them again: both learn on-policy, and base data are what the simulator varies
-(`base_share` brings them back). And held-out tasks are kept out of training under every preset. The paper has
-no warm-up; after one, AdamW goes on as it is.
+alpha, beta (the authors' configuration), k_min and lambda are the defaults of their settings. Base data come
+in each round, one beside four variations; `seed_trim` is the `filtering_k` of the authors' code, the only
+alignment in it. Two things differ from the paper's text. Its pools of earlier traces and generations are kept
+here, but neither player is trained on them again: both learn on-policy. And held-out tasks are kept out of
+training under every preset. The paper has no warm-up; after one, AdamW goes on as it is.
 """
 
 ROBUST: Mapping[str, JsonObject] = {
@@ -44,6 +45,7 @@ ROBUST: Mapping[str, JsonObject] = {
         "full_novelty": 0.5,
         "base_share": 0.25,
         "review_share": 0.05,
+        "seed_trim": 0.0,
     },
     "simulator": {"warmup": {"kept_moments": "none"}},
     "agent": {"skip_zero_advantage": True, "warmup": {"kept_moments": "none"}},

@@ -130,6 +130,14 @@ ENV_REWARDS: Mapping[str, EnvReward] = {
 """What `curriculum.env_reward` may say; `shuffled` is `alpha`, given to the wrong tasks (`handed_out`)."""
 
 
+def in_round(config: CurriculumConfig, number: int, rounds: int) -> CurriculumConfig:
+    """The settings of one round: alpha on its way from `alpha`, in round 1, to `alpha_last`, in the last."""
+    if not config.alpha_last or rounds == 1:
+        return config
+    way = (number - 1) / (rounds - 1)
+    return config.model_copy(update={"alpha": config.alpha + way * (config.alpha_last - config.alpha)})
+
+
 def handed_out(rewards: Sequence[float], config: CurriculumConfig, rng: random.Random) -> list[float]:
     """The rewards as the simulator gets them: at random where that is the control that is asked for.
 

@@ -160,6 +160,14 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
     )
 
 
+def taught(groups: Sequence[Group], new: Sequence[Task], config: CurriculumConfig) -> Sequence[Group]:
+    """The groups that the agent learns from: all, or of the new tasks those inside the band."""
+    if not config.agent_band:
+        return groups
+    names = {task.id for task in new}
+    return [group for group in groups if group.task.id not in names or _inside(group, config)]
+
+
 def curriculum_metrics(
     batches: Sequence[TaskBatch], selection: Selection, config: CurriculumConfig
 ) -> dict[str, float]:
@@ -247,3 +255,8 @@ def _skill_shares(tasks: Sequence[Task]) -> Mapping[str, float]:
     counts = Counter(skill for task in tasks for skill in set(task.skills))
     shares = {f"tasks/share/{skill}": count / len(tasks) for skill, count in sorted(counts.items())}
     return {**shares, **({"curriculum/skill_share_max": max(shares.values())} if shares else {})}
+
+
+def _inside(group: Group, config: CurriculumConfig) -> bool:
+    tried = len(group.valid)
+    return tried > 0 and in_band(group.successes / tried, config.alpha, config.k_min)

@@ -9,12 +9,14 @@ import random
 from collections.abc import Sequence
 
 from genenv.curriculum.posterior import BetaPosterior
-from genenv.curriculum.rewards import expected_env_reward
+from genenv.curriculum.rewards import ENV_REWARDS, expected_env_reward
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.stats import SkillStats
 from genenv.curriculum.weighing import rwr_weights
 from genenv.errors import UsageError
 from genenv.types import Seed
+
+_LATTICE = 100
 
 
 def choose_seeds(
@@ -28,7 +30,8 @@ def choose_seeds(
     hence a middling reward: it is neither preferred nor left out. The rewards are not standardised, because
     a simulator stays with the difficulty of its seed: what is never drawn here is never practised. For the
     same reason the draw is systematic in the order of difficulty: independent draws would make one round much
-    harder than the next.
+    harder than the next. `bandit`: Thompson sampling over the combinations of skills that seeds have (see
+    `_by_bandit`).
 
     Args:
         seeds: the base data.
@@ -52,6 +55,8 @@ def choose_seeds(
         )
     if config.seed_choice == "uniform" and not config.seed_trim:
         return rng.sample(list(seeds), n)
+    if config.seed_choice == "bandit":
+        return _by_bandit(seeds, stats, n, rng, config)
     posteriors = {seed.id: stats.hardest(seed.skills) for seed in seeds}
     by_difficulty = sorted(rng.sample(list(seeds), len(seeds)), key=lambda seed: posteriors[seed.id].mean)
     trimmed = min(int(config.seed_trim * len(seeds)), (len(seeds) - n) // 2)
@@ -62,6 +67,32 @@ def choose_seeds(
     weights = rwr_weights(rewards, rwr_lambda=config.seed_temperature)
     chosen = [by_difficulty[i] for i in systematic(weights, n, rng)]
     return rng.sample(chosen, n)
+
+
+def _by_bandit(
+    seeds: Sequence[Seed], stats: SkillStats, n: int, rng: random.Random, config: CurriculumConfig
+) -> list[Seed]:
+    """Draws one seed after the other, by Thompson sampling (Thompson 1933).
+
+    Of each combination of skills a success rate is drawn from its posterior,
+    and a seed of the combination is taken whose rate earns most.
+    """
+    arms: dict[tuple[str, ...], list[Seed]] = {}
+    for seed in rng.sample(list(seeds), len(seeds)):
+        arms.setdefault(seed.skills, []).append(seed)
+    chosen: list[Seed] = []
+    while len(chosen) < n:
+        worth = {skills: _worth(stats.combined(skills), rng, config) for skills, left in arms.items() if left}
+        chosen.append(arms[max(worth, key=lambda skills: worth[skills])].pop())
+    return chosen
+
+
+def _worth(posterior: BetaPosterior, rng: random.Random, config: CurriculumConfig) -> float:
+    """What a success rate earns that the posterior allows, to a hundredth."""
+    k = round(_LATTICE * rng.betavariate(posterior.a, posterior.b))
+    settings = config.model_copy(update={"posterior": False})
+    rewards = [1.0] * k + [0.0] * (_LATTICE - k)
+    return ENV_REWARDS[config.env_reward](k, _LATTICE, rewards, settings)
 
 
 def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> float:

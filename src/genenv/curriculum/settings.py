@@ -41,8 +41,11 @@ class CurriculumConfig(Settings, frozen=True):
     """The paper's lambda: how strongly rewards separate the weights of generations; 0 is plain tuning."""
     standardise_rewards: bool = True
     """Divide rewards by their standard deviation before weighing; else the weights hardly differ."""
-    seed_choice: Literal["uniform", "expected_reward"] = "uniform"
-    """Which seeds are varied: all alike, or rather those whose hardest skill is near alpha."""
+    seed_choice: Literal["uniform", "expected_reward", "bandit", "controller"] = "uniform"
+    """Which seeds are varied: all alike, rather those whose hardest skill is near alpha, those that a bandit
+    over combinations of skills draws, or those of a difficulty that is steered towards alpha."""
+    agent_band: bool = False
+    """Teach the agent new tasks alone whose own success rate lies in the band; base tasks always."""
     seed_trim: float = Field(default=0.0, ge=0, le=0.45)
     """Share of the seeds, the easiest, and as many of the hardest, that are not varied (`filtering_k`)."""
     seed_temperature: float = Field(default=12.0, ge=0, le=1000)
@@ -72,10 +75,3 @@ class CurriculumConfig(Settings, frozen=True):
                 "but must be at most 0.9 to leave room for new tasks"
             )
         return self
-
-    def in_round(self, number: int, rounds: int) -> Self:
-        """The settings of one round: alpha on its way from `alpha`, in round 1, to `alpha_last`."""
-        if not self.alpha_last or rounds == 1:
-            return self
-        way = (number - 1) / (rounds - 1)
-        return self.model_copy(update={"alpha": self.alpha + way * (self.alpha_last - self.alpha)})

@@ -35,18 +35,22 @@ class _Count(BaseModel, extra="forbid", allow_inf_nan=False):
         return self
 
 
+_SEPARATOR = " + "
+
+
 class _State(BaseModel, extra="forbid"):
     """What the store holds of it."""
 
     skills: dict[str, _Count]
     overall: _Count
+    combined: dict[str, _Count] = {}
 
 
 class SkillStats:
     """Decayed success counts per skill.
 
     Args:
-        config: `profile_decay` and `prior` are read.
+        config: `profile_decay` and `prior` are read, and whether a bandit wants combinations of skills.
     """
 
     def __init__(self, config: CurriculumConfig) -> None:
@@ -54,6 +58,7 @@ class SkillStats:
         self._prior = config.prior
         self._skills: dict[str, _Count] = {}
         self._overall = _Count()
+        self._combined: dict[str, _Count] | None = {} if config.seed_choice == "bandit" else None
 
     def observe(self, groups: Sequence[Group]) -> None:
         """Take in the attempts of one round; call it once a round, also when there were none.
@@ -63,17 +68,27 @@ class SkillStats:
         """
         skills = {name: count.scaled(self._decay) for name, count in self._skills.items()}
         overall = self._overall.scaled(self._decay)
+        combined = {name: count.scaled(self._decay) for name, count in (self._combined or {}).items()}
         for group in groups:
             attempts = len(group.valid)
             successes = sum(trace.success for trace in group.valid)
             overall = overall.plus(successes, attempts)
+            together = _SEPARATOR.join(group.task.skills)
+            combined[together] = combined.get(together, _Count()).plus(successes, attempts)
             for skill in dict.fromkeys(group.task.skills):
                 skills[skill] = skills.get(skill, _Count()).plus(successes, attempts)
         self._skills, self._overall = skills, overall
+        if self._combined is not None:
+            self._combined = combined
 
     def posterior(self, skill: str) -> BetaPosterior:
         """What is known of the success rate at a skill; the prior for one never seen."""
         count = self._skills.get(skill, _Count())
+        return BetaPosterior.of(count.successes, count.attempts, self._prior)
+
+    def combined(self, skills: Sequence[str]) -> BetaPosterior:
+        """What is known of tasks with just these skills; counted where seeds are chosen by a bandit."""
+        count = (self._combined or {}).get(_SEPARATOR.join(skills), _Count())
         return BetaPosterior.of(count.successes, count.attempts, self._prior)
 
     def hardest(self, skills: Sequence[str]) -> BetaPosterior:
@@ -99,7 +114,8 @@ class SkillStats:
 
     def state_dict(self) -> JsonObject:
         """Everything that `load_state_dict` needs, as JSON."""
-        return _State(skills=self._skills, overall=self._overall).model_dump(mode="json")
+        state = _State(skills=self._skills, overall=self._overall, combined=self._combined or {})
+        return state.model_dump(mode="json", exclude=None if self._combined is not None else {"combined"})
 
     def load_state_dict(self, state: JsonObject) -> None:
         """Continue from what `state_dict` gave.
@@ -114,3 +130,5 @@ class SkillStats:
                 f"the skill statistics in this run's store are damaged: {err.errors()[0]['msg']}"
             ) from err
         self._skills, self._overall = loaded.skills, loaded.overall
+        if self._combined is not None:
+            self._combined = loaded.combined

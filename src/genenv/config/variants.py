@@ -1,0 +1,139 @@
+"""Variants by name: each is a few settings of the one loop, laid over a configuration.
+
+A variant lies above the file and beneath `--set`. It names every setting that makes it what it is, whatever
+the file says of them, and no other: two variants of one configuration differ in what they name alone. Names
+joined by `+` are laid over each other, the last on top: `variation+rl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from genenv.config.files import merged
+from genenv.curriculum.presets import PAPER, ROBUST
+from genenv.errors import unknown_name
+from genenv.types import Json, JsonObject
+
+_UNTRAINED: JsonObject = {"train": False, "per_seed": 0}
+_MODEL: JsonObject = {"source": "model", **_UNTRAINED}
+_UNIFORM: JsonObject = {"seed_choice": "uniform", "seed_trim": 0.0, "agent_band": False}
+_TRAINED: JsonObject = {"source": "model", "train": True, "per_seed": 0, "algorithm": "rwr"}
+_FIXED: JsonObject = {
+    **_UNIFORM,
+    "base_share": 1 / 6,
+    "review_share": 0.0,
+    "novelty_threshold": 0.0,
+    "full_novelty": 0.0,
+}
+"""One seed beside five of its variations, which come again and again."""
+_ATTEMPTS_ONLY: JsonObject = {"guidance": "none", "replayed": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Settings, and what they make of a run."""
+
+    about: str
+    """One line."""
+    settings: JsonObject
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "base": Variant(
+        "base tasks only, as many as the others play",
+        {"simulator": {"source": "none", **_UNTRAINED}, "curriculum": _UNIFORM},
+    ),
+    "random": Variant(
+        "GenEnv-Random: a model that is never updated varies seeds drawn uniformly",
+        {"simulator": _MODEL, "curriculum": _UNIFORM},
+    ),
+    "static": Variant(
+        "GenEnv-Static: five specs a seed, written once by an untrained model",
+        {"simulator": {**_MODEL, "per_seed": 5}, "curriculum": {**_FIXED, "gate": "executes"}},
+    ),
+    "offline": Variant(
+        "Gemini-Offline: five specs a seed, written once by the model at simulator.address, and checked",
+        {
+            "simulator": {"source": "endpoint", **_UNTRAINED, "per_seed": 5},
+            "curriculum": {**_FIXED, "gate": "full"},
+        },
+    ),
+    "genenv": Variant(
+        "the published method (preset paper): the simulator learns by reward-weighted regression",
+        merged(
+            {"preset": "paper", "simulator": _TRAINED, "curriculum": {**_UNIFORM, "env_reward": "alpha"}},
+            PAPER,
+        ),
+    ),
+    "robust": Variant(
+        "the same with its corrections (preset robust)",
+        merged(
+            {"preset": "robust", "simulator": _TRAINED, "curriculum": {**_UNIFORM, "env_reward": "alpha"}},
+            ROBUST,
+        ),
+    ),
+    "shuffled": Variant(
+        "control: as robust, but each task earns the reward of another",
+        merged(
+            {"preset": "robust", "simulator": _TRAINED, "curriculum": {**_UNIFORM, "env_reward": "shuffled"}},
+            ROBUST,
+        ),
+    ),
+    "variation": Variant(
+        "the domain's own random variations of uniform seeds; no model writes",
+        {"simulator": {"source": "variation", **_UNTRAINED}, "curriculum": _UNIFORM},
+    ),
+    "grammar": Variant(
+        "specs drawn uniformly from the grammar of uniform seeds; no model writes",
+        {"simulator": {"source": "grammar", **_UNTRAINED}, "curriculum": _UNIFORM},
+    ),
+    "band": Variant(
+        "as random, and the agent learns from those new tasks alone that lie in the band",
+        {"simulator": _MODEL, "curriculum": {**_UNIFORM, "agent_band": True}},
+    ),
+    "controller": Variant(
+        "as random, but seeds of a difficulty that is steered until alpha of the tasks are solved",
+        {"simulator": _MODEL, "curriculum": {**_UNIFORM, "seed_choice": "controller"}},
+    ),
+    "bandit": Variant(
+        "variations of seeds that a bandit over their skills and difficulty chooses; no model writes",
+        {
+            "simulator": {"source": "variation", **_UNTRAINED},
+            "curriculum": {**_UNIFORM, "seed_choice": "bandit", "env_reward": "learnability"},
+        },
+    ),
+    "sft": Variant(
+        "the agent imitates the solutions of the tasks it attempts; attempts teach nothing",
+        {"agent": {"algorithm": "sft", "guidance": "all", "replayed": 0}},
+    ),
+    "rft": Variant("the agent imitates its own successes", {"agent": {"algorithm": "rft", **_ATTEMPTS_ONLY}}),
+    "rl": Variant(
+        "the agent learns by GRPO from its attempts alone",
+        {"agent": {"algorithm": "grpo", **_ATTEMPTS_ONLY}},
+    ),
+    "both": Variant(
+        "the agent learns from its attempts by GRPO, and imitates the solutions of their tasks",
+        {"agent": {"algorithm": "grpo", "guidance": "all", "replayed": 0}},
+    ),
+}
+"""By name. The first twelve say where tasks come from and what the simulator learns, the last four what the
+agent learns from."""
+
+
+def with_variant(document: JsonObject, name: str) -> dict[str, Json]:
+    """A configuration's tables with a variant laid over them.
+
+    Args:
+        document: as read from a file.
+        name: one of `VARIANTS`, or several joined by `+`.
+
+    Raises:
+        UsageError: there is no such variant; names the one that is spelt most alike.
+    """
+    found: dict[str, Json] = dict(document)
+    for part in name.split("+"):
+        if part not in VARIANTS:
+            raise unknown_name("variant", part, VARIANTS)
+        found = dict(merged(found, VARIANTS[part].settings))
+    return {**found, "variant": name}

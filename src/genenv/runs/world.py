@@ -1,0 +1,122 @@
+"""What a run knows apart from its players: base data, how the agent does, the archive of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+from genenv.config.run import RunConfig
+from genenv.curriculum.controller import Controller
+from genenv.curriculum.replay import Replay
+from genenv.curriculum.rewards import in_round
+from genenv.curriculum.seed_choice import choose_seeds
+from genenv.curriculum.stats import SkillStats
+from genenv.domains.base import Domain
+from genenv.gate.gate import Gate, base_tasks
+from genenv.runs.store.store import PoolStore
+from genenv.seeding import generator
+from genenv.simulator.player import make_contexts
+from genenv.types import Context, Group, JsonObject, Profile, Task
+
+
+class World:
+    """What a run knows apart from its players: base data, how the agent does, and the archive of tasks."""
+
+    def __init__(self, config: RunConfig, domain: Domain) -> None:
+        self.config, self.domain, self.seed = config, domain, config.run.seed
+        self.seeds = list(domain.seeds())
+        held_out = domain.held_out()
+        self.held_out = list(held_out)[: config.run.eval_tasks]
+        self.base = base_tasks(domain, self.seeds, seed=self.seed)
+        self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
+        self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
+        self.gate = Gate(domain, config.curriculum, seed=self.seed)
+        self.gate.remember(self.base.values())
+        self.gate.protect(held_out)
+
+    def recall(self, store: PoolStore, last: int) -> None:
+        """Know again what all rounds up to the last committed one have taught."""
+        state = store.state(last)
+        self.stats.load_state_dict(_part(state, "stats"))
+        self.replay.load_state_dict(_part(state, "replay"))
+        if self.controller is not None:
+            self.controller.load_state_dict(_part(state, "controller"))
+        if self.config.agent.replayed:
+            self.replay.recall(store.last_seen())
+        self.gate.recall(store.surfaces(), store.without_surface())
+
+    def state(self) -> JsonObject:
+        """What `recall` needs beside the tasks themselves."""
+        steered = {} if self.controller is None else {"controller": self.controller.state_dict()}
+        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered}
+
+    def observe(self, number: int, groups: Sequence[Group], new: Container[str]) -> None:
+        """Take in the attempts of a round.
+
+        Args:
+            number: of the round.
+            groups: all attempts.
+            new: ids of the tasks that were written in it.
+        """
+        self.stats.observe(groups)
+        self.replay.observe(number, groups)
+        if self.controller is not None:
+            self.controller.observe([group for group in groups if group.task.id in new])
+
+    def _controller(self) -> Controller:
+        """Steers by how long solutions are: steps, then text."""
+        difficulties = {
+            name: (float(self.domain.steps(task)), float(sum(map(len, task.oracle))))
+            for name, task in self.base.items()
+        }
+        return Controller(difficulties, alpha=self.config.curriculum.alpha)
+
+    def contexts(self, number: int, *, most: int | None = None, purpose: str = "seeds") -> list[Context]:
+        """The seeds to vary, and what the simulator is told about each.
+
+        Args:
+            number: of the round.
+            most: how many, where that is fewer than in a round.
+            purpose: names the random stream.
+        """
+        config = self.config
+        if config.simulator.source == "none":
+            return []
+        wanted = min(config.simulator.contexts, most or config.simulator.contexts)
+        rng = generator(self.seed, purpose, number)
+        curriculum = in_round(config.curriculum, number, config.run.rounds)
+        if self.controller is not None:
+            chosen = self.controller.choose(self.seeds, wanted, rng)
+        else:
+            chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
+        told = Profile() if config.simulator.per_seed else self.stats.profile()
+        return make_contexts(self.domain, chosen, told, round_=number, target=curriculum.alpha)
+
+    def revisited(self, number: int, store: PoolStore) -> list[Task]:
+        """Base tasks and mastered tasks that come back this round."""
+        planned = self.config.simulator.contexts * self.config.simulator.variations
+        rng = generator(self.seed, "replay", number)
+        alone = self.config.simulator.source == "none"
+        back = self.replay.draw(number, planned=planned, seeds=self.seeds, rng=rng, base_alone=alone)
+        return [self.base[s.id] for s in back.seeds if s.id in self.base] + [
+            store.task(i) for i in back.task_ids
+        ]
+
+    def reminders(self, number: int, groups: Sequence[Group], store: PoolStore) -> list[Task]:
+        """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
+        if not self.config.agent.replayed:
+            return []
+        base = {task.id: task for task in self.base.values()}
+        chosen = self.replay.remind(
+            number,
+            base=list(base),
+            groups=groups,
+            n=self.config.agent.replayed,
+            rng=generator(self.seed, "replayed", number),
+        )
+        return [base[name] if name in base else store.task(name) for name in chosen]
+
+
+def _part(state: JsonObject, name: str) -> JsonObject:
+    part = state[name]
+    assert isinstance(part, Mapping)  # noqa: S101 - `World.state` wrote it
+    return part

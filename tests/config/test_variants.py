@@ -1,0 +1,83 @@
+"""Variants: settings by name, laid over a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from genenv.config.files import flat
+from genenv.config.run import as_tables, load_config, resolve
+from genenv.config.variants import VARIANTS, with_variant
+from genenv.errors import UsageError
+from genenv.types import Json
+from typed import refused, succeeds
+
+QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.toml"
+THERE = "simulator.address=http://127.0.0.1:9/v1#m"
+
+
+def settings(variant: str = "", *overrides: str) -> dict[str, Json]:
+    return flat(as_tables(load_config(QUICKSTART, [THERE, *overrides], variant=variant)))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_differs_in_the_settings_it_names_and_no_other(name: str) -> None:
+    plain, varied = settings(), settings(name)
+    named = flat(VARIANTS[name].settings)
+    assert {key for key in varied if varied[key] != plain.get(key)} <= {*named, "variant"}
+    assert {key: varied[key] for key in named} == named
+    assert varied["variant"] == name
+
+
+@pytest.mark.parametrize("one", ["random", "genenv", "base", "bandit"])
+@pytest.mark.parametrize("other", ["robust", "shuffled", "static", "controller"])
+def test_two_variants_differ_in_what_one_of_them_names(one: str, other: str) -> None:
+    first, second = settings(one), settings(other)
+    named = {*flat(VARIANTS[one].settings), *flat(VARIANTS[other].settings), "variant"}
+    assert {key for key in first if first[key] != second[key]} <= named
+
+
+def test_the_control_differs_from_the_trained_simulator_in_the_reward_alone() -> None:
+    first, second = settings("robust"), settings("shuffled")
+    assert {key for key in first if first[key] != second[key]} == {"variant", "curriculum.env_reward"}
+
+
+def test_variants_are_joined_and_an_override_lies_on_top() -> None:
+    found = settings("variation+rl", "agent.lr=1e-5", "simulator.source=grammar")
+    assert found["variant"] == "variation+rl"
+    assert (found["agent.guidance"], found["simulator.train"]) == ("none", False)
+    assert (found["agent.lr"], found["simulator.source"]) == (1e-5, "grammar")
+
+
+def test_a_file_or_an_override_names_a_variant_too(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('variant = "base"\n')
+    assert load_config(file).simulator.source == "none"
+    assert load_config(file, ["variant=grammar"]).simulator.source == "grammar"
+    assert load_config(file, ["variant=grammar"], variant="variation").simulator.source == "variation"
+
+
+def test_a_runs_own_file_is_read_as_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    small = ["--set", "run.rounds=1", "--set", "policy.backend=scripted", "--set", "simulator.contexts=2"]
+    own = ["--variant", "variation", "--set", "simulator.source=grammar"]
+    succeeds("train", QUICKSTART, *small, *own, "--out", out)
+    config = load_config(out / "config.toml")
+    assert (config.variant, config.simulator.source) == ("variation", "grammar")
+    succeeds("train", "--resume", "--out", out, "--set", "run.rounds=2")
+    assert "one that is continued has its settings" in refused(
+        "train", "--resume", "--out", out, "--variant", "base"
+    )
+    assert "variant" in refused("train", "--resume", "--out", out, "--set", "variant=base")
+
+
+def test_a_variant_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"did you mean .*random"):
+        with_variant({}, "randon")
+    assert "did you mean" in refused("train", QUICKSTART, "--variant", "statik", "--out", tmp_path / "run")
+
+
+def test_every_variant_is_described() -> None:
+    assert all(variant.about and not variant.about.endswith(".") for variant in VARIANTS.values())
+    assert resolve({"variant": "an older name"}).variant == "an older name"
