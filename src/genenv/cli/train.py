@@ -20,6 +20,7 @@ from genenv.config.run import RunConfig, anchored, as_tables, dump_toml, load_co
 from genenv.domains.base import Domain
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks
+from genenv.runs.branching import Origin
 from genenv.runs.folder import RunFolder
 from genenv.runs.resuming import check_length, for_training, possible, record, remember
 from genenv.runs.sinks import close_all, open_sinks
@@ -31,6 +32,14 @@ Out = Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME whe
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue the run in --out, with its settings; run.rounds may have grown."),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="RUN@ROUND",
+        help="Start from the weights, pools and statistics of a round of another run, with these settings.",
+    ),
 ]
 OtherArithmetic = Annotated[
     bool,
@@ -50,30 +59,38 @@ def train(  # noqa: PLR0913 - a command has the options it has
     other_arithmetic: OtherArithmetic = False,
     corpus: Corpus = None,
     variant: VariantName = "",
+    origin: From = None,
 ) -> None:
     """Co-evolve an agent and its simulator."""
     begin("going on with a run" if resume else "starting a run")
     check_named(config, "--resume --out RUN", run=resume)
     if resume:
-        if variant:
-            raise UsageError("--variant is for a run that starts; one that is continued has its settings")
+        if variant or origin:
+            raise UsageError(
+                "--variant and --from are for a run that starts; one that is continued has its settings"
+            )
         _continue(config, out, said(overrides, corpus), other_arithmetic=other_arithmetic)
     elif other_arithmetic:
         raise UsageError("--allow-other-arithmetic is for a run that is continued; add --resume")
     else:
-        _start(config, out, said(overrides, corpus), variant)
+        config_ = anchored(load_config(config, said(overrides, corpus), variant=variant))
+        _start(config, config_, out, None if origin is None else Origin.named(origin))
 
 
-def _start(config_path: Path | None, out: Path | None, overrides: Sequence[str], variant: str) -> None:
-    config = anchored(load_config(config_path, overrides, variant=variant))
+def _start(config_path: Path | None, config: RunConfig, out: Path | None, origin: Origin | None) -> None:
     path = out or Path("runs") / config.run.name
     folder = RunFolder.vacant(path)
     opening.check_models(config)
+    if origin is not None:
+        origin.check(config)
 
     def create(config: RunConfig) -> None:
         path.mkdir(parents=True, exist_ok=True)
         remember(folder, config_path)
-        RunFolder.create(path, dump_toml(config))
+        if origin is None:
+            RunFolder.create(path, dump_toml(config))
+        else:
+            RunFolder.create(path, origin.note() + dump_toml(config), fill=origin.fill)
 
     _play(config, folder, create=create)
 

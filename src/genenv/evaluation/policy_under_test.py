@@ -11,9 +11,8 @@ from genenv.assistants.base import Assistant
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.run import load_config
 from genenv.errors import UsageError
-from genenv.runs.checkpoint import COMMITTED, checkpoint_path, checkpoints, verify_checkpoint
+from genenv.runs.checkpoint import COMMITTED
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.identity import read_identity
 from genenv.types import JsonObject
 
 ENDPOINT = "openai:"
@@ -123,7 +122,7 @@ def _of_run(
 
     folder = RunFolder.open(run)
     trained = load_config(folder.config).policy
-    checkpoint, number = _checkpoint(folder, number)
+    checkpoint, number = folder.checkpoint(number)
     base = (trained.simulator_model if player == "simulator" else None) or trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets"}
     kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as it was trained
@@ -164,22 +163,3 @@ def _digest(folder: Path) -> str:
         if path.suffix == ".json" and path.stat().st_size < _SMALL:
             found.update(path.read_bytes())
     return found.hexdigest()[:16] if files else ""
-
-
-def _checkpoint(folder: RunFolder, number: int | None) -> tuple[Path, int]:
-    """The checkpoint of a round, the newest when none is named, whole.
-
-    Raises:
-        UsageError: there is none.
-        DataError: it is damaged, or of another run or round.
-    """
-    found = checkpoints(folder.checkpoints)
-    if not found:
-        raise UsageError(f"{folder.path} has no checkpoint yet; train it first")
-    number = max(found) if number is None else number
-    if number not in found:
-        kept = ", ".join(map(str, found))
-        raise UsageError(f"{folder.path} keeps no checkpoint of round {number}; it keeps {kept}")
-    path = checkpoint_path(folder.checkpoints, number)
-    verify_checkpoint(path, read_identity(folder.pool))
-    return path, number

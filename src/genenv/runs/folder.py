@@ -41,6 +41,7 @@ from genenv.runs.checkpoint import (
 from genenv.runs.files import sync, write_whole
 from genenv.runs.locking import locked
 from genenv.runs.store.database import MEND
+from genenv.runs.store.identity import read_identity
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 
@@ -82,12 +83,15 @@ class RunFolder:
         return self.path / "report.html"
 
     @classmethod
-    def create(cls, path: Path, config_toml: str) -> RunFolder:
+    def create(
+        cls, path: Path, config_toml: str, *, fill: Callable[[RunFolder], None] | None = None
+    ) -> RunFolder:
         """Start a new run: an empty store and the settings. A start that failed is started anew.
 
         Args:
             path: the folder; made when it is missing.
             config_toml: the resolved settings.
+            fill: makes the store, and what belongs to it, of a run that goes on from another one.
 
         Raises:
             UsageError: the folder already holds a run, or another process starts one; or a file has its name.
@@ -99,7 +103,10 @@ class RunFolder:
             folder.config.unlink(missing_ok=True)
             for file in ("pool.db", "pool.db-wal", "pool.db-shm"):
                 (path / file).unlink(missing_ok=True)
-            PoolStore.open(folder.pool, create=True).close()
+            if fill is None:
+                PoolStore.open(folder.pool, create=True).close()
+            else:
+                fill(folder)
             write_whole(folder.config, config_toml)
         return folder
 
@@ -148,6 +155,28 @@ class RunFolder:
         if missing:
             raise DataError(f"{missing[0]} is missing; restore a copy of it, or start a new run")
         return folder
+
+    def checkpoint_path(self, number: int) -> Path:
+        """Where the checkpoint of a round is, or would be."""
+        return checkpoint_path(self.checkpoints, number)
+
+    def checkpoint(self, number: int | None) -> tuple[Path, int]:
+        """The checkpoint of a round, the newest when none is named, whole; and its round.
+
+        Raises:
+            UsageError: there is none.
+            DataError: it is damaged, or of another run or round.
+        """
+        found = checkpoints(self.checkpoints)
+        if not found:
+            raise UsageError(f"{self.path} has no checkpoint yet; train it first")
+        number = max(found) if number is None else number
+        if number not in found:
+            kept = ", ".join(map(str, found))
+            raise UsageError(f"{self.path} keeps no checkpoint of round {number}; it keeps {kept}")
+        path = self.checkpoint_path(number)
+        verify_checkpoint(path, read_identity(self.pool))
+        return path, number
 
     def lock(self) -> AbstractContextManager[None]:
         """Nobody else may write the run inside this block; a process that dies gives the lock back.

@@ -38,7 +38,7 @@ class World:
         state = store.state(last)
         self.stats.load_state_dict(_part(state, "stats"))
         self.replay.load_state_dict(_part(state, "replay"))
-        if self.controller is not None:
+        if self.controller is not None and "controller" in state:  # a branch may begin to steer
             self.controller.load_state_dict(_part(state, "controller"))
         if self.config.agent.replayed:
             self.replay.recall(store.last_seen())

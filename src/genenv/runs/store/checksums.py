@@ -76,6 +76,12 @@ def seal_round(db: Database, round_: int, checkpoint: bytes | None) -> None:
     _keep(db, round_, found)
 
 
+def name_checkpoint(db: Database, round_: int, sha256: bytes) -> None:
+    """Keep the SHA-256 of another checkpoint of a round, inside a transaction; the rest stays as it is."""
+    db.run("DELETE FROM checksums WHERE round = ? AND part = ?", (round_, CHECKPOINT))
+    _keep(db, round_, {CHECKPOINT: sha256})
+
+
 def seal_base(db: Database) -> None:
     """Keep the checksums of the base data as they are now, inside the transaction that changed them."""
     db.run("DELETE FROM checksums WHERE round IS NULL")

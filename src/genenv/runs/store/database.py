@@ -92,6 +92,11 @@ class Database:
         with sentences(self.path), closing(self._connection.execute(sql, values)) as cursor:
             return cursor.rowcount
 
+    def copy_to(self, path: Path) -> None:
+        """Copy the whole database, as it is at this moment, into a file that is not there yet."""
+        with sentences(path), closing(sqlite3.connect(path)) as target:
+            self._connection.backup(target)
+
     @contextmanager
     def transaction(self) -> Generator[None]:
         """All writes inside happen together, or none of them does."""

@@ -127,6 +127,26 @@ class PoolStore(HistoryReader):
             checksums.seal_legacy(self._db)
             return True
 
+    def copy_to(self, path: Path) -> None:
+        """Copy everything into a file that is not there yet."""
+        self._db.copy_to(path)
+
+    def branch(self, run: str, last: int, *, checkpoint: bytes) -> None:
+        """Make a copy of a run's store that of a run of its own, which begins after a round.
+
+        Args:
+            run: id of the new run.
+            last: the round; later ones are dropped, with all that came with them.
+            checkpoint: SHA-256 of the manifest of its copied checkpoint, which names the new run.
+        """
+        with self._db.transaction():
+            if not checksums.is_sealed(self._db):
+                checksums.seal_legacy(self._db)
+            self._db.run("DELETE FROM rounds WHERE number > ?", (last,))
+            self._db.run("UPDATE run SET id = ?, legacy_until = -1", (run,))
+            checksums.seal_base(self._db)  # the row of the run is part of it
+            checksums.name_checkpoint(self._db, last, checkpoint)
+
     # what it is, and whether it is whole
 
     def identity(self) -> Identity:

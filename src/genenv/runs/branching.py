@@ -1,0 +1,115 @@
+"""A run that goes on from a round of another run, with other settings: `genenv train --from RUN@ROUND`.
+
+The branch is a run of its own: it holds a copy of the other's store up to that round and of its checkpoint,
+under an id of its own, so that weights, optimizer states, pools and statistics are the same and nothing in
+the other run changes. Several branches of one round are paired: they share all that came before.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from genenv.config.files import flat
+from genenv.config.run import RunConfig, anchored, as_tables, load_config
+from genenv.errors import DataError, UsageError
+from genenv.runs.checkpoint import (
+    COMMITTED,
+    MANIFEST,
+    discard,
+    manifest_sha256,
+    mark_committed,
+    new_checkpoint,
+)
+from genenv.runs.folder import RunFolder
+from genenv.runs.store.store import PoolStore
+
+_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
+_WEIGHTS = ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets", "backend")
+"""Settings of the policy that decide which weights a checkpoint holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A round of a run, whole, from which others can go on."""
+
+    folder: RunFolder
+    round: int
+    checkpoint: Path
+    config: RunConfig
+
+    @classmethod
+    def named(cls, name: str) -> Origin:
+        """What `RUN@ROUND` names; without a round, the newest checkpoint.
+
+        Raises:
+            UsageError: there is no such run, or it keeps no checkpoint of that round.
+            DataError: the checkpoint or the store is damaged.
+        """
+        found = _OF_RUN.fullmatch(name)
+        assert found is not None  # noqa: S101 - anything matches, but nothing at all, which no option is
+        folder = RunFolder.open(Path(found["run"]))
+        checkpoint, number = folder.checkpoint(None if found["round"] is None else int(found["round"]))
+        return cls(folder, number, checkpoint, anchored(load_config(folder.config)))
+
+    def check(self, config: RunConfig) -> None:
+        """Refuse settings that cannot go on from here.
+
+        Raises:
+            UsageError: another domain or other weights, too few rounds, or tasks of another seed.
+        """
+        if config.run.rounds <= self.round:
+            raise UsageError(
+                f"run.rounds is {config.run.rounds}, but {self} has come as far; rounds are counted from "
+                "the beginning, so set it higher"
+            )
+        if config.run.seed != self.config.run.seed and self.round:
+            raise UsageError(
+                f"run.seed is {config.run.seed}, but the base tasks in {self} are those of seed "
+                f"{self.config.run.seed}; another seed can begin at round 0 only"
+            )
+        now, then = flat(as_tables(config)), flat(as_tables(self.config))
+        fixed = [key for key in now.keys() | then.keys() if key.startswith("domain.")]
+        fixed += [f"policy.{name}" for name in _WEIGHTS]
+        for key in sorted(fixed):
+            if now.get(key) != then.get(key):
+                raise UsageError(
+                    f"{key} is {now.get(key)!r}, but {then.get(key)!r} in {self}, where weights and tasks "
+                    "come from; a branch keeps it"
+                )
+        if config.simulator.source == "model" and not self._has_simulator():
+            raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
+
+    def fill(self, folder: RunFolder) -> None:
+        """Copy store and checkpoint into the folder of a branch that has neither."""
+        run = uuid.uuid4().hex
+        copied = folder.checkpoint_path(self.round)
+        if copied.exists():  # of a start that failed
+            discard(copied)
+        with new_checkpoint(folder.checkpoints, self.round, run=run) as empty:
+            own = shutil.ignore_patterns(MANIFEST, COMMITTED)
+            shutil.copytree(self.checkpoint, empty, ignore=own, dirs_exist_ok=True)
+        with PoolStore.open(self.folder.pool, create=False) as store:
+            if store.damage(whole=False):
+                raise DataError(f"{self.folder.pool} is damaged; `genenv doctor` says where")
+            unfinished = folder.path / ".branching.db"
+            unfinished.unlink(missing_ok=True)
+            store.copy_to(unfinished)
+        with PoolStore.open(unfinished, create=False) as store:
+            store.branch(run, self.round, checkpoint=manifest_sha256(copied))
+        unfinished.rename(folder.pool)
+        mark_committed(copied)
+
+    def note(self) -> str:
+        """What a branch's own settings say about where it comes from."""
+        return f"# goes on from {self}: these settings hold from round {self.round + 1} on\n\n"
+
+    def _has_simulator(self) -> bool:
+        place = self.checkpoint / "simulator"
+        return place.is_dir() and any(place.iterdir())
+
+    def __str__(self) -> str:
+        return f"{self.folder.path}@{self.round}"
