@@ -41,6 +41,7 @@ LAYERS = (
     "coevolve",
     "build",
     "evaluation",
+    "experiments",
     "cli",
     "__main__",
 )

@@ -20,6 +20,10 @@ from genenv.texts import inert, masked
 
 COMMANDS = {
     "train": ("genenv.cli.train:train", "Co-evolve an agent and its simulator."),
+    "sweep": (
+        "genenv.cli.sweep:sweep",
+        "Play variants times seeds of one configuration; typed again, it goes on where it stopped.",
+    ),
     "generate": ("genenv.cli.generate:generate", "Write checked tasks, without training anything."),
     "report": (
         "genenv.cli.report:report",

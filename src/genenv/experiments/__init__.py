@@ -1,0 +1,1 @@
+"""Runs compared with runs: grids of them, and what they say together."""

@@ -1,0 +1,131 @@
+"""A sweep: a grid of real runs with scripted players, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from genenv.errors import DataError, UsageError
+from genenv.experiments.grid import Cell, Grid, rounds_done
+from genenv.experiments.sweep import threads_of
+from typed import refused, run, succeeds
+
+CONFIG = Path(__file__).parents[2] / "configs" / "household.toml"
+SMALL = [
+    *("--set", "policy.backend=scripted", "--set", "run.rounds=1", "--set", "run.eval_tasks=4"),
+    *("--set", "simulator.contexts=2", "--set", "simulator.variations=2", "--set", "agent.rollouts=2"),
+]
+
+
+def words(out: Path, variants: str = "base,variation", seeds: int = 2) -> list[object]:
+    return ["sweep", CONFIG, *SMALL, "--variants", variants, "--seeds", seeds, "--jobs", 2, "--out", out]
+
+
+def test_a_sweep_plays_every_variant_with_every_seed_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    first = succeeds(*words(out, seeds=1), "--contrast", "variation:base")
+    assert "2 of 2 runs are finished" in first.stdout
+    assert "2 runs, 2 at a time" in first.stderr
+    moved = shutil.move(out, tmp_path / "moved")
+    again = succeeds(*words(moved, seeds=2))
+    assert "2 of 4 runs are finished already" in again.stderr
+    grid = Grid.open(moved)
+    assert (grid.variants, grid.seeds) == (["base", "variation"], [0, 1])
+    assert grid.contrasts == [("variation", "base")]
+    assert [cell.name for cell in grid.cells()] == [
+        *("base, seed 0", "variation, seed 0", "base, seed 1", "variation, seed 1")
+    ]
+    assert all(rounds_done(cell) == (1, 1) for cell in grid.cells())
+    assert "seed = 1" in (moved / "base" / "seed-1" / "config.toml").read_text()
+
+
+def test_a_run_that_fails_ends_no_other_and_is_tried_again(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    (out / "base").mkdir(parents=True)
+    Grid.begin(tmp_path / "plan", CONFIG, SMALL[1::2], variants=["base", "variation"], seeds=[0])
+    for file in ("sweep.json", "config.toml"):
+        shutil.copy(tmp_path / "plan" / file, out)
+    (out / "base" / "seed-0").write_text("in the way")
+    failed = run(*words(out, seeds=1))
+    assert failed.exit_code == 1
+    assert "1 of 2 runs are finished" in failed.stdout
+    assert "failed: base, seed 0: " in failed.stdout
+    assert "is a file; choose another --out" in failed.stdout
+    (out / "base" / "seed-0").unlink()
+    assert "2 of 2 runs are finished" in succeeds(*words(out, seeds=1)).stdout
+
+
+def test_an_interrupt_stops_the_runs_and_keeps_what_they_have(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    longer = [*words(out, "variation", 1), "--set", "run.rounds=400"]
+    command = [sys.executable, "-m", "genenv", *map(str, longer)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    cell = Cell("variation", 0, out / "variation" / "seed-0")
+    end = time.monotonic() + 30
+    while time.monotonic() < end and (rounds_done(cell) or (0, 0))[0] < 1:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"genenv: stopped" in said
+    assert b"Traceback" not in said
+    found = rounds_done(cell)
+    assert found is not None
+    assert 1 <= found[0] < 400
+    assert "stopped; committed rounds are kept" in cell.log.read_text()
+
+
+def test_other_settings_in_a_sweeps_folder_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    succeeds(*words(out, "base", 1))
+    assert "is a sweep of other settings" in refused(*words(out, "base", 1), "--set", "agent.lr=1e-5")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    assert "holds no sweep" in refused(*words(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--variants", "base,statik"], "did you mean 'static'"),
+        (["--contrast", "base"], "is not of the form A:B"),
+        (["--contrast", "base:random"], "'random', which is no variant of this sweep"),
+        (["--set", "agent.lrr=1"], "did you mean 'agent.lr'"),
+        (["--from", "nowhere@0"], "nowhere is not a folder"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_first_run(more: list[str], sentence: str, tmp_path: Path) -> None:
+    assert sentence in refused(*words(tmp_path / "sweep"), *more)
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_all_runs_go_on_from_one_warm_up(tmp_path: Path) -> None:
+    parent = tmp_path / "parent"
+    succeeds("train", CONFIG, *SMALL, "--out", parent)
+    out = tmp_path / "sweep"
+    succeeds(*words(out, "variation,rl"), "--from", f"{parent}@0")
+    assert Grid.open(out).origin == f"{parent}@0"
+    for cell in Grid.open(out).cells():
+        assert (cell.path / "config.toml").read_text().startswith(f"# goes on from {parent}@0")
+
+
+def test_a_damaged_plan_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text(json.dumps({"format": 2}))
+    with pytest.raises(DataError, match=r"sweep\.json is damaged"):
+        Grid.open(tmp_path)
+    with pytest.raises(UsageError, match="holds no sweep"):
+        Grid.open(tmp_path / "nowhere")
+
+
+def test_runs_at_a_time_share_the_cores() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert threads_of(1) == cores
+    assert threads_of(10 * cores) == 1
