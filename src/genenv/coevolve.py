@@ -35,7 +35,7 @@ from genenv.seeding import generator
 from genenv.simulator.player import spec_schemas
 from genenv.simulator.source import TaskSource
 from genenv.simulator.written_once import WrittenOnce
-from genenv.types import Group, Seed, Task, TaskBatch
+from genenv.types import Context, Generation, Group, Seed, Task, TaskBatch
 
 
 class Warmup(Protocol):
@@ -161,6 +161,7 @@ class CoEvolution:
         with stage("rollout", "attempting", items=len(tasks) * config.agent.rollouts, unit="attempts"):
             groups = await agent.attempt(self.domain, tasks, round_=number)
         wanted = in_round(config.curriculum, number, config.run.rounds)
+        decided = await self._decided(generations, contexts)
         batches = score_batches(contexts, proposals, groups, wanted)
         selection = select(batches, wanted, generator(world.seed, "shuffled", number))
         reminders = world.reminders(number, groups, store)
@@ -174,6 +175,7 @@ class CoEvolution:
             **attempt_metrics(
                 groups, batches, agent.sampler, self.domain, elsewhere=simulator.sampled_elsewhere()
             ),
+            **decided,
             **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
             **learned,
         }
@@ -223,6 +225,11 @@ class CoEvolution:
                 selection.samples, schemas, config, temperature=config.temperature, batches=batches
             )
             return await simulator.learn(lesson, round_=number, rounds=self.config.run.rounds)
+
+    async def _decided(
+        self, generations: Sequence[Generation], contexts: Sequence[Context]
+    ) -> Mapping[str, float]:
+        return await self.players.simulator.decided(generations, spec_schemas(self.domain, contexts))
 
     async def _both(self, *updates: Callable[[], Awaitable[Mapping[str, float]]]) -> Mapping[str, float]:
         """Both updates, at the same time where the players have devices of their own; tokens are added up."""

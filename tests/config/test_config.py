@@ -189,6 +189,7 @@ def test_the_presets_are_the_corrections_of_the_method() -> None:
         "curriculum.base_share",
         "curriculum.review_share",
         "curriculum.seed_trim",
+        "agent.groups_per_step",
         "agent.skip_zero_advantage",
         "agent.warmup.kept_moments",
         "simulator.warmup.kept_moments",

@@ -47,3 +47,20 @@ def test_each_sample_is_learnt_under_the_schema_of_its_context(toy, train):
     }
     assert [datum.weights for datum in step] == [(0.5,), (0.5,)]
     assert metrics["tokens/trained"] == 2
+
+
+def test_decisions_are_the_tokens_that_had_an_alternative(toy):
+    class Known(Recorder):
+        async def logprobs(self, data, *, reference=False):
+            assert [datum.schema for datum in data] == [{"enum": [1]}] * len(data)
+            return [(-2.0, 0.0, -1e-9, -1.0) if not reference else (-1.0, 0.0, 0.0, -0.5) for _ in data]
+
+    trainer = Known()
+    loop = loop_of(toy, {"simulator": {"kl_coefficient": 0.1}}, simulator=trainer)
+    written = [toy.generation(f"g{i}", context="c") for i in range(40)]
+    found = asyncio.run(loop.players.simulator.decided(written, {"c": {"enum": [1]}}))
+    assert found == {"simulator/decision_entropy": 1.5, "simulator/decision_kl": -0.75}
+    alone = loop_of(toy, {"simulator": {"kl_coefficient": 0.0}}, simulator=trainer)
+    found = asyncio.run(alone.players.simulator.decided(written, {"c": {"enum": [1]}}))
+    assert found == {"simulator/decision_entropy": 1.5}
+    assert asyncio.run(alone.players.simulator.decided([], {})) == {}

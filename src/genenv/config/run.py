@@ -60,7 +60,7 @@ class RunConfig(Settings, frozen=True):
     preset: Literal["paper", "robust"] = "robust"
     """What the settings you leave out are: as published, or with the corrections."""
     variant: str = ""
-    """Settings laid over this file by name, as by `--variant`; in a run's own file, what they were called."""
+    """Settings laid over these by name, as by `--variant`; a run keeps what they were called."""
     run: RunSettings = Field(default_factory=RunSettings)
     """The run as a whole."""
     domain: DomainConfig = Field(default_factory=DomainConfig)

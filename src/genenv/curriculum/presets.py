@@ -24,7 +24,7 @@ PAPER: Mapping[str, JsonObject] = {
         "seed_trim": 0.1,
     },
     "simulator": {"warmup": {"kept_moments": "both"}},
-    "agent": {"skip_zero_advantage": False, "warmup": {"kept_moments": "both"}},
+    "agent": {"skip_zero_advantage": False, "groups_per_step": 16, "warmup": {"kept_moments": "both"}},
 }
 """GenEnv (arXiv:2512.19682) as published; each line is one correction not made.
 
@@ -48,7 +48,7 @@ ROBUST: Mapping[str, JsonObject] = {
         "seed_trim": 0.0,
     },
     "simulator": {"warmup": {"kept_moments": "none"}},
-    "agent": {"skip_zero_advantage": True, "warmup": {"kept_moments": "none"}},
+    "agent": {"skip_zero_advantage": True, "groups_per_step": 0, "warmup": {"kept_moments": "none"}},
 }
 """1. Weights that differ. 2. A posterior instead of a lattice. 3. The batch as the unit of p_hat (as in the
 paper). 4. A gate of code. 5. Near-copies of the archive refused, near ones rewarded less. 6. Base tasks and

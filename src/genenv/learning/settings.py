@@ -23,18 +23,20 @@ KlCoefficient = Annotated[float, Field(ge=0, le=1000)]
 Epochs = Annotated[int, Field(ge=1, le=100)]
 
 
-AGENT_ALGORITHMS: Mapping[str, str] = {
+AgentAlgorithm = Literal["grpo", "sft", "rft"]
+
+AGENT_ALGORITHMS: Mapping[AgentAlgorithm, str] = {
     "grpo": "genenv.learning.credit.grpo:grpo_credit",
     "sft": "genenv.learning.credit.imitation:imitation_credit",
     "rft": "genenv.learning.credit.imitation:rejection_credit",
 }
-"""What `agent.algorithm` may say, and the function that gives the credit: `module:name`."""
+"""For each `agent.algorithm` the function that gives the credit: `module:name`."""
 
 
 class GrpoConfig(Settings, frozen=True):
     """What the agent learns from its attempts: GRPO, and known solutions beside it."""
 
-    algorithm: str = "grpo"
+    algorithm: AgentAlgorithm = "grpo"
     """`grpo` from all attempts, `rft` from its own successes alone; `sft` from known solutions alone."""
     advantage: Literal["normalised", "centred"] = "normalised"
     """Rewards minus their group mean, divided by the group's standard deviation or not."""
@@ -62,17 +64,8 @@ class GrpoConfig(Settings, frozen=True):
     """Passes over the attempts of a round."""
     updates_per_epoch: int = Field(default=1, ge=1, le=100_000)
     """Optimizer steps per pass; the groups are shared out evenly among them."""
-
-    @field_validator("algorithm")
-    @classmethod
-    def _is_known(cls, name: str) -> str:
-        return _known(name, AGENT_ALGORITHMS)
-
-
-def _known(name: str, algorithms: Mapping[str, str]) -> str:
-    if name not in algorithms:
-        raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(algorithms)}")
-    return name
+    groups_per_step: int = Field(default=0, ge=0, le=100_000)
+    """At most so many groups a step, and as many steps per pass as that takes; 0: `updates_per_epoch`."""
 
 
 SIMULATOR_ALGORITHMS: Mapping[str, str] = {"rwr": "genenv.learning.credit.rwr:rwr_credit"}
@@ -100,7 +93,9 @@ class SimulatorLearningConfig(Settings, frozen=True):
     @field_validator("algorithm")
     @classmethod
     def _is_known(cls, name: str) -> str:
-        return _known(name, SIMULATOR_ALGORITHMS)
+        if name not in SIMULATOR_ALGORITHMS:
+            raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(SIMULATOR_ALGORITHMS)}")
+        return name
 
 
 class OptimizerConfig(Settings, frozen=True):

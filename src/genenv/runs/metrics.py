@@ -97,6 +97,8 @@ _METRICS = (
     ),
     Metric("simulator/effective_samples", "count", "Kish's effective number of weighted generations."),
     Metric("simulator/novelty", "share", "Mean distance of new tasks to their nearest in the archive."),
+    Metric("simulator/decision_entropy", "nats/token", "Entropy of its choices under the grammar."),
+    Metric("simulator/decision_kl", "nats/token", "Distance of those choices from the initial simulator's."),
     Metric("simulator/response_tokens", "tokens", "Mean length of a generation."),
     *(
         Metric(f"simulator/rejected/{reason}", "count", f"Generations rejected as `{reason}`.")

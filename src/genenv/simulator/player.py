@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from genenv.backends.base import Completion, Sampler, SampleRequest
 from genenv.domains.base import Domain
 from genenv.errors import RolloutError
-from genenv.learning.datum import Lesson
+from genenv.learning.datum import Datum, Lesson
 from genenv.learning.schedules import lr_scale
 from genenv.learning.trainer import Trainer
 from genenv.learning.update import learn
@@ -20,6 +21,11 @@ from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed
 
 log = logging.getLogger(__name__)
+
+_LOOKED_AT = 16
+"""Generations of a round in which decisions are looked at."""
+_FORCED = 1e-6
+"""A token less surprising than this, in nats, had no alternative."""
 
 
 class Simulator:
@@ -73,6 +79,46 @@ class Simulator:
             completion = Completion(token_ids=(), logprobs=(), text="", finished=False)
         advance(items=1)
         return completion
+
+    async def decided(
+        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
+    ) -> Mapping[str, float]:
+        """How freely it decides where the grammar leaves a choice: estimates from what it has just written.
+
+            entropy = mean over decision tokens of -log pi(t),   KL = mean of log pi(t) - log pi_ref(t)
+
+        pi is what was sampled from: at the temperature of the sampling, among the tokens that the grammar
+        allows. A decision is a token that had an alternative. Both are unbiased for what was sampled.
+
+        Args:
+            generations: of the round, before its update; some of them, evenly chosen, are looked at.
+            schemas: of the specs of each context.
+
+        Returns:
+            `simulator/decision_entropy`, and `simulator/decision_kl` where a reference is kept. Nats a token.
+        """
+        written = [one for one in generations if one.finished and one.token_ids]
+        chosen = written[:: -(-len(written) // _LOOKED_AT)] if written else []
+        data = [
+            Datum(
+                prompt_ids=one.prompt_ids,
+                completion_ids=one.token_ids,
+                weights=(1.0,) * len(one.token_ids),
+                loss="nll",
+                temperature=self.config.temperature,
+                schema=schemas.get(one.context_id),
+            )
+            for one in chosen
+        ]
+        own = [value for row in await self.trainer.logprobs(data) for value in row]
+        decisions = [place for place, value in enumerate(own) if value < -_FORCED]
+        if not decisions:
+            return {}
+        found = {"simulator/decision_entropy": -fmean(own[place] for place in decisions)}
+        if self.config.kl_coefficient > 0:
+            then = [value for row in await self.trainer.logprobs(data, reference=True) for value in row]
+            found["simulator/decision_kl"] = fmean(own[place] - then[place] for place in decisions)
+        return found
 
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Take a round's lesson.

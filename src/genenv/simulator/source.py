@@ -31,6 +31,12 @@ class TaskSource(Protocol):
         """Write `simulator.variations` specs for each context, in order."""
         ...
 
+    async def decided(
+        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
+    ) -> Mapping[str, float]:
+        """How freely it decides where the grammar leaves a choice; see `Simulator`."""
+        ...
+
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Take a round's lesson; asked only of what learns. Returns metrics of the update."""
         ...
@@ -56,6 +62,12 @@ class Unlearning:
     """A source without weights."""
 
     learns = False
+
+    async def decided(
+        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
+    ) -> Mapping[str, float]:
+        """It has no policy to ask."""
+        return {}
 
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Nothing is learned."""

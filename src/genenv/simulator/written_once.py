@@ -15,7 +15,7 @@ from genenv.domains.base import Domain
 from genenv.learning.datum import Lesson
 from genenv.seeding import generator
 from genenv.simulator.source import TaskSource, names, without_tokens
-from genenv.types import Context, Generation
+from genenv.types import Context, Generation, JsonObject
 
 Spec = tuple[str, bool]
 """The text, and whether it was finished."""
@@ -73,6 +73,12 @@ class WrittenOnce:
     def _again(self, context: Context, name: str, which: int) -> Generation:
         text, finished = self._written[context.seed.id, which]
         return without_tokens(context, name, text, finished=finished)
+
+    async def decided(
+        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
+    ) -> Mapping[str, float]:
+        """Most of a round was written in another one."""
+        return {}
 
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Nothing is learned."""

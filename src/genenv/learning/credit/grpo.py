@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from genenv.learning.credit.imitation import imitate
+from genenv.learning.credit.imitation import imitate, steps_of
 from genenv.learning.datum import Datum, Lesson, Objective
 from genenv.learning.settings import GrpoConfig
 from genenv.types import Group, Trace
@@ -60,7 +60,7 @@ def grpo_credit(
             kl_coefficient=config.kl_coefficient,
             kl="k3",
         ),
-        steps=config.updates_per_epoch,
+        steps=steps_of(len(units), config),
         epochs=config.epochs,
         coefficients={"ppo": 1.0, "nll": config.guidance_coefficient},
     )

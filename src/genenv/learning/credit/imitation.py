@@ -62,11 +62,16 @@ def rejection_credit(
     return _lesson([imitate(trace) for trace in [*own, *solutions.values()]], config)
 
 
+def steps_of(units: int, config: GrpoConfig) -> int:
+    """Optimizer steps of a pass over so many groups or solutions."""
+    return -(-units // config.groups_per_step) if config.groups_per_step else config.updates_per_epoch
+
+
 def _lesson(data: Sequence[Datum], config: GrpoConfig) -> Lesson:
     return Lesson(
         units=[[datum] for datum in data],
         objective=Objective(kl_coefficient=config.kl_coefficient, kl="k3"),
-        steps=config.updates_per_epoch,
+        steps=steps_of(len(data), config),
         epochs=config.epochs,
         coefficients={"nll": 1.0},
     )
