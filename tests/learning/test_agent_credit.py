@@ -63,5 +63,5 @@ def test_steps_have_at_most_so_many_groups(groups, name: str, size: int) -> None
 
 
 def test_an_algorithm_that_there_is_not_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r'agent.algorithm.* is "ppo"; allowed: "grpo", "sft" or "rft"'):
+    with pytest.raises(UsageError, match=r'agent.algorithm.* is "ppo"; allowed: "grpo" or "sft" or "rft"'):
         load_config(None, ["agent.algorithm=ppo"])

@@ -1,4 +1,4 @@
-"""`genenv compare`: results of several evaluations side by side."""
+"""`genenv compare`: results of several evaluations, or of several runs, side by side."""
 
 from __future__ import annotations
 
@@ -6,24 +6,78 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from genenv.cli.options import pair_of
 from genenv.cli.tables import comparison_table, show
+from genenv.errors import UsageError
 from genenv.evaluation import compare as comparing
+from genenv.texts import inert
 
 ResultFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="RESULTS...",
-        help="Results of one benchmark: .summary.json or .jsonl files of genenv eval.",
+        help="Results of one benchmark (.summary.json or .jsonl files of genenv eval); "
+        "or folders of runs and sweeps.",
         show_default=False,
     ),
 ]
 
 
-def compare(results: ResultFiles) -> None:
+Contrasts = Annotated[
+    list[str],
+    typer.Option(
+        "--contrast",
+        metavar="A:B",
+        help="Of runs: hold variant A against B. Repeatable; else as a sweep says.",
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Of runs: folder for a page with pictures, and CSV files beside it.")
+]
+
+
+def compare(
+    results: ResultFiles,
+    contrast: Contrasts = [],  # noqa: B006 - Typer's form
+    out: Out = None,
+) -> None:
     """Put results side by side; the first is what the others are held against."""
+    if any(path.is_dir() for path in results):
+        _runs(results, [pair_of(text) for text in contrast], out)
+    elif contrast or out is not None:
+        raise UsageError("--contrast and --out are for runs: name folders of runs or sweeps")
+    else:
+        _evaluations(results)
+
+
+def _runs(paths: list[Path], contrasts: list[tuple[str, str]], out: Path | None) -> None:
+    from genenv.experiments.compare import compare as compared
+    from genenv.experiments.page import COLUMNS, rows, said, write_page
+
+    found = compared(paths, contrasts)
+    console = Console(highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for name in COLUMNS[:-1]:
+        table.add_column(name, no_wrap=True)
+    for row in rows(found):
+        table.add_row(*(Text(inert(cell)) for cell in row[:-1]))
+    show(table, console)
+    for line in said(found):
+        console.print(Text(inert(line)), soft_wrap=True)
+    for note in found.notes:
+        console.print(Text(inert(f"note: {note}"), style="bold"), soft_wrap=True)
+    if out is not None:
+        title = " and ".join(path.resolve().name for path in paths[:3])
+        page = write_page(found, out, title=title)
+        console.print(Text(f"page: {page}"), soft_wrap=True)
+
+
+def _evaluations(results: list[Path]) -> None:
     console = Console(highlight=False)
     found = comparing.compare(results)
     table, legend = comparison_table(found)

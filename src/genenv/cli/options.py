@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from genenv.errors import UsageError
+
 Config = Annotated[
     Path | None,
     typer.Argument(
@@ -62,3 +64,15 @@ def said(overrides: Sequence[str], corpus: Path | None) -> list[str]:
     if corpus is None:
         return list(overrides)
     return [*overrides, f"domain.corpus={json.dumps(str(corpus.resolve()), ensure_ascii=False)}"]
+
+
+def pair_of(text: str) -> tuple[str, str]:
+    """The two variants of `A:B`.
+
+    Raises:
+        UsageError: it is not of that form.
+    """
+    first, colon, second = text.partition(":")
+    if not (first and colon and second) or ":" in second:
+        raise UsageError(f"--contrast {text!r} is not of the form A:B, two variants")
+    return first, second

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from genenv.cli.console import begin
-from genenv.cli.options import Overrides
-from genenv.errors import UsageError
+from genenv.cli.options import Overrides, pair_of
 from genenv.texts import inert, masked
 
 SweepConfig = Annotated[
@@ -63,7 +62,7 @@ def sweep(  # noqa: PLR0913 - a command has the options it has
         overrides,
         variants=[name.strip() for name in variants.split(",") if name.strip()],
         seeds=range(seeds),
-        contrasts=[_pair(text) for text in contrast],
+        contrasts=[pair_of(text) for text in contrast],
         origin=origin,
     )
     total = len(grid.variants) * len(grid.seeds)
@@ -82,15 +81,3 @@ def sweep(  # noqa: PLR0913 - a command has the options it has
             f"typed again, the command tries them again; their folders are in {shlex.quote(str(path))}"
         )
         raise typer.Exit(1)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """The two variants of `A:B`.
-
-    Raises:
-        UsageError: it is not of that form.
-    """
-    first, colon, second = text.partition(":")
-    if not (first and colon and second) or ":" in second:
-        raise UsageError(f"--contrast {text!r} is not of the form A:B, two variants")
-    return first, second

@@ -1,0 +1,128 @@
+"""A comparison in words, as rows, as CSV files and as a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from genenv.experiments.compare import AT_THE_END, Comparison, Contrast, Reached
+from genenv.experiments.readings import BUDGETS
+from genenv.runs.files import write_whole
+from genenv.texts import inert
+
+COLUMNS = (
+    *("budget", "variant", "against", "success", "against it"),
+    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
+)
+
+
+def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """The cells of each contrast, in the order of `COLUMNS`."""
+    for one in comparison.contrasts:
+        found = one.difference
+        yield (
+            one.budget if one.budget == AT_THE_END else f"{one.amount:,.0f} {one.budget}",
+            one.one,
+            one.other,
+            f"{one.means[0]:.1%}",
+            f"{one.means[1]:.1%}",
+            f"{100 * found.value:+.1f}",
+            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
+            _p(one.adjusted),
+            str(found.seeds),
+            one.verdict(),
+        )
+
+
+def said(comparison: Comparison) -> list[str]:
+    """What is shown, in sentences: at equal attempts where they are known, else at the end."""
+    budgets = [one.budget for one in comparison.contrasts]
+    budget = "attempts" if "attempts" in budgets else AT_THE_END
+    chosen = [one for one in comparison.contrasts if one.budget == budget]
+    return [*map(_sentence, chosen), *(_reached(one) for one in comparison.reached)]
+
+
+def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
+    """Write `compare.html`, `contrasts.csv` and `curves.csv` into a folder.
+
+    Returns:
+        The page.
+    """
+    from genenv.experiments.pictures import PICTURES  # matplotlib takes a second to load
+
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [(name, reading, draw(comparison.variants)) for name, reading, draw in PICTURES]
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader("genenv.experiments"), PackageLoader("genenv.runs.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    page = environment.get_template("compare.html").render(
+        title=inert(title),
+        comparison=comparison,
+        runs=sum(map(len, comparison.variants.values())),
+        said=[inert(line) for line in said(comparison)],
+        columns=COLUMNS,
+        rows=list(rows(comparison)),
+        pictures=[picture for picture in drawn if picture[2] is not None],
+    )
+    path = folder / "compare.html"
+    write_whole(path, page)
+    write_whole(folder / "contrasts.csv", _csv([COLUMNS, *rows(comparison)]))
+    write_whole(folder / "curves.csv", _csv(_curves(comparison)))
+    return path
+
+
+def _sentence(one: Contrast) -> str:
+    where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
+    found = one.difference
+    return (
+        f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
+        f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
+        f"p {_p(one.adjusted)}, {_count(found.seeds, 'seed')}): {one.verdict()}."
+    )
+
+
+def _reached(one: Reached) -> str:
+    start = f"Attempts to {one.level:.1%}, where {one.other} ends"
+    missing = [
+        f"{name} never came there in {count} of {_count(one.seeds, 'seed')}"
+        for name, count in zip((one.one, one.other), one.missing, strict=True)
+        if count
+    ]
+    left_out = f"; {', '.join(missing)}, which are left out" if missing else ""
+    if one.ratio is None:
+        return f"{start}: too few seeds in which both came there{left_out}."
+    value, low, high = one.ratio
+    took = f"{one.one} took {value:.2f} times those of {one.other} ({low:.2f} to {high:.2f})"
+    return f"{start}: {took}{left_out}."
+
+
+def _curves(comparison: Comparison) -> Iterator[Sequence[object]]:
+    budgets = list(BUDGETS)
+    yield ("variant", "seed", "round", *budgets, "held-out success", "tasks")
+    for name, runs in comparison.variants.items():
+        for run in runs:
+            for measured in run.measured:
+                spent = (measured.spent[budget] for budget in budgets)
+                yield (name, run.seed, measured.round, *spent, measured.mean, len(measured.scores))
+
+
+def _csv(lines: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,129 @@
+"""Runs compared with runs: budgets by hand, real runs through the command line, and what is not comparable."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from genenv.config.run import RunConfig
+from genenv.errors import UsageError
+from genenv.experiments.compare import AT_THE_END, compare, paired
+from genenv.experiments.readings import BUDGETS, Measurement, Reading, read_run
+from typed import refused, succeeds
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SMALL = [
+    *("--set", "policy.backend=scripted", "--set", "run.rounds=2", "--set", "run.eval_tasks=12"),
+    *("--set", "run.eval_every=1", "--set", "simulator.contexts=2", "--set", "simulator.variations=2"),
+    *("--set", "agent.rollouts=2"),
+]
+
+
+def measured(round_: int, spent: float, *solved: float) -> Measurement:
+    scores = {f"t{i}": value for i, value in enumerate(solved)}
+    return Measurement(round_, dict.fromkeys(BUDGETS, spent), scores)
+
+
+def reading(*measurements: Measurement) -> Reading:
+    return Reading(Path("run"), "a", 0, RunConfig(), measurements, {})
+
+
+def test_between_measurements_scores_lie_on_straight_lines() -> None:
+    run = reading(measured(0, 0, 0, 0), measured(1, 100, 1, 0), measured(2, 300, 1, 1))
+    assert run.at("attempts", 0) == {"t0": 0, "t1": 0}
+    assert run.at("attempts", 25) == {"t0": 0.25, "t1": 0}
+    assert run.at("attempts", 100) == {"t0": 1, "t1": 0}
+    assert run.at("attempts", 200) == {"t0": 1, "t1": 0.5}
+    assert run.at("attempts", 9_999) == {"t0": 1, "t1": 1}
+
+
+def test_a_level_is_reached_where_the_line_crosses_it() -> None:
+    run = reading(measured(0, 0, 0, 0), measured(1, 100, 1, 0), measured(2, 300, 1, 1))
+    assert run.spent_to_reach(0.25) == 50
+    assert run.spent_to_reach(0.5) == 100
+    assert run.spent_to_reach(0.75) == 200
+    assert run.spent_to_reach(0.0) == 0
+    assert reading(measured(0, 0, 0, 0)).spent_to_reach(0.1) is None
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sweeps") / "sweep"
+    names = ["--variants", "base,variation,grammar", "--seeds", "3", "--contrast", "variation:base"]
+    succeeds("sweep", CONFIGS / "household.toml", *SMALL, *names, "--jobs", 2, "--out", out)
+    return out
+
+
+def test_what_a_run_has_spent_is_the_sum_of_its_rounds(sweep: Path) -> None:
+    run = read_run(sweep / "variation" / "seed-1")
+    spent = [measurement.spent["attempts"] for measurement in run.measured]
+    attempts = [run.metrics[number].get("agent/attempts", 0.0) for number in (0, 1, 2)]
+    assert spent == [attempts[0], attempts[0] + attempts[1], sum(attempts)]
+    assert run.measured[-1].mean == pytest.approx(run.metrics[2]["agent/eval_success"])
+
+
+def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> None:
+    found = compare([sweep])
+    assert list(found.variants) == ["base", "variation", "grammar"]
+    assert {(one.one, one.other) for one in found.contrasts} == {("variation", "base")}
+    assert all(one.named for one in found.contrasts)
+    end = next(one for one in found.contrasts if one.budget == AT_THE_END)
+    runs = paired(found.variants, ("variation", "base"))
+    by_hand = [one.measured[-1].mean - other.measured[-1].mean for one, other in runs]
+    assert end.difference.value == pytest.approx(sum(by_hand) / 3)
+    assert end.difference.seeds == 3
+    said = succeeds("compare", sweep, "--out", tmp_path / "page")
+    assert "variation against base, at " in said.stdout
+    page = (tmp_path / "page" / "compare.html").read_text()
+    assert page.count("<svg") >= 6
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    with (tmp_path / "page" / "curves.csv").open() as file:
+        assert len(list(csv.reader(file))) == 1 + 9 * 3
+    with (tmp_path / "page" / "contrasts.csv").open() as file:
+        assert len(list(csv.reader(file))) == 1 + len(found.contrasts)
+
+
+def test_without_a_plan_all_are_held_against_the_first_and_that_is_said(sweep: Path) -> None:
+    runs = [sweep / name / f"seed-{seed}" for name in ("grammar", "base") for seed in (0, 1)]
+    said = succeeds("compare", *runs).stdout
+    assert "base against grammar" in said
+    assert "no comparison was named beforehand" in said
+    assert "grammar against base" in succeeds("compare", *runs, "--contrast", "grammar:base").stdout
+
+
+def test_one_seed_says_nothing_of_seeds(sweep: Path) -> None:
+    said = succeeds("compare", sweep / "base" / "seed-0", sweep / "variation" / "seed-0").stdout
+    assert "one seed: nothing can be said of seeds" in said
+
+
+def test_missing_and_unfinished_runs_are_said_and_the_rest_is_compared(sweep: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(sweep, tmp_path / "moved")
+    shutil.rmtree(copy / "variation" / "seed-2")
+    text = (copy / "base" / "seed-1" / "config.toml").read_text()
+    (copy / "base" / "seed-1" / "config.toml").write_text(text.replace("rounds = 2", "rounds = 9"))
+    said = succeeds("compare", copy).stdout
+    assert "variation, seed 2 is left out" in said
+    assert "seeds 2 have a run of one of them only" in said
+    assert "is not finished: round 2 of 9" in said
+
+
+def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) -> None:
+    other = tmp_path / "travel"
+    succeeds("train", CONFIGS / "multihop_qa.toml", *SMALL, "--variant", "base", "--out", other)
+    never = tmp_path / "never"
+    blind = ["--set", "run.eval_every=0", "--set", "run.rounds=1", "--variant", "rl"]
+    succeeds("train", CONFIGS / "household.toml", *SMALL, *blind, "--out", never)
+    one = sweep / "base" / "seed-0"
+    assert "compare runs of one domain" in refused("compare", one, sweep / "grammar" / "seed-0", other)
+    assert "has measured no held-out tasks" in refused("compare", one, never)
+    assert "name runs of two variants or more" in refused("compare", one)
+    assert "nothing is paired" in refused("compare", one, sweep / "grammar" / "seed-1")
+    assert "are both of variant base" in refused("compare", one, one)
+    assert "there is no run of variant 'rl'" in refused("compare", sweep, "--contrast", "rl:base")
+    assert "holds no run" in refused("compare", one, tmp_path)
+    assert "are for runs" in refused("compare", tmp_path / "a.jsonl", "--contrast", "a:b")
+    with pytest.raises(UsageError, match="holds no run"):
+        read_run(tmp_path)
