@@ -1,4 +1,4 @@
-"""Runs compared with runs: budgets by hand, real runs through the command line, and what is not comparable."""
+"""Runs compared with runs: budgets by hand, real runs through the command line, what is not comparable."""
 
 from __future__ import annotations
 

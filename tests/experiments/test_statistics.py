@@ -24,7 +24,7 @@ from genenv.experiments.statistics import (
 
 
 def pairs(seed: int, seeds: int, *, gain: float = 0.0, tasks: int = 100) -> Iterator[Difference]:
-    """Differences of two groups of runs on the same tasks, which differ in difficulty, as seeds do in success."""
+    """Differences of two groups of runs on the same tasks; tasks differ in difficulty, seeds in success."""
     rng = np.random.default_rng(seed)
     while True:
         hard_N = rng.normal(0, 1.2, tasks)

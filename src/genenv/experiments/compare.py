@@ -88,13 +88,13 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
         DataError: a run is damaged.
     """
     readings, contrasts, notes = read_all(paths)
+    domain = _shared_domain(readings)
     variants = _by_variant(readings)
     if len(variants) < 2:
         raise UsageError(
             f"these are runs of {', '.join(variants) or 'nothing'}: name runs of two variants or more, or a "
             "sweep that has them"
         )
-    domain = _shared_domain(readings)
     pairs = list(asked) or list(dict.fromkeys(contrasts))
     named = bool(pairs)
     first, *others = variants
@@ -188,6 +188,8 @@ def _shared_domain(readings: Sequence[Reading]) -> str:
     Raises:
         UsageError: there are several, or no task is measured by all.
     """
+    if not readings:
+        raise UsageError("none of these runs can be compared: no held-out task was measured in any")
     domains = list(dict.fromkeys(reading.config.domain.name for reading in readings))
     if len(domains) > 1:
         raise UsageError(f"these are runs of {' and '.join(domains)}; compare runs of one domain")
