@@ -16,6 +16,8 @@ from genenv.experiments.readings import BUDGETS, Reading, read_all
 from genenv.experiments.statistics import LEVEL, Difference, difference, holm, ratio
 
 AT_THE_END = "the end"
+_ROUNDING = 1e-9
+"""The mean of three times 0.8 is more than 0.8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ def _with(row: Contrast, adjusted: float) -> Contrast:
 def _reached(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> Reached:
     """Attempts to the level at which the other variant ends, on average."""
     runs = paired(variants, pair)
-    level = fmean(other.measured[-1].mean for _, other in runs) if runs else math.nan
+    ends = [other.measured[-1].mean for _, other in runs]
+    level = fmean(ends) - _ROUNDING if ends else math.nan
     took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
     both = [(a, b) for a, b in took if a and b]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None

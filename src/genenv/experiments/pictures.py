@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from genenv.experiments.readings import Reading
 from genenv.experiments.statistics import mean_interval
@@ -71,6 +72,7 @@ def along_rounds(
         for color, (name, line) in zip(_colors(variants), lines.items(), strict=True):
             if line:
                 ax.plot(list(line), list(line.values()), color=color, label=name)
+        ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
         ax.set_xlabel("round")
         ax.set_ylabel(label)
         return _done(figure, ax, metric.replace("/", "-"), f"{label} along the rounds, by variant")
