@@ -1,0 +1,162 @@
+"""Programs: what do three operations make of a string of digits? A world for very small models.
+
+A task is some ten characters, such as `4305>ru=`: reverse 4305, then move every digit up by one. The reply is
+the value, `6145`. Difficulty is real and has three sides: which operations, how many, on how long a text.
+So characters suffice as tokens, and a transformer that learns it from random weights fits into a second.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.domains.common import QuestionDomain, held_out_tasks, seeds_of
+from genenv.domains.programs import drafting
+from genenv.domains.programs.operations import DIGITS, OPERATIONS, holds, steps
+from genenv.domains.programs.spec import ProgramSpec, is_held_out, schema
+from genenv.types import (
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+    Verdict,
+)
+
+
+class Programs(QuestionDomain):
+    """The domain of short programs."""
+
+    name: ClassVar[str] = "programs"
+    spec: ClassVar[type[BaseModel]] = ProgramSpec
+
+    @functools.cached_property
+    def _seeds(self) -> list[Seed]:
+        return seeds_of(self, drafting.seed_specs(), _skills)
+
+    @functools.cached_property
+    def _held_out(self) -> list[Task]:
+        return held_out_tasks(self, drafting.held_out_specs())
+
+    @functools.cached_property
+    def _schema(self) -> JsonObject:
+        return schema()
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 2,000 programs, every depth and every length alike."""
+        return self._seeds
+
+    def held_out(self) -> Sequence[Task]:
+        """500 programs for measuring only, every depth and every length alike.
+
+        Their texts are multiples of 7, which `build` refuses to everyone else.
+        """
+        return self._held_out
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """All programs, whatever the seed: depth and length first, which what follows must have."""
+        return self._schema
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """How the agent does, and the seed, in a code of some forty characters.
+
+        For a target of 50%: `50 6 1:9 2:5 r8s2t- 4305>ru` says that the agent solves 6 tenths of all tasks, 9
+        of those of one operation, 5 of those of two, 8 of those that reverse and so on; `-` is not known yet.
+        """
+        depths = " ".join(f"{depth}:{_tenth(profile.success.get(f'depth:{depth}'))}" for depth in (1, 2, 3))
+        of_ops = "".join(f"{key}{_tenth(profile.success.get(op.name))}" for key, op in OPERATIONS.items())
+        code = f"{target * 100:.0f} {_tenth(profile.overall)} {depths} {of_ops}"
+        spec = ProgramSpec.model_validate(seed.spec)
+        return (Message(role="user", content=f"{code} {_asked(spec)}"),)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A program a little like the seed's, on another text."""
+        return drafting.variation(ProgramSpec.model_validate(seed.spec), rng).model_dump()
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Run the program: the task asks for its value."""
+        spec = cast(ProgramSpec, spec)
+        if (spec.depth, spec.length) != (len(spec.ops), len(spec.text)):
+            sentence = f"{spec.ops} on {spec.text} is not of depth {spec.depth} and length {spec.length}."
+            return Rejection(RejectReason.INCONSISTENT, sentence)
+        if is_held_out(spec.text) and lineage.origin is not Origin.HELD_OUT:
+            return Rejection(
+                RejectReason.HELD_OUT, f"{spec.text} is a multiple of 7, which is for measuring."
+            )
+        found = steps(spec.ops, spec.text)
+        for letter, (old, new) in zip(spec.ops, pairwise(found), strict=True):
+            if old == new:
+                sentence = (
+                    f"{OPERATIONS[letter].name} does nothing to {old}, so the depth is not {spec.depth}."
+                )
+                return Rejection(RejectReason.INCONSISTENT, sentence)
+        return Task(
+            id=task_id,
+            domain=self.name,
+            skills=_skills(spec),
+            lineage=lineage,
+            messages=(Message(role="user", content=f"{_asked(spec)}="),),
+            spec=spec.model_dump(),
+            payload={"value": found[-1]},
+            oracle=(found[-1],),
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The value must not stand in the task; the second check must agree, on a wrong value too."""
+        spec, value = ProgramSpec.model_validate(task.spec), str(task.payload["value"])
+        if value == spec.text:
+            return Rejection(RejectReason.LEAK, f"{spec.ops} gives {spec.text} back as it is.")
+        (wrong,) = self.random_replies(task, rng)
+        for said in (value, wrong):
+            if holds(spec.ops, spec.text, said) is not self.check(task, (said,)).success:
+                sentence = f"Two ways to check {spec.ops} on {spec.text} differ about {said}."
+                return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
+        return None
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Right is the value and nothing else; blanks around it do not count."""
+        value = str(task.payload["value"])
+        said = replies[0].strip() if replies else ""
+        right = said == value
+        explanation = f"It is {value}." if right else f"It is {value}, not {said[:40]!r}."
+        return Verdict(reward=float(right), success=right, explanation=explanation)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """As many digits as the value has, but not those."""
+        value = str(task.payload["value"])
+        while (said := "".join(rng.choices(DIGITS, k=len(value)))) == value:
+            pass
+        return (said,)
+
+    def steps(self, task: Task) -> int:
+        """Operations."""
+        return len(str(task.spec["ops"]))
+
+    def surface(self, task: Task) -> str:
+        """Program and text, a word each: to share one of them is to be a third alike."""
+        return f"{task.spec['ops']} {task.spec['text']}"
+
+
+def _skills(spec: ProgramSpec) -> tuple[str, ...]:
+    names = dict.fromkeys(OPERATIONS[letter].name for letter in spec.ops)
+    return (*names, f"depth:{spec.depth}", f"length:{spec.length}")
+
+
+def _asked(spec: ProgramSpec) -> str:
+    return f"{spec.text}>{spec.ops}"
+
+
+def _tenth(rate: float | None) -> str:
+    """A rate as one digit; `-` for none."""
+    return "-" if rate is None else str(min(9, int(rate * 10)))
