@@ -32,6 +32,7 @@ _SHAPE = {
     "num_attention_heads": 4,
     "num_key_value_heads": 4,
     "max_position_embeddings": 256,
+    "initializer_range": 0.1,
     "tie_word_embeddings": False,
 }
 

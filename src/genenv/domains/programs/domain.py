@@ -1,8 +1,9 @@
-"""Programs: what do three operations make of a string of digits? A world for very small models.
+"""Programs: what digit do a few operations make of a string of digits? A world for very small models.
 
-A task is some ten characters, such as `4305>ru=`: reverse 4305, then move every digit up by one. The reply is
-the value, `6145`. Difficulty is real and has three sides: which operations, how many, on how long a text.
-So characters suffice as tokens, and a transformer that learns it from random weights fits into a second.
+A task is some ten characters, such as `4305>ruf=`: reverse 4305, move every digit up by one, take the first.
+The reply is the value, `6`. Difficulty is real and has three sides: which operations, how many, how long a
+text. One digit is guessed right in a tenth of all attempts, so that attempts alone can teach what a program
+does: a transformer of two layers learns much of it in half a minute.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import ClassVar, cast
 
 from pydantic import BaseModel
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from genenv.domains.common import QuestionDomain, held_out_tasks, seeds_of
 from genenv.domains.programs import drafting
 from genenv.domains.programs.operations import DIGITS, OPERATIONS, holds, steps
-from genenv.domains.programs.spec import ProgramSpec, is_held_out, schema
+from genenv.domains.programs.spec import LONGEST_PROGRAM, ProgramSpec, is_held_out, schema
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -52,7 +52,7 @@ class Programs(QuestionDomain):
         return schema()
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: 2,000 programs, every depth and every length alike."""
+        """The base data: 4,000 programs, every depth and every length alike."""
         return self._seeds
 
     def held_out(self) -> Sequence[Task]:
@@ -69,11 +69,12 @@ class Programs(QuestionDomain):
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """How the agent does, and the seed, in a code of some forty characters.
 
-        For a target of 50%: `50 6 1:9 2:5 r8s2t- 4305>ru` says that the agent solves 6 tenths of all tasks, 9
-        of those of one operation, 5 of those of two, 8 of those that reverse and so on; `-` is not known yet.
+        For a target of 50%: `50 6 965 r8s2u-f7l7 4305>ruf` says that the agent solves 6 tenths of all
+        tasks, 9, 6 and 5 of those of one, two, three operations, 8 of those that reverse; `-` is not known.
         """
-        depths = " ".join(f"{depth}:{_tenth(profile.success.get(f'depth:{depth}'))}" for depth in (1, 2, 3))
-        of_ops = "".join(f"{key}{_tenth(profile.success.get(op.name))}" for key, op in OPERATIONS.items())
+        rates = profile.success
+        depths = "".join(_tenth(rates.get(f"depth:{n}")) for n in range(1, LONGEST_PROGRAM + 1))
+        of_ops = "".join(f"{key}{_tenth(rates.get(op.name))}" for key, op in OPERATIONS.items())
         code = f"{target * 100:.0f} {_tenth(profile.overall)} {depths} {of_ops}"
         spec = ProgramSpec.model_validate(seed.spec)
         return (Message(role="user", content=f"{code} {_asked(spec)}"),)
@@ -94,13 +95,7 @@ class Programs(QuestionDomain):
             return Rejection(
                 RejectReason.HELD_OUT, f"{spec.text} is a multiple of 7, which is for measuring."
             )
-        found = steps(spec.ops, spec.text)
-        for letter, (old, new) in zip(spec.ops, pairwise(found), strict=True):
-            if old == new:
-                sentence = (
-                    f"{OPERATIONS[letter].name} does nothing to {old}, so the depth is not {spec.depth}."
-                )
-                return Rejection(RejectReason.INCONSISTENT, sentence)
+        value = steps(spec.ops, spec.text)[-1]
         return Task(
             id=task_id,
             domain=self.name,
@@ -108,15 +103,13 @@ class Programs(QuestionDomain):
             lineage=lineage,
             messages=(Message(role="user", content=f"{_asked(spec)}="),),
             spec=spec.model_dump(),
-            payload={"value": found[-1]},
-            oracle=(found[-1],),
+            payload={"value": value},
+            oracle=(value,),
         )
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The value must not stand in the task; the second check must agree, on a wrong value too."""
+        """The second check must agree, on a wrong value too."""
         spec, value = ProgramSpec.model_validate(task.spec), str(task.payload["value"])
-        if value == spec.text:
-            return Rejection(RejectReason.LEAK, f"{spec.ops} gives {spec.text} back as it is.")
         (wrong,) = self.random_replies(task, rng)
         for said in (value, wrong):
             if holds(spec.ops, spec.text, said) is not self.check(task, (said,)).success:
@@ -133,11 +126,8 @@ class Programs(QuestionDomain):
         return Verdict(reward=float(right), success=right, explanation=explanation)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """As many digits as the value has, but not those."""
-        value = str(task.payload["value"])
-        while (said := "".join(rng.choices(DIGITS, k=len(value)))) == value:
-            pass
-        return (said,)
+        """A digit, but not the value."""
+        return (rng.choice(DIGITS.replace(str(task.payload["value"]), "")),)
 
     def steps(self, task: Task) -> int:
         """Operations."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import pairwise
+from collections.abc import Iterator
 
-from genenv.domains.programs.operations import DIGITS, steps
+from genenv.domains.programs.operations import CHANGES, DIGITS, PICKS
 from genenv.domains.programs.spec import (
-    LETTERS,
     LONGEST_PROGRAM,
     LONGEST_TEXT,
     SHORTEST_TEXT,
@@ -18,7 +15,7 @@ from genenv.domains.programs.spec import (
     of,
 )
 
-SEEDS, HELD_OUT = 2000, 500
+SEEDS, HELD_OUT = 4000, 500
 _KEPT = 0.5
 """Chance that a variation keeps an operation of its seed."""
 
@@ -35,39 +32,29 @@ def held_out_specs() -> Iterator[tuple[str, ProgramSpec]]:
 
 def _different(name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, ProgramSpec]]:
     rng = random.Random(name)
-    seen: set[ProgramSpec] = set()
+    seen: set[tuple[str, str]] = set()
     while len(seen) < number:
         depth, length = rng.randint(1, LONGEST_PROGRAM), rng.randint(SHORTEST_TEXT, LONGEST_TEXT)
-        spec = _drawn(partial(_letters, rng, depth), length, rng, held_out=held_out)
-        if spec not in seen:
-            yield f"{name}-{len(seen):04d}", spec
-            seen.add(spec)
+        ops, text = _ops(rng, depth), _text(rng, length, held_out=held_out)
+        if (ops, text) not in seen:
+            yield f"{name}-{len(seen):04d}", of(ops, text)
+            seen.add((ops, text))
 
 
 def variation(seed: ProgramSpec, rng: random.Random) -> ProgramSpec:
     """A program a little like another: up to one operation more or less, up to two digits, another text."""
     depth = min(LONGEST_PROGRAM, max(1, seed.depth + rng.randint(-1, 1)))
     length = min(LONGEST_TEXT, max(SHORTEST_TEXT, seed.length + rng.randint(-2, 2)))
-
-    def ops() -> str:
-        kept = seed.ops.ljust(depth, "?")[:depth]
-        fresh = _letters(rng, depth)
-        return "".join(
-            old if old != "?" and rng.random() < _KEPT else new for old, new in zip(kept, fresh, strict=True)
-        )
-
-    return _drawn(ops, length, rng, held_out=False)
+    old, fresh = seed.ops[-depth:].rjust(depth, "?"), _ops(rng, depth)
+    ops = (a if a != "?" and rng.random() < _KEPT else b for a, b in zip(old, fresh, strict=True))
+    return of("".join(ops), _text(rng, length, held_out=False))
 
 
-def _letters(rng: random.Random, depth: int) -> str:
-    return "".join(rng.choices(LETTERS, k=depth))
+def _ops(rng: random.Random, depth: int) -> str:
+    return "".join(rng.choices(list(CHANGES), k=depth - 1)) + rng.choice(list(PICKS))
 
 
-def _drawn(ops: Callable[[], str], length: int, rng: random.Random, *, held_out: bool) -> ProgramSpec:
-    """A program and a text on the side that is asked for, of which every operation changes something."""
-    while True:
-        letters, text = ops(), "".join(rng.choices(DIGITS, k=length))
-        found = steps(letters, text)
-        idle = any(old == new for old, new in pairwise(found)) or found[-1] == text
-        if is_held_out(text) is held_out and not idle:
-            return of(letters, text)
+def _text(rng: random.Random, length: int, *, held_out: bool) -> str:
+    while is_held_out(text := "".join(rng.choices(DIGITS, k=length))) is not held_out:
+        pass
+    return text

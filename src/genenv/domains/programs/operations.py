@@ -1,4 +1,4 @@
-"""What programs are made of: eight operations on strings of digits, and how each is told from its result.
+"""What programs are made of: operations on strings of digits, and how each is told from its result.
 
 An operation is carried out by one function (`apply`) and checked by another that shares nothing with it
 (`holds`): that is the domain's second way of checking.
@@ -26,13 +26,7 @@ class Operation:
     """Whether a string (the second) is what becomes of another (the first)."""
 
 
-def _each(before: str, after: str, step: int) -> bool:
-    """Whether every digit has moved by so many, modulo 10."""
-    moves = [(int(new) - int(old)) % 10 for old, new in zip(before, after, strict=False)]
-    return len(before) == len(after) and set(moves) <= {step % 10}
-
-
-OPERATIONS: Mapping[str, Operation] = {
+CHANGES: Mapping[str, Operation] = {
     "r": Operation(
         name="reverse",
         apply=lambda text: text[::-1],
@@ -43,47 +37,35 @@ OPERATIONS: Mapping[str, Operation] = {
         apply=lambda text: "".join(sorted(text)),
         holds=lambda old, new: Counter(old) == Counter(new) and all(a <= b for a, b in pairwise(new)),
     ),
-    "t": Operation(
-        name="turn",
-        apply=lambda text: text[1:] + text[0],
-        holds=lambda old, new: len(old) == len(new) and all(new[i - 1] == a for i, a in enumerate(old)),
-    ),
-    "d": Operation(
-        name="double",
-        apply=lambda text: text + text[0],
-        holds=lambda old, new: new[:-1] == old and new[-1:] == old[:1],
-    ),
     "u": Operation(
         name="up",
         apply=lambda text: text.translate(str.maketrans(DIGITS, DIGITS[1:] + DIGITS[0])),
-        holds=lambda old, new: _each(old, new, 1),
-    ),
-    "n": Operation(
-        name="nines",
-        apply=lambda text: text.translate(str.maketrans(DIGITS, DIGITS[::-1])),
-        holds=lambda old, new: len(old) == len(new) and int(old) + int(new) == int("9" * len(old)),
-    ),
-    "m": Operation(
-        name="max",
-        apply=max,
-        holds=lambda old, new: len(new) == 1 and new in old and not any(digit > new for digit in old),
-    ),
-    "a": Operation(
-        name="add",
-        apply=lambda text: str(sum(map(int, text)) % 10),
-        holds=lambda old, new: len(new) == 1 and (int(new) - sum(map(int, old))) % 10 == 0,
+        holds=lambda old, new: (
+            len(old) == len(new) and all((int(b) - int(a)) % 10 == 1 for a, b in zip(old, new, strict=True))
+        ),
     ),
 }
-"""By the letter that stands for it in a program: string operations first, then arithmetic modulo 10."""
+"""What changes the text, by its letter in a program: its order, or each digit (modulo 10)."""
 
+PICKS: Mapping[str, Operation] = {
+    "f": Operation(
+        name="first",
+        apply=lambda text: text[0],
+        holds=lambda old, new: len(new) == 1 and old.startswith(new),
+    ),
+    "l": Operation(
+        name="last",
+        apply=lambda text: text[-1],
+        holds=lambda old, new: len(new) == 1 and old.endswith(new),
+    ),
+}
+"""What a program ends with: the digit that is its value."""
 
-def run(program: str, text: str) -> str:
-    """The value of a program: its operations, applied from left to right."""
-    return steps(program, text)[-1]
+OPERATIONS: Mapping[str, Operation] = {**CHANGES, **PICKS}
 
 
 def steps(program: str, text: str) -> list[str]:
-    """The text, and what each operation makes of it in turn."""
+    """The text, and what each operation makes of it in turn; the last is the program's value."""
     found = [text]
     for letter in program:
         found.append(OPERATIONS[letter].apply(found[-1]))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from genenv.domains.programs.operations import OPERATIONS
+from genenv.domains.programs.operations import CHANGES, PICKS
 from genenv.types import Json, JsonObject
 
 LONGEST_PROGRAM = 3
-SHORTEST_TEXT, LONGEST_TEXT = 2, 7
-LETTERS = "".join(OPERATIONS)
+SHORTEST_TEXT, LONGEST_TEXT = 2, 6
 HELD_OUT_MULTIPLE = 7
 """Texts that are a multiple of this are for measuring only."""
+
+_CHANGES, _PICKS = f"[{''.join(CHANGES)}]", f"[{''.join(PICKS)}]"
 
 
 class ProgramSpec(BaseModel, frozen=True, extra="forbid"):
@@ -21,7 +22,7 @@ class ProgramSpec(BaseModel, frozen=True, extra="forbid"):
     """How many operations it has."""
     length: int = Field(ge=SHORTEST_TEXT, le=LONGEST_TEXT)
     """How many digits its text has."""
-    ops: str = Field(pattern=rf"^[{LETTERS}]{{1,{LONGEST_PROGRAM}}}$")
+    ops: str = Field(pattern=rf"^{_CHANGES}{{0,{LONGEST_PROGRAM - 1}}}{_PICKS}$")
     """Its operations, a letter each, in the order in which they are applied."""
     text: str = Field(pattern=rf"^[0-9]{{{SHORTEST_TEXT},{LONGEST_TEXT}}}$")
     """What it works on."""
@@ -49,10 +50,11 @@ def schema() -> JsonObject:
 
 
 def _alternative(depth: int, length: int) -> JsonObject:
+    changes = f"{_CHANGES}{{{depth - 1}}}" if depth > 1 else ""
     fields: dict[str, Json] = {
         "depth": {"const": depth},
         "length": {"const": length},
-        "ops": {"type": "string", "pattern": f"^[{LETTERS}]{{{depth}}}$"},
+        "ops": {"type": "string", "pattern": f"^{changes}{_PICKS}$"},
         "text": {"type": "string", "pattern": f"^[0-9]{{{length}}}$"},
     }
     return {
