@@ -77,7 +77,7 @@ class Programs(QuestionDomain):
         of_ops = "".join(f"{key}{_tenth(rates.get(op.name))}" for key, op in OPERATIONS.items())
         code = f"{target * 100:.0f} {_tenth(profile.overall)} {depths} {of_ops}"
         spec = ProgramSpec.model_validate(seed.spec)
-        return (Message(role="user", content=f"{code} {_asked(spec)}"),)
+        return (Message(role="user", content=f"{code} {spec.p}"),)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """A program a little like the seed's, on another text."""
@@ -88,8 +88,8 @@ class Programs(QuestionDomain):
     ) -> Task | Rejection:
         """Run the program: the task asks for its value."""
         spec = cast(ProgramSpec, spec)
-        if (spec.depth, spec.length) != (len(spec.ops), len(spec.text)):
-            sentence = f"{spec.ops} on {spec.text} is not of depth {spec.depth} and length {spec.length}."
+        if (spec.d, spec.n) != (len(spec.ops), len(spec.text)):
+            sentence = f"{spec.p} is not of depth {spec.d} and length {spec.n}."
             return Rejection(RejectReason.INCONSISTENT, sentence)
         if is_held_out(spec.text) and lineage.origin is not Origin.HELD_OUT:
             return Rejection(
@@ -101,7 +101,7 @@ class Programs(QuestionDomain):
             domain=self.name,
             skills=_skills(spec),
             lineage=lineage,
-            messages=(Message(role="user", content=f"{_asked(spec)}="),),
+            messages=(Message(role="user", content=f"{spec.p}="),),
             spec=spec.model_dump(),
             payload={"value": value},
             oracle=(value,),
@@ -113,7 +113,7 @@ class Programs(QuestionDomain):
         (wrong,) = self.random_replies(task, rng)
         for said in (value, wrong):
             if holds(spec.ops, spec.text, said) is not self.check(task, (said,)).success:
-                sentence = f"Two ways to check {spec.ops} on {spec.text} differ about {said}."
+                sentence = f"Two ways to check {spec.p} differ about {said}."
                 return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
         return None
 
@@ -131,20 +131,16 @@ class Programs(QuestionDomain):
 
     def steps(self, task: Task) -> int:
         """Operations."""
-        return len(str(task.spec["ops"]))
+        return int(str(task.spec["d"]))
 
     def surface(self, task: Task) -> str:
-        """Program and text, a word each: to share one of them is to be a third alike."""
-        return f"{task.spec['ops']} {task.spec['text']}"
+        """Text and program, a word each: to share one of them is to be a fifth alike."""
+        return str(task.spec["p"])
 
 
 def _skills(spec: ProgramSpec) -> tuple[str, ...]:
     names = dict.fromkeys(OPERATIONS[letter].name for letter in spec.ops)
-    return (*names, f"depth:{spec.depth}", f"length:{spec.length}")
-
-
-def _asked(spec: ProgramSpec) -> str:
-    return f"{spec.text}>{spec.ops}"
+    return (*names, f"depth:{spec.d}", f"length:{spec.n}")
 
 
 def _tenth(rate: float | None) -> str:

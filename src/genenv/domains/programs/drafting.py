@@ -43,8 +43,8 @@ def _different(name: str, number: int, *, held_out: bool) -> Iterator[tuple[str,
 
 def variation(seed: ProgramSpec, rng: random.Random) -> ProgramSpec:
     """A program a little like another: up to one operation more or less, up to two digits, another text."""
-    depth = min(LONGEST_PROGRAM, max(1, seed.depth + rng.randint(-1, 1)))
-    length = min(LONGEST_TEXT, max(SHORTEST_TEXT, seed.length + rng.randint(-2, 2)))
+    depth = min(LONGEST_PROGRAM, max(1, seed.d + rng.randint(-1, 1)))
+    length = min(LONGEST_TEXT, max(SHORTEST_TEXT, seed.n + rng.randint(-2, 2)))
     old, fresh = seed.ops[-depth:].rjust(depth, "?"), _ops(rng, depth)
     ops = (a if a != "?" and rng.random() < _KEPT else b for a, b in zip(old, fresh, strict=True))
     return of("".join(ops), _text(rng, length, held_out=False))

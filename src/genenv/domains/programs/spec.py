@@ -16,21 +16,31 @@ _CHANGES, _PICKS = f"[{''.join(CHANGES)}]", f"[{''.join(PICKS)}]"
 
 
 class ProgramSpec(BaseModel, frozen=True, extra="forbid"):
-    """A program."""
+    """A program. Names are short because a simulator that writes characters writes them too."""
 
-    depth: int = Field(ge=1, le=LONGEST_PROGRAM)
-    """How many operations it has."""
-    length: int = Field(ge=SHORTEST_TEXT, le=LONGEST_TEXT)
-    """How many digits its text has."""
-    ops: str = Field(pattern=rf"^{_CHANGES}{{0,{LONGEST_PROGRAM - 1}}}{_PICKS}$")
-    """Its operations, a letter each, in the order in which they are applied."""
-    text: str = Field(pattern=rf"^[0-9]{{{SHORTEST_TEXT},{LONGEST_TEXT}}}$")
-    """What it works on."""
+    d: int = Field(ge=1, le=LONGEST_PROGRAM)
+    """Depth: how many operations it has."""
+    n: int = Field(ge=SHORTEST_TEXT, le=LONGEST_TEXT)
+    """Length: how many digits its text has."""
+    p: str = Field(
+        pattern=rf"^[0-9]{{{SHORTEST_TEXT},{LONGEST_TEXT}}}>{_CHANGES}{{0,{LONGEST_PROGRAM - 1}}}{_PICKS}$"
+    )
+    """Text and program: the digits, `>`, and a letter for each operation, in the order of their use."""
+
+    @property
+    def text(self) -> str:
+        """The digits."""
+        return self.p.partition(">")[0]
+
+    @property
+    def ops(self) -> str:
+        """The letters."""
+        return self.p.partition(">")[2]
 
 
 def of(ops: str, text: str) -> ProgramSpec:
     """The spec of a program, its difficulty counted."""
-    return ProgramSpec(depth=len(ops), length=len(text), ops=ops, text=text)
+    return ProgramSpec(d=len(ops), n=len(text), p=f"{text}>{ops}")
 
 
 def is_held_out(text: str) -> bool:
@@ -52,10 +62,9 @@ def schema() -> JsonObject:
 def _alternative(depth: int, length: int) -> JsonObject:
     changes = f"{_CHANGES}{{{depth - 1}}}" if depth > 1 else ""
     fields: dict[str, Json] = {
-        "depth": {"const": depth},
-        "length": {"const": length},
-        "ops": {"type": "string", "pattern": f"^{changes}{_PICKS}$"},
-        "text": {"type": "string", "pattern": f"^[0-9]{{{length}}}$"},
+        "d": {"const": depth},
+        "n": {"const": length},
+        "p": {"type": "string", "pattern": f"^[0-9]{{{length}}}>{changes}{_PICKS}$"},
     }
     return {
         "type": "object",
