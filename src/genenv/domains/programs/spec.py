@@ -8,7 +8,7 @@ from genenv.domains.programs.operations import CHANGES, PICKS
 from genenv.types import Json, JsonObject
 
 LONGEST_PROGRAM = 3
-SHORTEST_TEXT, LONGEST_TEXT = 2, 6
+SHORTEST_TEXT, LONGEST_TEXT = 2, 5
 HELD_OUT_MULTIPLE = 7
 """Texts that are a multiple of this are for measuring only."""
 
