@@ -40,11 +40,11 @@ def task_of(ops: str, text: str) -> Task:
 @pytest.mark.parametrize(
     ("ops", "text", "found"),
     [
-        ("f", "4305", ["4305", "4"]),
-        ("rl", "4305", ["4305", "5034", "4"]),
-        ("sf", "4305", ["4305", "0345", "0"]),
+        ("f", "4306", ["4306", "4"]),
+        ("rl", "4306", ["4306", "6034", "4"]),
+        ("sf", "4306", ["4306", "0346", "0"]),
         ("uul", "4309", ["4309", "5410", "6521", "1"]),
-        ("ruf", "4305", ["4305", "5034", "6145", "6"]),
+        ("ruf", "4306", ["4306", "6034", "7145", "7"]),
     ],
 )
 def test_a_program_applies_its_operations_from_left_to_right(ops: str, text: str, found: list[str]) -> None:
@@ -64,26 +64,26 @@ def test_the_second_check_knows_each_step_and_no_other_result(text: str, ops: st
 
 
 def test_a_task_says_text_and_program_and_wants_one_digit() -> None:
-    task = task_of("ruf", "4305")
-    assert [message.content for message in task.messages] == ["4305>ruf="]
+    task = task_of("ruf", "4306")
+    assert [message.content for message in task.messages] == ["4306>ruf="]
     assert task.skills == ("reverse", "up", "first", "depth:3", "length:4")
-    assert (DOMAIN.steps(task), DOMAIN.surface(task)) == (3, "4305>ruf")
+    assert (DOMAIN.steps(task), DOMAIN.surface(task)) == (3, "4306>ruf")
 
 
 @pytest.mark.parametrize(
     ("replies", "right"),
     [
-        (["6"], True),
-        ([" 6\n"], True),
-        (["6", "5"], True),
-        (["61"], False),
+        (["7"], True),
+        ([" 7\n"], True),
+        (["7", "5"], True),
+        (["71"], False),
         (["5"], False),
         ([""], False),
         ([], False),
     ],
 )
 def test_right_is_the_value_and_nothing_else(replies: list[str], right: bool) -> None:
-    verdict = DOMAIN.check(task_of("ruf", "4305"), replies)
+    verdict = DOMAIN.check(task_of("ruf", "4306"), replies)
     assert (verdict.success, verdict.reward) == (right, float(right))
 
 
@@ -94,7 +94,7 @@ def test_an_attempt_is_one_question() -> None:
         heard.append(messages)
         return "6"
 
-    task = task_of("ruf", "4305")
+    task = task_of("ruf", "4306")
     asyncio.run(DOMAIN.episode(task).run(ask))
     assert heard == [task.messages]
 
@@ -102,8 +102,8 @@ def test_an_attempt_is_one_question() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ({"d": 2, "n": 4, "p": "4305>ruf"}, RejectReason.INCONSISTENT),
-        ({"d": 3, "n": 3, "p": "4305>ruf"}, RejectReason.INCONSISTENT),
+        ({"d": 2, "n": 4, "p": "4306>ruf"}, RejectReason.INCONSISTENT),
+        ({"d": 3, "n": 3, "p": "4306>ruf"}, RejectReason.INCONSISTENT),
         ({"d": 1, "n": 2, "p": "14>f"}, RejectReason.HELD_OUT),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_is_refused(spec: dict[str, Any], reason: RejectReason) -> None:
 
 
 @pytest.mark.parametrize(
-    "p", ["4305>r", "4305>fr", "4305", "4>f", "430543>f", "4305>rrrf", "4305>xf", "4a>f"]
+    "p", ["4306>r", "4306>fr", "4306", "4>f", "430643>f", "4306>rrrf", "4306>xf", "4a>f"]
 )
 def test_what_is_no_program(p: str) -> None:
     with pytest.raises(ValidationError):
@@ -127,7 +127,7 @@ def test_base_data_holds_every_difficulty_and_none_of_the_held_out_texts() -> No
     for specs in ([seed.spec for seed in seeds], [task.spec for task in held_out]):
         counts = Counter((spec["d"], spec["n"]) for spec in specs)
         assert len(counts) == 3 * 4
-        assert max(counts.values()) < 2 * min(counts.values())
+        assert max(counts.values()) < 3 * min(counts.values())
         assert len({spec["p"] for spec in specs}) == len(specs)
     texts = {str(seed.spec["p"]).partition(">")[0] for seed in seeds}
     assert not texts & {str(task.spec["p"]).partition(">")[0] for task in held_out}

@@ -6,7 +6,6 @@ It knows nothing. What a run on it learns, the run has taught it, within a minut
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from genenv.backends.local.hardware import cache_folder
-from genenv.errors import UsageError, first_line
+from genenv.backends.local.made_once import made_once
 
 _VERSION = 1
 """Of what is written: a change of shape, tokens or seed is another one."""
@@ -38,28 +36,18 @@ _SHAPE = {
 
 
 def tiny_model() -> Path:
-    """The folder of the model, made where it is not there yet; complete or absent, never half-written.
+    """The folder of the model, made where it is not there yet.
 
     Raises:
         UsageError: the cache folder cannot be written.
     """
-    folder = cache_folder() / f"tiny-{_VERSION}"
-    if (folder / "config.json").is_file():
-        return folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            partial = Path(scratch, folder.name)
-            _causal(tokenizer := _tokenizer()).save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
-            if not folder.exists():
-                partial.rename(folder)
-    except OSError as error:
-        raise UsageError(
-            f"the tiny model could not be written into {folder.parent}: {first_line(error)}; "
-            "free some space or set GENENV_CACHE to another folder"
-        ) from error
-    return folder
+
+    def write(folder: Path) -> None:
+        tokenizer = _tokenizer()
+        _causal(tokenizer).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return made_once(f"tiny-{_VERSION}", write, failed="the tiny model could not be written")
 
 
 def _tokenizer() -> Any:  # noqa: ANN401

@@ -1,7 +1,7 @@
 """Programs: what digit do a few operations make of a string of digits? A world for very small models.
 
-A task is some ten characters, such as `4305>ruf=`: reverse 4305, move every digit up by one, take the first.
-The reply is the value, `6`. Difficulty is real and has three sides: which operations, how many, how long a
+A task is some ten characters, such as `4306>ruf=`: reverse 4306, move every digit up by one, take the first.
+The reply is the value, `7`. Difficulty is real and has three sides: which operations, how many, how long a
 text. One digit is guessed right in a tenth of all attempts, so that attempts alone can teach what a program
 does: a transformer of two layers learns much of it in half a minute.
 """
@@ -52,11 +52,11 @@ class Programs(QuestionDomain):
         return schema()
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: 4,000 programs, every depth and every length alike."""
+        """The base data: 4,000 programs, every depth and length alike, as far as there are so many."""
         return self._seeds
 
     def held_out(self) -> Sequence[Task]:
-        """500 programs for measuring only, every depth and every length alike.
+        """500 programs for measuring only, every depth and length alike, as far as there are so many.
 
         Their texts are multiples of 7, which `build` refuses to everyone else.
         """
@@ -69,7 +69,7 @@ class Programs(QuestionDomain):
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """How the agent does, and the seed, in a code of some forty characters.
 
-        For a target of 50%: `50 6 965 r8s2u-f7l7 4305>ruf` says that the agent solves 6 tenths of all
+        For a target of 50%: `50 6 965 r8s2u-f7l7 4306>ruf` says that the agent solves 6 tenths of all
         tasks, 9, 6 and 5 of those of one, two, three operations, 8 of those that reverse; `-` is not known.
         """
         rates = profile.success
