@@ -22,7 +22,7 @@ def digest(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["quickstart", "household", "multihop_qa", pytest.param("travel", marks=pytest.mark.slow)]
+    "name", ["quickstart", "household", "multihop_qa", "tiny", pytest.param("travel", marks=pytest.mark.slow)]
 )
 def test_scripts_play_a_whole_run_which_goes_on_where_it_was_stopped(name: str, tmp_path: Path) -> None:
     words = ["train", CONFIGS / f"{name}.toml", *SCRIPTED, "--out"]

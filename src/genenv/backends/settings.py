@@ -12,6 +12,12 @@ from genenv.config.base import PLACE, Settings
 EMBEDDED = "smollm2-135m"
 """The model that comes as a package."""
 
+TINY = "tiny"
+"""A model with random weights and characters as tokens, made on the spot: for the domain `programs`."""
+
+BUILT_IN = (EMBEDDED, TINY)
+"""Models that are neither a folder nor a name on a hub."""
+
 COLDEST = 0.001
 """Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, SerializeAsAny, model_validator
 from pydantic.fields import FieldInfo
 
 from genenv.agent.settings import AgentConfig
-from genenv.backends.settings import EMBEDDED, PolicyConfig
+from genenv.backends.settings import BUILT_IN, PolicyConfig
 from genenv.config.base import Settings, is_place, walk
 from genenv.config.checks import check_keys, not_allowed, renamed, validated
 from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
@@ -166,7 +166,7 @@ def anchored(config: RunConfig) -> RunConfig:
     values = flat(tables)
     for key, field in all_settings(config.domain.name):
         name = values.get(key)
-        if is_place(field) and isinstance(name, str) and name not in ("", EMBEDDED):
+        if is_place(field) and isinstance(name, str) and name not in ("", *BUILT_IN):
             place = Path(name).expanduser()
             if place.exists():
                 put(tables, key, str(place.resolve()))

@@ -19,6 +19,7 @@ from genenv.errors import DomainError, GenenvError, UsageError, first_line, unkn
 _DOMAINS = {
     "household": "genenv.domains.household.domain:Household",
     "multihop_qa": "genenv.domains.multihop_qa.domain:MultihopQA",
+    "programs": "genenv.domains.programs.domain:Programs",
     "tool_calling": "genenv.domains.tool_calling.domain:ToolCalling",
     "travel": "genenv.domains.travel.domain:Travel",
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from genenv.types import Json, JsonObject, Message
 
 _MARKER = "\u2402"
 """Stands for an assistant's text, so that what a template puts after it can be found."""
+
+_OPENINGS = 256
+"""So many beginnings of conversations are remembered: those of a task's attempts come one after the other."""
 
 _ASKED: ChatMessage = {"role": "user", "content": "u"}
 
@@ -39,6 +43,7 @@ class ChatFormat:
         self._end: str = tokenizer.convert_ids_to_tokens(self.end_id)
         self.plain = PlainText(tokenizer, self._control())
         self.tool_format = ToolFormat(self.template, self._end, self._sounds)
+        self._opening = functools.lru_cache(maxsize=_OPENINGS)(self._open)
         self.opens_thought = _opens_thought(self.template.text([_ASKED], reply=True))
         """Whether the template begins a reply with a thought."""
 
@@ -62,6 +67,8 @@ class ChatFormat:
             UsageError: the template has no form of its own for tools.
             RolloutError: the template or the tokenizer does not take what is said.
         """
+        if first and not tools:
+            return self._opening(tuple(messages))
         if tools:
             self.tool_format.check()
         given = [_as_dict(message) for message in messages], list(tools), message_of(after if tools else "")
@@ -74,6 +81,12 @@ class ChatFormat:
             else:
                 text = self._continuation(safe)
             return self.plain.encode(text, mark)
+
+    def _open(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        """Ids of a conversation's beginning without tools; all attempts at a task have the same."""
+        with _refusals():
+            (safe,), mark = self.plain.hide(([_as_dict(message) for message in messages],))
+            return self.plain.encode(self.template.text(safe, reply=True), mark)
 
     def render_whole(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject] = ()

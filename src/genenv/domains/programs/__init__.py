@@ -1,0 +1,1 @@
+"""Short programs on strings of digits."""

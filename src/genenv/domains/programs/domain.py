@@ -1,0 +1,148 @@
+"""Programs: what digit do a few operations make of a string of digits? A world for very small models.
+
+A task is some ten characters, such as `4306>ruf=`: reverse 4306, move every digit up by one, take the first.
+The reply is the value, `7`. Difficulty is real and has three sides: which operations, how many, how long a
+text. One digit is guessed right in a tenth of all attempts, so that attempts alone can teach what a program
+does: a transformer of two layers learns much of it in half a minute.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.domains.common import QuestionDomain, held_out_tasks, seeds_of
+from genenv.domains.programs import drafting
+from genenv.domains.programs.operations import DIGITS, OPERATIONS, holds, steps
+from genenv.domains.programs.spec import LONGEST_PROGRAM, ProgramSpec, is_held_out, schema
+from genenv.types import (
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+    Verdict,
+)
+
+
+class Programs(QuestionDomain):
+    """The domain of short programs."""
+
+    name: ClassVar[str] = "programs"
+    spec: ClassVar[type[BaseModel]] = ProgramSpec
+
+    @functools.cached_property
+    def _seeds(self) -> list[Seed]:
+        return seeds_of(self, drafting.seed_specs(), _skills)
+
+    @functools.cached_property
+    def _held_out(self) -> list[Task]:
+        return held_out_tasks(self, drafting.held_out_specs())
+
+    @functools.cached_property
+    def _schema(self) -> JsonObject:
+        return schema()
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 4,000 programs, every depth and length alike, as far as there are so many."""
+        return self._seeds
+
+    def held_out(self) -> Sequence[Task]:
+        """500 programs for measuring only, every depth and length alike, as far as there are so many.
+
+        Their texts are multiples of 7, which `build` refuses to everyone else.
+        """
+        return self._held_out
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """All programs, whatever the seed: depth and length first, which what follows must have."""
+        return self._schema
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """How the agent does, and the seed, in a code of some forty characters.
+
+        For a target of 50%: `50 6 965 r8s2u-f7l7 4306>ruf` says that the agent solves 6 tenths of all
+        tasks, 9, 6 and 5 of those of one, two, three operations, 8 of those that reverse; `-` is not known.
+        """
+        rates = profile.success
+        depths = "".join(_tenth(rates.get(f"depth:{n}")) for n in range(1, LONGEST_PROGRAM + 1))
+        of_ops = "".join(f"{key}{_tenth(rates.get(op.name))}" for key, op in OPERATIONS.items())
+        code = f"{target * 100:.0f} {_tenth(profile.overall)} {depths} {of_ops}"
+        spec = ProgramSpec.model_validate(seed.spec)
+        return (Message(role="user", content=f"{code} {spec.p}"),)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A program a little like the seed's, on another text."""
+        return drafting.variation(ProgramSpec.model_validate(seed.spec), rng).model_dump()
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Run the program: the task asks for its value."""
+        spec = cast(ProgramSpec, spec)
+        if (spec.d, spec.n) != (len(spec.ops), len(spec.text)):
+            sentence = f"{spec.p} is not of depth {spec.d} and length {spec.n}."
+            return Rejection(RejectReason.INCONSISTENT, sentence)
+        if is_held_out(spec.text) and lineage.origin is not Origin.HELD_OUT:
+            return Rejection(
+                RejectReason.HELD_OUT, f"{spec.text} is a multiple of 7, which is for measuring."
+            )
+        value = steps(spec.ops, spec.text)[-1]
+        return Task(
+            id=task_id,
+            domain=self.name,
+            skills=_skills(spec),
+            lineage=lineage,
+            messages=(Message(role="user", content=f"{spec.p}="),),
+            spec=spec.model_dump(),
+            payload={"value": value},
+            oracle=(value,),
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The second check must agree, on a wrong value too."""
+        spec, value = ProgramSpec.model_validate(task.spec), str(task.payload["value"])
+        (wrong,) = self.random_replies(task, rng)
+        for said in (value, wrong):
+            if holds(spec.ops, spec.text, said) is not self.check(task, (said,)).success:
+                sentence = f"Two ways to check {spec.p} differ about {said}."
+                return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
+        return None
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Right is the value and nothing else; blanks around it do not count."""
+        value = str(task.payload["value"])
+        said = replies[0].strip() if replies else ""
+        right = said == value
+        explanation = f"It is {value}." if right else f"It is {value}, not {said[:40]!r}."
+        return Verdict(reward=float(right), success=right, explanation=explanation)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A digit, but not the value."""
+        return (rng.choice(DIGITS.replace(str(task.payload["value"]), "")),)
+
+    def steps(self, task: Task) -> int:
+        """Operations."""
+        return int(str(task.spec["d"]))
+
+    def surface(self, task: Task) -> str:
+        """Text and program, a word each: to share one of them is to be a fifth alike."""
+        return str(task.spec["p"])
+
+
+def _skills(spec: ProgramSpec) -> tuple[str, ...]:
+    names = dict.fromkeys(OPERATIONS[letter].name for letter in spec.ops)
+    return (*names, f"depth:{spec.d}", f"length:{spec.n}")
+
+
+def _tenth(rate: float | None) -> str:
+    """A rate as one digit; `-` for none."""
+    return "-" if rate is None else str(min(9, int(rate * 10)))

@@ -1,0 +1,60 @@
+"""Programs drawn by rules: base data, held-out ones, and variations of a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from genenv.domains.programs.operations import CHANGES, DIGITS, PICKS
+from genenv.domains.programs.spec import (
+    LONGEST_PROGRAM,
+    LONGEST_TEXT,
+    SHORTEST_TEXT,
+    ProgramSpec,
+    is_held_out,
+    of,
+)
+
+SEEDS, HELD_OUT = 4000, 500
+_KEPT = 0.5
+"""Chance that a variation keeps an operation of its seed."""
+
+
+def seed_specs() -> Iterator[tuple[str, ProgramSpec]]:
+    """Ids and specs of the base data, all different, every difficulty alike."""
+    return _different("seed", SEEDS, held_out=False)
+
+
+def held_out_specs() -> Iterator[tuple[str, ProgramSpec]]:
+    """Ids and specs for measuring, all different, every difficulty alike, on texts of their own."""
+    return _different("held-out", HELD_OUT, held_out=True)
+
+
+def _different(name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, ProgramSpec]]:
+    rng = random.Random(name)
+    seen: set[tuple[str, str]] = set()
+    while len(seen) < number:
+        depth, length = rng.randint(1, LONGEST_PROGRAM), rng.randint(SHORTEST_TEXT, LONGEST_TEXT)
+        ops, text = _ops(rng, depth), _text(rng, length, held_out=held_out)
+        if (ops, text) not in seen:
+            yield f"{name}-{len(seen):04d}", of(ops, text)
+            seen.add((ops, text))
+
+
+def variation(seed: ProgramSpec, rng: random.Random) -> ProgramSpec:
+    """A program a little like another: up to one operation more or less, up to two digits, another text."""
+    depth = min(LONGEST_PROGRAM, max(1, seed.d + rng.randint(-1, 1)))
+    length = min(LONGEST_TEXT, max(SHORTEST_TEXT, seed.n + rng.randint(-2, 2)))
+    old, fresh = seed.ops[-depth:].rjust(depth, "?"), _ops(rng, depth)
+    ops = (a if a != "?" and rng.random() < _KEPT else b for a, b in zip(old, fresh, strict=True))
+    return of("".join(ops), _text(rng, length, held_out=False))
+
+
+def _ops(rng: random.Random, depth: int) -> str:
+    return "".join(rng.choices(list(CHANGES), k=depth - 1)) + rng.choice(list(PICKS))
+
+
+def _text(rng: random.Random, length: int, *, held_out: bool) -> str:
+    while is_held_out(text := "".join(rng.choices(DIGITS, k=length))) is not held_out:
+        pass
+    return text

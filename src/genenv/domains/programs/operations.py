@@ -1,0 +1,81 @@
+"""What programs are made of: operations on strings of digits, and how each is told from its result.
+
+An operation is carried out by one function (`apply`) and checked by another that shares nothing with it
+(`holds`): that is the domain's second way of checking.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+DIGITS = "0123456789"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One step of a program."""
+
+    name: str
+    """Its skill."""
+    apply: Callable[[str], str]
+    """What becomes of a string of at least one digit."""
+    holds: Callable[[str, str], bool]
+    """Whether a string (the second) is what becomes of another (the first)."""
+
+
+CHANGES: Mapping[str, Operation] = {
+    "r": Operation(
+        name="reverse",
+        apply=lambda text: text[::-1],
+        holds=lambda old, new: len(old) == len(new) and all(a == new[-1 - i] for i, a in enumerate(old)),
+    ),
+    "s": Operation(
+        name="sort",
+        apply=lambda text: "".join(sorted(text)),
+        holds=lambda old, new: Counter(old) == Counter(new) and all(a <= b for a, b in pairwise(new)),
+    ),
+    "u": Operation(
+        name="up",
+        apply=lambda text: text.translate(str.maketrans(DIGITS, DIGITS[1:] + DIGITS[0])),
+        holds=lambda old, new: (
+            len(old) == len(new) and all((int(b) - int(a)) % 10 == 1 for a, b in zip(old, new, strict=True))
+        ),
+    ),
+}
+"""What changes the text, by its letter in a program: its order, or each digit (modulo 10)."""
+
+PICKS: Mapping[str, Operation] = {
+    "f": Operation(
+        name="first",
+        apply=lambda text: text[0],
+        holds=lambda old, new: len(new) == 1 and old.startswith(new),
+    ),
+    "l": Operation(
+        name="last",
+        apply=lambda text: text[-1],
+        holds=lambda old, new: len(new) == 1 and old.endswith(new),
+    ),
+}
+"""What a program ends with: the digit that is its value."""
+
+OPERATIONS: Mapping[str, Operation] = {**CHANGES, **PICKS}
+
+
+def steps(program: str, text: str) -> list[str]:
+    """The text, and what each operation makes of it in turn; the last is the program's value."""
+    found = [text]
+    for letter in program:
+        found.append(OPERATIONS[letter].apply(found[-1]))
+    return found
+
+
+def holds(program: str, text: str, value: str) -> bool:
+    """Whether a value is right: each step is told from its result, and the last result is the value."""
+    found = [*steps(program, text)[:-1], value]
+    return all(
+        OPERATIONS[letter].holds(old, new)
+        for letter, (old, new) in zip(program, pairwise(found), strict=True)
+    )

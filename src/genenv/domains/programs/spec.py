@@ -1,0 +1,74 @@
+"""What the simulator writes: how hard a program is, then the program and the text that it works on."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from genenv.domains.programs.operations import CHANGES, PICKS
+from genenv.types import Json, JsonObject
+
+LONGEST_PROGRAM = 3
+SHORTEST_TEXT, LONGEST_TEXT = 2, 5
+HELD_OUT_MULTIPLE = 7
+"""Texts that are a multiple of this are for measuring only."""
+
+_CHANGES, _PICKS = f"[{''.join(CHANGES)}]", f"[{''.join(PICKS)}]"
+
+
+class ProgramSpec(BaseModel, frozen=True, extra="forbid"):
+    """A program. Names are short because a simulator that writes characters writes them too."""
+
+    d: int = Field(ge=1, le=LONGEST_PROGRAM)
+    """Depth: how many operations it has."""
+    n: int = Field(ge=SHORTEST_TEXT, le=LONGEST_TEXT)
+    """Length: how many digits its text has."""
+    p: str = Field(
+        pattern=rf"^[0-9]{{{SHORTEST_TEXT},{LONGEST_TEXT}}}>{_CHANGES}{{0,{LONGEST_PROGRAM - 1}}}{_PICKS}$"
+    )
+    """Text and program: the digits, `>`, and a letter for each operation, in the order of their use."""
+
+    @property
+    def text(self) -> str:
+        """The digits."""
+        return self.p.partition(">")[0]
+
+    @property
+    def ops(self) -> str:
+        """The letters."""
+        return self.p.partition(">")[2]
+
+
+def of(ops: str, text: str) -> ProgramSpec:
+    """The spec of a program, its difficulty counted."""
+    return ProgramSpec(d=len(ops), n=len(text), p=f"{text}>{ops}")
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a text is on the side of the held-out tasks: a seventh of the texts of any length is."""
+    return int(text) % HELD_OUT_MULTIPLE == 0
+
+
+def schema() -> JsonObject:
+    """The grammar of specs: an alternative for each difficulty, which holds what follows to it."""
+    return {
+        "anyOf": [
+            _alternative(depth, length)
+            for depth in range(1, LONGEST_PROGRAM + 1)
+            for length in range(SHORTEST_TEXT, LONGEST_TEXT + 1)
+        ]
+    }
+
+
+def _alternative(depth: int, length: int) -> JsonObject:
+    changes = f"{_CHANGES}{{{depth - 1}}}" if depth > 1 else ""
+    fields: dict[str, Json] = {
+        "d": {"const": depth},
+        "n": {"const": length},
+        "p": {"type": "string", "pattern": f"^[0-9]{{{length}}}>{changes}{_PICKS}$"},
+    }
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
