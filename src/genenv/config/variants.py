@@ -18,6 +18,7 @@ from genenv.types import Json, JsonObject
 _UNTRAINED: JsonObject = {"train": False, "per_seed": 0}
 _MODEL: JsonObject = {"source": "model", **_UNTRAINED}
 _UNIFORM: JsonObject = {"seed_choice": "uniform", "seed_trim": 0.0, "agent_band": False}
+_AIMING: JsonObject = {**_UNIFORM, "band_filter": True, "k_min": 0.1}
 _TRAINED: JsonObject = {"source": "model", "train": True, "per_seed": 0, "algorithm": "rwr"}
 _FIXED: JsonObject = {
     **_UNIFORM,
@@ -62,21 +63,21 @@ VARIANTS: Mapping[str, Variant] = {
     "genenv": Variant(
         "the published method (preset paper): the simulator learns by reward-weighted regression",
         merged(
-            {"preset": "paper", "simulator": _TRAINED, "curriculum": {**_UNIFORM, "env_reward": "alpha"}},
+            {"preset": "paper", "simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "alpha"}},
             PAPER,
         ),
     ),
     "robust": Variant(
         "the same with its corrections (preset robust)",
         merged(
-            {"preset": "robust", "simulator": _TRAINED, "curriculum": {**_UNIFORM, "env_reward": "alpha"}},
+            {"preset": "robust", "simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "alpha"}},
             ROBUST,
         ),
     ),
     "shuffled": Variant(
         "control: as robust, but each task earns the reward of another",
         merged(
-            {"preset": "robust", "simulator": _TRAINED, "curriculum": {**_UNIFORM, "env_reward": "shuffled"}},
+            {"preset": "robust", "simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "shuffled"}},
             ROBUST,
         ),
     ),
