@@ -1,0 +1,190 @@
+"""One life: an agent and a simulator, round after round, through the project's own curriculum.
+
+It reads as `genenv.coevolve` does, and what decides is the same code: `choose_seeds`, `Replay`, `score_batches`,
+`select`, `SkillStats`. Two arms with one seed have the same agent, the same luck in the attempts and the same
+dice in the writing, so that their difference is the curriculum's.
+
+Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from genenv.curriculum.replay import Replay
+from genenv.curriculum.score import Selection, score_batches, select
+from genenv.curriculum.seed_choice import choose_seeds
+from genenv.curriculum.stats import SkillStats
+from genenv.curriculum.weighing import in_band
+from genenv.lab import nouns
+from genenv.lab.arms import Arm
+from genenv.lab.learner import Floats, Integers, SimulatedAgent
+from genenv.lab.settings import LabConfig
+from genenv.lab.writer import SimulatedSimulator
+from genenv.seeding import stream
+from genenv.types import Context, Group, Proposal, Task
+
+_WRITTEN_ONCE = 5
+"""Variations of each seed under `static`: GenEnv (arXiv:2512.19682)."""
+
+
+_NO_SPREAD = 1e-12
+"""Rewards that differ by less are equal but for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What a life leaves."""
+
+    held_out: tuple[float, ...]
+    """[R + 1] true success over all skills and levels, before the first round and after each."""
+    mixed: tuple[float, ...]
+    """[R] share of the round's tasks that were solved in some attempts but not in all."""
+
+
+class Life:
+    """An arm, a seed, and how far they got."""
+
+    def __init__(self, arm: Arm, config: LabConfig, seed: int) -> None:
+        self._arm, self._config, self._seed = arm, config, seed
+        self._curriculum = arm.config()
+        cells = itertools.product(range(config.skills), range(config.levels))
+        self._seeds = [nouns.seed(skill, level) for skill, level in cells]
+        self._agent = SimulatedAgent(config, np.random.default_rng(stream(seed, "agent")))
+        self._simulator = SimulatedSimulator(config, conditioned=arm.conditioned)
+        self._dice = np.random.default_rng(stream(seed, "simulator"))
+        self._rng = random.Random(stream(seed, "curriculum"))
+        self._stats, self._replay = SkillStats(self._curriculum), Replay(self._curriculum)
+        self._tasks: dict[str, Task] = {}
+        self._contexts = self._most_contexts()
+        shape = (config.skills, config.levels, _WRITTEN_ONCE)
+        self._written = self._dice.integers(config.levels, size=shape) if arm.source == "once" else None
+
+    def live(self) -> Curve:
+        """All rounds."""
+        held_out, mixed = [self._agent.held_out()], list[float]()
+        for number in range(1, self._config.rounds + 1):
+            mixed.append(self._round(number))
+            held_out.append(self._agent.held_out())
+        return Curve(tuple(held_out), tuple(mixed))
+
+    def _round(self, number: int) -> float:
+        """Write, attempt, score, learn twice; returns the share of tasks with mixed outcomes."""
+        config, arm = self._config, self._arm
+        contexts = self._choose(number)
+        proposals = self._propose(contexts)
+        new = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+        tasks = [*new, *self._revisited(number, len(new))]
+        places_N2 = np.array([nouns.place(task) for task in tasks])
+        successes_N = self._agent.attempt(places_N2[:, 0], places_N2[:, 1])
+        groups = [
+            nouns.group(task, successes, config.rollouts)
+            for task, successes in zip(tasks, successes_N.tolist(), strict=True)
+        ]
+        taught = self._taught(groups, len(new))
+        self._agent.learn(places_N2[taught, 0], places_N2[taught, 1], successes_N[taught])
+        if arm.algorithm != "none":
+            self._simulator_learns(contexts, proposals, groups[: len(new)])
+        if arm.conditioned:
+            self._stats.observe(groups)
+        if self._curriculum.review_share:
+            self._tasks.update((task.id, task) for task in new)
+            self._replay.observe(number, groups)
+        return float(((successes_N > 0) & (successes_N < config.rollouts)).mean())
+
+    def _choose(self, number: int) -> list[Context]:
+        if self._arm.source == "none":
+            return []
+        chosen = choose_seeds(self._seeds, self._stats, self._contexts, self._rng, self._curriculum)
+        return [nouns.context(number, index, *nouns.place(seed)) for index, seed in enumerate(chosen)]
+
+    def _propose(self, contexts: Sequence[Context]) -> list[Proposal]:
+        """What is written for each context, one context after the other."""
+        if not contexts:
+            return []
+        each = self._config.variations
+        places = [nouns.place(context.seed) for context in contexts for _ in range(each)]
+        skills_N, seeds_N = np.array(places).T
+        if self._arm.conditioned:
+            self._simulator.told(self._solved_levels())
+        levels = self._levels(skills_N, seeds_N).tolist()
+        return [
+            nouns.proposal(contexts[index // each].id, index % each, skill, level)
+            for index, ((skill, _), level) in enumerate(zip(places, levels, strict=True))
+        ]
+
+    def _levels(self, skills_N: Integers, seeds_N: Integers) -> Integers:
+        """[N] the levels of new tasks."""
+        if self._arm.source == "seed":
+            return seeds_N
+        if self._arm.source == "oracle":
+            return np.abs(self._agent.success() - 0.5).argmin(axis=1)[skills_N]
+        if self._written is not None:
+            return self._written[skills_N, seeds_N, self._dice.integers(_WRITTEN_ONCE, size=len(skills_N))]
+        return self._simulator.write(skills_N, seeds_N, self._dice)
+
+    def _solved_levels(self) -> Floats:
+        return nouns.solved_levels(self._stats.profile(), self._config.skills, self._config.levels)
+
+    def _most_contexts(self) -> int:
+        """So many seeds that base tasks and reviews, on their shares, still fit into a round."""
+        each, tasks = self._config.variations, self._config.tasks
+        fitting = (
+            n
+            for n in range(self._config.contexts, 0, -1)
+            if n * each + sum(self._replay.sizes(n * each)) <= tasks
+        )
+        return next(fitting, 1)
+
+    def _revisited(self, number: int, new: int) -> list[Task]:
+        """Base tasks and mastered tasks; more base tasks where a round is not full, as all arms' are alike."""
+        alone = self._arm.source == "none"
+        planned = self._contexts * self._config.variations
+        back = self._replay.draw(number, planned=planned, seeds=self._seeds, rng=self._rng, base_alone=alone)
+        left = self._config.tasks - new
+        mastered = [self._tasks[name] for name in back.task_ids][:left]
+        left -= len(mastered)
+        base = [*back.seeds[:left], *self._rng.choices(self._seeds, k=max(0, left - len(back.seeds)))]
+        return [*(nouns.base_task(*nouns.place(seed)) for seed in base), *mastered]
+
+    def _taught(self, groups: Sequence[Group], new: int) -> list[int]:
+        """Which groups the agent learns from: all, or of the new tasks those inside the band."""
+        if not self._arm.agent_band:
+            return list(range(len(groups)))
+        curriculum = self._curriculum
+        return [
+            index
+            for index, group in enumerate(groups)
+            if index >= new
+            or in_band(group.successes / len(group.traces), curriculum.alpha, curriculum.k_min)
+        ]
+
+    def _simulator_learns(
+        self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]
+    ) -> None:
+        batches = score_batches(contexts, proposals, groups, self._curriculum)
+        selection = select(batches, self._curriculum, self._rng)
+        if not selection.samples:
+            return
+        told = {context.id: (index, *nouns.place(context.seed)) for index, context in enumerate(contexts)}
+        rows = [told[sample.generation.context_id] for sample in selection.samples]
+        context_N, skills_N, seeds_N = np.array(rows).T
+        levels_N = np.array([sample.generation.token_ids[0] for sample in selection.samples])
+        weights_N = self._weights(selection, context_N)
+        self._simulator.learn(skills_N, seeds_N, levels_N, weights_N)
+
+    def _weights(self, selection: Selection, context_N: Integers) -> Floats:
+        """What each sample counts: its weight under RWR; under REINFORCE its advantage in its context, over N."""
+        if self._arm.algorithm == "rwr":
+            return np.array([sample.weight for sample in selection.samples])
+        rewards_N = np.array(selection.env_rewards)
+        spread = float(rewards_N.std())
+        if spread < _NO_SPREAD:
+            return np.zeros_like(rewards_N)
+        means = np.bincount(context_N, rewards_N) / np.maximum(np.bincount(context_N), 1)
+        return (rewards_N - means[context_N]) / spread / len(rewards_N)
