@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from genenv.curriculum.controller import Controller
 from genenv.curriculum.replay import Replay
-from genenv.curriculum.score import Selection, score_batches, select
+from genenv.curriculum.score import Selection, score_batches, select, taught
 from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
-from genenv.curriculum.weighing import in_band
 from genenv.lab import nouns
 from genenv.lab.arms import Arm
 from genenv.lab.learner import Floats, Integers, SimulatedAgent
@@ -60,6 +60,9 @@ class Life:
         self._dice = np.random.default_rng(stream(seed, "simulator"))
         self._rng = random.Random(stream(seed, "curriculum"))
         self._stats, self._replay = SkillStats(self._curriculum), Replay(self._curriculum)
+        self._controller = self._made_controller() if self._curriculum.seed_choice == "controller" else None
+        steered = self._curriculum.seed_choice != "uniform" or self._curriculum.seed_trim > 0
+        self._counts = arm.conditioned or steered
         self._tasks: dict[str, Task] = {}
         self._contexts = self._most_contexts()
         shape = (config.skills, config.levels, _WRITTEN_ONCE)
@@ -86,21 +89,30 @@ class Life:
             nouns.group(task, successes, config.rollouts)
             for task, successes in zip(tasks, successes_N.tolist(), strict=True)
         ]
-        taught = self._taught(groups, len(new))
-        self._agent.learn(places_N2[taught, 0], places_N2[taught, 1], successes_N[taught])
+        own = self._taught(groups, new)
+        self._agent.learn(places_N2[own, 0], places_N2[own, 1], successes_N[own])
         if arm.algorithm != "none":
             self._simulator_learns(contexts, proposals, groups[: len(new)])
-        if arm.conditioned:
+        if self._counts:
             self._stats.observe(groups)
+        if self._controller is not None:
+            self._controller.observe(groups[: len(new)])
         if self._curriculum.review_share:
             self._tasks.update((task.id, task) for task in new)
             self._replay.observe(number, groups)
         return float(((successes_N > 0) & (successes_N < config.rollouts)).mean())
 
+    def _made_controller(self) -> Controller:
+        difficulties = {seed.id: (float(nouns.place(seed)[1]),) for seed in self._seeds}
+        return Controller(difficulties, alpha=self._curriculum.alpha)
+
     def _choose(self, number: int) -> list[Context]:
         if self._arm.source == "none":
             return []
-        chosen = choose_seeds(self._seeds, self._stats, self._contexts, self._rng, self._curriculum)
+        if self._controller is not None:
+            chosen = self._controller.choose(self._seeds, self._contexts, self._rng)
+        else:
+            chosen = choose_seeds(self._seeds, self._stats, self._contexts, self._rng, self._curriculum)
         return [nouns.context(number, index, *nouns.place(seed)) for index, seed in enumerate(chosen)]
 
     def _propose(self, contexts: Sequence[Context]) -> list[Proposal]:
@@ -152,17 +164,12 @@ class Life:
         base = [*back.seeds[:left], *self._rng.choices(self._seeds, k=max(0, left - len(back.seeds)))]
         return [*(nouns.base_task(*nouns.place(seed)) for seed in base), *mastered]
 
-    def _taught(self, groups: Sequence[Group], new: int) -> list[int]:
-        """Which groups the agent learns from: all, or of the new tasks those inside the band."""
-        if not self._arm.agent_band:
+    def _taught(self, groups: Sequence[Group], new: Sequence[Task]) -> list[int]:
+        """Which groups the agent learns from."""
+        if not self._curriculum.agent_band:
             return list(range(len(groups)))
-        curriculum = self._curriculum
-        return [
-            index
-            for index, group in enumerate(groups)
-            if index >= new
-            or in_band(group.successes / len(group.traces), curriculum.alpha, curriculum.k_min)
-        ]
+        names = {group.task.id for group in taught(groups, new, self._curriculum)}
+        return [index for index, group in enumerate(groups) if group.task.id in names]
 
     def _simulator_learns(
         self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]
