@@ -42,6 +42,7 @@ LAYERS = (
     "build",
     "evaluation",
     "experiments",
+    "lab",
     "cli",
     "__main__",
 )

@@ -37,6 +37,10 @@ COMMANDS = {
         "genenv.cli.compare:compare",
         "Put results side by side; the first is what the others are held against.",
     ),
+    "lab": (
+        "genenv.cli.lab:lab",
+        "Compare curricula on simulated learners: thousands of runs in a minute.",
+    ),
     "check": (
         "genenv.cli.check:check",
         "Say whether a domain keeps what it promises. No model takes part.",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from genenv.config.base import Settings
 
@@ -53,9 +51,3 @@ class LabConfig(Settings, frozen=True):
     def tasks(self) -> int:
         """Tasks of a round."""
         return self.contexts * self.variations
-
-    @model_validator(mode="after")
-    def _has_enough_seeds(self) -> Self:
-        if self.contexts > self.skills * self.levels:
-            raise ValueError(f"contexts is {self.contexts}, but there are {self.skills * self.levels} seeds")
-        return self
