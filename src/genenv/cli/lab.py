@@ -47,11 +47,12 @@ def lab(
     overrides: Settings = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Compare curricula on simulated learners: thousands of runs in a minute, no model takes part."""
+    from genenv.lab.arms import chosen
     from genenv.lab.run import lab_config, run_arms
     from genenv.lab.summary import summary
 
     config = lab_config(overrides, rounds=rounds, copy_share=copy)
-    names = [name.strip() for name in arms.split(",") if name.strip()]
+    names = list(chosen([name.strip() for name in arms.split(",") if name.strip()]))
     began = time.monotonic()
     with ConsoleReporter().stage("simulating", items=seeds, unit="seeds") as advance:
         lives = run_arms(names, config, seeds=seeds, jobs=jobs, advance=lambda done: advance(0, done))

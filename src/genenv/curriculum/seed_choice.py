@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
 import random
@@ -80,19 +81,21 @@ def _by_bandit(
     arms: dict[tuple[str, ...], list[Seed]] = {}
     for seed in rng.sample(list(seeds), len(seeds)):
         arms.setdefault(seed.skills, []).append(seed)
+    known = {skills: stats.combined(skills) for skills in arms}
+    earned = functools.cache(functools.partial(_earned, config.model_copy(update={"posterior": False})))
     chosen: list[Seed] = []
     while len(chosen) < n:
-        worth = {skills: _worth(stats.combined(skills), rng, config) for skills, left in arms.items() if left}
-        chosen.append(arms[max(worth, key=lambda skills: worth[skills])].pop())
+        rates = {
+            skills: rng.betavariate(known[skills].a, known[skills].b) for skills, left in arms.items() if left
+        }
+        chosen.append(arms[max(rates, key=lambda skills: earned(round(_LATTICE * rates[skills])))].pop())
     return chosen
 
 
-def _worth(posterior: BetaPosterior, rng: random.Random, config: CurriculumConfig) -> float:
-    """What a success rate earns that the posterior allows, to a hundredth."""
-    k = round(_LATTICE * rng.betavariate(posterior.a, posterior.b))
-    settings = config.model_copy(update={"posterior": False})
-    rewards = [1.0] * k + [0.0] * (_LATTICE - k)
-    return ENV_REWARDS[config.env_reward](k, _LATTICE, rewards, settings)
+def _earned(config: CurriculumConfig, hundredths: int) -> float:
+    """What a success rate earns, to a hundredth."""
+    rewards = [1.0] * hundredths + [0.0] * (_LATTICE - hundredths)
+    return ENV_REWARDS[config.env_reward](hundredths, _LATTICE, rewards, config)
 
 
 def _expected_reward(posterior: BetaPosterior, config: CurriculumConfig) -> float:

@@ -6,9 +6,10 @@ The rate of a skill moves while the agent learns, so old attempts count less eac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError
 
 from genenv.curriculum.posterior import BetaPosterior
 from genenv.curriculum.settings import CurriculumConfig
@@ -16,23 +17,22 @@ from genenv.errors import DataError
 from genenv.types import Group, JsonObject, Profile
 
 
-class _Count(BaseModel, extra="forbid", allow_inf_nan=False):
+@dataclass(frozen=True, slots=True)
+class _Count:
     """Decayed counts."""
 
-    successes: float = 0.0
-    attempts: float = 0.0
+    successes: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    attempts: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
     def scaled(self, factor: float) -> _Count:
-        return _Count(successes=self.successes * factor, attempts=self.attempts * factor)
+        return _Count(self.successes * factor, self.attempts * factor)
 
     def plus(self, successes: int, attempts: int) -> _Count:
-        return _Count(successes=self.successes + successes, attempts=self.attempts + attempts)
+        return _Count(self.successes + successes, self.attempts + attempts)
 
-    @model_validator(mode="after")
-    def _is_a_count(self) -> Self:
+    def __post_init__(self) -> None:
         if not 0 <= self.successes <= self.attempts:
             raise ValueError(f"{self.successes} successes of {self.attempts} attempts")
-        return self
 
 
 _SEPARATOR = " + "

@@ -70,7 +70,9 @@ def lab_config(overrides: Sequence[str], **said: Json) -> LabConfig:
     check_keys(values, list(LabConfig.model_fields))
     config = validated(LabConfig, values, "")
     if config.contexts > (seeds := config.skills * config.levels):
-        raise UsageError(f"contexts is {config.contexts}, but skills x levels are {seeds} seeds; set it lower")
+        raise UsageError(
+            f"contexts is {config.contexts}, but skills x levels are {seeds} seeds; set it lower"
+        )
     return config
 
 
@@ -116,7 +118,9 @@ def standard_error(values: Floats) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def _parts(arms: Sequence[str], config: LabConfig, seeds: int, jobs: int) -> Iterator[Mapping[str, list[Curve]]]:
+def _parts(
+    arms: Sequence[str], config: LabConfig, seeds: int, jobs: int
+) -> Iterator[Mapping[str, list[Curve]]]:
     """The curves of all arms, some seeds after the other, in order."""
     chunks = [range(first, min(first + _CHUNK, seeds)) for first in range(0, seeds, _CHUNK)]
     if jobs == 1:

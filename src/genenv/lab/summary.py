@@ -71,8 +71,7 @@ def lives_csv(lives: Mapping[str, Lives]) -> str:
     """Held-out success after the last round, a seed a row and an arm a column."""
     columns = [own.final() for own in lives.values()]
     numbers = [
-        [str(seed), *(f"{value:.6f}" for value in row)]
-        for seed, row in enumerate(zip(*columns, strict=True))
+        [str(seed), *(f"{value:.6f}" for value in row)] for seed, row in enumerate(zip(*columns, strict=True))
     ]
     return _csv([["seed", *lives], *numbers])
 
