@@ -66,6 +66,10 @@ class StopReason(StrEnum):
     """The policy failed to answer."""
 
 
+_BROKEN = frozenset({StopReason.ERROR, StopReason.TIMEOUT})
+"""Ends without a verdict."""
+
+
 class Origin(StrEnum):
     """Where a task comes from."""
 
@@ -224,8 +228,7 @@ class Group:
     @property
     def valid(self) -> tuple[Trace, ...]:
         """The traces whose episode ran to a verdict; only those count as attempts."""
-        broken = (StopReason.ERROR, StopReason.TIMEOUT)
-        return tuple(trace for trace in self.traces if trace.stop_reason not in broken)
+        return tuple([trace for trace in self.traces if trace.stop_reason not in _BROKEN])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

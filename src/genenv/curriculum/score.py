@@ -138,7 +138,7 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
     """
     units = [unit for batch in batches for unit in _units(batch, config.p_hat_scope)]
     kept = [
-        unit for unit in units if unit.attempts and (unit.passes_filter(config) or not config.band_filter)
+        unit for unit in units if unit.attempts and (not config.band_filter or unit.passes_filter(config))
     ]
     dropped = len(units) - len(kept)
     paid = handed_out([unit.reward(config) for unit in kept], config, rng)
@@ -232,8 +232,8 @@ def _newness(novelty: float | None, config: CurriculumConfig) -> float:
 
 def _unit(groups: Sequence[Group], generations: tuple[Generation, ...]) -> _Unit:
     valid = [trace for group in groups for trace in group.valid]
-    rewards = tuple(trace.reward for trace in valid)
-    return _Unit(sum(trace.success for trace in valid), len(valid), rewards, generations)
+    rewards = tuple([trace.reward for trace in valid])
+    return _Unit(sum([trace.success for trace in valid]), len(valid), rewards, generations)
 
 
 def _mean(name: str, values: Iterable[float]) -> Mapping[str, float]:

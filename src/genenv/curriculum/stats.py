@@ -70,11 +70,12 @@ class SkillStats:
         overall = self._overall.scaled(self._decay)
         combined = {name: count.scaled(self._decay) for name, count in (self._combined or {}).items()}
         for group in groups:
-            attempts = len(group.valid)
-            successes = sum(trace.success for trace in group.valid)
+            valid = group.valid
+            attempts, successes = len(valid), sum([trace.success for trace in valid])
             overall = overall.plus(successes, attempts)
-            together = _SEPARATOR.join(group.task.skills)
-            combined[together] = combined.get(together, _Count()).plus(successes, attempts)
+            if self._combined is not None:
+                together = _SEPARATOR.join(group.task.skills)
+                combined[together] = combined.get(together, _Count()).plus(successes, attempts)
             for skill in dict.fromkeys(group.task.skills):
                 skills[skill] = skills.get(skill, _Count()).plus(successes, attempts)
         self._skills, self._overall = skills, overall

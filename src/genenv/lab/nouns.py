@@ -47,16 +47,17 @@ def _trace(*, success: bool) -> Trace:
 _SUCCESS, _FAILURE = _trace(success=True), _trace(success=False)
 
 
-def tags(skill: int, level: int) -> tuple[str, str]:
-    """The names that the agent's profile counts a task under."""
-    return f"skill {skill}", f"skill {skill} level {level}"
+@lru_cache(maxsize=4096)
+def tag(skill: int, level: int) -> str:
+    """The name that the agent's profile counts a task under."""
+    return f"skill {skill} level {level}"
 
 
 @lru_cache(maxsize=4096)
 def seed(skill: int, level: int) -> Seed:
     """The one seed of a skill and a level."""
     spec = {"skill": skill, "level": level}
-    return Seed(id=f"seed-{skill}-{level}", domain=_DOMAIN, spec=spec, skills=tags(skill, level))
+    return Seed(id=f"seed-{skill}-{level}", domain=_DOMAIN, spec=spec, skills=(tag(skill, level),))
 
 
 def place(of: Seed | Task) -> tuple[int, int]:
@@ -98,7 +99,7 @@ def _task(name: str, skill: int, level: int, lineage: Lineage) -> Task:
     return Task(
         id=name,
         domain=_DOMAIN,
-        skills=tags(skill, level),
+        skills=(tag(skill, level),),
         messages=(),
         spec={"skill": skill, "level": level},
         payload={},
@@ -124,10 +125,10 @@ def solved_levels(profile: Profile, skills: int, levels: int) -> Floats:
     The area under its curve of success over difficulty: between levels that were tried the curve is
     interpolated, beyond them it goes on as it ends. Without any attempt at a skill it is half of them.
     """
-    areas = np.full(skills, levels / 2)
+    areas, known = np.full(skills, levels / 2), profile.success
     for skill in range(skills):
-        tried = [d for d in range(levels) if tags(skill, d)[1] in profile.success]
+        tried = [level for level in range(levels) if tag(skill, level) in known]
         if tried:
-            rates = [profile.success[tags(skill, d)[1]] for d in tried]
+            rates = [known[tag(skill, level)] for level in tried]
             areas[skill] = np.interp(np.arange(levels), tried, rates).sum()
     return areas
