@@ -37,7 +37,7 @@ Out = Annotated[
 ]
 
 
-def lab(
+def lab(  # noqa: PLR0913 - Typer: a parameter an option
     arms: Arms = "",
     seeds: Seeds = 1000,
     rounds: Rounds = 10,

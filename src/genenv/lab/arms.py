@@ -1,7 +1,7 @@
 """What is compared: every arm is one loop with a few settings of its own, by name.
 
-`genenv` and `robust` are the presets whole, base tasks and all. The others stand on the preset `paper` without its
-base tasks and its choice of seeds, so that nothing differs between them but where the levels of tasks come from.
+`genenv` and `robust` are the presets whole, base tasks and all. The others stand on the preset `paper`, but
+without its base tasks and its choice of seeds: they differ in where the levels of tasks come from alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.errors import unknown_name
 from genenv.types import Json, JsonObject
-
 
 Source = Literal["none", "policy", "once", "seed", "oracle"]
 
@@ -29,8 +28,8 @@ class Arm:
     curriculum: JsonObject = field(default_factory=dict[str, Json])
     """Settings of the curriculum that it changes."""
     source: Source = "policy"
-    """Where the level of a task comes from: there are none but base tasks; the simulator's policy; the same,
-    written once before the first round; the seed's own; whatever the agent solves nearest to half the time."""
+    """Where the level of a task comes from: base tasks alone; the simulator's policy; the same, written once
+    before the first round; the task's seed; whatever the agent solves nearest to half the time."""
     algorithm: Literal["none", "rwr", "reinforce"] = "none"
     """How the simulator learns."""
     conditioned: bool = False

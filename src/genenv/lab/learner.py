@@ -1,15 +1,16 @@
 """The simulated agent: an ability curve over difficulty for each skill.
 
-    p[s, d]      = sigmoid(slope (theta[s, d] - d))                          chance of success
-    theta[s, d]  = theta_0[s] + gained[s, d],  theta_0[s] ~ N(mean, sd)      before the first round: gained = 0
-    v[i]         = 4 k/G (1 - k/G)                                           signal of group i, k of G right
-    practice     = rate sum_i v[i] K_s[s_i, s] K_d[d_i, d]                   what a round teaches
+    p[s, d]      = sigmoid(slope (theta[s, d] - d))                      chance of success
+    theta[s, d]  = theta_0[s] + gained[s, d],  theta_0[s] ~ N(mean, sd)  at first, gained = 0
+    v[i]         = 4 k/G (1 - k/G)                                       signal of group i, k of G right
+    practice     = rate sum_i v[i] K_s[s_i, s] K_d[d_i, d]               what a round teaches
     K_s[s, s']   = 1 where s = s', else spread_skills
     K_d[d, d']   = exp(-|d - d'| / spread_levels)
     gained      <- (1 - forgetting) gained + practice + N(0, noise)
 
-v is the variance of the group's rewards over its largest: a group whose attempts agree has no advantages under
-GRPO, and teaches nothing here either (GenEnv, arXiv:2512.19682, eq. 4 and 5: the gradient is as p(1 - p)).
+v is the variance of the group's rewards over its largest: a group whose attempts agree has no advantages
+under GRPO, and teaches nothing here either (GenEnv, arXiv:2512.19682, eq. 4 and 5: the gradient's square is
+between two multiples of p(1 - p)).
 
 Shapes: S = skills, D = levels, N = tasks of a round, G = attempts at each.
 """
@@ -50,7 +51,7 @@ class SimulatedAgent:
         return sigmoid(self._config.slope * (self._above_SD + self._gained_SD))
 
     def held_out(self) -> float:
-        """Success over all skills and levels alike, without noise: what an endless held-out set would give."""
+        """Success over all skills and levels alike: what an endless held-out set would give."""
         return float(self.success().mean())
 
     def attempt(self, skills_N: Integers, levels_N: Integers) -> Integers:

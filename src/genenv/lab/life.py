@@ -1,8 +1,8 @@
 """One life: an agent and a simulator, round after round, through the project's own curriculum.
 
-It reads as `genenv.coevolve` does, and what decides is the same code: `choose_seeds`, `Replay`, `score_batches`,
-`select`, `SkillStats`. Two arms with one seed have the same agent, the same luck in the attempts and the same
-dice in the writing, so that their difference is the curriculum's.
+It reads as `genenv.coevolve` does, and what decides is the same code: `choose_seeds`, `Controller`, `Replay`,
+`score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent, the same luck
+in the attempts and the same dice in the writing, so that their difference is the curriculum's.
 
 Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
 """
@@ -10,7 +10,6 @@ Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ from genenv.lab.arms import Arm
 from genenv.lab.learner import Floats, Integers, SimulatedAgent
 from genenv.lab.settings import LabConfig
 from genenv.lab.writer import SimulatedSimulator
-from genenv.seeding import stream
+from genenv.seeding import generator, stream
 from genenv.types import Context, Group, Proposal, Task
 
 _WRITTEN_ONCE = 5
@@ -58,7 +57,8 @@ class Life:
         self._agent = SimulatedAgent(config, np.random.default_rng(stream(seed, "agent")))
         self._simulator = SimulatedSimulator(config, conditioned=arm.conditioned)
         self._dice = np.random.default_rng(stream(seed, "simulator"))
-        self._rng = random.Random(stream(seed, "curriculum"))
+        self._rng = generator(seed, "curriculum")
+        self._shuffle = generator(seed, "shuffled")
         self._stats, self._replay = SkillStats(self._curriculum), Replay(self._curriculum)
         self._controller = self._made_controller() if self._curriculum.seed_choice == "controller" else None
         steered = self._curriculum.seed_choice != "uniform" or self._curriculum.seed_trim > 0
@@ -154,7 +154,7 @@ class Life:
         return next(fitting, 1)
 
     def _revisited(self, number: int, new: int) -> list[Task]:
-        """Base tasks and mastered tasks; more base tasks where a round is not full, as all arms' are alike."""
+        """Base tasks and mastered tasks; more base tasks where a round is not as full as every arm's."""
         alone = self._arm.source == "none"
         planned = self._contexts * self._config.variations
         back = self._replay.draw(number, planned=planned, seeds=self._seeds, rng=self._rng, base_alone=alone)
@@ -175,7 +175,7 @@ class Life:
         self, contexts: Sequence[Context], proposals: Sequence[Proposal], groups: Sequence[Group]
     ) -> None:
         batches = score_batches(contexts, proposals, groups, self._curriculum)
-        selection = select(batches, self._curriculum, self._rng)
+        selection = select(batches, self._curriculum, self._shuffle)
         if not selection.samples:
             return
         told = {context.id: (index, *nouns.place(context.seed)) for index, context in enumerate(contexts)}
@@ -186,7 +186,7 @@ class Life:
         self._simulator.learn(skills_N, seeds_N, levels_N, weights_N)
 
     def _weights(self, selection: Selection, context_N: Integers) -> Floats:
-        """What each sample counts: its weight under RWR; under REINFORCE its advantage in its context, over N."""
+        """What each sample counts: its weight, or its advantage in its context, over N."""
         if self._arm.algorithm == "rwr":
             return np.array([sample.weight for sample in selection.samples])
         rewards_N = np.array(selection.env_rewards)

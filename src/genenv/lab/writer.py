@@ -1,17 +1,17 @@
 """The simulated simulator: a log-linear policy over the level of the tasks that it writes.
 
-    logits[s, d] = shared[d] + own[s, d] + relative[d - level(s) + D]        all 0 before the first round
+    logits[s, d] = shared[d] + own[s, d] + relative[d - level(s) + D]   all 0 before the first round
     policy[s]    = softmax(logits[s])
-    pi(d | c)    = copy [d = d_c] + (1 - copy) policy[s_c][d]                context c: seed of skill s_c, level d_c
-    share[i]     = (1 - copy) policy[s_i][d_i] / pi(d_i | c_i)               how far sample i was the policy's own
+    pi(d | c)    = copy [d = d_c] + (1 - copy) policy[s_c][d]           a seed c of skill s_c and level d_c
+    share[i]     = (1 - copy) policy[s_i][d_i] / pi(d_i | c_i)          the policy's part in sample i
     gradient     = sum_i weight[i] share[i] (onehot(d_i) - policy[s_i])
                    - anchor grad mean_s KL(policy[s] || initial)
-    parameters  <- parameters + step gradient                                shared, own, relative alike
+    parameters  <- parameters + step gradient                           shared, own, relative alike
 
-The gradient is the exact one of sum_i weight[i] log pi(d_i | c_i). Under reward-weighted regression the weights
-are those of `genenv.curriculum.score.select` and sum to 1; under REINFORCE (Williams, 1992) they are the
-standardised rewards minus their mean within the context, over N. `relative` is used by a simulator that is told
-the agent's state alone: level(s) is read from the profile, see `solved_levels`.
+The gradient is the exact one of sum_i weight[i] log pi(d_i | c_i). Under reward-weighted regression (RWR)
+the weights are those of `genenv.curriculum.score.select` and sum to 1; under REINFORCE (Williams, 1992) they
+are the standardised rewards minus their mean within the context, over N. Only a simulator that is told the
+agent's state has `relative`: level(s) is read from the profile, see `genenv.lab.nouns.solved_levels`.
 
 Shapes: S = skills, D = levels, N = samples.
 """
