@@ -32,6 +32,7 @@ from genenv.types import (
     SimulatorSample,
     Task,
     TaskBatch,
+    Trace,
 )
 
 
@@ -95,7 +96,7 @@ def score_batch(
     own = {proposal.outcome.id for proposal in proposals if isinstance(proposal.outcome, Task)}
     if strangers := [group.task.id for group in groups if group.task.id not in own]:
         raise ValueError(f"tasks that no proposal of {context.id} became: {', '.join(strangers)}")
-    unit = _unit(groups, ())
+    unit = _unit([trace for group in groups for trace in group.valid], ())
     return TaskBatch(
         context=context,
         proposals=tuple(proposals),
@@ -206,14 +207,11 @@ def curriculum_metrics(
 def _units(batch: TaskBatch, scope: str) -> list[_Unit]:
     """The parts of a batch that have a success rate of their own."""
     written = {p.outcome.id: p.generation for p in batch.proposals if isinstance(p.outcome, Task)}
-    tried = [group for group in batch.groups if group.valid]
+    tried = {group.task.id: valid for group in batch.groups if (valid := group.valid)}
     if scope == "batch":
-        return [_unit(tried, tuple(written[group.task.id] for group in tried))]
-    attempted = {group.task.id: group for group in tried}
-    return [
-        _unit([attempted[name]] if name in attempted else [], (generation,))
-        for name, generation in written.items()
-    ]
+        together = [trace for valid in tried.values() for trace in valid]
+        return [_unit(together, tuple(written[name] for name in tried))]
+    return [_unit(tried.get(name, ()), (generation,)) for name, generation in written.items()]
 
 
 def _in_band(units: Sequence[_Unit], config: CurriculumConfig) -> list[bool]:
@@ -230,8 +228,7 @@ def _newness(novelty: float | None, config: CurriculumConfig) -> float:
     return min(1.0, novelty / config.full_novelty)
 
 
-def _unit(groups: Sequence[Group], generations: tuple[Generation, ...]) -> _Unit:
-    valid = [trace for group in groups for trace in group.valid]
+def _unit(valid: Sequence[Trace], generations: tuple[Generation, ...]) -> _Unit:
     rewards = tuple([trace.reward for trace in valid])
     return _Unit(sum([trace.success for trace in valid]), len(valid), rewards, generations)
 

@@ -5,7 +5,7 @@ The rate of a skill moves while the agent learns, so old attempts count less eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -23,12 +23,6 @@ class _Count:
 
     successes: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     attempts: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-
-    def scaled(self, factor: float) -> _Count:
-        return _Count(self.successes * factor, self.attempts * factor)
-
-    def plus(self, successes: int, attempts: int) -> _Count:
-        return _Count(self.successes + successes, self.attempts + attempts)
 
     def __post_init__(self) -> None:
         if not 0 <= self.successes <= self.attempts:
@@ -66,21 +60,32 @@ class SkillStats:
         Everything older is multiplied by the decay first. An attempt counts for each skill of its task.
         Attempts that ended in an error or a timeout do not count.
         """
-        skills = {name: count.scaled(self._decay) for name, count in self._skills.items()}
-        overall = self._overall.scaled(self._decay)
-        combined = {name: count.scaled(self._decay) for name, count in (self._combined or {}).items()}
-        for group in groups:
-            valid = group.valid
-            attempts, successes = len(valid), sum([trace.success for trace in valid])
-            overall = overall.plus(successes, attempts)
-            if self._combined is not None:
-                together = _SEPARATOR.join(group.task.skills)
-                combined[together] = combined.get(together, _Count()).plus(successes, attempts)
-            for skill in dict.fromkeys(group.task.skills):
-                skills[skill] = skills.get(skill, _Count()).plus(successes, attempts)
-        self._skills, self._overall = skills, overall
+        tried = [(group, len(valid := group.valid), sum([t.success for t in valid])) for group in groups]
+        overall = [("", successes, attempts) for _, attempts, successes in tried]
+        self._overall = self._counted({"": self._overall}, overall)[""]
+        skills = [
+            (skill, successes, attempts)
+            for group, attempts, successes in tried
+            for skill in dict.fromkeys(group.task.skills)
+        ]
+        self._skills = self._counted(self._skills, skills)
         if self._combined is not None:
-            self._combined = combined
+            together = [
+                (_SEPARATOR.join(group.task.skills), successes, attempts)
+                for group, attempts, successes in tried
+            ]
+            self._combined = self._counted(self._combined, together)
+
+    def _counted(
+        self, before: Mapping[str, _Count], seen: Sequence[tuple[str, int, int]]
+    ) -> dict[str, _Count]:
+        """What was counted before, decayed, and (name, successes, attempts) of a round."""
+        decay = self._decay
+        totals = {name: (old.successes * decay, old.attempts * decay) for name, old in before.items()}
+        for name, successes, attempts in seen:
+            total = totals.get(name, (0.0, 0.0))
+            totals[name] = (total[0] + successes, total[1] + attempts)
+        return {name: _Count(*total) for name, total in totals.items()}
 
     def posterior(self, skill: str) -> BetaPosterior:
         """What is known of the success rate at a skill; the prior for one never seen."""

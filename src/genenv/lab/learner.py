@@ -52,7 +52,8 @@ class SimulatedAgent:
 
     def held_out(self) -> float:
         """Success over all skills and levels alike: what an endless held-out set would give."""
-        return float(self.success().mean())
+        chances_SD = self.success()
+        return float(chances_SD.sum()) / chances_SD.size
 
     def attempt(self, skills_N: Integers, levels_N: Integers) -> Integers:
         """[N] how many of the G attempts at each task succeed; at most `LabConfig.tasks` tasks."""

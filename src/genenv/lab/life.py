@@ -80,10 +80,11 @@ class Life:
         """Write, attempt, score, learn twice; returns the share of tasks with mixed outcomes."""
         config, arm = self._config, self._arm
         contexts = self._choose(number)
-        proposals = self._propose(contexts)
+        proposals, places = self._propose(contexts)
         new = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
-        tasks = [*new, *self._revisited(number, len(new))]
-        places_N2 = np.array([nouns.place(task) for task in tasks])
+        back = self._revisited(number, len(new))
+        tasks = [*new, *back]
+        places_N2 = np.array([*places, *(nouns.place(task) for task in back)])
         successes_N = self._agent.attempt(places_N2[:, 0], places_N2[:, 1])
         groups = [
             nouns.group(task, successes, config.rollouts)
@@ -115,20 +116,21 @@ class Life:
             chosen = choose_seeds(self._seeds, self._stats, self._contexts, self._rng, self._curriculum)
         return [nouns.context(number, index, *nouns.place(seed)) for index, seed in enumerate(chosen)]
 
-    def _propose(self, contexts: Sequence[Context]) -> list[Proposal]:
-        """What is written for each context, one context after the other."""
+    def _propose(self, contexts: Sequence[Context]) -> tuple[list[Proposal], list[tuple[int, int]]]:
+        """What is written, one context after the other; and of each task the skill and the level."""
         if not contexts:
-            return []
+            return [], []
         each = self._config.variations
-        places = [nouns.place(context.seed) for context in contexts for _ in range(each)]
-        skills_N, seeds_N = np.array(places).T
+        skills_N, seeds_N = np.repeat([nouns.place(context.seed) for context in contexts], each, axis=0).T
         if self._arm.conditioned:
             self._simulator.told(self._solved_levels())
-        levels = self._levels(skills_N, seeds_N).tolist()
-        return [
-            nouns.proposal(contexts[index // each].id, index % each, skill, level)
-            for index, ((skill, _), level) in enumerate(zip(places, levels, strict=True))
+        levels_N = self._levels(skills_N, seeds_N)
+        places = list(zip(skills_N.tolist(), levels_N.tolist(), strict=True))
+        proposals = [
+            nouns.proposal(contexts[index // each].id, index % each, *place)
+            for index, place in enumerate(places)
         ]
+        return proposals, places
 
     def _levels(self, skills_N: Integers, seeds_N: Integers) -> Integers:
         """[N] the levels of new tasks."""
