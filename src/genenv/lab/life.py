@@ -157,6 +157,8 @@ class Life:
 
     def _revisited(self, number: int, new: int) -> list[Task]:
         """Base tasks and mastered tasks; more base tasks where a round is not as full as every arm's."""
+        if new == self._config.tasks:
+            return []
         alone = self._arm.source == "none"
         planned = self._contexts * self._config.variations
         back = self._replay.draw(number, planned=planned, seeds=self._seeds, rng=self._rng, base_alone=alone)
