@@ -44,7 +44,8 @@ def curves_chart(lives: Mapping[str, Lives], name: str, label: str) -> Markup:
             ax.annotate(
                 f"{arm} {means[arm][-1]:.3f}", (rounds[-1], means[arm][-1]), (1.05, height),
                 textcoords=("axes fraction", "data"), va="center", color=INK, fontsize=9,
-                arrowprops={"arrowstyle": "-", "color": color, "lw": 1}, annotation_clip=False,
+                arrowprops={"arrowstyle": "-", "color": color, "lw": 1, "relpos": (0, 0.5), "shrinkB": 0},
+                annotation_clip=False,
             )  # fmt: skip
         ax.set_ylim(low, high)
         ax.set_xlim(0, len(next(iter(means.values()))) - 1)
