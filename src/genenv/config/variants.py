@@ -104,6 +104,10 @@ VARIANTS: Mapping[str, Variant] = {
             "curriculum": {**_UNIFORM, "seed_choice": "bandit", "env_reward": "learnability"},
         },
     ),
+    "frozen": Variant(
+        "joined to another, its control: the same settings, but the simulator is never updated",
+        {"simulator": {"train": False}},
+    ),
     "sft": Variant(
         "the agent imitates the solutions of the tasks it attempts; attempts teach nothing",
         {"agent": {"algorithm": "sft", "guidance": "all", "replayed": 0}},
@@ -118,8 +122,8 @@ VARIANTS: Mapping[str, Variant] = {
         {"agent": {"algorithm": "grpo", "guidance": "all", "replayed": 0}},
     ),
 }
-"""By name. The first twelve say where tasks come from and what the simulator learns, the last four what the
-agent learns from."""
+"""By name. The last four say what the agent learns from; the others where tasks come from, and what the
+simulator learns."""
 
 
 def with_variant(document: JsonObject, name: str) -> dict[str, Json]:
