@@ -87,7 +87,7 @@ def test_wrong_input_is_one_sentence(sums_data: Path, tmp_path: Path) -> None:
     assert "is missing" in refused("eval", "bamboogle", "--policy", "x", "--data", sums_data)
     assert "--protocol is of bfcl" in refused("eval", "bamboogle", "--policy", "x", "--protocol", "genenv")
     assert "allowed: " in refused("eval", "bfcl", "--policy", "x", "--protocol", "nonsense")
-    assert "at least two" in refused("compare", tmp_path)
+    assert "at least two" in refused("compare", tmp_path / "one.jsonl")
     assert "there is no summary" in refused("compare", tmp_path / "a", tmp_path / "b")
 
 

@@ -110,24 +110,26 @@ def test_sources_that_are_not_whole_are_refused(
 def test_a_fixed_number_of_specs_is_written_for_a_seed_also_when_a_run_goes_on(tmp_path: Path) -> None:
     fixed = {
         "simulator__source": "variation",
-        "simulator__per_seed": 3,
-        "simulator__contexts": 300,
+        "simulator__per_seed": 2,
+        "simulator__contexts": 40,
         "curriculum__novelty_threshold": 0.0,
         "agent__rollouts": 2,
-        "run__rounds": 4,
+        "run__rounds": 3,
     }
     succeeds(*words(tmp_path / "whole", **fixed))
     stopped_in_round_two(*words(tmp_path / "run", **fixed))
     succeeds("train", "--resume", "--out", tmp_path / "run")
     with PoolStore.open(tmp_path / "whole" / "pool.db", create=False) as store:
-        batches = [batch for number in (1, 2, 3, 4) for batch in store.batches(number)]
+        batches = [batch for number in (1, 2, 3) for batch in store.batches(number)]
         digest = store.digest()
     with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
         assert store.digest() == digest
-    texts: dict[str, set[str]] = {}
+    texts: dict[str, list[str]] = {}
     for batch in batches:
-        texts.setdefault(batch.context.seed.id, set()).update(p.generation.text for p in batch.proposals)
-    assert max(map(len, texts.values())) == 3
+        texts.setdefault(batch.context.seed.id, []).extend(p.generation.text for p in batch.proposals)
+    again = [found for found in texts.values() if len(found) > 2]
+    assert len(again) > 5
+    assert all(len(set(found)) <= 2 for found in again)
 
 
 def written(body: dict[str, Any]) -> Any:

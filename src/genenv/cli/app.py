@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "lab": (
         "genenv.cli.lab:lab",
-        "Compare curricula on simulated learners: thousands of runs in a minute.",
+        "Compare curricula on simulated learners: thousands of runs in a minute, no model takes part.",
     ),
     "check": (
         "genenv.cli.check:check",
