@@ -16,6 +16,7 @@ import pytest
 from genenv.errors import DataError, UsageError
 from genenv.experiments.grid import Cell, Grid, rounds_done
 from genenv.experiments.sweep import threads_of
+from genenv.runs.store.store import PoolStore
 from typed import refused, run, succeeds
 
 CONFIG = Path(__file__).parents[2] / "configs" / "household.toml"
@@ -115,6 +116,26 @@ def test_all_runs_go_on_from_one_warm_up(tmp_path: Path) -> None:
     assert Grid.open(out).origin == f"{parent}@0"
     for cell in Grid.open(out).cells():
         assert (cell.path / "config.toml").read_text().startswith(f"# goes on from {parent}@0")
+
+
+def test_the_variants_of_a_seed_go_on_from_one_warm_up(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    said = succeeds(*words(out, "variation,rl"), "--shared-warmup").stderr
+    assert "warm-up, seed 1 took" in said
+    grid = Grid.open(out)
+    warm_ups = {cell.seed: cell for cell in grid.warm_ups()}
+    assert all(rounds_done(cell) == (0, 0) for cell in warm_ups.values())
+    for cell in grid.cells():
+        warm_up = warm_ups[cell.seed]
+        assert (cell.path / "config.toml").read_text().startswith(f"# goes on from {warm_up.path}@0")
+        runs = [cell.path / "pool.db", warm_up.path / "pool.db"]
+        with PoolStore.open(runs[0], create=False) as own, PoolStore.open(runs[1], create=False) as first:
+            assert list(own.rounds()) == [0, 1]
+            assert own.evaluations(0) == first.evaluations(0)
+    assert "is a sweep from one warm-up a seed" in refused(*words(out, "variation,rl"))
+    assert "names a warm-up already" in refused(
+        *words(out), "--shared-warmup", "--from", f"{out}/rl/seed-0@0"
+    )
 
 
 def test_a_damaged_plan_is_one_sentence(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from genenv.backends.base import Completion, Conversation, Sampler, SampleRequest, blocked_s
 from genenv.backends.chat.reasoning import CLOSING, answer_of
 from genenv.backends.chat.tool_format import heard
-from genenv.domains.base import Domain, Episode, OffersTools, OutOfTurns
+from genenv.domains.base import Domain, Episode, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.runs.progress import advance
 from genenv.seeding import stream
@@ -142,7 +142,8 @@ class _Conversation:
 
 def tools_of(episode: Episode) -> Sequence[JsonObject]:
     """The tools that the model's chat template is to offer; none where messages describe them."""
-    return episode.tools if isinstance(episode, OffersTools) else ()
+    tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
+    return tools
 
 
 async def attempt(

@@ -33,6 +33,12 @@ From = Annotated[
     str | None,
     typer.Option("--from", metavar="RUN@ROUND", help="All runs go on from there, e.g. from one warm-up."),
 ]
+SharedWarmup = Annotated[
+    bool,
+    typer.Option(
+        "--shared-warmup", help="One warm-up a seed, that of CONFIG; all its variants go on from there."
+    ),
+]
 
 
 def sweep(  # noqa: PLR0913 - a command has the options it has
@@ -44,6 +50,7 @@ def sweep(  # noqa: PLR0913 - a command has the options it has
     overrides: Overrides = [],  # noqa: B006 - Typer's form
     contrast: Contrasts = [],  # noqa: B006 - Typer's form
     origin: From = None,
+    shared_warmup: SharedWarmup = False,
 ) -> None:
     """Play variants times seeds of one configuration; typed again, it goes on where it stopped."""
     from genenv.experiments.grid import Grid
@@ -64,6 +71,7 @@ def sweep(  # noqa: PLR0913 - a command has the options it has
         seeds=range(seeds),
         contrasts=[pair_of(text) for text in contrast],
         origin=origin,
+        shared_warmup=shared_warmup,
     )
     total = len(grid.variants) * len(grid.seeds)
     typer.echo(

@@ -35,8 +35,8 @@ class RunSettings(Settings, frozen=True):
     """Name of the run: of its folder below `runs/`, and in charts."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of all randomness: two runs with equal settings on one machine are equal."""
-    rounds: int = Field(default=10, ge=1, le=1_000_000)
-    """How many rounds to train."""
+    rounds: int = Field(default=10, ge=0, le=1_000_000)
+    """How many rounds to train; 0: the warm-up alone, for others to go on from."""
     eval_every: int = Field(default=5, ge=0, le=1_000_000)
     """Measure on held-out tasks every so many rounds, and before the first and after the last; 0: never."""
     eval_tasks: int = Field(default=64, ge=1, le=1_000_000)

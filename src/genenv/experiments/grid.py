@@ -4,6 +4,7 @@ SWEEP/sweep.json             what the grid is of
 SWEEP/config.toml            what CONFIG said, with all that was set
 SWEEP/<variant>/seed-<n>/    a run
 SWEEP/<variant>/seed-<n>.log what it printed
+SWEEP/warm-up/seed-<n>/      round 0 alone, where all variants of a seed go on from it
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.identity import read_last_round
 
 FILE = "sweep.json"
+WARM_UP = "warm-up"
+"""Folder, beside those of the variants, of the runs that are a warm-up alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,11 @@ class Cell:
     """One run of a grid."""
 
     variant: str
+    """Empty: none, the warm-up that the variants of a seed share."""
     seed: int
     path: Path
+    origin: str | None = None
+    """RUN@ROUND that it goes on from."""
 
     @property
     def log(self) -> Path:
@@ -42,7 +48,7 @@ class Cell:
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.variant}, seed {self.seed}"
+        return f"{self.variant or WARM_UP}, seed {self.seed}"
 
 
 class _File(BaseModel, extra="forbid"):
@@ -55,6 +61,7 @@ class _File(BaseModel, extra="forbid"):
     """Pairs of variants whose comparison was named before any run began."""
     origin: str | None = None
     """RUN@ROUND that all runs go on from."""
+    shared_warmup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,8 @@ class Grid:
     seeds: Sequence[int]
     contrasts: Sequence[tuple[str, str]]
     origin: str | None
+    shared_warmup: bool = False
+    """The variants of a seed go on from one warm-up, that of the settings without any variant."""
 
     @property
     def config(self) -> Path:
@@ -76,7 +85,15 @@ class Grid:
         """All of them, seed after seed: what is stopped half-way has as many seeds of each variant."""
         for seed in self.seeds:
             for variant in self.variants:
-                yield Cell(variant, seed, self.path / variant / f"seed-{seed}")
+                yield Cell(variant, seed, self.path / variant / f"seed-{seed}", self._origin(seed))
+
+    def warm_ups(self) -> Iterator[Cell]:
+        """What has to be played before any other: nothing, or the shared warm-up of each seed."""
+        for seed in self.seeds if self.shared_warmup else ():
+            yield Cell("", seed, self.path / WARM_UP / f"seed-{seed}")
+
+    def _origin(self, seed: int) -> str | None:
+        return f"{self.path / WARM_UP / f'seed-{seed}'}@0" if self.shared_warmup else self.origin
 
     @classmethod
     def open(cls, path: Path) -> Grid:
@@ -94,7 +111,7 @@ class Grid:
         except ValidationError as error:
             what = error.errors()[0]["msg"]
             raise DataError(f"{file} is damaged ({what}); begin the sweep anew") from error
-        return cls(path, found.variants, found.seeds, found.contrasts, found.origin)
+        return cls(path, found.variants, found.seeds, found.contrasts, found.origin, found.shared_warmup)
 
     @classmethod
     def begin(  # noqa: PLR0913 - what a grid is of
@@ -107,6 +124,7 @@ class Grid:
         seeds: Sequence[int],
         contrasts: Sequence[tuple[str, str]] = (),
         origin: str | None = None,
+        shared_warmup: bool = False,
     ) -> Grid:
         """Begin a sweep, or go on with one: variants and seeds may be added, settings may not change.
 
@@ -118,6 +136,7 @@ class Grid:
             seeds: `run.seed` of each row of the grid.
             contrasts: which pairs are to be compared.
             origin: RUN@ROUND that all of them go on from.
+            shared_warmup: the variants of a seed go on from one warm-up.
 
         Raises:
             UsageError: a variant or setting is wrong, or the folder holds a sweep of other settings.
@@ -131,8 +150,10 @@ class Grid:
         unknown = [name for pair in contrasts for name in pair if name not in variants]
         if unknown:
             raise UsageError(f"a contrast names {unknown[0]!r}, which is no variant of this sweep")
+        if origin is not None and shared_warmup:
+            raise UsageError("--from names a warm-up already; leave out --shared-warmup")
         text = dump_tables(document)
-        grid = cls(path, list(variants), list(seeds), list(contrasts), origin)
+        grid = cls(path, list(variants), list(seeds), list(contrasts), origin, shared_warmup)
         if (path / FILE).is_file():
             grid = cls.open(path)._extended(grid, text)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -152,17 +173,16 @@ class Grid:
             raise UsageError(
                 f"{self.path} is a sweep of other settings (see {self.config}); choose another --out"
             )
-        if other.origin != self.origin:
-            raise UsageError(
-                f"{self.path} is a sweep from {self.origin or 'the start'}; choose another --out"
-            )
-
+        if (other.origin, other.shared_warmup) != (self.origin, self.shared_warmup):
+            begun = "one warm-up a seed" if self.shared_warmup else self.origin or "the start"
+            raise UsageError(f"{self.path} is a sweep from {begun}; choose another --out")
         return Grid(
             self.path,
             list(dict.fromkeys([*self.variants, *other.variants])),
             sorted({*self.seeds, *other.seeds}),
             list(dict.fromkeys([*self.contrasts, *other.contrasts])),
             self.origin,
+            self.shared_warmup,
         )
 
     def _as_json(self) -> dict[str, object]:
@@ -172,11 +192,12 @@ class Grid:
             seeds=list(self.seeds),
             contrasts=list(self.contrasts),
             origin=self.origin,
+            shared_warmup=self.shared_warmup,
         ).model_dump(mode="json")
 
 
 def rounds_done(cell: Cell) -> tuple[int, int] | None:
-    """How many rounds a cell's run has committed, and of how many; None before it has begun.
+    """How many rounds a cell's run has committed, and of how many; None before its warm-up is.
 
     Raises:
         GenenvError: the run is damaged.
@@ -185,4 +206,4 @@ def rounds_done(cell: Cell) -> tuple[int, int] | None:
         return None
     folder = RunFolder.open(cell.path)
     last = read_last_round(folder.pool)
-    return last or 0, load_config(folder.config).run.rounds
+    return None if last is None else (last, load_config(folder.config).run.rounds)

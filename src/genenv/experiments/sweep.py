@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
-from genenv.config.run import load_config
+from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError
-from genenv.experiments.grid import Cell, Grid, rounds_done
+from genenv.experiments.grid import WARM_UP, Cell, Grid, rounds_done
 
-_LOOK_EVERY_S = 0.2
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+_LIBRARIES = ["genenv.backends.local.backend", "transformers.models.llama.modeling_llama"]
 _END_S = 20.0
 """How long an interrupted run may take to end before it is killed."""
 
@@ -33,12 +40,12 @@ class Outcome:
 @dataclass(slots=True)
 class _Running:
     cell: Cell
-    process: subprocess.Popen[bytes]
+    process: BaseProcess
     began: float
 
 
 def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
-    """Play all cells that are not finished.
+    """Play all cells that are not finished, shared warm-ups before them.
 
     Args:
         grid: the grid; cells that were begun go on where they stopped.
@@ -48,10 +55,15 @@ def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
     Returns:
         What became of each cell. A cell that fails is left as it is, and tried again by the next call.
     """
+    _play(list(grid.warm_ups()), grid, jobs, say)
+    return _play(list(grid.cells()), grid, jobs, say)
+
+
+def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], None]) -> Outcome:
     outcome, waiting = Outcome(), list[Cell]()
-    for cell in grid.cells():
+    for cell in cells:
         (outcome.done if _is_done(cell, outcome) else waiting).append(cell)
-    total, took = len(outcome.done) + len(waiting), list[float]()
+    total, took = len(cells), list[float]()
     if outcome.done:
         say(f"{len(outcome.done)} of {total} runs are finished already")
     running: list[_Running] = []
@@ -59,8 +71,8 @@ def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(_begun(grid, waiting.pop(0), jobs))
-            time.sleep(_LOOK_EVERY_S)
-            for one in [one for one in running if one.process.poll() is not None]:
+            wait([one.process.sentinel for one in running])
+            for one in [one for one in running if not one.process.is_alive()]:
                 running.remove(one)
                 seconds = time.monotonic() - one.began
                 if _is_done(one.cell, outcome):
@@ -84,29 +96,60 @@ def threads_of(jobs: int) -> int:
 
 def _begun(grid: Grid, cell: Cell, jobs: int) -> _Running:
     cell.path.parent.mkdir(parents=True, exist_ok=True)
-    threads = threads_of(jobs)
-    with cell.log.open("ab") as log:
-        process = subprocess.Popen(  # noqa: S603 - our own program, with paths and numbers
-            [sys.executable, "-m", "genenv", "train", *_words(grid, cell, threads), "--out", str(cell.path)],
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-            start_new_session=True,  # an interrupt by hand comes to us, and we tell them
-        )
+    config = load_config(grid.config)
+    words = [*_words(grid, cell, config, threads_of(jobs)), "--out", str(cell.path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads_of(jobs))}
+    process = _processes(config).Process(target=_train, args=(words, str(cell.log), environment, os.getcwd()))
+    process.start()
     return _Running(cell, process, time.monotonic())
 
 
-def _words(grid: Grid, cell: Cell, threads: int) -> Sequence[str]:
+def _processes(config: RunConfig) -> ForkServerContext | SpawnContext:
+    """How runs get processes: forked, where that is safe, from one that has loaded the libraries.
+
+    Those take some seconds to load, which is much of a small run.
+    """
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    if config.policy.backend == "local":
+        context.set_forkserver_preload(_LIBRARIES)
+    return context
+
+
+def _train(words: Sequence[str], log: str, environment: Mapping[str, str], folder: str) -> None:
+    """`genenv train`, in a process of its own: an interrupt by hand comes to the sweep, which tells it."""
+    if hasattr(os, "setsid"):
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    with Path(log).open("ab") as said, Path(os.devnull).open("rb") as nothing:
+        sys.stdout.flush()
+        for theirs, ours in ((nothing, 0), (said, 1), (said, 2)):
+            os.dup2(theirs.fileno(), ours)
+    from genenv.cli.app import main
+
+    sys.argv = ["genenv", "train", *words]
+    main()
+
+
+def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[str]:
     """What is typed after `genenv train`."""
     if (cell.path / "config.toml").is_file():
         return ["--resume"]
-    settings = [f"run.seed={cell.seed}", f"run.name={cell.variant.replace('+', '-')}-{cell.seed}"]
-    if load_config(grid.config).policy.threads == 0:  # measured beside other runs, each would differ
+    settings = [
+        f"run.seed={cell.seed}",
+        f"run.name={(cell.variant or WARM_UP).replace('+', '-')}-{cell.seed}",
+    ]
+    if not cell.variant:
+        settings.append("run.rounds=0")
+    if config.policy.threads == 0:  # measured beside other runs, each would differ
         settings.append(f"policy.threads={threads}")
-    said = [word for setting in settings for word in ("--set", setting)]
-    origin = [] if grid.origin is None else ["--from", grid.origin]
-    return [str(grid.config), "--variant", cell.variant, *said, *origin]
+    words = [str(grid.config), *(word for setting in settings for word in ("--set", setting))]
+    if cell.variant:
+        words += ["--variant", cell.variant]
+    return words if cell.origin is None else [*words, "--from", cell.origin]
 
 
 def _is_done(cell: Cell, outcome: Outcome) -> bool:
@@ -115,7 +158,7 @@ def _is_done(cell: Cell, outcome: Outcome) -> bool:
     except GenenvError as error:
         outcome.failed[cell.name] = str(error)
         return False
-    return found is not None and found[0] >= found[1] > 0
+    return found is not None and found[0] >= found[1]
 
 
 def _last_words(cell: Cell) -> str:
@@ -144,10 +187,10 @@ def _ended(running: Sequence[_Running]) -> Generator[None]:
         yield
     finally:
         for one in running:
-            one.process.send_signal(signal.SIGINT)
+            if one.process.is_alive() and one.process.pid is not None:
+                os.kill(one.process.pid, signal.SIGINT)
         for one in running:
-            try:
-                one.process.wait(_END_S)
-            except subprocess.TimeoutExpired:
+            one.process.join(_END_S)
+            if one.process.is_alive():
                 one.process.kill()
-                one.process.wait()
+                one.process.join()

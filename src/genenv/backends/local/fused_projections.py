@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
 from genenv.backends.local.cpu.kernels import Kernels, LowRank
@@ -69,7 +68,7 @@ class Projection:
         start = 0
         for layer, width in zip(self._names, self.widths, strict=True):
             found = getattr(self._owner, layer)
-            if isinstance(found, LoraLayer) and name in found.lora_A:
+            if name in getattr(found, "lora_A", ()):
                 module: Any = found
                 down, up = module.lora_A[name].weight, module.lora_B[name].weight
                 yield _Part(down, up, float(module.scaling[name]), slice(start, start + width))
@@ -158,7 +157,7 @@ class _LowRank(torch.autograd.Function):
 
 
 def _base(module: Any) -> Any:  # noqa: ANN401
-    return module.get_base_layer() if isinstance(module, LoraLayer) else module
+    return getattr(module, "base_layer", module)  # what PEFT put its adapters around
 
 
 def _joined(parameters: Sequence[Tensor]) -> Tensor:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import peft
 import torch
 import transformers
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 
 from genenv.backends.chat.format import ChatFormat
@@ -102,6 +100,9 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
+        import peft
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
         self.fuse()
         targets = self.config.lora_targets
         settings = peft.LoraConfig(

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import peft
 import safetensors
 import safetensors.torch
 import torch
@@ -111,7 +110,7 @@ class PlayerWeights:
         if not self._anchored:
             self.model.peft.add_adapter(self._anchor_name, self.model.peft.peft_config[self.adapter])
             self._anchored = True
-        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=self._anchor_name)
+        self._put(state, self._anchor_name)
         self._switch(self.adapter)
 
     @property
@@ -195,10 +194,17 @@ class PlayerWeights:
         safetensors.torch.save_file(state, folder / ADAPTER)
 
     def _adapter_state(self, adapter: str | None) -> dict[str, Tensor]:
+        import peft
+
         # Left to itself, PEFT asks the hub whether the vocabulary was changed.
         return peft.get_peft_model_state_dict(
             self.model.peft, adapter_name=str(adapter), save_embedding_layers=False
         )
+
+    def _put(self, state: dict[str, Tensor], adapter: str) -> None:
+        import peft
+
+        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=adapter)
 
     def load(self, folder: Path) -> None:
         """Restore what `save` wrote.
@@ -216,7 +222,7 @@ class PlayerWeights:
             anchor = self._read_adapter(folder / REFERENCE) if (folder / REFERENCE).is_dir() else None
         except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
             raise DataError(f"the weights in {folder} cannot be read: {error}") from error
-        peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=self.adapter)
+        self._put(state, self.adapter)
         if anchor is not None:
             self._set_anchor(anchor)
 
