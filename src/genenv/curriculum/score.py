@@ -96,6 +96,12 @@ def score_batch(
     own = {proposal.outcome.id for proposal in proposals if isinstance(proposal.outcome, Task)}
     if strangers := [group.task.id for group in groups if group.task.id not in own]:
         raise ValueError(f"tasks that no proposal of {context.id} became: {', '.join(strangers)}")
+    return _scored(context, proposals, groups, config)
+
+
+def _scored(
+    context: Context, proposals: Sequence[Proposal], groups: Sequence[Group], config: CurriculumConfig
+) -> TaskBatch:
     unit = _unit([trace for group in groups for trace in group.valid], ())
     return TaskBatch(
         context=context,
@@ -114,11 +120,15 @@ def score_batches(
 ) -> list[TaskBatch]:
     """Score what was written in a round, context by context; groups of other tasks are left out."""
     attempted = {group.task.id: group for group in groups}
+    written: dict[str, list[Proposal]] = {context.id: [] for context in contexts}
+    for proposal in proposals:
+        if (own := written.get(proposal.generation.context_id)) is not None:
+            own.append(proposal)
     batches: list[TaskBatch] = []
     for context in contexts:
-        own = [p for p in proposals if p.generation.context_id == context.id]
+        own = written[context.id]
         tried = [attempted[p.outcome.id] for p in own if isinstance(p.outcome, Task)]
-        batches.append(score_batch(context, own, tried, config))
+        batches.append(_scored(context, own, tried, config))
     return batches
 
 
