@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from genenv.runs.store.store import PoolStore
+from genenv.types import Group
 from typed import succeeds
 
 CONFIG = Path(__file__).parents[1] / "configs" / "tiny.toml"
@@ -39,12 +41,26 @@ def rise(folder: Path, origin: Path, *overrides: str) -> tuple[float, float]:
     with PoolStore.open(folder / "pool.db", create=False) as store:
         last = store.rounds()[-1]
         before, after = ({e.task_id: e.success for e in store.evaluations(n)} for n in (0, last))
-        assert all(store.metrics(n)["agent/imitated"] == 0 for n in range(1, last + 1))
+        for number in range(1, last + 1):
+            costs_are_exact(store.metrics(number), store.groups(number))
     tasks = len(before)
     assert tasks == 500
     won = sum(after[name] and not before[name] for name in before)
     lost = sum(before[name] and not after[name] for name in before)
     return (won - lost) / tasks, math.sqrt(won + lost - (won - lost) ** 2 / tasks) / tasks
+
+
+def costs_are_exact(metrics: Mapping[str, float], groups: Sequence[Group]) -> None:
+    """A round costs what its attempts are long; groups whose rewards agree train nothing."""
+    attempts = [trace.response_tokens for group in groups for trace in group.traces]
+    live = [group for group in groups if len({trace.reward for trace in group.traces}) > 1]
+    assert metrics["agent/imitated"] == 0
+    assert metrics["agent/attempts"] == len(attempts)
+    assert metrics["tokens/agent_sampled"] == sum(attempts)
+    trained = sum(trace.response_tokens for group in live for trace in group.traces)
+    assert metrics["tokens/agent_trained"] == trained
+    assert metrics["tokens/simulator_sampled"] == 0
+    assert "tokens/simulator_trained" not in metrics
 
 
 def play(folder: Path, *overrides: str, origin: str = "") -> None:

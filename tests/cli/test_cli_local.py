@@ -86,6 +86,8 @@ def test_a_model_that_writes_no_valid_task_runs_to_the_end(config: Path, tmp_pat
     assert all(line["tokens/trained"] > 0 for line in played)  # base tasks
     with PoolStore.open(tmp_path / "run/pool.db", create=False) as store:
         assert store.overview()[1].rejected[RejectReason.UNFINISHED] == 2  # generations that never end
+        refused_too = [p.generation.token_ids for b in store.batches(1) for p in b.proposals]
+        assert played[0]["tokens/simulator_sampled"] == sum(map(len, refused_too)) > 0
         reasons = {t.stop_reason for n in (1, 2) for g in store.groups(n) for t in g.traces}
         assert StopReason.LENGTH in reasons  # replies that never end
     assert "none of 10 generations passed the gate" in refused("generate", config, "--run", tmp_path / "run")
