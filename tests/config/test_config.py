@@ -143,7 +143,7 @@ def test_a_wrong_value_is_answered_with_what_is_allowed(override: str, expected:
 
 
 def test_several_wrong_values_are_counted() -> None:
-    said = sentence("agent.lr=0", "agent.rollouts=1", "run.rounds=0")
+    said = sentence("agent.lr=0", "agent.rollouts=1", "run.rounds=-1")
     assert said.endswith("(and 2 more settings are wrong)")
 
 

@@ -50,6 +50,17 @@ def test_variants_are_joined_and_an_override_lies_on_top() -> None:
     assert (found["agent.lr"], found["simulator.source"]) == (1e-5, "grammar")
 
 
+def test_a_part_of_a_variant_may_be_a_setting() -> None:
+    found = settings("rl+agent.lr=3e-5+simulator.source=grammar")
+    assert (found["agent.guidance"], found["agent.lr"], found["simulator.source"]) == (
+        "none",
+        3e-5,
+        "grammar",
+    )
+    with pytest.raises(UsageError, match=r"did you mean 'agent\.lr'"):
+        settings("rl+agent.lrr=3e-5")
+
+
 def test_a_file_or_an_override_names_a_variant_too(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('variant = "base"\n')

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from genenv.config.run import load_config
 from genenv.errors import DataError, UsageError
 from genenv.experiments.grid import Cell, Grid, rounds_done
 from genenv.experiments.sweep import threads_of
@@ -100,6 +101,8 @@ def test_other_settings_in_a_sweeps_folder_are_refused(tmp_path: Path) -> None:
         (["--contrast", "base"], "is not of the form A:B"),
         (["--contrast", "base:random"], "'random', which is no variant of this sweep"),
         (["--set", "agent.lrr=1"], "did you mean 'agent.lr'"),
+        (["--variants", "rl+run.name=a/b"], "no folder can be called 'rl+run.name=a/b'"),
+        (["--variants", "rl+agent.lr=0"], "agent.lr"),
         (["--from", "nowhere@0"], "nowhere is not a folder"),
     ],
 )
@@ -112,10 +115,11 @@ def test_all_runs_go_on_from_one_warm_up(tmp_path: Path) -> None:
     parent = tmp_path / "parent"
     succeeds("train", CONFIG, *SMALL, "--out", parent)
     out = tmp_path / "sweep"
-    succeeds(*words(out, "variation,rl"), "--from", f"{parent}@0")
+    succeeds(*words(out, "variation,rl+agent.lr=3e-5"), "--from", f"{parent}@0")
     assert Grid.open(out).origin == f"{parent}@0"
     for cell in Grid.open(out).cells():
         assert (cell.path / "config.toml").read_text().startswith(f"# goes on from {parent}@0")
+    assert load_config(out / "rl+agent.lr=3e-5" / "seed-1" / "config.toml").agent.lr == 3e-5
 
 
 def test_the_variants_of_a_seed_go_on_from_one_warm_up(tmp_path: Path) -> None:

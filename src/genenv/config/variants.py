@@ -2,7 +2,8 @@
 
 A variant lies above the file and beneath `--set`. It names every setting that makes it what it is, whatever
 the file says of them, and no other: two variants of one configuration differ in what they name alone. Names
-joined by `+` are laid over each other, the last on top: `variation+rl`.
+joined by `+` are laid over each other, the last on top: `variation+rl`. A part may be a setting of its own:
+`rl+agent.lr=1e-4`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from genenv.config.files import merged
+from genenv.config.files import apply_override, merged
 from genenv.curriculum.presets import PAPER, ROBUST
 from genenv.errors import unknown_name
 from genenv.types import Json, JsonObject
@@ -131,14 +132,22 @@ def with_variant(document: JsonObject, name: str) -> dict[str, Json]:
 
     Args:
         document: as read from a file.
-        name: one of `VARIANTS`, or several joined by `+`.
+        name: one of `VARIANTS`, or several joined by `+`; `key=value` stands for that setting.
 
     Raises:
         UsageError: there is no such variant; names the one that is spelt most alike.
     """
     found: dict[str, Json] = dict(document)
     for part in name.split("+"):
-        if part not in VARIANTS:
-            raise unknown_name("variant", part, VARIANTS)
-        found = dict(merged(found, VARIANTS[part].settings))
+        found = dict(merged(found, _settings(part)))
     return {**found, "variant": name}
+
+
+def _settings(part: str) -> JsonObject:
+    if "=" in part:
+        said: dict[str, Json] = {}
+        apply_override(said, part)
+        return said
+    if part not in VARIANTS:
+        raise unknown_name("variant", part, VARIANTS)
+    return VARIANTS[part].settings

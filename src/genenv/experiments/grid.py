@@ -10,6 +10,7 @@ SWEEP/warm-up/seed-<n>/      round 0 alone, where all variants of a seed go on f
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from genenv.runs.store.identity import read_last_round
 FILE = "sweep.json"
 WARM_UP = "warm-up"
 """Folder, beside those of the variants, of the runs that are a warm-up alone."""
+_FOLDER = re.compile(r"[A-Za-z][A-Za-z0-9+=._-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,10 @@ class Grid:
         for override in overrides:
             apply_override(document, override)
         for variant in variants:
+            if not _FOLDER.fullmatch(variant):
+                raise UsageError(
+                    f"no folder can be called {variant!r}; a sweep's variants have letters, digits and + = . _ -"
+                )
             load_config(config, overrides, variant=variant)  # what is wrong is known before the first run
         unknown = [name for pair in contrasts for name in pair if name not in variants]
         if unknown:

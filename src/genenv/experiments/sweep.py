@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 _LIBRARIES = ["genenv.backends.local.backend", "transformers.models.llama.modeling_llama"]
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _END_S = 20.0
 """How long an interrupted run may take to end before it is killed."""
 
@@ -140,7 +142,7 @@ def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[
         return ["--resume"]
     settings = [
         f"run.seed={cell.seed}",
-        f"run.name={(cell.variant or WARM_UP).replace('+', '-')}-{cell.seed}",
+        f"run.name={_NOT_IN_NAMES.sub('-', cell.variant or WARM_UP)}-{cell.seed}",
     ]
     if not cell.variant:
         settings.append("run.rounds=0")
