@@ -150,7 +150,7 @@ class Grid:
         for variant in variants:
             if not _FOLDER.fullmatch(variant):
                 raise UsageError(
-                    f"no folder can be called {variant!r}; a sweep's variants have letters, digits and + = . _ -"
+                    f"no folder can be called {variant!r}; variants have letters, digits and + = . _ -"
                 )
             load_config(config, overrides, variant=variant)  # what is wrong is known before the first run
         unknown = [name for pair in contrasts for name in pair if name not in variants]
