@@ -10,11 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from genenv.agent.player import Agent
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
+from genenv.curriculum.probe import Probe, chosen
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select, taught
 from genenv.domains.base import Domain
@@ -69,6 +71,13 @@ class Players:
         """Restore both players."""
         await self.agent.trainer.load(folder / "agent")
         await self.simulator.load(folder / "simulator")
+
+
+def _probe_metrics(probe: Probe, likely: Mapping[str, float], groups: Sequence[Group]) -> dict[str, float]:
+    tried = [group for group in groups if group.task.id in likely and group.valid]
+    told = probe.foretell([likely[group.task.id] for group in tried])
+    found = [group.successes / len(group.valid) for group in tried]
+    return {"probe/error": fmean(abs(a - b) for a, b in zip(told, found, strict=True))}
 
 
 class CoEvolution:
@@ -157,6 +166,8 @@ class CoEvolution:
         with stage("gate"):
             proposals = world.gate.admit(contexts, generations)
         new = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+        likely, probed = await self._probed(number, new, stage)
+        new = [task for task in new if task.id in likely] if likely else new
         tasks = [*new, *world.revisited(number, store)]
         with stage("rollout", "attempting", items=len(tasks) * config.agent.rollouts, unit="attempts"):
             groups = await agent.attempt(self.domain, tasks, round_=number)
@@ -170,12 +181,16 @@ class CoEvolution:
             lambda: self._simulator_learns(number, batches, selection, stage),
         )
         world.observe(number, groups, {task.id for task in new})
+        if likely:
+            probed |= _probe_metrics(world.probe, likely, groups)
+            world.probe.observe(likely, groups)
         metrics = {
             **curriculum_metrics(batches, selection, wanted),
             **attempt_metrics(
                 groups, batches, agent.sampler, self.domain, elsewhere=simulator.sampled_elsewhere()
             ),
             **decided,
+            **probed,
             **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
             **learned,
         }
@@ -192,6 +207,29 @@ class CoEvolution:
         every = config.run.eval_every
         due = bool(every) and (number == config.run.rounds or number % every == 0)
         return await self._measured(record, stage, due=due)
+
+    async def _probed(
+        self, number: int, new: Sequence[Task], stage: Stages
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        config = self.config.curriculum
+        if config.probe_factor == 1 or not new:
+            return {}, {}
+        with stage("probe", "looking at", items=len(new), unit="tasks"):
+            found = await self.players.agent.likelihoods(self.domain, new)
+        names = list(found)
+        rates = self.world.probe.foretell([found[name][0] for name in names])
+        rewards = [4 * p * (1 - p) for p in rates]
+        n = self.config.simulator.contexts * self.config.simulator.variations
+        kept = chosen(
+            rewards, n, temperature=config.probe_temperature, rng=generator(self.world.seed, "probe", number)
+        )
+        metrics = {
+            "probe/looked_at": float(len(names)),
+            "probe/tokens": float(sum(read for _, read in found.values())),
+            "probe/foretold": fmean(rates[i] for i in kept),
+            "probe/foretold_all": fmean(rates),
+        }
+        return {names[i]: found[names[i]][0] for i in kept}, metrics
 
     async def _agent_learns(
         self, number: int, groups: Sequence[Group], reminders: Sequence[Task], stage: Stages

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.agent.settings import AgentConfig
 from genenv.backends.base import Sampler
 from genenv.domains.base import Domain
+from genenv.learning.credit.imitation import imitate
 from genenv.learning.datum import Lesson
 from genenv.learning.schedules import lr_scale
 from genenv.learning.trainer import Trainer
@@ -51,6 +54,17 @@ class Agent:
         tasks = [*wanted, *others]
         played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
+
+    async def likelihoods(self, domain: Domain, tasks: Sequence[Task]) -> dict[str, tuple[float, int]]:
+        """How likely the agent finds each known solution: log-probability (nats) and tokens read, by task."""
+        known = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
+        played = [(task, trace) for task, trace in zip(tasks, known, strict=True) if trace.success]
+        data = [replace(imitate(trace), temperature=self.config.temperature) for _, trace in played]
+        found = await self.trainer.logprobs(data)
+        return {
+            task.id: (math.fsum(v for v, w in zip(values, datum.weights, strict=True) if w), len(trace.token_ids))
+            for (task, trace), datum, values in zip(played, data, found, strict=True)
+        }
 
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Take a round's lesson.

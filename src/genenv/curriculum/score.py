@@ -127,7 +127,7 @@ def score_batches(
     batches: list[TaskBatch] = []
     for context in contexts:
         own = written[context.id]
-        tried = [attempted[p.outcome.id] for p in own if isinstance(p.outcome, Task)]
+        tried = [attempted[p.outcome.id] for p in own if isinstance(p.outcome, Task) and p.outcome.id in attempted]
         batches.append(_scored(context, own, tried, config))
     return batches
 

@@ -50,6 +50,11 @@ class CurriculumConfig(Settings, frozen=True):
     """Share of the seeds, the easiest, and as many of the hardest, that are not varied (`filtering_k`)."""
     seed_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
+    probe_factor: int = Field(default=1, ge=1, le=1000)
+    """So many contexts are written for where one is attempted: of the tasks that pass the gate those are
+    attempted whose foretold success rate (`genenv.curriculum.probe`) earns most; 1: no probe."""
+    probe_temperature: float = Field(default=12.0, ge=0, le=1000)
+    """How strongly foretold rewards separate the chances of tasks: exp(probe_temperature * reward)."""
     gate: Literal["full", "executes"] = "full"
     """Which generations become tasks: those that pass every check, or all that parse and execute."""
     novelty_threshold: float = Field(default=0.1, ge=0, le=0.99)

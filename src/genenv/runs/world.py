@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from genenv.config.run import RunConfig
 from genenv.curriculum.controller import Controller
+from genenv.curriculum.probe import Probe
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.seed_choice import choose_seeds
@@ -29,6 +30,7 @@ class World:
         self.base = base_tasks(domain, self.seeds, seed=self.seed)
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
         self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
+        self.probe = Probe()
         self.gate = Gate(domain, config.curriculum, seed=self.seed)
         self.gate.remember(self.base.values())
         self.gate.protect(held_out)
@@ -40,14 +42,17 @@ class World:
         self.replay.load_state_dict(_part(state, "replay"))
         if self.controller is not None and "controller" in state:  # a branch may begin to steer
             self.controller.load_state_dict(_part(state, "controller"))
+        if "probe" in state:
+            self.probe.load_state_dict(_part(state, "probe"))
         if self.config.agent.replayed:
             self.replay.recall(store.last_seen())
         self.gate.recall(store.surfaces(), store.without_surface())
 
     def state(self) -> JsonObject:
         """What `recall` needs beside the tasks themselves."""
+        probed = {"probe": self.probe.state_dict()} if self.config.curriculum.probe_factor > 1 else {}
         steered = {} if self.controller is None else {"controller": self.controller.state_dict()}
-        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered}
+        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **probed}
 
     def observe(self, number: int, groups: Sequence[Group], new: Container[str]) -> None:
         """Take in the attempts of a round.
@@ -82,6 +87,7 @@ class World:
         if config.simulator.source == "none":
             return []
         wanted = min(config.simulator.contexts, most or config.simulator.contexts)
+        wanted = min(wanted * config.curriculum.probe_factor, len(self.seeds))
         rng = generator(self.seed, purpose, number)
         curriculum = in_round(config.curriculum, number, config.run.rounds)
         if self.controller is not None:
