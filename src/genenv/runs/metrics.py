@@ -52,6 +52,7 @@ _METRICS = (
     Metric("agent/eval_reward", "share", "Mean reward on held-out tasks at temperature 0."),
     Metric("agent/loss", "nats", "Mean loss of the update."),
     Metric("agent/kl", "nats/token", "Distance from the initial agent, k3 estimate, at most 10 a token."),
+    Metric("agent/entropy", "nats/token", "Entropy of its choices in the update; where it has a bonus."),
     Metric("agent/clip_rate", "share", "Trained tokens whose probability ratio was clipped."),
     Metric("agent/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
     Metric("agent/attempts", "count", "All attempts of this round."),
