@@ -20,7 +20,7 @@ def make_older(path: Path, version: int) -> None:
     with closing(sqlite3.connect(older, isolation_level=None)) as database:
         for step in MIGRATIONS[:version]:
             for statement in step:
-                database.execute(statement)
+                database.execute(statement) if isinstance(statement, str) else statement(database)
         database.execute(f"PRAGMA user_version = {version}")
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         database.execute("ATTACH ? AS newer", (str(path),))

@@ -128,7 +128,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(override: str, expected: s
         ("run.name=../x", "setting 'run.name' is \"../x\"; allowed: text, "),
         (
             "curriculum.base_share=0.9",
-            "section 'curriculum': base_share + review_share is 0.95, but must be at most",
+            "section 'curriculum': base_share + review_share + replay_share is 0.95, but must be at most",
         ),
         (
             "agent.warmup.target_low=0.9",

@@ -21,15 +21,15 @@ def seeds(make):
 
 def test_a_quarter_of_a_round_is_base_tasks() -> None:
     # 32 new tasks are 70% of 45.7: 25% are 11.4, rounded up to keep the floor; 5% are 2.3
-    assert Replay(CurriculumConfig(base_share=0.25, review_share=0.05)).sizes(32) == (12, 2)
-    assert Replay(CurriculumConfig(base_share=0, review_share=0)).sizes(32) == (0, 0)
-    assert Replay(CurriculumConfig(base_share=0.25, review_share=0)).sizes(3) == (1, 0)
+    assert Replay(CurriculumConfig(base_share=0.25, review_share=0.05)).sizes(32) == (12, 2, 0)
+    assert Replay(CurriculumConfig(base_share=0, review_share=0)).sizes(32) == (0, 0, 0)
+    assert Replay(CurriculumConfig(base_share=0.25, review_share=0)).sizes(3) == (1, 0, 0)
 
 
 @given(st.integers(1, 200), st.floats(0, 0.6), st.floats(0, 0.3))
 def test_base_tasks_never_fall_below_their_floor(planned: int, base: float, review: float) -> None:
     config = CurriculumConfig(base_share=base, review_share=review)
-    base_tasks, reviews = Replay(config).sizes(planned)
+    base_tasks, reviews, _ = Replay(config).sizes(planned)
     assert base_tasks >= base * (planned + base_tasks) - 1e-6 or reviews > 0
     assert base_tasks >= base * planned / (1 - base - review) - 1e-6
 
