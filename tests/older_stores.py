@@ -9,7 +9,7 @@ from pathlib import Path
 from genenv.runs.store.encode import sha256_of
 from genenv.runs.store.migrations import MIGRATIONS
 
-BEFORE_CHECKSUMS, BEFORE_MESSAGES = 1, 3
+BEFORE_CHECKSUMS, BEFORE_MESSAGES, BEFORE_READABLE = 1, 3, 4
 _REPLIES = """(SELECT json_group_array(json_extract(value, '$.content')) FROM json_each(messages)
     WHERE json_extract(value, '$.role') = 'assistant')"""
 
