@@ -9,7 +9,7 @@ from pathlib import Path
 from genenv.runs.store.encode import sha256_of
 from genenv.runs.store.migrations import MIGRATIONS
 
-BEFORE_CHECKSUMS, BEFORE_MESSAGES = 1, 3
+BEFORE_CHECKSUMS, BEFORE_MESSAGES, BEFORE_READABLE = 1, 3, 4
 _REPLIES = """(SELECT json_group_array(json_extract(value, '$.content')) FROM json_each(messages)
     WHERE json_extract(value, '$.role') = 'assistant')"""
 
@@ -20,7 +20,7 @@ def make_older(path: Path, version: int) -> None:
     with closing(sqlite3.connect(older, isolation_level=None)) as database:
         for step in MIGRATIONS[:version]:
             for statement in step:
-                database.execute(statement)
+                database.execute(statement) if isinstance(statement, str) else statement(database)
         database.execute(f"PRAGMA user_version = {version}")
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         database.execute("ATTACH ? AS newer", (str(path),))

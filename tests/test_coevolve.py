@@ -91,6 +91,10 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
     loop = CoEvolution(config, domain, Players(agent=agent, simulator=simulator), folder)
     for task in [*loop.world.base.values(), *loop.world.held_out]:
         script.learn(task)
+    if resume:
+        with PoolStore.open(folder.pool, create=False) as store:
+            for task in store.tasks(origin=Origin.GENERATED):
+                script.learn(task)
     admit = loop.world.gate.admit
 
     def admit_and_learn(contexts, generations):
@@ -171,6 +175,35 @@ def test_a_run_stopped_in_any_round_continues_to_the_same_end(
             PoolStore.open(tmp_path / f"c{stop_in}/pool.db", create=False) as b,
         ):
             assert a.digest() == b.digest()
+
+
+def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path: Path) -> None:
+    config = resolve({**SETTINGS, "curriculum": {"review_share": 0.0, "replay_share": 0.3}})
+    build(config, tmp_path / "a").run()
+    broken = build(config, tmp_path / "b")
+    _fail_in_round(broken, 3)
+    with pytest.raises(ZeroDivisionError):
+        broken.run()
+    build(config, tmp_path / "b", resume=True).run()
+    with (
+        PoolStore.open(tmp_path / "a/pool.db", create=False) as store,
+        PoolStore.open(tmp_path / "b/pool.db", create=False) as other,
+    ):
+        assert store.digest() == other.digest()
+        came_back, valid = 0, set[str]()
+        for number in (1, 2, 3):
+            groups = store.groups(number)
+            own = {p.generation.id for batch in store.batches(number) for p in batch.proposals}
+            for group in groups:
+                lineage = group.task.lineage
+                if lineage.generation_id is not None and lineage.generation_id not in own:
+                    assert group.task.id in valid
+                    assert all(group not in batch.groups for batch in store.batches(number))
+                    came_back += 1
+            valid |= {group.task.id for group in groups if any(trace.readable for trace in group.traces)}
+        assert came_back
+        assert store.metrics(3)["tasks/review"] > 0
+        assert {*store.valid_tasks()} == {t.id for t in store.tasks(origin=Origin.GENERATED) if t.id in valid}
 
 
 def _fail_in_round(loop: CoEvolution, number: int) -> None:

@@ -179,6 +179,8 @@ class Verdict:
     success: bool
     explanation: str
     """One sentence a person can read."""
+    readable: bool = True
+    """Whether there was something to grade: the replies parse, and what they ask for can be carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +203,9 @@ class Trace:
     stop_reason: StopReason
     version: int | None = None
     """Of the weights that sampled it; None where that is not known, or nothing was sampled."""
+    readable: bool | None = None
+    """Whether it parsed, was carried out and graded, rightly or not: a *valid* trace of the paper, which goes
+    into D_train. None where that is not known, as in stores of older formats."""
 
     @property
     def replies(self) -> tuple[str, ...]:

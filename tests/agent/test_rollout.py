@@ -73,6 +73,7 @@ def test_a_trace_holds_exactly_what_was_rendered_and_sampled_turn_after_turn(toy
     assert trace.replies == ("3", "3", "3")
     assert trace.version == 0, "nothing has been published"
     assert (trace.reward, trace.success, trace.stop_reason) == (1.0, True, StopReason.DONE)
+    assert trace.readable
     assert len(trace.logprobs) == len(trace.token_ids)
 
 
@@ -102,6 +103,7 @@ def test_a_reply_that_reaches_the_token_limit_is_a_failure_that_counts(toy):
     trace = only(play(toy.Domain(), ScriptedSampler(lambda *_: "3" * 50), [toy.task()]))
     assert trace.stop_reason is StopReason.LENGTH
     assert (trace.reward, trace.success, trace.response_tokens) == (0.0, False, 20)
+    assert trace.readable is False
     assert trace.replies == ("3" * 20,)
     assert "token limit" in trace.explanation
 
@@ -138,6 +140,7 @@ def test_a_policy_that_cannot_answer_is_a_failure_that_does_not_count(toy):
     assert group.traces[0].explanation == "the endpoint is gone"
     assert group.valid == ()
     assert group.traces[0].reward == 0.0
+    assert group.traces[0].readable is False
 
 
 def test_an_environment_that_hangs_is_a_failure_that_does_not_count(toy):

@@ -243,7 +243,7 @@ def extremes() -> dict[str, dict[str, float]]:
         if (
             field.annotation is float
             and "curriculum" in key
-            and not key.endswith(("base_share", "review_share"))
+            and not key.endswith(("base_share", "review_share", "replay_share"))
         ):
             ends["lowest"][key], ends["highest"][key] = bounds["ge"], bounds["le"]
     return ends

@@ -15,7 +15,8 @@ from genenv.cli.settings_reference import render_reference
 from genenv.config.base import allowed
 from genenv.config.files import bundled_configs
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
-from genenv.curriculum.presets import PAPER, PRESETS, ROBUST
+from genenv.curriculum.presets import METHOD, PRESETS, ROBUST, STEPS
+from genenv.curriculum.replay import Replay
 from genenv.domains import domain_config, domain_names, load_domain
 from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings
@@ -128,7 +129,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(override: str, expected: s
         ("run.name=../x", "setting 'run.name' is \"../x\"; allowed: text, "),
         (
             "curriculum.base_share=0.9",
-            "section 'curriculum': base_share + review_share is 0.95, but must be at most",
+            "section 'curriculum': base_share + review_share + replay_share is 0.95, but must be at most",
         ),
         (
             "agent.warmup.target_low=0.9",
@@ -176,10 +177,10 @@ def flat(tables: JsonObject, prefix: str = "") -> dict[str, Json]:
 def test_the_presets_are_the_corrections_of_the_method() -> None:
     paper, robust = load_config(None, ["preset=paper"]), load_config(None, ["preset=robust"])
     assert robust == load_config()
-    for tables, config in ((PAPER, paper), (ROBUST, robust)):
+    for tables, config in ((METHOD, paper), (STEPS, paper), (ROBUST, robust)):
         found = as_tables(config)
         assert flat(tables).items() <= flat(found).items()
-    differing = {key for key, value in flat(PAPER).items() if value != flat(ROBUST)[key]}
+    differing = {key for key, value in flat(METHOD).items() if value != flat(ROBUST)[key]}
     assert differing == {
         "curriculum.standardise_rewards",
         "curriculum.posterior",
@@ -188,8 +189,9 @@ def test_the_presets_are_the_corrections_of_the_method() -> None:
         "curriculum.full_novelty",
         "curriculum.base_share",
         "curriculum.review_share",
+        "curriculum.replay_share",
         "curriculum.seed_trim",
-        "agent.groups_per_step",
+        "agent.entropy_coefficient",
         "agent.skip_zero_advantage",
         "agent.warmup.kept_moments",
         "simulator.warmup.kept_moments",
@@ -209,7 +211,24 @@ def test_what_the_presets_leave_to_defaults_is_what_the_paper_prints() -> None:
     )
 
 
-@pytest.mark.parametrize("key", flat(PAPER))
+def test_the_preset_paper_has_the_papers_steps() -> None:
+    paper, robust = load_config(None, ["preset=paper"]), load_config()
+    assert (paper.agent.lr, paper.simulator.lr) == (1e-6, 5e-7)
+    assert (paper.agent.rollouts, paper.simulator.variations) == (8, 4)
+    assert (paper.agent.groups_per_step, paper.simulator.batch) == (16, 64)
+    assert not flat(METHOD).keys() & flat(STEPS).keys(), "one of the two has it"
+    found = flat(as_tables(robust)), flat(as_tables(paper))
+    differing = {key for key, value in found[0].items() if found[1][key] != value}
+    assert differing <= {"preset", *flat(METHOD), *flat(STEPS)}
+
+
+def test_the_papers_mixture_is_one_base_task_beside_four_variations_and_a_fifth_of_older_ones() -> None:
+    curriculum = load_config(None, ["preset=paper"]).curriculum
+    base, reviews, replayed = Replay(curriculum).sizes(64 * 4)
+    assert (base, reviews, replayed) == (64, 0, 80)
+
+
+@pytest.mark.parametrize("key", flat(METHOD))
 def test_each_correction_can_be_switched_alone(key: str) -> None:
     paper = flat(as_tables(load_config(None, ["preset=paper"])))
     value = flat(ROBUST)[key]

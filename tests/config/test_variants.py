@@ -9,6 +9,7 @@ import pytest
 from genenv.config.files import flat
 from genenv.config.run import as_tables, load_config, resolve
 from genenv.config.variants import VARIANTS, with_variant
+from genenv.curriculum.presets import PRESETS, STEPS
 from genenv.errors import UsageError
 from genenv.types import Json
 from typed import refused, succeeds
@@ -36,6 +37,15 @@ def test_two_variants_differ_in_what_one_of_them_names(one: str, other: str) -> 
     first, second = settings(one), settings(other)
     named = {*flat(VARIANTS[one].settings), *flat(VARIANTS[other].settings), "variant"}
     assert {key for key in first if first[key] != second[key]} <= named
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_variant_changes_how_long_steps_are(name: str, preset: str) -> None:
+    steps = {"agent.lr", "simulator.lr", "agent.warmup.lr", "simulator.warmup.lr", *flat(STEPS)}
+    assert not steps & flat(VARIANTS[name].settings).keys()
+    plain, varied = settings("", f"preset={preset}"), settings(name, f"preset={preset}")
+    assert {key: varied[key] for key in steps} == {key: plain[key] for key in steps}
 
 
 def test_the_control_differs_from_the_trained_simulator_in_the_reward_alone() -> None:

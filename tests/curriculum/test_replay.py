@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.errors import DataError, UsageError
-from genenv.types import Origin
+from genenv.types import Group, Origin
 
 
 @pytest.fixture
@@ -21,15 +22,15 @@ def seeds(make):
 
 def test_a_quarter_of_a_round_is_base_tasks() -> None:
     # 32 new tasks are 70% of 45.7: 25% are 11.4, rounded up to keep the floor; 5% are 2.3
-    assert Replay(CurriculumConfig(base_share=0.25, review_share=0.05)).sizes(32) == (12, 2)
-    assert Replay(CurriculumConfig(base_share=0, review_share=0)).sizes(32) == (0, 0)
-    assert Replay(CurriculumConfig(base_share=0.25, review_share=0)).sizes(3) == (1, 0)
+    assert Replay(CurriculumConfig(base_share=0.25, review_share=0.05)).sizes(32) == (12, 2, 0)
+    assert Replay(CurriculumConfig(base_share=0, review_share=0)).sizes(32) == (0, 0, 0)
+    assert Replay(CurriculumConfig(base_share=0.25, review_share=0)).sizes(3) == (1, 0, 0)
 
 
 @given(st.integers(1, 200), st.floats(0, 0.6), st.floats(0, 0.3))
 def test_base_tasks_never_fall_below_their_floor(planned: int, base: float, review: float) -> None:
     config = CurriculumConfig(base_share=base, review_share=review)
-    base_tasks, reviews = Replay(config).sizes(planned)
+    base_tasks, reviews, _ = Replay(config).sizes(planned)
     assert base_tasks >= base * (planned + base_tasks) - 1e-6 or reviews > 0
     assert base_tasks >= base * planned / (1 - base - review) - 1e-6
 
@@ -147,3 +148,55 @@ def test_the_state_of_a_replay_does_not_grow_with_the_rounds(make) -> None:
 def test_a_damaged_state_is_a_data_error() -> None:
     with pytest.raises(DataError, match="the replay state in this run's store is damaged"):
         Replay(CurriculumConfig()).load_state_dict({"deck": "s1"})
+
+
+def readable(group: Group, *flags: bool | None) -> Group:
+    """Its attempts, marked."""
+    return replace(group, traces=tuple(map(lambda t, flag: replace(t, readable=flag), group.traces, flags)))
+
+
+def test_a_fifth_of_a_round_is_tasks_of_valid_traces() -> None:
+    # 256 new tasks are 64% of 400: 64 of base data, 80 of earlier rounds
+    config = CurriculumConfig(base_share=0.16, review_share=0, replay_share=0.2)
+    assert Replay(config).sizes(256) == (64, 0, 80)
+
+
+def test_generated_tasks_with_a_valid_trace_come_back_solved_or_not(make) -> None:
+    replay = Replay(CurriculumConfig(base_share=0, review_share=0, replay_share=0.5, staleness_rounds=1))
+    replay.observe(
+        0,
+        [
+            readable(make.group("solved", 1, 2), True, False),
+            readable(make.group("failed", 0, 2), False, True),
+            readable(make.group("unread", 0, 2), False, False),
+            readable(make.group("unknown", 2, 2), None, None),
+            readable(make.group(make.task("base", origin=Origin.SEED), 2, 2), True, True),
+        ],
+    )
+    replay.observe(9, [])  # they do not become stale
+    drawn = replay.draw(10, planned=8, seeds=[], rng=random.Random(0)).task_ids
+    assert sorted(drawn) == ["failed", "solved"]
+
+
+def test_replayed_tasks_are_drawn_uniformly_without_those_under_review(make) -> None:
+    replay = Replay(CurriculumConfig(base_share=0, review_share=0.25, replay_share=0.25))
+    replay.observe(0, [readable(make.group(f"t{i}", 8 * (i < 2), 8), *[True] * 8) for i in range(10)])
+    counts: Counter[str] = Counter()
+    for state in range(400):
+        drawn = replay.draw(1, planned=4, seeds=[], rng=random.Random(state)).task_ids
+        assert sorted(drawn[:2]) == ["t0", "t1"]
+        assert len({*drawn}) == 4
+        counts.update(drawn[2:])
+    assert counts.keys() == {f"t{i}" for i in range(2, 10)}
+    assert all(70 < count < 135 for count in counts.values()), "100 each, four deviations"
+
+
+def test_what_is_replayed_is_known_again_from_the_store(make) -> None:
+    config = CurriculumConfig(base_share=0, review_share=0, replay_share=0.5)
+    replay, restored = Replay(config), Replay(config)
+    replay.observe(0, [readable(make.group(f"t{i}", 1, 1), True) for i in range(9)])
+    restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    restored.recall_valid([f"t{i}" for i in reversed(range(9))])
+    once, again = (r.draw(1, planned=3, seeds=[], rng=random.Random(5)) for r in (replay, restored))
+    assert once == again
+    assert len(once.task_ids) == 3

@@ -247,11 +247,13 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
         reason, problem = StopReason.TIMEOUT, f"the environment took longer than {sampling.timeout_s:g} s"
     except RolloutError as error:
         reason, problem = StopReason.ERROR, str(error)
+    readable = False
     if reason in (StopReason.TIMEOUT, StopReason.ERROR):
         reward, success = 0.0, False
     elif reason in GRADED:
         verdict = domain.check(task, conversation.replies)
         reward, success, problem = verdict.reward, verdict.success, verdict.explanation
+        readable = verdict.readable
     else:
         reward, success, problem = 0.0, False, UNFINISHED[reason]
     return Trace(
@@ -267,6 +269,7 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
         explanation=problem,
         stop_reason=reason,
         version=conversation.version,
+        readable=readable,
     )
 
 

@@ -87,6 +87,8 @@ def _presets() -> str:
     lead = (
         "## Presets\n\n`preset` chooses what lies beneath your own settings: `paper` behaves as published, "
         "`robust`\n(the default) corrects its weak points. Each line can be set on its own.\n"
+        "What is left out has its default, as in the tables below. The learning rates of `paper` are those\n"
+        "for all weights of 7B models: with adapters or small models set your own.\n"
     )
     return f"{lead}\n{_table(['setting', *(f'`{name}`' for name in names)], rows)}"
 

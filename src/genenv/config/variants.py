@@ -1,8 +1,9 @@
 """Variants by name: each is a few settings of the one loop, laid over a configuration.
 
 A variant lies above the file and beneath `--set`. It names every setting that makes it what it is, whatever
-the file says of them, and no other: two variants of one configuration differ in what they name alone. Names
-joined by `+` are laid over each other, the last on top: `variation+rl`. A part may be a setting of its own:
+the file says of them, and no other: two variants of one configuration differ in what they name alone. How
+long steps are (learning rates, batches, attempts) belongs to a model, so no variant names it. Names joined by
+`+` are laid over each other, the last on top: `variation+rl`. A part may be a setting of its own:
 `rl+agent.lr=1e-4`.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from genenv.config.files import apply_override, merged
-from genenv.curriculum.presets import PAPER, ROBUST
+from genenv.curriculum.presets import METHOD, ROBUST
 from genenv.errors import unknown_name
 from genenv.types import Json, JsonObject
 
@@ -25,6 +26,7 @@ _FIXED: JsonObject = {
     **_UNIFORM,
     "base_share": 1 / 6,
     "review_share": 0.0,
+    "replay_share": 0.0,
     "novelty_threshold": 0.0,
     "full_novelty": 0.0,
 }
@@ -62,23 +64,23 @@ VARIANTS: Mapping[str, Variant] = {
         },
     ),
     "genenv": Variant(
-        "the published method (preset paper): the simulator learns by reward-weighted regression",
+        "the published method (preset paper, but for its steps): reward-weighted regression",
         merged(
-            {"preset": "paper", "simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "alpha"}},
-            PAPER,
+            {"simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "alpha"}},
+            METHOD,
         ),
     ),
     "robust": Variant(
         "the same with its corrections (preset robust)",
         merged(
-            {"preset": "robust", "simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "alpha"}},
+            {"simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "alpha"}},
             ROBUST,
         ),
     ),
     "shuffled": Variant(
         "control: as robust, but each task earns the reward of another",
         merged(
-            {"preset": "robust", "simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "shuffled"}},
+            {"simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "shuffled"}},
             ROBUST,
         ),
     ),

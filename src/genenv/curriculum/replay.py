@@ -1,4 +1,4 @@
-"""Which tasks come back in a round: a floor of base tasks, reviews of mastered tasks, and reminders.
+"""Which tasks come back in a round: base tasks, reviews of mastered tasks, replay, and reminders.
 
 Without them the agent forgets what the curriculum has moved away from.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
@@ -24,7 +24,7 @@ class Revisit:
     seeds: tuple[Seed, ...]
     """Base tasks."""
     task_ids: tuple[str, ...]
-    """Generated tasks that were mastered; the store has them."""
+    """Generated tasks: first those that were mastered, then replayed ones. The store has them."""
 
 
 class _Mastered(BaseModel, extra="forbid"):
@@ -48,11 +48,15 @@ _NEVER = -1
 
 
 class Replay:
-    """Remembers which base tasks are due, which generated tasks were mastered, and when each was last seen.
+    """Remembers which tasks are due: base tasks, those that were mastered, and those of valid traces.
 
     Base tasks are dealt from a shuffled deck, so that each comes up once before any comes up twice. Its state
     does not grow with the run: the deck has the base tasks, what was mastered is forgotten after
-    `staleness_rounds`, and when a task was last seen follows from the rounds in the store (`recall`).
+    `staleness_rounds`, and when a task was last seen, and of which there is a valid trace, follows from the
+    rounds in the store (`recall`, `recall_valid`).
+
+    What is replayed are the tasks of D_train, GenEnv's pool of valid traces, and not the traces: GRPO learns
+    from what its present policy samples, so they are attempted anew.
 
     Args:
         config: the shares, `mastered_success` and `staleness_rounds` are read.
@@ -62,24 +66,33 @@ class Replay:
         self._config = config
         self._deck: list[str] = []
         self._mastered: dict[str, _Mastered] = {}
+        self._valid: set[str] = set()
         self._seen: dict[str, int] = {}
         self._seen_in: dict[int, set[str]] = {}
 
-    def sizes(self, planned: int) -> tuple[int, int]:
-        """How many base tasks and reviews go with a number of new tasks.
+    def sizes(self, planned: int) -> tuple[int, int, int]:
+        """How many base tasks, reviews and replayed tasks go with a number of new tasks.
 
         Counted from the planned number, not from what passes the gate: when the simulator writes rubbish,
-        the floor of base tasks still stands. It is rounded up, reviews are rounded to the nearest.
+        the floor of base tasks still stands. It is rounded up, the others are rounded to the nearest.
 
         Args:
             planned: new tasks asked of the simulator, contexts x variations.
 
         Returns:
-            (base tasks, reviews).
+            (base tasks, reviews, replayed tasks).
         """
-        base, review = self._config.base_share, self._config.review_share
-        total = planned / (1 - base - review)
-        return math.ceil(base * total - 1e-9), math.floor(review * total + 0.5)
+        base, review, replay = (
+            self._config.base_share,
+            self._config.review_share,
+            self._config.replay_share,
+        )
+        total = planned / (1 - base - review - replay)
+        return (
+            math.ceil(base * total - 1e-9),
+            math.floor(review * total + 0.5),
+            math.floor(replay * total + 0.5),
+        )
 
     def draw(
         self,
@@ -102,14 +115,16 @@ class Replay:
         Raises:
             UsageError: base tasks are wanted, but there are no seeds.
         """
-        base, reviews = self.sizes(planned)
+        base, reviews, replayed = self.sizes(planned)
         if base_alone:
-            base, reviews = planned + base + reviews, 0
+            base, reviews, replayed = planned + base + reviews + replayed, 0, 0
         if base and not seeds:
             raise UsageError(
                 "curriculum.base_share asks for base tasks, but the domain has no seeds; set it to 0"
             )
-        return Revisit(seeds=self._deal(base, seeds, rng), task_ids=self._review(round_, reviews, rng))
+        dealt, due = self._deal(base, seeds, rng), self._review(round_, reviews, rng)
+        pool = sorted(self._valid.difference(due)) if replayed else []
+        return Revisit(seeds=dealt, task_ids=(*due, *rng.sample(pool, min(replayed, len(pool)))))
 
     def remind(
         self, round_: int, *, base: Sequence[str], groups: Sequence[Group], n: int, rng: random.Random
@@ -149,14 +164,21 @@ class Replay:
         for name, round_ in last_seen.items():
             self._see(name, round_)
 
+    def recall_valid(self, task_ids: Iterable[str]) -> None:
+        """Know again of which generated tasks there is a valid trace, from what the store holds."""
+        self._valid.update(task_ids)
+
     def observe(self, round_: int, groups: Sequence[Group]) -> None:
         """Note which generated tasks were mastered in a round, and forget those that have become stale.
 
-        A task once mastered stays due for review when it fails later: that is what forgetting looks like.
+        Those with a valid trace are noted too, and never forgotten. A task once mastered stays due for review
+        when it fails later: that is what forgetting looks like.
         """
         for group in groups:
             if group.task.lineage.origin is not Origin.GENERATED or not group.valid:
                 continue
+            if self._config.replay_share and any(trace.readable for trace in group.traces):
+                self._valid.add(group.task.id)
             known = self._mastered.get(group.task.id)
             if known is not None:
                 self._mastered[group.task.id] = _Mastered(since=known.since, last=round_)
@@ -169,7 +191,7 @@ class Replay:
         self._mastered = {name: entry for name, entry in self._mastered.items() if entry.since >= oldest}
 
     def state_dict(self) -> JsonObject:
-        """What `load_state_dict` needs, as JSON; when tasks were seen is told to `recall`."""
+        """What `load_state_dict` needs, as JSON; the rest is told to `recall` and `recall_valid`."""
         return _State(deck=self._deck, mastered=self._mastered).model_dump(mode="json")
 
     def load_state_dict(self, state: JsonObject) -> None:

@@ -65,6 +65,8 @@ class CurriculumConfig(Settings, frozen=True):
     """Floor on the share of base tasks among the tasks of a round."""
     review_share: float = Field(default=0.05, ge=0, le=0.9)
     """Share of a round's tasks that are generated tasks once mastered."""
+    replay_share: float = Field(default=0.0, ge=0, le=0.9)
+    """Share of a round's tasks that are drawn from all generated tasks with a valid trace (D_train)."""
     mastered_success: float = Field(default=0.9, ge=0.01, le=1)
     """Success rate from which a generated task counts as mastered."""
     staleness_rounds: int = Field(default=20, ge=1, le=1_000_000)
@@ -74,9 +76,10 @@ class CurriculumConfig(Settings, frozen=True):
 
     @model_validator(mode="after")
     def _leaves_room_for_new_tasks(self) -> Self:
-        if self.base_share + self.review_share > 0.9:
+        shares = self.base_share + self.review_share + self.replay_share
+        if shares > 0.9:
             raise ValueError(
-                f"base_share + review_share is {self.base_share + self.review_share:g}, "
+                f"base_share + review_share + replay_share is {shares:g}, "
                 "but must be at most 0.9 to leave room for new tasks"
             )
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import signal
 import sys
 import time
@@ -130,10 +131,8 @@ def _train(words: Sequence[str], log: str, environment: Mapping[str, str], folde
         sys.stdout.flush()
         for theirs, ours in ((nothing, 0), (said, 1), (said, 2)):
             os.dup2(theirs.fileno(), ours)
-    from genenv.cli.app import main
-
     sys.argv = ["genenv", "train", *words]
-    main()
+    runpy.run_module("genenv", run_name="__main__")
 
 
 def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[str]:

@@ -40,7 +40,7 @@ class Arm:
         return CurriculumConfig.model_validate({**preset(self.preset)["curriculum"], **self.curriculum})
 
 
-_WRITTEN: JsonObject = {"base_share": 0.0, "review_share": 0.0, "seed_trim": 0.0}
+_WRITTEN: JsonObject = {"base_share": 0.0, "review_share": 0.0, "replay_share": 0.0, "seed_trim": 0.0}
 """Every task is a new one, of a seed drawn uniformly."""
 _BY_TASK: JsonObject = {**_WRITTEN, "p_hat_scope": "task", "band_filter": False, "standardise_rewards": True}
 _STATE = Arm(

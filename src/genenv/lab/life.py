@@ -98,7 +98,7 @@ class Life:
             self._stats.observe(groups)
         if self._controller is not None:
             self._controller.observe(groups[: len(new)])
-        if self._curriculum.review_share:
+        if self._curriculum.review_share or self._curriculum.replay_share:
             self._tasks.update((task.id, task) for task in new)
             self._replay.observe(number, groups)
         return float(((successes_N > 0) & (successes_N < config.rollouts)).mean())
@@ -146,7 +146,7 @@ class Life:
         return nouns.solved_levels(self._stats.profile(), self._config.skills, self._config.levels)
 
     def _most_contexts(self) -> int:
-        """So many seeds that base tasks and reviews, on their shares, still fit into a round."""
+        """So many seeds that all that comes back, on its shares, still fits into a round."""
         each, tasks = self._config.variations, self._config.tasks
         fitting = (
             n
@@ -156,17 +156,17 @@ class Life:
         return next(fitting, 1)
 
     def _revisited(self, number: int, new: int) -> list[Task]:
-        """Base tasks and mastered tasks; more base tasks where a round is not as full as every arm's."""
+        """What comes back, with more base tasks where a round would not be as full as every arm's."""
         if new == self._config.tasks:
             return []
         alone = self._arm.source == "none"
         planned = self._contexts * self._config.variations
         back = self._replay.draw(number, planned=planned, seeds=self._seeds, rng=self._rng, base_alone=alone)
         left = self._config.tasks - new
-        mastered = [self._tasks[name] for name in back.task_ids][:left]
-        left -= len(mastered)
+        generated = [self._tasks[name] for name in back.task_ids][:left]
+        left -= len(generated)
         base = [*back.seeds[:left], *self._rng.choices(self._seeds, k=max(0, left - len(back.seeds)))]
-        return [*(nouns.base_task(*nouns.place(seed)) for seed in base), *mastered]
+        return [*(nouns.base_task(*nouns.place(seed)) for seed in base), *generated]
 
     def _taught(self, groups: Sequence[Group], new: Sequence[Task]) -> list[int]:
         """Which groups the agent learns from."""

@@ -41,6 +41,7 @@ def _trace(*, success: bool) -> Trace:
         success=success,
         explanation="",
         stop_reason=StopReason.DONE,
+        readable=True,
     )
 
 

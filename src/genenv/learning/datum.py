@@ -60,6 +60,9 @@ class Objective:
     """`k3`: estimated from the sampled tokens of `ppo` data, weighted like their loss; measured on some of
     them where its coefficient is 0. `exact`: over the vocabulary, or what the grammar allows of it, as a mean
     over all tokens that count."""
+    entropy_coefficient: float = 0.0
+    """What is taken off the loss for each nat of entropy of what could be sampled in the place of a token of
+    `ppo` data, at its temperature and under its grammar; weighted like their loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

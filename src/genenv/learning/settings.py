@@ -60,6 +60,12 @@ class GrpoConfig(Settings, frozen=True):
     """Probability ratios above 1 plus this are clipped."""
     kl_coefficient: KlCoefficient = 0.001
     """Weight of the KL term to the initial agent (k3 estimator); 0 leaves it out."""
+    entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
+    """Weight of an entropy bonus on what the agent sampled, under `grpo`; 0 leaves it out.
+
+    In the authors' code it counts for tokens without advantage too: here as well while `skip_zero_advantage`
+    is off. While it is on, groups without advantage are left out, bonus and all.
+    """
     epochs: Epochs = 1
     """Passes over the attempts of a round."""
     updates_per_epoch: int = Field(default=1, ge=1, le=100_000)

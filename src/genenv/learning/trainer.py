@@ -22,7 +22,7 @@ class Trainer(Protocol):
 
         Returns:
             `loss` (KL term included), `tokens` that count; and where there is such a thing `kl` to the
-            reference (nats per token) and `clip_rate`.
+            reference and `entropy` (nats per token) and `clip_rate`.
 
         Raises:
             UpdateSkipped: the loss is not finite; no gradient is kept.

@@ -42,7 +42,7 @@ class Done:
     def metrics(self) -> dict[str, float]:
         """The player's metrics: means over the steps that measured something, and counts."""
         player = self.player
-        shown = [name for name in ("loss", "kl", "grad_norm", "clip_rate") if name in self.sums]
+        shown = [name for name in ("loss", "kl", "entropy", "grad_norm", "clip_rate") if name in self.sums]
         found = {f"{player}/{name}": self.sums[name] / self.measured[name] for name in shown}
         if self.region is not None:
             found |= {f"{player}/kl_step": self.region.moved} if self.steps else {}

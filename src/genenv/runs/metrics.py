@@ -46,12 +46,16 @@ _METRICS = (
     Metric("agent/success_rate", "share", "Attempts of this round that succeeded, on all its tasks."),
     Metric("agent/base_success", "share", "Attempts of this round that succeeded, on base tasks."),
     Metric("agent/new_success", "share", "Attempts of this round that succeeded, on newly generated tasks."),
-    Metric("agent/review_success", "share", "Attempts of this round that succeeded, on reviewed tasks."),
+    Metric(
+        "agent/review_success", "share", "Attempts of this round that succeeded, on tasks that came back."
+    ),
+    Metric("agent/readable_rate", "share", "Attempts that parse and can be carried out, right or wrong."),
     Metric("agent/reward", "share", "Mean reward of this round's attempts."),
     Metric("agent/eval_success", "share", "Held-out tasks solved at temperature 0."),
     Metric("agent/eval_reward", "share", "Mean reward on held-out tasks at temperature 0."),
     Metric("agent/loss", "nats", "Mean loss of the update."),
     Metric("agent/kl", "nats/token", "Distance from the initial agent, k3 estimate, at most 10 a token."),
+    Metric("agent/entropy", "nats/token", "Entropy of its choices in the update; where it has a bonus."),
     Metric("agent/clip_rate", "share", "Trained tokens whose probability ratio was clipped."),
     Metric("agent/grad_norm", "norm", "Length of the gradient before it is clipped; mean over steps."),
     Metric("agent/attempts", "count", "All attempts of this round."),
@@ -112,7 +116,7 @@ _METRICS = (
     Metric("curriculum/skill_share_max", "share", "Share of new tasks that exercise the commonest skill."),
     Metric("tasks/new", "count", "Newly generated tasks."),
     Metric("tasks/base", "count", "Base tasks."),
-    Metric("tasks/review", "count", "Mastered tasks that came back."),
+    Metric("tasks/review", "count", "Generated tasks of earlier rounds that came back."),
     Metric(
         "tasks/steps_mean", "steps", "Mean length of the new tasks' solutions, in the domain's own steps."
     ),

@@ -53,6 +53,7 @@ def attempt_metrics(
     if traces:
         metrics["agent/truncated_rate"] = fmean(trace.stop_reason in _TRUNCATED for trace in traces)
         metrics["agent/success_rate"] = fmean(trace.success for trace in traces)
+        metrics["agent/readable_rate"] = fmean(bool(trace.readable) for trace in traces)
         metrics["agent/reward"] = fmean(trace.reward for trace in traces)
         metrics["agent/response_tokens"] = fmean(trace.response_tokens for trace in traces)
     if new:

@@ -46,6 +46,8 @@ class World:
             self.probe.load_state_dict(_part(state, "probe"))
         if self.config.agent.replayed:
             self.replay.recall(store.last_seen())
+        if self.config.curriculum.replay_share:
+            self.replay.recall_valid(store.valid_tasks())
         self.gate.recall(store.surfaces(), store.without_surface())
 
     def state(self) -> JsonObject:
@@ -98,7 +100,7 @@ class World:
         return make_contexts(self.domain, chosen, told, round_=number, target=curriculum.alpha)
 
     def revisited(self, number: int, store: PoolStore) -> list[Task]:
-        """Base tasks and mastered tasks that come back this round."""
+        """Base tasks, mastered tasks and tasks of valid traces that come back this round."""
         planned = self.config.simulator.contexts * self.config.simulator.variations
         rng = generator(self.seed, "replay", number)
         alone = self.config.simulator.source == "none"

@@ -8,7 +8,8 @@ import torch
 from genenv.backends.local import token_logprobs as vocabulary
 from genenv.backends.local.grammar import is_forbidden
 from genenv.backends.local.kl import kl_full
-from genenv.backends.local.token_logprobs import frozen_logprobs, frozen_logprobs_and_kl
+from genenv.backends.local.player_weights import entropy_of
+from genenv.backends.local.token_logprobs import frozen_logprobs, frozen_scores
 
 ROWS, WIDTH, WORDS = 11, 8, 70
 
@@ -53,16 +54,18 @@ def plain(head, hidden, tokens, temperature, allowed) -> torch.Tensor:
 def test_values_and_gradients_equal_those_of_autograd(temperature, masked, bias):
     head, (hidden, tokens, reference) = head_of(bias=bias), inputs()
     allowed = masks(tokens) if masked else None
-    upstream = torch.linspace(-1, 2, 2 * ROWS).view(2, ROWS)
+    upstream = torch.linspace(-1, 2, 3 * ROWS).view(3, ROWS)
     expected = plain(head, hidden, tokens, temperature, allowed)
     expected_kl = kl_full(*(scored(head, states, temperature, allowed) for states in (hidden, reference)))
-    ((upstream[0] * expected).sum() + (upstream[1] * expected_kl).sum()).backward()
+    expected_entropy = entropy_of(scored(head, hidden, temperature, allowed).log_softmax(-1))
+    (upstream * torch.stack([expected, expected_kl, expected_entropy])).sum().backward()
     wanted, hidden.grad = hidden.grad, None
     options = {"temperature": temperature, "allowed": allowed}
-    found, kl = frozen_logprobs_and_kl(head, hidden, tokens, reference, **options)
-    ((upstream[0] * found).sum() + (upstream[1] * kl).sum()).backward()
+    found, kl, entropy = frozen_scores(head, hidden, tokens, reference, entropy=True, **options)
+    (upstream * torch.stack([found, kl, entropy])).sum().backward()
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(kl, expected_kl, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropy, expected_entropy, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(hidden.grad, wanted, atol=1e-5, rtol=1e-5)
     alone = frozen_logprobs(head, hidden, tokens, **options)
     assert torch.equal(alone, found)
@@ -73,12 +76,56 @@ def test_values_and_gradients_equal_those_of_autograd(temperature, masked, bias)
     torch.testing.assert_close(gradient, expected_gradient, atol=1e-5, rtol=1e-5)
 
 
-def test_either_result_may_go_unused():
+def test_results_may_go_unused():
     head, (hidden, tokens, reference) = head_of(bias=False), inputs()
-    _, kl = frozen_logprobs_and_kl(head, hidden, tokens, reference)
-    (found,) = torch.autograd.grad(kl.sum(), hidden)
-    (expected,) = torch.autograd.grad(kl_full(head(hidden).float(), head(reference).float()).sum(), hidden)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    scores, other = head(hidden).float(), head(reference).float()
+    expected = {"kl_M": kl_full(scores, other), "entropy_M": entropy_of(scores.log_softmax(-1))}
+    found = frozen_scores(head, hidden, tokens, reference, entropy=True)
+    for name, value in expected.items():
+        gradients = [
+            torch.autograd.grad(x.sum(), hidden, retain_graph=True)[0] for x in (getattr(found, name), value)
+        ]
+        torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_not_asked_for_is_left_out():
+    head, (hidden, tokens, reference) = head_of(bias=False), inputs()
+    alone, with_kl, with_entropy = (
+        frozen_scores(head, hidden, tokens),
+        frozen_scores(head, hidden, tokens, reference),
+        frozen_scores(head, hidden, tokens, entropy=True),
+    )
+    assert [x is None for x in (*alone[1:], *with_kl[1:], *with_entropy[1:])] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
+    (expected,) = torch.autograd.grad(alone.logprobs_M.sum(), hidden)
+    for more in (with_kl, with_entropy):
+        assert torch.equal(more.logprobs_M, alone.logprobs_M)
+        assert torch.equal(torch.autograd.grad(more.logprobs_M.sum(), hidden)[0], expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_slope_of_the_entropy_is_that_of_finite_differences(masked):
+    head, (hidden, tokens, _) = head_of(bias=True), inputs()
+    allowed = masks(tokens) if masked else None
+
+    def exact(states: torch.Tensor) -> float:
+        scores = head(states)
+        scores = (
+            scores if allowed is None else scores.masked_fill(is_forbidden(allowed, WORDS), float("-inf"))
+        )
+        return float(entropy_of(scores.log_softmax(-1)).sum())
+
+    found = frozen_scores(head, hidden, tokens, allowed=allowed, entropy=True).entropy_M
+    (slope,) = torch.autograd.grad(found.sum(), hidden)
+    direction = torch.randn(slope.shape, generator=torch.Generator().manual_seed(3), dtype=slope.dtype)
+    ahead, behind = (exact(hidden.detach() + step * direction) for step in (1e-5, -1e-5))
+    assert (slope * direction).sum().item() == pytest.approx((ahead - behind) / 2e-5, rel=1e-4)
 
 
 def test_without_gradients_nothing_is_kept():

@@ -40,7 +40,7 @@ def everything(path: Path) -> object:
             ]
             tables = [(name, list(database.execute(f"SELECT * FROM {name}"))) for name in sorted(names)]  # noqa: S608
         with PoolStore.open(path, create=False) as store:
-            return tables, store.digest(), store.tasks(), store.surfaces(), list(rounds(store))
+            return tables, store.digest(), store.tasks(), list(store.surfaces()), list(rounds(store))
     except (sqlite3.Error, DataError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         return f"cannot be read: {type(error).__name__}"
 

@@ -16,7 +16,7 @@ from genenv.runs.store import migrations
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.types import Group, Message
-from older_stores import BEFORE_MESSAGES, make_older
+from older_stores import BEFORE_MESSAGES, BEFORE_READABLE, make_older
 from runs.store.test_store import BASE_TASK, filled, make_record, make_trace
 from talk import said
 
@@ -136,6 +136,20 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(path: Path, monkeypatch: p
             PoolStore.open(path, create=False)
     assert version_of(path) == 3
     with PoolStore.open(path, create=False) as store:
+        assert store.damage(whole=True) == []
+
+
+def test_of_traces_of_the_fourth_format_it_is_not_known_whether_they_could_be_read(tmp_path: Path) -> None:
+    filled(tmp_path / "pool.db", rounds=2).close()
+    make_older(tmp_path / "pool.db", BEFORE_READABLE)
+    read = replace(make_trace("read", BASE_TASK), readable=True)
+    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
+        assert {trace.readable for group in store.groups(1) for trace in group.traces} == {None}
+        assert store.valid_tasks() == ()
+        store.commit_round(
+            RoundRecord(number=3, metrics={}, state={}, groups=(Group(task=BASE_TASK, traces=(read,)),))
+        )
+        assert store.groups(3)[0].traces == (read,)
         assert store.damage(whole=True) == []
 
 

@@ -84,6 +84,7 @@ def records(draw: st.DrawFn) -> RoundRecord:
         explanation=draw(TEXT),
         stop_reason=draw(st.sampled_from(StopReason)),
         version=draw(st.none() | st.integers(0, 10**9)),
+        readable=draw(st.none() | st.booleans()),
     )
     rejection = Rejection(reason=draw(st.sampled_from(RejectReason)), explanation=draw(TEXT))
     group = Group(task=task, traces=(trace,))

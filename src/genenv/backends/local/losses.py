@@ -1,10 +1,11 @@
 # pyright: standard
 """The losses of `genenv.learning.datum`, token by token, in torch.
 
-    ppo: -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A) + beta k3_t,   rho_t = pi(t) / pi_old(t)
+    ppo: -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A) + beta k3_t - c H_t,   rho_t = pi(t) / pi_old(t)
     nll: -log pi(t)
     k3_t = exp(d_t) - d_t - 1,  d_t = log pi_ref(t) - log pi(t)
 
+H_t is the entropy of what could have been sampled in the place of t, at the temperature of the sampling;
 with both log-ratios held to 20 nats and k3 to 10; each times the token's weight.
 
 Shapes: M = tokens of a micro-batch that count.
@@ -64,18 +65,23 @@ class Tokens:
 
 
 def token_losses(
-    logprobs_M: Tensor, tokens: Tokens, objective: Objective, reference_M: Tensor | None = None
+    logprobs_M: Tensor,
+    tokens: Tokens,
+    objective: Objective,
+    reference_M: Tensor | None = None,
+    entropy_M: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of a micro-batch: its share of the step's, so micro-batches add up whatever their size.
 
     Args:
         logprobs_M: under the present weights. Nats.
         tokens: what they count.
-        objective: bounds of the ratio, and the weight of the KL term.
+        objective: bounds of the ratio, and the weights of the KL term and of the entropy.
         reference_M: log-probabilities under the reference, for k3; None leaves the KL term out.
+        entropy_M: of what could be sampled; None leaves the bonus out.
 
     Returns:
-        The loss, and the sums behind `kl` and `clip_rate`, weighted like the loss.
+        The loss, and the sums behind `kl`, `entropy` and `clip_rate`, weighted like the loss.
     """
     weight_M, nll_M = tokens.weight_M, -logprobs_M
     if not tokens.any_ppo:
@@ -92,6 +98,10 @@ def token_losses(
         kl_M = k3(logprobs_M, reference_M).masked_fill(tokens.nll_M, 0.0)
         loss_M = loss_M + objective.kl_coefficient * kl_M if objective.kl_coefficient else loss_M
         sums["kl"] = (kl_M * weight_M).sum().detach()
+    if entropy_M is not None:
+        entropy_M = entropy_M.masked_fill(tokens.nll_M, 0.0)
+        loss_M = loss_M - objective.entropy_coefficient * entropy_M
+        sums["entropy"] = (entropy_M * weight_M).sum().detach()
     loss_M = torch.where(tokens.nll_M, nll_M, loss_M)
     return (loss_M * weight_M).sum(), sums
 

@@ -28,7 +28,7 @@ from genenv.backends.local.grammar import is_forbidden
 from genenv.backends.local.layouts import Layout
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.packing import Packed
-from genenv.backends.local.token_logprobs import frozen_logprobs
+from genenv.backends.local.token_logprobs import Scores, frozen_scores
 from genenv.errors import DataError, UsageError
 
 ADAPTER = "adapter_model.safetensors"
@@ -162,19 +162,33 @@ class PlayerWeights:
             temperature: divides the scores.
             allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
         """
+        return self.token_scores(hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
+
+    def token_scores(
+        self,
+        hidden_MW: Tensor,
+        tokens_M: Tensor,
+        *,
+        temperature: float = 1.0,
+        allowed: Tensor | None = None,
+        entropy: bool = False,
+    ) -> Scores:
+        """As `token_logprobs`; and the entropy of what could be sampled, where it is asked for."""
         if self.head_is_frozen:
-            return frozen_logprobs(
-                self.model.output, hidden_MW, tokens_M, temperature=temperature, allowed=allowed
-            )
+            options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
+            return frozen_scores(self.model.output, hidden_MW, tokens_M, **options)
 
         def piece(hidden: Tensor, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
             scores = self.model.head(hidden)
             scores = scores / temperature if temperature not in (0.0, 1.0) else scores
             if mask is not None:
                 scores = scores.masked_fill(is_forbidden(mask, scores.shape[1]), float("-inf"))
-            return scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)
+            total = scores.logsumexp(-1)
+            logprobs = scores.gather(1, tokens[:, None])[:, 0] - total
+            return torch.stack([logprobs, entropy_of(scores - total[:, None])], -1) if entropy else logprobs
 
-        return in_pieces(piece, hidden_MW, tokens_M, *(() if allowed is None else (allowed,)))
+        found = in_pieces(piece, hidden_MW, tokens_M, *(() if allowed is None else (allowed,)))
+        return Scores(found[:, 0], None, found[:, 1]) if entropy else Scores(found, None, None)
 
     def save(self, folder: Path) -> None:
         """Write the player's weights, and its reference: PEFT adapters, or whole models."""
@@ -237,6 +251,11 @@ class PlayerWeights:
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
         return weights.read_causal_lm(str(folder), dtype=self.model.dtype).state_dict()
+
+
+def entropy_of(log_pi_MV: Tensor) -> Tensor:
+    """[M] entropy of distributions, given as logarithms; what cannot be sampled is -inf. Nats."""
+    return -(log_pi_MV.exp() * log_pi_MV.masked_fill(log_pi_MV == float("-inf"), 0.0)).sum(-1)
 
 
 def _sort_targets(path: Path) -> None:

@@ -7,6 +7,7 @@ derivative with respect to a row's state is a row itself, and is worked out whil
 
     log pi(y) = s_y / T - log sum_v exp(s_v / T),   d log pi(y) / dh = (W_y - sum_v pi_v W_v) / T
     KL = sum_v pi_v (log pi_v - log ref_v),         dKL / dh = sum_v pi_v (log pi_v - log ref_v - KL) W_v / T
+    H = -sum_v pi_v log pi_v,                       dH / dh = -sum_v pi_v (log pi_v + H) W_v / T
 
 Sums go over the tokens v that could be sampled.
 
@@ -15,7 +16,8 @@ Shapes: M = rows, W = width, V = vocabulary.
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,16 @@ from genenv.backends.local.grammar import is_forbidden
 
 ROWS = 256
 """Rows scored at a time."""
+
+
+class Scores(NamedTuple):
+    """What is said of the tokens of a micro-batch, each at its temperature. Nats."""
+
+    logprobs_M: Tensor
+    kl_M: Tensor | None
+    """KL(pi || reference) over what could be sampled; None where there is no reference."""
+    entropy_M: Tensor | None
+    """Entropy of what could be sampled; None where nobody asked."""
 
 
 def frozen_logprobs(
@@ -43,31 +55,34 @@ def frozen_logprobs(
         temperature: divides the scores; 0 counts as 1.
         allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
     """
-    return _Scored.apply(hidden_MW, head.weight, head.bias, tokens_M, temperature or 1.0, allowed, None)[0]
+    return frozen_scores(head, hidden_MW, tokens_M, temperature=temperature, allowed=allowed).logprobs_M
 
 
-def frozen_logprobs_and_kl(
+def frozen_scores(  # noqa: PLR0913
     head: Any,  # noqa: ANN401
     hidden_MW: Tensor,
     tokens_M: Tensor,
-    reference_MW: Tensor,
+    reference_MW: Tensor | None = None,
     *,
     temperature: float = 1.0,
     allowed: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """As `frozen_logprobs`; and [M] KL(pi || reference), both over what could be sampled. Nats.
+    entropy: bool = False,
+) -> Scores:
+    """As `frozen_logprobs`; and KL to a reference and entropy, where they are asked for.
 
     Args:
         head: the output layer of both.
         hidden_MW: what predicts each token.
         tokens_M: the tokens.
-        reference_MW: the reference's states in their place.
+        reference_MW: the reference's states in their place; None: no KL.
         temperature: divides the scores of both; 0 counts as 1.
         allowed: [M, ceil(V / 32)] bit masks of the tokens that both could sample; None when all could.
+        entropy: whether it is worked out.
     """
-    return _Scored.apply(
-        hidden_MW, head.weight, head.bias, tokens_M, temperature or 1.0, allowed, reference_MW
+    found = _Scored.apply(
+        hidden_MW, head.weight, head.bias, tokens_M, temperature or 1.0, allowed, reference_MW, entropy
     )
+    return Scores(*found)
 
 
 class _Scored(torch.autograd.Function):
@@ -81,10 +96,11 @@ class _Scored(torch.autograd.Function):
         temperature: float,
         allowed: Tensor | None,
         reference_MW: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        logprobs, divergences = [], []
+        entropy: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        logprobs, divergences, entropies = [], [], []
         learns = ctx.needs_input_grad[0]
-        slopes: tuple[list[Tensor], list[Tensor]] = ([], [])
+        slopes: tuple[list[Tensor], ...] = ([], [], [])
         for start in range(0, len(hidden_MW), ROWS):
             rows = slice(start, start + ROWS)
             forbidden = None if allowed is None else is_forbidden(allowed[rows], len(weight_VW))
@@ -93,6 +109,9 @@ class _Scored(torch.autograd.Function):
                 nn.functional.linear(hidden_MW[rows], weight_VW, bias_V), temperature, forbidden
             )
             logprobs.append(own.gather(1, tokens[:, None])[:, 0])
+            terms = None
+            if entropy:  # 0 log 0 = 0
+                terms = own.clone() if forbidden is None else own.masked_fill(forbidden, 0.0)
             if reference_MW is not None:
                 apart = _log_softmax(
                     nn.functional.linear(reference_MW[rows], weight_VW, bias_V), temperature, forbidden
@@ -107,22 +126,37 @@ class _Scored(torch.autograd.Function):
                     steepness = apart.sub_(divergence[:, None]).mul_(share)
                     slopes[1].append((steepness.to(weight_VW.dtype) @ weight_VW).div_(temperature))
                 del apart
+            elif learns or entropy:
+                own.exp_()
+            if terms is not None:
+                uncertainty = -(own * terms).sum(-1)
+                entropies.append(uncertainty)
+                if learns:
+                    steepness = terms.add_(uncertainty[:, None]).mul_(own).neg_()
+                    slopes[2].append((steepness.to(weight_VW.dtype) @ weight_VW).div_(temperature))
+                del terms
             if learns:
-                share = own if reference_MW is not None else own.exp_()
+                share = own
                 slope = weight_VW.index_select(0, tokens) - share.to(weight_VW.dtype) @ weight_VW
                 slopes[0].append(slope.div_(temperature))
         if learns:
+            ctx.with_slope = [bool(parts) for parts in slopes]
             ctx.save_for_backward(*(torch.cat(parts) for parts in slopes if parts))
-        return _joined(logprobs, hidden_MW), None if reference_MW is None else _joined(divergences, hidden_MW)
+        return (
+            _joined(logprobs, hidden_MW),
+            None if reference_MW is None else _joined(divergences, hidden_MW),
+            _joined(entropies, hidden_MW) if entropy else None,
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         total: Tensor | None = None
-        for slope_MW, gradient_M in zip(ctx.saved_tensors, gradients, strict=False):
+        asked = itertools.compress(gradients, ctx.with_slope)
+        for slope_MW, gradient_M in zip(ctx.saved_tensors, asked, strict=True):
             if gradient_M is not None:
                 part = slope_MW * gradient_M[:, None].to(slope_MW.dtype)
                 total = part if total is None else total.add_(part)
-        return total, None, None, None, None, None, None
+        return total, None, None, None, None, None, None, None
 
 
 def _log_softmax(scores: Tensor, temperature: float, forbidden: Tensor | None) -> Tensor:

@@ -25,7 +25,7 @@ from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.player_weights import PlayerWeights
-from genenv.backends.local.token_logprobs import frozen_logprobs_and_kl
+from genenv.backends.local.token_logprobs import Scores, frozen_scores
 from genenv.errors import DataError, UpdateSkipped, out_of_memory
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.settings import Moments, OptimizerConfig
@@ -199,20 +199,22 @@ class LocalTrainer:
         if exact or k3:
             with torch.no_grad(), self.weights.reference():
                 hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
-                logprobs_M = self._logprobs(hidden_MW, tokens_M, rows) if k3 else None
+                logprobs_M = self._scores(hidden_MW, tokens_M, rows).logprobs_M if k3 else None
                 reference = _Reference(hidden_MW, logprobs_M, frozen_head(self.weights) if exact else None)
         with self.weights.active():
             hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
-            kl = None
-            if exact and reference is not None:
-                logprobs_M, kl_M = self._logprobs_and_kl(hidden_MW, tokens_M, reference, rows)
-                kl = (kl_M * (1.0 / tokens)).sum()
-                loss, sums = token_losses(logprobs_M, values, objective)
+            scores = self._scores(
+                hidden_MW,
+                tokens_M,
+                rows,
+                reference=reference if exact else None,
+                entropy=objective.entropy_coefficient > 0 and values.any_ppo,
+            )
+            reference_M = None if reference is None else reference.logprobs_M
+            loss, sums = token_losses(scores.logprobs_M, values, objective, reference_M, scores.entropy_M)
+            kl = None if scores.kl_M is None else (scores.kl_M * (1.0 / tokens)).sum()
+            if kl is not None:
                 loss = loss + objective.kl_coefficient * kl
-            else:
-                logprobs_M = self._logprobs(hidden_MW, tokens_M, rows)
-                reference_M = None if reference is None else reference.logprobs_M
-                loss, sums = token_losses(logprobs_M, values, objective, reference_M)
             loss.backward()
         if kl is not None:
             sums["kl"] = kl.detach()
@@ -223,40 +225,41 @@ class LocalTrainer:
         advance(tokens=packed.ids_1N.shape[1], items=len(rows.data))
         return {"loss": float(loss.detach()), **{name: float(value) for name, value in sums.items()}}
 
-    def _logprobs(self, hidden_MW: Tensor, tokens_M: Tensor, rows: _Rows) -> Tensor:
-        """[M] log-probabilities, each at its datum's temperature."""
-        parts = [
-            self.weights.token_logprobs(
-                *(_at(at_M, x) for x in (hidden_MW, tokens_M)),
-                temperature=temperature,
-                allowed=None if rows.allowed is None else _at(at_M, rows.allowed),
-            )
-            for temperature, at_M in rows.by_kind
-        ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)[rows.back_M]
-
-    def _logprobs_and_kl(
-        self, hidden_MW: Tensor, tokens_M: Tensor, reference: _Reference, rows: _Rows
-    ) -> tuple[Tensor, Tensor]:
-        """[M] log-probabilities and [M] exact KL to the reference, each at its datum's temperature."""
-        model, parts = self.weights.model, []
+    def _scores(
+        self,
+        hidden_MW: Tensor,
+        tokens_M: Tensor,
+        rows: _Rows,
+        *,
+        reference: _Reference | None = None,
+        entropy: bool = False,
+    ) -> Scores:
+        """Log-probabilities, exact KL to a reference, entropy: each at its datum's temperature."""
+        parts: list[Scores] = []
         for temperature, at_M in rows.by_kind:
-            own, ids, other = (_at(at_M, x) for x in (hidden_MW, tokens_M, reference.hidden_MW))
+            own, ids = (_at(at_M, x) for x in (hidden_MW, tokens_M))
+            other = None if reference is None else _at(at_M, reference.hidden_MW)
             allowed = None if rows.allowed is None else _at(at_M, rows.allowed)
+            options = {"temperature": temperature, "allowed": allowed}
             if self.weights.head_is_frozen:
                 parts.append(
-                    frozen_logprobs_and_kl(
-                        model.output, own, ids, other, temperature=temperature, allowed=allowed
-                    )
+                    frozen_scores(self.weights.model.output, own, ids, other, entropy=entropy, **options)
                 )
                 continue
-            logprobs_M = self.weights.token_logprobs(own, ids, temperature=temperature, allowed=allowed)
-            pair = (model.head, own), (reference.head or model.head, other)
-            parts.append((logprobs_M, kl_between(*pair, temperature=temperature, allowed=allowed)))
+            scores = self.weights.token_scores(own, ids, entropy=entropy, **options)
+            if reference is not None and other is not None:
+                head = self.weights.model.head
+                pair = (head, own), (reference.head or head, other)
+                scores = scores._replace(kl_M=kl_between(*pair, **options))
+            parts.append(scores)
         if len(parts) == 1:
             return parts[0]
-        logprobs, kls = zip(*parts, strict=True)
-        return torch.cat(logprobs)[rows.back_M], torch.cat(kls)[rows.back_M]
+        logprobs, kls, entropies = zip(*parts, strict=True)
+        return Scores(
+            torch.cat(logprobs)[rows.back_M],
+            None if reference is None else torch.cat(kls)[rows.back_M],
+            torch.cat(entropies)[rows.back_M] if entropy else None,
+        )
 
     def _allowed(self, data: Sequence[Datum]) -> Tensor | None:
         """[M, ceil(V / 32)] bit masks of what could stand in the place of each token; None: anything."""

@@ -57,7 +57,7 @@ def check(domain: Household, task: Task, replies: Sequence[str]) -> Verdict:
     near = 0.0
     if domain.settings.reward == "progress" and left is not None:
         near = max(0.0, 1 - len(left) / whole)
-    return Verdict(reward=near, success=False, explanation=sentence)
+    return Verdict(reward=near, success=False, explanation=sentence, readable=nothing < used)
 
 
 def _check_step(task: Task, replies: Sequence[str]) -> Verdict:
@@ -66,7 +66,9 @@ def _check_step(task: Task, replies: Sequence[str]) -> Verdict:
     if command in right:
         return Verdict(reward=1.0, success=True, explanation=f"{command!r} brings the goal a step nearer.")
     sentence = f"{command[:60]!r} does not bring the goal nearer; {' or '.join(map(repr, right))} would."
-    return Verdict(reward=0.0, success=False, explanation=sentence)
+    play = game_of(task).start()
+    play.play(cast(Sequence[str], task.payload["played"]))
+    return Verdict(reward=0.0, success=False, explanation=sentence, readable=play.step(command) != NOTHING)
 
 
 def check_by_facts(task: Task, replies: Sequence[str], settings: HouseholdConfig) -> bool:

@@ -67,7 +67,8 @@ def check(domain: MultihopQA, task: Task, replies: Sequence[str]) -> Verdict:
 
 
 def _failed(explanation: str) -> Verdict:
-    return Verdict(reward=0.0, success=False, explanation=explanation)
+    """No answer that could be compared."""
+    return Verdict(reward=0.0, success=False, explanation=explanation, readable=False)
 
 
 def random_replies(domain: MultihopQA, task: Task, rng: random.Random) -> tuple[str, ...]:

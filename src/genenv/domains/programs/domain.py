@@ -123,7 +123,8 @@ class Programs(QuestionDomain):
         said = replies[0].strip() if replies else ""
         right = said == value
         explanation = f"It is {value}." if right else f"It is {value}, not {said[:40]!r}."
-        return Verdict(reward=float(right), success=right, explanation=explanation)
+        readable = bool(said) and set(said) <= set(DIGITS)
+        return Verdict(reward=float(right), success=right, explanation=explanation, readable=readable)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
         """A digit, but not the value."""

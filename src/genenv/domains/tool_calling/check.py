@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv.domains.tool_calling.calls import ParsedCall, Reply, read_reply
@@ -115,10 +115,10 @@ def _gap_verdict(read: Sequence[Reply], gap: str) -> Verdict:
         return _failed(f"called {called[0]}, but the task cannot be done and calls for nothing")
     malformed = next((reply.malformed for reply in read if reply.malformed), None)
     if malformed:
-        return _failed(f"the reply is malformed: {malformed}")
+        return _unread(f"the reply is malformed: {malformed}")
     words = "\n".join(reply.words for reply in read)
     if not words:
-        return _failed("the reply is empty; it should say that the task cannot be done")
+        return _unread("the reply is empty; it should say that the task cannot be done")
     if _DECLINES.search(words) or (gap == "missing_info" and _ASKS.search(words)):
         return _right("rightly called nothing and said so")
     wanted = "ask for what is missing" if gap == "missing_info" else "say that no tool fits"
@@ -132,9 +132,9 @@ def check_calls(task: Task, read: Sequence[Reply], settings: ToolCallingConfig) 
     """Compare the calls of the first reply with the expected ones, in any order."""
     reply = read[0] if read else Reply()
     if reply.malformed:
-        return _failed(f"the reply is malformed: {reply.malformed}")
+        return _unread(f"the reply is malformed: {reply.malformed}")
     if not reply.calls:
-        return _failed("the reply calls nothing")
+        return _unread("the reply calls nothing")
     expected = expected_calls(task.payload)
     actual = [_validated(call, shown_tools(task.payload)) for call in reply.calls]
     pairs = _paired(expected, actual)
@@ -142,7 +142,8 @@ def check_calls(task: Task, read: Sequence[Reply], settings: ToolCallingConfig) 
     if problem is None:
         return _right("every call is right")
     extra = len(actual) - len(expected)
-    return _partly(problem, _credit(expected, actual, pairs, extra=extra), settings)
+    ran = all(isinstance(call, ParsedCall) for call in actual)
+    return replace(_partly(problem, _credit(expected, actual, pairs, extra=extra), settings), readable=ran)
 
 
 def _validated(call: ParsedCall, shown: Sequence[str]) -> ParsedCall | str:
@@ -254,10 +255,10 @@ def check_effects(task: Task, read: Sequence[Reply], settings: ToolCallingConfig
     turns = live_turns(read)[: settings.max_turns]
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
-        return _failed(f"a reply is malformed: {malformed}")
+        return _unread(f"a reply is malformed: {malformed}")
     calls = [call for reply in turns for call in reply.calls]
     if not calls:
-        return _failed("nothing is called")
+        return _unread("nothing is called")
     shown, expected = shown_tools(task.payload), expected_calls(task.payload)
     world, wanted_world = start_world(task.payload), start_world(task.payload)
     outcomes, wanted = perform(world, shown, calls), perform(wanted_world, shown, expected)
@@ -267,7 +268,8 @@ def check_effects(task: Task, read: Sequence[Reply], settings: ToolCallingConfig
     actual: list[ParsedCall | str] = [o.call if o.error is None else o.error for o in outcomes]
     extra = sum(_wrote(o) for o in outcomes) - sum(_wrote(o) for o in wanted)
     credit = _credit(expected, actual, _paired(expected, actual), extra=extra)
-    return _partly(problem, credit, settings)
+    ran = any(outcome.error is None for outcome in outcomes)
+    return replace(_partly(problem, credit, settings), readable=ran)
 
 
 def live_turns(read: Sequence[Reply]) -> list[Reply]:
@@ -322,6 +324,11 @@ def _right(explanation: str) -> Verdict:
 
 def _failed(explanation: str) -> Verdict:
     return Verdict(reward=0.0, success=False, explanation=_sentence(explanation))
+
+
+def _unread(explanation: str) -> Verdict:
+    """There is no call, or no sentence, to grade."""
+    return replace(_failed(explanation), readable=False)
 
 
 def _partly(explanation: str, credit: float, settings: ToolCallingConfig) -> Verdict:

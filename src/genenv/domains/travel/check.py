@@ -125,15 +125,19 @@ def check(domain: Travel, task: Task, replies: Sequence[str]) -> Verdict:
     settings = domain.settings
     reply = _final(replies, settings)
     if reply is None:
-        return Verdict(reward=0, success=False, explanation="There is no plan among the replies.")
+        return _unread("There is no plan among the replies.")
     try:
         plan = read_plan(reply, task.payload)
     except NotAPlanError as error:
-        return Verdict(reward=0, success=False, explanation=str(error))
+        return _unread(str(error))
     one_day = isinstance(task.payload["missing"], int)
     found = judge(query_of(task), plan, domain.database, strict=settings.strict, one_day=one_day)
     reward = found.share if settings.reward == "soft" else float(found.success)
     return Verdict(reward=reward, success=found.success, explanation=found.sentence)
+
+
+def _unread(explanation: str) -> Verdict:
+    return Verdict(reward=0, success=False, explanation=explanation, readable=False)
 
 
 def query_of(task: Task) -> Query:

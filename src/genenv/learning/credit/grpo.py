@@ -59,6 +59,7 @@ def grpo_credit(
             clip_high=config.clip_high,
             kl_coefficient=config.kl_coefficient,
             kl="k3",
+            entropy_coefficient=config.entropy_coefficient,
         ),
         steps=steps_of(len(units), config),
         epochs=config.epochs,

@@ -83,6 +83,15 @@ class HistoryReader(NounReader):
         )
         return {row["task_id"]: row["round"] for row in found}
 
+    def valid_tasks(self) -> tuple[str, ...]:
+        """Ids of the generated tasks with an attempt that parsed, was carried out and graded: D_train."""
+        found = self._db.rows(
+            """SELECT id FROM tasks WHERE origin = ? AND id IN (SELECT task_id FROM traces WHERE readable)
+               ORDER BY n""",
+            (Origin.GENERATED.value,),
+        )
+        return tuple(row["id"] for row in found)
+
     def digest(self) -> str:
         """SHA-256 of everything but wall-clock values and the order of insertion: equal for equal runs."""
         sha = hashlib.sha256()

@@ -14,7 +14,7 @@ delete. Columns named `n` keep the order of insertion and mean nothing else. Wal
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from genenv.errors import DataError
@@ -208,6 +208,7 @@ _MESSAGES = (
     "CREATE INDEX traces_by_group ON traces (round, group_position)",
     "CREATE INDEX traces_by_task ON traces (task_id)",
 )
+_READABLE = ("ALTER TABLE traces ADD COLUMN readable INTEGER",)
 _TRACES_OF = "SELECT * FROM traces WHERE round = ? ORDER BY n"
 
 
@@ -216,10 +217,20 @@ def _keep_messages(connection: sqlite3.Connection) -> None:
 
     Of older traces what the environment said is not known, and no version.
     """
+    connection.create_function("as_messages", 1, _as_messages, deterministic=True)
+    _change_traces(connection, _MESSAGES)
+
+
+def _keep_readable(connection: sqlite3.Connection) -> None:
+    """A trace keeps whether it could be read and graded. Of older traces that is not known."""
+    _change_traces(connection, _READABLE)
+
+
+def _change_traces(connection: sqlite3.Connection, statements: Sequence[str]) -> None:
+    """Change the table, and renew the checksums that fitted before."""
     kept = connection.execute("SELECT round, sha256 FROM checksums WHERE part = 'traces'").fetchall()
     whole = [round_ for round_, sha256 in kept if _traces_sha256(connection, round_) == sha256]
-    connection.create_function("as_messages", 1, _as_messages, deterministic=True)
-    for statement in _MESSAGES:
+    for statement in statements:
         connection.execute(statement)
     for round_ in whole:
         connection.execute(
@@ -248,7 +259,7 @@ def _as_messages(replies: bytes) -> bytes:
 Step = tuple[str | Callable[[sqlite3.Connection], None], ...]
 """SQL statements, and functions where SQL is not enough; applied in one transaction."""
 
-MIGRATIONS: tuple[Step, ...] = (_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS, (_keep_messages,))
+MIGRATIONS: tuple[Step, ...] = (_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS, (_keep_messages,), (_keep_readable,))
 """Step N-1 of the list makes version N."""
 
 

@@ -97,6 +97,9 @@ def _one_of(kind: type[StrEnum]) -> Column:
 
 _PLAIN = Column()
 _FLAG = Column(int, bool)
+_MAYBE_FLAG = Column(
+    lambda value: None if value is None else int(value), lambda value: None if value is None else bool(value)
+)
 _TEXT = Column(to_text, from_text)
 _IDS = Column(pack_ids, unpack_ids)
 _FLOATS = Column(pack_floats, unpack_floats)
@@ -135,6 +138,7 @@ TRACE = Noun(
     explanation=_TEXT,
     stop_reason=_one_of(StopReason),
     version=_PLAIN,
+    readable=_MAYBE_FLAG,
 )
 EVALUATION = Noun(
     Evaluation,
