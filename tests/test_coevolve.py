@@ -206,6 +206,34 @@ def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path:
         assert {*store.valid_tasks()} == {t.id for t in store.tasks(origin=Origin.GENERATED) if t.id in valid}
 
 
+def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "curriculum": {"candidates": 3, "base_share": 0.5, "review_share": 0.0}}
+    config = resolve(settings)
+    build(config, tmp_path / "a").run()
+    broken = build(config, tmp_path / "b")
+    _fail_in_round(broken, 3)
+    with pytest.raises(ZeroDivisionError):
+        broken.run()
+    build(config, tmp_path / "b", resume=True).run()
+    with (
+        PoolStore.open(tmp_path / "a/pool.db", create=False) as store,
+        PoolStore.open(tmp_path / "b/pool.db", create=False) as other,
+    ):
+        assert store.digest() == other.digest()
+        for number in (1, 2, 3):
+            groups, metrics = store.groups(number), store.metrics(number)
+            written = [
+                p.outcome for b in store.batches(number) for p in b.proposals if isinstance(p.outcome, Task)
+            ]
+            new = [group for group in groups if group.task.lineage.origin is Origin.GENERATED]
+            assert len(new) == 6 == len(groups) - 6
+            assert len(written) > 6
+            assert metrics["probe/candidates"] == len(written) + 18
+            assert metrics["tokens/agent_probed"] > 0
+        first = store.metrics(1)  # the script is certain, and nothing has told the probe better yet
+        assert first["probe/error"] == pytest.approx(1 - first["agent/success_rate"], abs=1e-4)
+
+
 def _fail_in_round(loop: CoEvolution, number: int) -> None:
     if number == 0:
         loop.players.agent.solve = lambda *a, **k: 1 / 0

@@ -10,13 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Protocol
 
 from genenv.agent.player import Agent
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
-from genenv.curriculum.probe import Probe, chosen
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select, taught
 from genenv.domains.base import Domain
@@ -71,13 +69,6 @@ class Players:
         """Restore both players."""
         await self.agent.trainer.load(folder / "agent")
         await self.simulator.load(folder / "simulator")
-
-
-def _probe_metrics(probe: Probe, likely: Mapping[str, float], groups: Sequence[Group]) -> dict[str, float]:
-    tried = [group for group in groups if group.task.id in likely and group.valid]
-    told = probe.foretell([likely[group.task.id] for group in tried])
-    found = [group.successes / len(group.valid) for group in tried]
-    return {"probe/error": fmean(abs(a - b) for a, b in zip(told, found, strict=True))}
 
 
 class CoEvolution:
@@ -166,9 +157,12 @@ class CoEvolution:
         with stage("gate"):
             proposals = world.gate.admit(contexts, generations)
         new = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
-        likely, probed = await self._probed(number, new, stage)
-        new = [task for task in new if task.id in likely] if likely else new
-        tasks = [*new, *world.revisited(number, store)]
+        base, back = world.revisited(number, store)
+        likelihoods, foretold = await self._foretold([*new, *base], stage)
+        if likelihoods is not None:
+            new, base, of_chosen = world.chosen(number, new, base, likelihoods)
+            foretold |= of_chosen
+        tasks = [*new, *base, *back]
         with stage("rollout", "attempting", items=len(tasks) * config.agent.rollouts, unit="attempts"):
             groups = await agent.attempt(self.domain, tasks, round_=number)
         wanted = in_round(config.curriculum, number, config.run.rounds)
@@ -181,16 +175,15 @@ class CoEvolution:
             lambda: self._simulator_learns(number, batches, selection, stage),
         )
         world.observe(number, groups, {task.id for task in new})
-        if likely:
-            probed |= _probe_metrics(world.probe, likely, groups)
-            world.probe.observe(likely, groups)
+        if world.probe is not None and likelihoods is not None:
+            foretold |= world.probe.observe(likelihoods, groups)
         metrics = {
             **curriculum_metrics(batches, selection, wanted),
             **attempt_metrics(
                 groups, batches, agent.sampler, self.domain, elsewhere=simulator.sampled_elsewhere()
             ),
             **decided,
-            **probed,
+            **foretold,
             **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
             **learned,
         }
@@ -208,28 +201,15 @@ class CoEvolution:
         due = bool(every) and (number == config.run.rounds or number % every == 0)
         return await self._measured(record, stage, due=due)
 
-    async def _probed(
-        self, number: int, new: Sequence[Task], stage: Stages
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        config = self.config.curriculum
-        if config.probe_factor == 1 or not new:
-            return {}, {}
-        with stage("probe", "looking at", items=len(new), unit="tasks"):
-            found = await self.players.agent.likelihoods(self.domain, new)
-        names = list(found)
-        rates = self.world.probe.foretell([found[name][0] for name in names])
-        rewards = [4 * p * (1 - p) for p in rates]
-        n = self.config.simulator.contexts * self.config.simulator.variations
-        kept = chosen(
-            rewards, n, temperature=config.probe_temperature, rng=generator(self.world.seed, "probe", number)
-        )
-        metrics = {
-            "probe/looked_at": float(len(names)),
-            "probe/tokens": float(sum(read for _, read in found.values())),
-            "probe/foretold": fmean(rates[i] for i in kept),
-            "probe/foretold_all": fmean(rates),
-        }
-        return {names[i]: found[names[i]][0] for i in kept}, metrics
+    async def _foretold(
+        self, candidates: Sequence[Task], stage: Stages
+    ) -> tuple[Mapping[str, float] | None, dict[str, float]]:
+        """How likely the agent finds the solutions of candidates; None where tasks are not chosen so."""
+        if self.world.probe is None:
+            return None, {}
+        with stage("probe", "looking at", items=len(candidates), unit="tasks"):
+            likelihoods, read = await self.players.agent.likelihoods(self.domain, candidates)
+        return likelihoods, {"tokens/agent_probed": float(read)}
 
     async def _agent_learns(
         self, number: int, groups: Sequence[Group], reminders: Sequence[Task], stage: Stages

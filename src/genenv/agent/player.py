@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -55,16 +56,27 @@ class Agent:
         played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
-    async def likelihoods(self, domain: Domain, tasks: Sequence[Task]) -> dict[str, tuple[float, int]]:
-        """How likely the agent finds each known solution: log-probability (nats) and tokens read, by task."""
-        known = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
-        played = [(task, trace) for task, trace in zip(tasks, known, strict=True) if trace.success]
-        data = [replace(imitate(trace), temperature=self.config.temperature) for _, trace in played]
+    async def likelihoods(self, domain: Domain, tasks: Sequence[Task]) -> tuple[dict[str, float], int]:
+        """How likely the agent finds the known solutions of tasks, at the temperature at which it attempts.
+
+        Args:
+            domain: plays the solutions.
+            tasks: those whose solution does not pass, or does not fit, are left out.
+
+        Returns:
+            By task id L = sum_t log pi(y_t) over the replies' tokens, nats; and how many tokens were read.
+        """
+        played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
+        known = [
+            (task.id, imitate(trace)) for task, trace in zip(tasks, played, strict=True) if trace.success
+        ]
+        data = [replace(datum, temperature=self.config.temperature) for _, datum in known]
         found = await self.trainer.logprobs(data)
-        return {
-            task.id: (math.fsum(v for v, w in zip(values, datum.weights, strict=True) if w), len(trace.token_ids))
-            for (task, trace), datum, values in zip(played, data, found, strict=True)
+        likely = {
+            name: math.fsum(itertools.compress(values, datum.weights))
+            for (name, datum), values in zip(known, found, strict=True)
         }
+        return likely, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
 
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Take a round's lesson.

@@ -1,17 +1,20 @@
-"""A success rate foretold without an attempt: from how likely the agent finds the solution that is known.
+# pyright: standard
+"""Success rates foretold without an attempt: from how likely the agent finds the solutions that are known.
 
 Every task comes with a solution that was executed and checked. The likelihood of its tokens under the agent,
-exp(L) at the temperature of the sampling, is the chance that an attempt is that solution to the letter: a lower
-bound of the success rate, equal to it where no other reply is right. One pass over a known reply costs a
-small part of G attempts, so that many tasks can be looked at for each that is attempted.
+exp(L) at the temperature of the sampling, is the chance that an attempt is that solution to the letter: a
+lower bound of the success rate, and equal to it where no other reply is right. Reading a known reply costs a
+small part of G attempts, so that many tasks can be looked at for each one that is attempted.
 
 What the bound misses is learned from what was attempted:
 
-    logit p = a + b logit exp(L),    (a, b) near (0, 1) until there is data that says otherwise
+    logit p = a + b logit exp(L),    (a, b) near (0, 1) until attempts say otherwise
 
-by penalised maximum likelihood (binomial), over the latest attempts.
+PROPEL (arXiv:2606.18284) trains a predictor of success rates for the same end; SPEED (arXiv:2506.09016) and
+DAPO (arXiv:2503.14476) attempt more tasks than they learn from. Here nothing is trained but a and b, as known
+solutions say more.
 
-PROPEL (arXiv:2606.18284) foretells success rates from the model's hidden states; here no weights are added.
+Shapes: N = attempted tasks.
 """
 
 from __future__ import annotations
@@ -22,81 +25,137 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 
+from genenv.curriculum.rewards import reward_at
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.errors import DataError
 from genenv.types import Group, JsonObject
 
+Floats = NDArray[np.float64]
+
 _KEPT = 512
-"""Attempted tasks that the calibration is fitted to, the latest."""
+"""So many tasks, the latest that were attempted, tell how to correct the bound."""
 _PENALTY = 1.0
-"""Of the squared distance from (0, 1)."""
+"""Weight of the squared distance of (a, b) from (0, 1), against the attempts' log-likelihood in nats."""
 _FARTHEST = 12.0
-"""Logits beyond this are cut."""
-_NEWTON_STEPS = 20
+"""Logits are cut here."""
+
+
+class _State(BaseModel, extra="forbid"):
+    offset: float
+    slope: float
+    seen: list[tuple[float, int, int]]
+    """Logit of the likelihood, successes, attempts."""
 
 
 class Probe:
-    """The calibration from likelihoods to success rates."""
+    """What likelihoods say about success rates.
 
-    def __init__(self) -> None:
-        self._seen: list[tuple[float, int, int]] = []
-        self._line = (0.0, 1.0)
+    Args:
+        config: `candidate_reward`, `candidate_temperature` and what the reward reads.
+    """
 
-    def foretell(self, likelihoods: Sequence[float]) -> list[float]:
-        """Success rates.
+    def __init__(self, config: CurriculumConfig) -> None:
+        self._config = config
+        self._state = _State(offset=0.0, slope=1.0, seen=[])
+
+    def foretell(self, likelihoods: Mapping[str, float]) -> dict[str, float]:
+        """Success rates by task id.
 
         Args:
             likelihoods: L of each task, nats, <= 0.
         """
-        offset, slope = self._line
-        return [1 / (1 + math.exp(-(offset + slope * _logit(one)))) for one in likelihoods]
+        offset, slope = self._state.offset, self._state.slope
+        return {
+            name: 1 / (1 + math.exp(-(offset + slope * _logit(likelihood))))
+            for name, likelihood in likelihoods.items()
+        }
 
-    def observe(self, likelihoods: Mapping[str, float], groups: Sequence[Group]) -> None:
-        """Learn from the attempts at tasks whose likelihoods were taken before."""
-        for group in groups:
-            if (one := likelihoods.get(group.task.id)) is not None and (valid := group.valid):
-                self._seen.append((_logit(one), sum(trace.success for trace in valid), len(valid)))
-        self._seen = self._seen[-_KEPT:]
-        if self._seen:
-            self._line = _fitted(np.array(self._seen, dtype=np.float64))
+    def choose(self, rates: Mapping[str, float], n: int, rng: random.Random) -> set[str]:
+        """So many of the tasks, or all there are, drawn one after the other without replacement.
+
+        Of those that are left each has a chance proportional to exp(candidate_temperature * reward). Drawn by
+        adding Gumbel's noise and taking the largest (Kool et al., arXiv:1903.06059).
+
+        Args:
+            rates: foretold success rates by task id.
+            n: how many.
+            rng: the same state gives the same choice.
+        """
+        config, name = self._config, self._config.candidate_reward
+        paid = [reward_at(rate, name, config) for rate in rates.values()]
+        if name == "shuffled":
+            paid = rng.sample(paid, len(paid))
+        noisy = {
+            task: config.candidate_temperature * reward - math.log(rng.expovariate(1.0))
+            for task, reward in zip(rates, paid, strict=True)
+        }
+        return set(sorted(noisy, key=lambda task: -noisy[task])[:n])
+
+    def observe(self, likelihoods: Mapping[str, float], groups: Sequence[Group]) -> Mapping[str, float]:
+        """Learn from the attempts at tasks whose likelihoods were taken before.
+
+        Args:
+            likelihoods: L of each task, nats.
+            groups: attempts; those at other tasks say nothing.
+
+        Returns:
+            `probe/error` of what was foretold for these attempts, and the calibration from here on.
+        """
+        tried = [group for group in groups if group.task.id in likelihoods and group.valid]
+        if not tried:
+            return {}
+        told = self.foretell({group.task.id: likelihoods[group.task.id] for group in tried})
+        counts = [(sum(trace.success for trace in group.valid), len(group.valid)) for group in tried]
+        error = math.fsum(abs(told[g.task.id] - k / n) for g, (k, n) in zip(tried, counts, strict=True))
+        seen = [(_logit(likelihoods[g.task.id]), k, n) for g, (k, n) in zip(tried, counts, strict=True)]
+        seen = [*self._state.seen, *seen][-_KEPT:]
+        offset, slope = fitted(np.array(seen, dtype=np.float64))
+        self._state = _State(offset=offset, slope=slope, seen=seen)
+        return {"probe/error": error / len(tried), "probe/offset": offset, "probe/slope": slope}
 
     def state_dict(self) -> JsonObject:
         """What `load_state_dict` restores."""
-        return {"seen": [list(one) for one in self._seen], "line": list(self._line)}
+        return self._state.model_dump(mode="json")
 
     def load_state_dict(self, state: JsonObject) -> None:
-        """Restore what `state_dict` gave."""
-        self._seen = [(float(x), int(k), int(n)) for x, k, n in state["seen"]]  # type: ignore
-        self._line = tuple(state["line"])  # type: ignore
+        """Continue from what `state_dict` gave.
+
+        Raises:
+            DataError: the state is damaged.
+        """
+        try:
+            self._state = _State.model_validate(state)
+        except ValidationError as error:
+            what = error.errors()[0]["msg"]
+            raise DataError(f"the probe's state in this run's store is damaged: {what}") from error
 
 
-def chosen(rewards: Sequence[float], n: int, *, temperature: float, rng: random.Random) -> list[int]:
-    """n places drawn without replacement, each with a chance proportional to exp(temperature * reward).
+def fitted(seen_N3: Floats) -> tuple[float, float]:
+    """(a, b) that make attempts likeliest: penalised maximum likelihood of a binomial.
 
-    Drawn by adding Gumbel noise and taking the largest (Efraimidis and Spirakis 2006; Kool et al.,
-    arXiv:1903.06059). In ascending order.
+    Args:
+        seen_N3: logit of the likelihood, successes and attempts of each task.
     """
-    noisy = [temperature * reward - math.log(-math.log(rng.random() or 1e-300)) for reward in rewards]
-    return sorted(sorted(range(len(rewards)), key=lambda place: -noisy[place])[:n])
+    from scipy import optimize  # takes a while to load
+
+    x_N, k_N, n_N = seen_N3.T
+    start = np.array([0.0, 1.0])
+
+    def loss(line: Floats) -> tuple[float, Floats]:
+        z_N = line[0] + line[1] * x_N
+        off = line - start
+        value = (n_N * np.logaddexp(0.0, z_N) - k_N * z_N).sum() + _PENALTY / 2 * (off**2).sum()
+        excess_N = n_N / (1 + np.exp(-z_N)) - k_N
+        return float(value), np.array([excess_N.sum(), (excess_N * x_N).sum()]) + _PENALTY * off
+
+    offset, slope = optimize.minimize(loss, start, jac=True, method="BFGS").x
+    return float(offset), float(slope)
 
 
 def _logit(likelihood: float) -> float:
-    rate = math.exp(min(0.0, likelihood))
-    if rate <= 0.0:
-        return -_FARTHEST
-    return max(-_FARTHEST, min(_FARTHEST, math.log(rate) - math.log1p(-min(rate, 1 - 1e-9))))
-
-
-def _fitted(seen: NDArray[np.float64]) -> tuple[float, float]:
-    x, k, n = seen.T
-    line = np.array([0.0, 1.0])
-    start = line.copy()
-    design = np.stack([np.ones_like(x), x], axis=1)
-    for _ in range(_NEWTON_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(design @ line, -30, 30)))
-        gradient = design.T @ (k - n * p) - _PENALTY * (line - start)
-        hessian = (design * (n * p * (1 - p))[:, None]).T @ design + _PENALTY * np.eye(2)
-        step = np.linalg.solve(hessian, gradient)
-        line = line + np.clip(step, -1, 1)
-        if np.abs(step).max() < 1e-6:
-            break
-    return float(line[0]), float(line[1])
+    """log(p / (1 - p)) of p = exp(L), from L, cut."""
+    if likelihood >= -math.exp(-_FARTHEST):
+        return _FARTHEST
+    return max(-_FARTHEST, likelihood - math.log(-math.expm1(likelihood)))

@@ -102,6 +102,7 @@ class Replay:
         seeds: Sequence[Seed],
         rng: random.Random,
         base_alone: bool = False,
+        candidates: int = 1,
     ) -> Revisit:
         """Choose what comes back in a round.
 
@@ -111,6 +112,7 @@ class Replay:
             seeds: the base data. With fewer than the floor asks for, each comes once.
             rng: the same state gives the same choice.
             base_alone: whether base tasks stand in the place of all others, so that a round is as large.
+            candidates: how many base tasks are dealt for each that is to be attempted.
 
         Raises:
             UsageError: base tasks are wanted, but there are no seeds.
@@ -122,7 +124,7 @@ class Replay:
             raise UsageError(
                 "curriculum.base_share asks for base tasks, but the domain has no seeds; set it to 0"
             )
-        dealt, due = self._deal(base, seeds, rng), self._review(round_, reviews, rng)
+        dealt, due = self._deal(base * candidates, seeds, rng), self._review(round_, reviews, rng)
         pool = sorted(self._valid.difference(due)) if replayed else []
         return Revisit(seeds=dealt, task_ids=(*due, *rng.sample(pool, min(replayed, len(pool)))))
 

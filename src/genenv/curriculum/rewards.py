@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genenv.curriculum.posterior import BetaPosterior
-from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.settings import CurriculumConfig, EnvRewardName
 
-EnvReward = Callable[[int, int, Sequence[float], CurriculumConfig], float]
-"""(successes, attempts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1]."""
+EnvReward = Callable[[float, int, Sequence[float], CurriculumConfig], float]
+"""(successes, attempts >= 1, rewards [n] that the agent is trained on, settings) -> reward in [0, 1].
+Successes may be the expectation of their number."""
 
 
 def env_reward(p_hat: float, *, alpha: float, beta: float) -> float:
@@ -72,7 +73,7 @@ def expected_env_reward(
     return posterior.expectation(lambda p: np.exp(-beta * (p - alpha) ** 2))
 
 
-def _alpha(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+def _alpha(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
     """R_env = exp(-beta (p - alpha)^2): GenEnv (arXiv:2512.19682), eq. (3)."""
     alpha, beta = config.alpha, config.beta
     if config.posterior:
@@ -81,7 +82,7 @@ def _alpha(successes: int, attempts: int, rewards_n: Sequence[float], config: Cu
 
 
 def _learnability(
-    successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
+    successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
 ) -> float:
     """4 p (1 - p): the variance of a success, over its largest.
 
@@ -90,7 +91,7 @@ def _learnability(
     return _of_rate(successes, attempts, config, lambda p: 4 * p * (1 - p))
 
 
-def _signal(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+def _signal(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
     """1 - p^G - (1 - p)^G: the chance that G attempts differ, without which GRPO learns nothing.
 
     What DAPO's dynamic sampling (arXiv:2503.14476) asks for, as an expectation. G is `signal_attempts`.
@@ -99,7 +100,7 @@ def _signal(successes: int, attempts: int, rewards_n: Sequence[float], config: C
     return _of_rate(successes, attempts, config, lambda p: 1 - p**n - (1 - p) ** n)
 
 
-def _variance(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+def _variance(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
     """4 mean((r - mean(r))^2): the variance of what the agent is trained on, partial credit included.
 
     Its root is by how much a group's centred advantages reach. It needs no rate, hence no posterior.
@@ -108,12 +109,14 @@ def _variance(successes: int, attempts: int, rewards_n: Sequence[float], config:
     return min(1.0, 4 * fmean((reward - mean) ** 2 for reward in rewards_n))
 
 
-def _difficulty(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+def _difficulty(
+    successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
+) -> float:
     """1 - p: an adversary, which need not stop at what can be learned."""
     return _of_rate(successes, attempts, config, lambda p: 1 - p)
 
 
-def _constant(successes: int, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
+def _constant(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
     """1: every valid task alike. The control in which updates happen and rewards say nothing."""
     return 1.0
 
@@ -128,6 +131,18 @@ ENV_REWARDS: Mapping[str, EnvReward] = {
     "shuffled": _alpha,
 }
 """What `curriculum.env_reward` may say; `shuffled` is `alpha`, given to the wrong tasks (`handed_out`)."""
+
+
+def reward_at(rate: float, name: EnvRewardName, config: CurriculumConfig) -> float:
+    """What a success rate that is known, or foretold, is worth.
+
+    Args:
+        rate: p, in [0, 1].
+        name: of `ENV_REWARDS`; `variance` is that of a success.
+        config: alpha and beta, or `signal_attempts`, are read.
+    """
+    function = ENV_REWARDS["learnability" if name == "variance" else name]
+    return function(rate, 1, (), config.model_copy(update={"posterior": False}))
 
 
 def in_round(config: CurriculumConfig, number: int, rounds: int) -> CurriculumConfig:
@@ -153,7 +168,7 @@ def handed_out(rewards: Sequence[float], config: CurriculumConfig, rng: random.R
 
 
 def _of_rate(
-    successes: int,
+    successes: float,
     attempts: int,
     config: CurriculumConfig,
     function: Callable[[NDArray[np.float64]], NDArray[np.float64]],

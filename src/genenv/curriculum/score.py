@@ -127,7 +127,8 @@ def score_batches(
     batches: list[TaskBatch] = []
     for context in contexts:
         own = written[context.id]
-        tried = [attempted[p.outcome.id] for p in own if isinstance(p.outcome, Task) and p.outcome.id in attempted]
+        tasks = [p.outcome.id for p in own if isinstance(p.outcome, Task)]
+        tried = [attempted[name] for name in tasks if name in attempted]
         batches.append(_scored(context, own, tried, config))
     return batches
 
@@ -196,7 +197,7 @@ def curriculum_metrics(
         **{f"simulator/rejected/{reason}": float(reasons[reason]) for reason in RejectReason},
         **_mean("simulator/in_band_rate", _in_band(by_batch, config)),
         **_mean("simulator/in_band_rate_task", _in_band(by_task, config)),
-        **_mean("simulator/env_reward", (batch.env_reward for batch in batches)),
+        **_mean("simulator/env_reward", (b.env_reward for b in batches if not _passed_over(b))),
         **_mean(
             "simulator/novelty",
             (p.novelty for p in proposals if isinstance(p.outcome, Task) and p.novelty is not None),
@@ -212,6 +213,11 @@ def curriculum_metrics(
         **_spread("curriculum/p_hat_task_spread", [unit.successes / unit.attempts for unit in by_task]),
         **_skill_shares(tasks),
     }
+
+
+def _passed_over(batch: TaskBatch) -> bool:
+    """Whether tasks were written, and none was chosen to be attempted."""
+    return not batch.groups and any(isinstance(p.outcome, Task) for p in batch.proposals)
 
 
 def _units(batch: TaskBatch, scope: str) -> list[_Unit]:

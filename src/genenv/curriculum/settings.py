@@ -50,11 +50,13 @@ class CurriculumConfig(Settings, frozen=True):
     """Share of the seeds, the easiest, and as many of the hardest, that are not varied (`filtering_k`)."""
     seed_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
-    probe_factor: int = Field(default=1, ge=1, le=1000)
-    """So many contexts are written for where one is attempted: of the tasks that pass the gate those are
-    attempted whose foretold success rate (`genenv.curriculum.probe`) earns most; 1: no probe."""
-    probe_temperature: float = Field(default=12.0, ge=0, le=1000)
-    """How strongly foretold rewards separate the chances of tasks: exp(probe_temperature * reward)."""
+    candidates: int = Field(default=1, ge=1, le=1000)
+    """Tasks that are looked at for each that is attempted: a probe foretells their success rates without an
+    attempt, and those are attempted that are worth most (`candidate_reward`); 1: no probe."""
+    candidate_reward: EnvRewardName = "learnability"
+    """What a foretold rate is worth; `constant` and `shuffled` are the controls."""
+    candidate_temperature: float = Field(default=12.0, ge=0, le=1000)
+    """How strongly that separates the chances of candidates: exp(candidate_temperature * reward)."""
     gate: Literal["full", "executes"] = "full"
     """Which generations become tasks: those that pass every check, or all that parse and execute."""
     novelty_threshold: float = Field(default=0.1, ge=0, le=0.99)

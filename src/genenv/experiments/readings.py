@@ -16,9 +16,9 @@ from genenv.runs.store.store import PoolStore
 
 BUDGETS: Mapping[str, tuple[str, ...]] = {
     "attempts": ("agent/attempts",),
-    "agent tokens": ("tokens/agent_sampled", "tokens/agent_trained"),
+    "agent tokens": ("tokens/agent_sampled", "tokens/agent_probed", "tokens/agent_trained"),
     "all tokens": (
-        *("tokens/agent_sampled", "tokens/agent_trained"),
+        *("tokens/agent_sampled", "tokens/agent_probed", "tokens/agent_trained"),
         *("tokens/simulator_sampled", "tokens/simulator_trained"),
     ),
     "optimizer steps": ("agent/steps",),

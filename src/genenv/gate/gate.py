@@ -44,6 +44,7 @@ class Gate:
     def __init__(self, domain: Domain, config: CurriculumConfig, *, seed: int) -> None:
         self.domain, self.config, self.seed = domain, config, seed
         self.archive, self.held_out = Archive(), Archive()
+        self._candidates = Archive()
 
     def remember(self, tasks: Iterable[Task]) -> None:
         """Put tasks into the archive, such as the base tasks at the start."""
@@ -67,7 +68,12 @@ class Gate:
             self.held_out.add(task.id, self.domain.surface(task))
 
     def admit(self, contexts: Sequence[Context], generations: Sequence[Generation]) -> list[Proposal]:
-        """What becomes of each generation, in order; tasks join the archive at once."""
+        """What becomes of each generation, in order; tasks join the archive at once.
+
+        Where they are mere candidates, they are held against each other, and those that are attempted join
+        it by `remember`: what was passed over may come again.
+        """
+        self._candidates = Archive()
         by_id = {context.id: context for context in contexts}
         return [self._admit(by_id[generation.context_id], generation) for generation in generations]
 
@@ -85,12 +91,16 @@ class Gate:
         if similarity >= HELD_OUT_SIMILARITY:
             sentence = f"It shares {similarity:.0%} of its words with held-out {nearest}."
             return Proposal(generation=generation, outcome=Rejection(RejectReason.HELD_OUT, sentence))
-        similarity, nearest = self.archive.nearest(surface)
+        known = self.archive
+        similarity, nearest = known.nearest(surface)
+        if self.config.candidates > 1:
+            known = self._candidates
+            similarity, nearest = max((similarity, nearest), known.nearest(surface), key=lambda one: one[0])
         if 1 - similarity < self.config.novelty_threshold:
             sentence = f"It shares {similarity:.0%} of its words with {nearest}."
             duplicate = Rejection(RejectReason.DUPLICATE, sentence)
             return Proposal(generation=generation, outcome=duplicate, novelty=1 - similarity)
-        self.archive.add(task.id, surface)
+        known.add(task.id, surface)
         return Proposal(generation=generation, outcome=task, novelty=1 - similarity)
 
     def _build(self, context: Context, generation: Generation) -> Task | Rejection:

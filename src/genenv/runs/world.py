@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from statistics import fmean
 
 from genenv.config.run import RunConfig
 from genenv.curriculum.controller import Controller
@@ -30,7 +31,7 @@ class World:
         self.base = base_tasks(domain, self.seeds, seed=self.seed)
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
         self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
-        self.probe = Probe()
+        self.probe = Probe(config.curriculum) if config.curriculum.candidates > 1 else None
         self.gate = Gate(domain, config.curriculum, seed=self.seed)
         self.gate.remember(self.base.values())
         self.gate.protect(held_out)
@@ -42,7 +43,7 @@ class World:
         self.replay.load_state_dict(_part(state, "replay"))
         if self.controller is not None and "controller" in state:  # a branch may begin to steer
             self.controller.load_state_dict(_part(state, "controller"))
-        if "probe" in state:
+        if self.probe is not None and "probe" in state:
             self.probe.load_state_dict(_part(state, "probe"))
         if self.config.agent.replayed:
             self.replay.recall(store.last_seen())
@@ -52,8 +53,8 @@ class World:
 
     def state(self) -> JsonObject:
         """What `recall` needs beside the tasks themselves."""
-        probed = {"probe": self.probe.state_dict()} if self.config.curriculum.probe_factor > 1 else {}
         steered = {} if self.controller is None else {"controller": self.controller.state_dict()}
+        probed = {} if self.probe is None else {"probe": self.probe.state_dict()}
         return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **probed}
 
     def observe(self, number: int, groups: Sequence[Group], new: Container[str]) -> None:
@@ -89,7 +90,7 @@ class World:
         if config.simulator.source == "none":
             return []
         wanted = min(config.simulator.contexts, most or config.simulator.contexts)
-        wanted = min(wanted * config.curriculum.probe_factor, len(self.seeds))
+        wanted = max(wanted, min(wanted * config.curriculum.candidates, len(self.seeds)))
         rng = generator(self.seed, purpose, number)
         curriculum = in_round(config.curriculum, number, config.run.rounds)
         if self.controller is not None:
@@ -99,15 +100,52 @@ class World:
         told = Profile() if config.simulator.per_seed else self.stats.profile()
         return make_contexts(self.domain, chosen, told, round_=number, target=curriculum.alpha)
 
-    def revisited(self, number: int, store: PoolStore) -> list[Task]:
-        """Base tasks, mastered tasks and tasks of valid traces that come back this round."""
-        planned = self.config.simulator.contexts * self.config.simulator.variations
+    def revisited(self, number: int, store: PoolStore) -> tuple[list[Task], list[Task]]:
+        """Base tasks, or candidates for their places; and generated tasks that come back this round."""
         rng = generator(self.seed, "replay", number)
-        alone = self.config.simulator.source == "none"
-        back = self.replay.draw(number, planned=planned, seeds=self.seeds, rng=rng, base_alone=alone)
-        return [self.base[s.id] for s in back.seeds if s.id in self.base] + [
-            store.task(i) for i in back.task_ids
-        ]
+        back = self.replay.draw(
+            number,
+            planned=self._planned,
+            seeds=self.seeds,
+            rng=rng,
+            base_alone=self.config.simulator.source == "none",
+            candidates=self.config.curriculum.candidates,
+        )
+        base = [self.base[seed.id] for seed in back.seeds if seed.id in self.base]
+        return base, [store.task(name) for name in back.task_ids]
+
+    def chosen(
+        self, number: int, new: Sequence[Task], base: Sequence[Task], likelihoods: Mapping[str, float]
+    ) -> tuple[list[Task], list[Task], Mapping[str, float]]:
+        """The new and the base tasks that are attempted, of all candidates, and what is foretold of them.
+
+        New tasks compete with new ones, base tasks with base tasks. Only what is attempted joins the archive.
+
+        Args:
+            number: of the round.
+            new: those that passed the gate.
+            base: those that were dealt.
+            likelihoods: of their known solutions, by id; a task without one is not attempted.
+        """
+        assert self.probe is not None  # noqa: S101 - there are candidates
+        rates = self.probe.foretell(likelihoods)
+        kept: list[list[Task]] = []
+        for name, tasks in (("new", new), ("base", base)):
+            own = {task.id: rates[task.id] for task in tasks if task.id in rates}
+            most = self._planned if name == "new" else -(-len(tasks) // self.config.curriculum.candidates)
+            names = self.probe.choose(own, most, generator(self.seed, f"candidates-{name}", number))
+            kept.append([task for task in tasks if task.id in names])
+        self.gate.remember(kept[0])
+        attempted = [rates[task.id] for tasks in kept for task in tasks]
+        metrics = {"probe/candidates": float(len(new) + len(base))}
+        if attempted:
+            metrics["probe/foretold"] = fmean(attempted)
+            metrics["probe/foretold_all"] = fmean(rates.values())
+        return kept[0], kept[1], metrics
+
+    @property
+    def _planned(self) -> int:
+        return self.config.simulator.contexts * self.config.simulator.variations
 
     def reminders(self, number: int, groups: Sequence[Group], store: PoolStore) -> list[Task]:
         """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""

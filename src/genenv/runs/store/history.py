@@ -65,8 +65,9 @@ class HistoryReader(NounReader):
                 yield row["id"], from_text(row["surface"])
 
     def without_surface(self) -> tuple[Task, ...]:
-        """The generated tasks that were stored without a surface."""
-        sql = "SELECT * FROM tasks WHERE origin = ? AND surface IS NULL ORDER BY n"
+        """The generated tasks that were attempted and stored without a surface."""
+        sql = """SELECT * FROM tasks WHERE origin = ? AND surface IS NULL
+                 AND id IN (SELECT task_id FROM groups) ORDER BY n"""
         return tuple(self._db.read(rows.task_of, sql, (Origin.GENERATED.value,)))
 
     def task_count(self, origin: Origin) -> int:
