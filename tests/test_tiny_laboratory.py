@@ -32,6 +32,16 @@ def test_attempts_alone_make_an_agent_better_and_without_steps_that_matter_it_st
     assert abs(gained) <= 2 * error
 
 
+def test_likelihoods_of_known_solutions_foretell_success(tmp_path: Path) -> None:
+    """A rate found in eight attempts is off by .13 on average itself, where it is one half."""
+    play(tmp_path / "run", "run.rounds=1", "run.eval_every=0", "agent.warmup.steps=100", probe=True)
+    with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
+        metrics = store.metrics(1)
+    assert metrics["probe/candidates"] > 6 * metrics["agent/attempts"] / 8
+    assert metrics["probe/error"] < 0.2
+    assert metrics["tasks/mixed"] > 0.9 > 0.6 > metrics["probe/foretold"] > 0.4
+
+
 def rise(folder: Path, origin: Path, *overrides: str) -> tuple[float, float]:
     """By how much held-out success has risen from the warm-up to the last round, and its standard error.
 
@@ -63,8 +73,9 @@ def costs_are_exact(metrics: Mapping[str, float], groups: Sequence[Group]) -> No
     assert "tokens/simulator_trained" not in metrics
 
 
-def play(folder: Path, *overrides: str, origin: str = "") -> None:
+def play(folder: Path, *overrides: str, origin: str = "", probe: bool = False) -> None:
     """Variations of base tasks, without a simulator to train; measured at the ends."""
     settings = [word for one in ("run.eval_every=1000", *overrides) for word in ("--set", one)]
     begun = ["--from", origin] if origin else []
-    succeeds("train", CONFIG, "--variant", "variation", "--out", folder, *settings, *begun)
+    variant = "variation+probe" if probe else "variation"
+    succeeds("train", CONFIG, "--variant", variant, "--out", folder, *settings, *begun)

@@ -111,6 +111,10 @@ VARIANTS: Mapping[str, Variant] = {
         "joined to another, its control: the same settings, but the simulator is never updated",
         {"simulator": {"train": False}},
     ),
+    "probe": Variant(
+        "joined to another: of eight candidates that one is attempted whose foretold rate is worth most",
+        {"curriculum": {"candidates": 8, "candidate_reward": "learnability"}},
+    ),
     "sft": Variant(
         "the agent imitates the solutions of the tasks it attempts; attempts teach nothing",
         {"agent": {"algorithm": "sft", "guidance": "all", "replayed": 0}},
