@@ -384,7 +384,8 @@ def test_measuring_keeps_nothing_for_gradients(tiny, monkeypatch):
     asyncio.run(trainer.watch(DATA))
     assert asyncio.run(trainer.moved()) == pytest.approx(0.0, abs=1e-7)
     asyncio.run(trainer.logprobs(DATA))
-    assert enabled == [False] * 5
+    assert len(enabled) >= 3
+    assert not any(enabled)
 
 
 def test_nothing_is_measured_before_it_is_watched(tiny):

@@ -11,7 +11,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from genenv.backends.local.kl import frozen_head, kl_between
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
 from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.packing import Packed
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.token_logprobs import Scores, frozen_scores
 from genenv.errors import DataError, UpdateSkipped, out_of_memory
@@ -110,16 +110,23 @@ class LocalTrainer:
 
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
         """Log-probabilities of whole completions, each token's; see `Trainer`."""
-        values: list[tuple[float, ...]] = []
-        for datum in data:
-            bundle = Bundle(prompt_ids=datum.prompt_ids, completions=[datum.completion_ids])
-            packed = Packed([bundle], self.weights.model.device)
-            with torch.no_grad(), self.weights.reference() if reference else self.weights.active():
-                hidden_MW, tokens_M = self.weights.completion_hidden(packed)
-                values_M = self.weights.token_logprobs(
-                    hidden_MW, tokens_M, temperature=datum.temperature, allowed=self._allowed([datum])
-                )
-            values.append(tuple(values_M.tolist()))
+        whole = [replace(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in data]
+        places = {id(datum): place for place, datum in enumerate(whole)}
+        values: list[tuple[float, ...]] = [()] * len(data)
+
+        def run(budget: int) -> None:
+            for batch in micro_batches(bundled(whole), budget):
+                packed = Packed([bundle for bundle, _ in batch], self.weights.model.device)
+                rows = _Rows.of([datum for _, own in batch for datum in own], packed.device, self._allowed)
+                with torch.no_grad(), self.weights.reference() if reference else self.weights.active():
+                    found_M = self._scores(*self.weights.completion_hidden(packed), rows).logprobs_M
+                parts = found_M.split([len(datum.completion_ids) for datum in rows.data])
+                for datum, part in zip(rows.data, parts, strict=True):
+                    values[places[id(datum)]] = tuple(part.tolist())
+                advance(tokens=packed.ids_1N.shape[1], items=len(rows.data))
+
+        with blocking():
+            self._within_memory(run)
         return values
 
     async def anchor(self, moments: Moments) -> None:
@@ -153,9 +160,17 @@ class LocalTrainer:
             raise DataError(f"{state} cannot be read: {error}") from error
 
     def _accumulate(self, run: Callable[[int], None]) -> None:
-        """Run a gradient accumulation; when memory runs out, once more with half the micro-batch."""
+        """Run a gradient accumulation; one that is broken off leaves nothing behind."""
+
+        def afresh(tokens: int) -> None:
+            self.optimizer.clear()
+            run(tokens)
+
+        self._within_memory(afresh)
+
+    def _within_memory(self, run: Callable[[int], None]) -> None:
+        """Run with the micro-batches of the settings; when memory runs out, once more with half of them."""
         tokens = self.weights.model.config.tokens_per_microbatch
-        self.optimizer.clear()  # a broken-off accumulation leaves nothing behind
         try:
             run(tokens)
         except RuntimeError as error:
