@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
+from genenv.backends.chat.reasoning import CLOSING
 from genenv.backends.settings import PolicyConfig
 from genenv.domains.base import Domain
 from genenv.errors import unknown_name
@@ -38,6 +39,8 @@ class SampleRequest:
     """Seed of this request's own random stream."""
     schema: JsonObject | None = None
     """A JSON schema: only tokens that keep the text a prefix of such a value are allowed."""
+    choices: tuple[tuple[int, ...], ...] = ()
+    """Instead of a schema: the completion is one of these, end-of-turn token included; none: anything."""
     conversation: Conversation | None = field(default=None, compare=False, repr=False)
     """That this is a turn of; None where a prompt stands alone."""
     last: bool = False
@@ -51,14 +54,27 @@ class Completion:
     """What the model answered."""
 
     token_ids: tuple[int, ...]  # [T] the end-of-turn token included when it was reached
-    logprobs: tuple[float, ...]  # [T] nats, at the sampling temperature, before any grammar mask
+    logprobs: tuple[float, ...]
+    """[T] nats, at the sampling temperature: before the mask of a schema, but among the choices where there are
+    some, for then the policy that acts is the one held to them."""
     text: str
     finished: bool
     """False when `max_tokens` came first."""
-    forced: range = range(0)
-    """Places of tokens that were not sampled, such as those that cut a thought short."""
+    forced: Container[int] = range(0)
+    """Places of tokens that were not sampled, such as those that cut a thought short, or that all choices which
+    are left have in common."""
     version: int = 0
     """Of the weights that wrote it, as `Trainer.publish` counts them."""
+
+
+def forced_places(reply: Sequence[int], choices: Sequence[tuple[int, ...]]) -> frozenset[int]:
+    """The places where no other token could stand, in a reply that is one of some; none without choices."""
+    left, forced = list(choices), set[int]()
+    for place, token in enumerate(reply if left else ()):
+        if len({choice[place] for choice in left}) == 1:
+            forced.add(place)
+        left = [choice for choice in left if choice[place] == token]
+    return frozenset(forced)
 
 
 class Sampler(Protocol):
@@ -108,6 +124,17 @@ class Sampler(Protocol):
     def end_round(self) -> None:
         """Let go of what only the round that is over needed."""
         ...
+
+
+def encoded(texts: Sequence[str], sampler: Sampler, *, thinks: bool) -> tuple[tuple[int, ...], ...]:
+    """Replies to choose from as they would be sampled.
+
+    Args:
+        texts: what may be said.
+        sampler: whose tokens they are.
+        thinks: whether the prompt begins a thought, which is then empty.
+    """
+    return tuple(sampler.encode_reply((CLOSING if thinks else "") + text) for text in dict.fromkeys(texts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,26 @@ class OffersTools(Protocol):
         ...
 
 
+@runtime_checkable
+class OffersChoices(Protocol):
+    """An episode whose agent may reply with one of some texts only: it is sampled among them, and learns so."""
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The replies that are possible now, before each `ask`; none where any text is."""
+        ...
+
+
+@runtime_checkable
+class HasMain(Protocol):
+    """A domain with more held-out tasks than a measurement takes unasked."""
+
+    @property
+    def main_held_out(self) -> int:
+        """How many of them it takes, from the first."""
+        ...
+
+
 class Domain(Protocol):
     """A world in which tasks are written, attempted and checked."""
 

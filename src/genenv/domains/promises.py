@@ -156,6 +156,11 @@ def tools(episode: Episode) -> Sequence[JsonObject]:
     return offered
 
 
+def choices(episode: Episode) -> Sequence[str]:
+    """The replies that are possible now; none where any text is."""
+    return [text(one) for one in _listed(getattr(episode, "choices", ()), "choices")]
+
+
 def episode(answer: object) -> Episode:
     """Something that runs, with a limit of turns."""
     turns: object = getattr(answer, "max_turns", None)

@@ -55,12 +55,17 @@ class ToolCalling:
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only; they share no template and no value with the seeds.
 
-        200 tasks; without dependent ones when the mode is single.
+        1,000 tasks; without dependent ones when the mode is single.
 
         Raises:
             ValueError: a held-out spec is not a task; the base data is broken.
         """
         return held_out_tasks(self, self._playable(base_data.held_out_specs()))
+
+    @property
+    def main_held_out(self) -> int:
+        """The first lot of held-out tasks, 200 of them: what a measurement takes unasked."""
+        return sum(1 for _ in self._playable(base_data.held_out_specs()[: base_data.N_MAIN]))
 
     def _playable(self, specs: Iterable[tuple[str, ToolSpec]]) -> Iterator[tuple[str, ToolSpec]]:
         single = self.settings.mode == "single"
