@@ -10,7 +10,15 @@ import functools
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
-from genenv.backends.base import Completion, Conversation, Sampler, SampleRequest, blocked_s, encoded, forced_places
+from genenv.backends.base import (
+    Completion,
+    Conversation,
+    Sampler,
+    SampleRequest,
+    blocked_s,
+    encoded,
+    forced_places,
+)
 from genenv.backends.chat.reasoning import CLOSING, answer_of
 from genenv.backends.chat.tool_format import heard
 from genenv.domains.base import Domain, Episode, OutOfTurns
@@ -237,9 +245,7 @@ class _Oracle:
         if request.choices and ids not in request.choices:
             raise RolloutError(f"The known solution {text!r} is none of the possible replies.")
         forced = forced_places(ids, request.choices)
-        return Completion(
-            token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True, forced=forced
-        )
+        return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True, forced=forced)
 
 
 async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, sampling: Sampling) -> Trace:

@@ -55,14 +55,14 @@ class Completion:
 
     token_ids: tuple[int, ...]  # [T] the end-of-turn token included when it was reached
     logprobs: tuple[float, ...]
-    """[T] nats, at the sampling temperature: before the mask of a schema, but among the choices where there are
-    some, for then the policy that acts is the one held to them."""
+    """[T] nats, at the sampling temperature: before the mask of a schema, but among the choices where there
+    are some, for the policy that acts is then the one held to them."""
     text: str
     finished: bool
     """False when `max_tokens` came first."""
     forced: Container[int] = range(0)
-    """Places of tokens that were not sampled, such as those that cut a thought short, or that all choices which
-    are left have in common."""
+    """Places of tokens that were not sampled, such as those that cut a thought short, or that all choices
+    which are left have in common."""
     version: int = 0
     """Of the weights that wrote it, as `Trainer.publish` counts them."""
 

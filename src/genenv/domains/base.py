@@ -52,7 +52,7 @@ class OffersTools(Protocol):
 
 @runtime_checkable
 class OffersChoices(Protocol):
-    """An episode whose agent may reply with one of some texts only: it is sampled among them, and learns so."""
+    """An episode whose agent may reply with one of some texts only: it samples, and learns, among them."""
 
     @property
     def choices(self) -> Sequence[str]:

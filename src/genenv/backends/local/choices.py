@@ -24,7 +24,7 @@ class OneOf:
         mask[row] = 0
         for token in self._next():
             word, bit = divmod(token, 32)
-            mask[row, word] |= -(2**31) if bit == 31 else 1 << bit  # noqa: PLR2004 - the sign of an int32
+            mask[row, word] |= -(2**31) if bit == 31 else 1 << bit
 
     def accept_token(self, token: int) -> bool:
         """Go on with a token; whether it may be that one."""

@@ -18,8 +18,8 @@ from torch import Tensor
 from genenv.backends.base import Completion, Conversation, SampleRequest, forced_places
 from genenv.backends.local.attention import prompt_mask
 from genenv.backends.local.categorical import Odds, nucleus
-from genenv.backends.local.cpu.kernels import Kernels, Tasks
 from genenv.backends.local.choices import OneOf
+from genenv.backends.local.cpu.kernels import Kernels, Tasks
 from genenv.backends.local.grammar import Grammars, Matcher
 from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
 from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayout, Layout, TurnLayout

@@ -47,7 +47,7 @@ class HouseholdEpisode:
 
 
 def one_step(task: Task, settings: HouseholdConfig) -> OneQuestion:
-    """One attempt at a single step: the next command, of those that are possible then if it is held to them."""
+    """One attempt at a single step: the next command, of those that are possible if it is held to them."""
     if not settings.held_to_commands:
         return OneQuestion(task)
     play = game_of(task).start()

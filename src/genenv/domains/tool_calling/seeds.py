@@ -1,4 +1,4 @@
-"""The base data of the tool-calling domain: 544 training specs and 1,000 held-out ones, made by the same rules.
+"""The base data of the tool-calling domain: 544 training specs and 1,000 held-out ones, by the same rules.
 
 The mix, in both splits: 60% one call, 28% two, 12% three (gaps included, which are all single calls: with
 several, a person would do what can be done); 12% with a gap, half missing_info and half no_tool; 8%
