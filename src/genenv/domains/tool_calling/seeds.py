@@ -101,10 +101,10 @@ def variation(spec: ToolSpec, rng: random.Random, *, today: Day, tools: Containe
 
 
 def _drafts(split: Split, prefix: str, n: int, *, lots: int) -> Iterator[tuple[str, Drafted]]:
-    """So many lots of n specs each; nothing is said twice in all of them."""
+    """So many lots of n specs each; nothing is said twice in all of them. All of them pass the gate."""
     drafter = Drafter(split)
     for lot in range(lots):
-        rng = random.Random(f"genenv/{prefix}{f'/{lot}' if lot else ''}")
+        rng = random.Random(f"genenv/{f'{prefix}-lot-{lot}' if lot else prefix}")
         for number, plan in enumerate(_plans(drafter, n, rng), start=lot * n):
             spec_id = f"{prefix}-{number:03d}"
             yield spec_id, _drafted(plan, drafter, spec_id)
