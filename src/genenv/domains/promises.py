@@ -158,7 +158,10 @@ def tools(episode: Episode) -> Sequence[JsonObject]:
 
 def choices(episode: Episode) -> Sequence[str]:
     """The replies that are possible now; none where any text is."""
-    return [text(one) for one in _listed(getattr(episode, "choices", ()), "choices")]
+    offered = _listed(getattr(episode, "choices", ()), "choices")
+    if odd := [one for one in offered if not isinstance(one, str)]:
+        raise Broken(f"offers the choice {_shown(odd[0])}, not a text")
+    return cast("Sequence[str]", offered)
 
 
 def episode(answer: object) -> Episode:
