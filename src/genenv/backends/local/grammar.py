@@ -20,11 +20,11 @@ from genenv.types import Choices, JsonObject
 class Matcher(Protocol):
     """Follows one completion, token by token."""
 
-    def fill_next_token_bitmask(self, mask: Any, row: int) -> Any:  # noqa: ANN401
+    def fill_next_token_bitmask(self, mask: Any, row: int, /) -> Any:  # noqa: ANN401
         """Write into a row of a mask what may come next."""
         ...
 
-    def accept_token(self, token: int) -> bool:
+    def accept_token(self, token: int, /) -> bool:
         """Go on with a token; whether it may be that one."""
         ...
 

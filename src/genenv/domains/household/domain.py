@@ -8,6 +8,7 @@ base data), `layout` (spec to room), `build` (spec to task), `planning` (the ora
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -48,7 +49,7 @@ class Household:
 
     def held_out(self) -> Sequence[Task]:
         """500 tasks for measuring; seeds have neither their phrasings nor their pairs of object and goal."""
-        return held_out_tasks(self, held_out_specs())
+        return list(_held_out(self.settings))
 
     def spec_schema(self, seed: Seed) -> JsonObject:
         """The JSON schema under whose grammar the simulator varies a seed, with the objects it is told of."""
@@ -83,3 +84,9 @@ class Household:
         """The text by which tasks are compared for novelty: the wording and the room."""
         spec = HouseholdSpec.model_validate(task.spec)
         return "\n".join([spec.wording, f"{spec.task} {spec.target}", *lines(spec)])
+
+
+@functools.lru_cache(maxsize=4)
+def _held_out(settings: HouseholdConfig) -> tuple[Task, ...]:
+    """Made once a process, which may open many runs."""
+    return tuple(held_out_tasks(Household(settings), held_out_specs()))
