@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from genenv.agent.rollout import Sampling, attempt, guide
-from genenv.backends.base import SampleRequest, encoded, forced_places
+from genenv.backends.base import SampleRequest
+from genenv.backends.chat.choices import encoded, forced_places
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import ScriptedSampler

@@ -10,15 +10,8 @@ import functools
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
-from genenv.backends.base import (
-    Completion,
-    Conversation,
-    Sampler,
-    SampleRequest,
-    blocked_s,
-    encoded,
-    forced_places,
-)
+from genenv.backends.base import Completion, Conversation, Sampler, SampleRequest, blocked_s
+from genenv.backends.chat.choices import encoded, forced_places
 from genenv.backends.chat.reasoning import CLOSING, answer_of
 from genenv.backends.chat.tool_format import heard
 from genenv.domains.base import Domain, Episode, OutOfTurns

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from genenv.assistants.base import ChatMessage, Reply, reply_limit
 from genenv.assistants.call_formats import read_calls
-from genenv.backends.base import Conversation, SampleRequest, encoded
+from genenv.backends.base import Conversation, SampleRequest
+from genenv.backends.chat.choices import encoded
 from genenv.backends.chat.reasoning import answer_of
 from genenv.backends.chat.tool_format import numbered
 from genenv.backends.local.sampler import LocalSampler

@@ -12,7 +12,6 @@ from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
-from genenv.backends.chat.reasoning import CLOSING
 from genenv.backends.settings import PolicyConfig
 from genenv.domains.base import Domain
 from genenv.errors import unknown_name
@@ -67,16 +66,6 @@ class Completion:
     """Of the weights that wrote it, as `Trainer.publish` counts them."""
 
 
-def forced_places(reply: Sequence[int], choices: Sequence[tuple[int, ...]]) -> frozenset[int]:
-    """The places where no other token could stand, in a reply that is one of some; none without choices."""
-    left, forced = list(choices), set[int]()
-    for place, token in enumerate(reply if left else ()):
-        if len({choice[place] for choice in left}) == 1:
-            forced.add(place)
-        left = [choice for choice in left if choice[place] == token]
-    return frozenset(forced)
-
-
 class Sampler(Protocol):
     """Something that samples, and knows a chat format."""
 
@@ -124,17 +113,6 @@ class Sampler(Protocol):
     def end_round(self) -> None:
         """Let go of what only the round that is over needed."""
         ...
-
-
-def encoded(texts: Sequence[str], sampler: Sampler, *, thinks: bool) -> tuple[tuple[int, ...], ...]:
-    """Replies to choose from as they would be sampled.
-
-    Args:
-        texts: what may be said.
-        sampler: whose tokens they are.
-        thinks: whether the prompt begins a thought, which is then empty.
-    """
-    return tuple(sampler.encode_reply((CLOSING if thinks else "") + text) for text in dict.fromkeys(texts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

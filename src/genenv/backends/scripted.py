@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from genenv.backends.base import Completion, Opened, Role, SampleRequest, blocking, forced_places
+from genenv.backends.base import Completion, Opened, Role, SampleRequest, blocking
+from genenv.backends.chat.choices import forced_places
 from genenv.backends.settings import PolicyConfig
 from genenv.domains.base import Domain, Episode
 from genenv.errors import RolloutError

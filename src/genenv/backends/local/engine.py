@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.base import Completion, Conversation, SampleRequest, forced_places
+from genenv.backends.base import Completion, Conversation, SampleRequest
+from genenv.backends.chat.choices import forced_places
 from genenv.backends.local.attention import prompt_mask
 from genenv.backends.local.categorical import Odds, nucleus
 from genenv.backends.local.choices import OneOf
