@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +12,6 @@ import pytest
 import torch
 
 from genenv.agent.rollout import Sampling, attempt, guide
-from genenv.backends.base import SampleRequest
-from genenv.backends.chat.choices import encoded, forced_places
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import ScriptedSampler
@@ -89,30 +86,6 @@ def test_every_reply_is_one_of_its_turn_and_what_no_choice_was_made_of_is_not_th
                 place += 1
                 left = [r for r in left if len(r) > place - one.start]
     assert len({trace.replies for trace in group.traces}) > 2
-
-
-def test_a_reply_is_as_likely_as_its_tokens_are_among_the_choices(sampler: Any) -> None:
-    choices = encoded(TURNS[0], sampler, thinks=False)
-    requests = [
-        SampleRequest(prompt_ids=(5, 6, 7), max_tokens=40, stream=i, choices=choices) for i in range(400)
-    ]
-    done = sampler.sample_all(requests)
-    chances = {one.text: math.exp(sum(one.logprobs)) for one in done}
-    assert sum(chances.values()) == pytest.approx(1.0, abs=1e-4)
-    counts = Counter(one.text for one in done)
-    for text, chance in chances.items():
-        assert abs(counts[text] / 400 - chance) < 4 * math.sqrt(chance * (1 - chance) / 400)
-    greedy = sampler.sample_all([replace(requests[0], temperature=0.0)])[0]
-    assert greedy.text in TURNS[0]
-
-
-def test_rows_with_choices_schemas_and_neither_share_a_batch(sampler: Any) -> None:
-    plain = [SampleRequest(prompt_ids=(5, 6, 7), max_tokens=30, stream=i) for i in range(3)]
-    held = [replace(one, choices=encoded(TURNS[0], sampler, thinks=False)) for one in plain]
-    schema = [replace(one, schema={"enum": ["yes", "no"]}) for one in plain]
-    together = sampler.sample_all([*plain, *held, *schema])
-    apart = [*sampler.sample_all(plain), *sampler.sample_all(held), *sampler.sample_all(schema)]
-    assert [one.token_ids for one in together] == [one.token_ids for one in apart]
 
 
 def lesson_data(groups: list[Group], temperature: float = 0.7) -> list[Datum]:
@@ -229,12 +202,6 @@ def test_a_template_that_begins_a_thought_gets_an_empty_one(
     (group,) = groups_of(domain, thinking, toy, rollouts=4, max_new_tokens=80)
     for trace in group.traces:
         assert all(reply in possible for reply, possible in zip(trace.replies, TURNS, strict=True))
-
-
-def test_where_nothing_can_be_chosen_nothing_is_learned() -> None:
-    assert forced_places((4, 5, 6), [(4, 5, 6)]) == {0, 1, 2}
-    assert forced_places((4, 5, 6), [(4, 5, 6), (4, 7, 6), (4, 5, 8, 6)]) == {0}
-    assert forced_places((4, 5, 6), ()) == frozenset()
 
 
 def test_a_users_episode_may_offer_choices_and_is_held_to_what_it_promises(toy: Any) -> None:
