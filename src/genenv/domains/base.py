@@ -50,23 +50,12 @@ class OffersTools(Protocol):
         ...
 
 
-@runtime_checkable
 class OffersChoices(Protocol):
     """An episode whose agent may reply with one of some texts only: it samples, and learns, among them."""
 
     @property
     def choices(self) -> Sequence[str]:
         """The replies that are possible now, before each `ask`; none where any text is."""
-        ...
-
-
-@runtime_checkable
-class HasMain(Protocol):
-    """A domain with more held-out tasks than a measurement takes unasked."""
-
-    @property
-    def main_held_out(self) -> int:
-        """How many of them it takes, from the first."""
         ...
 
 
@@ -89,6 +78,8 @@ class Domain(Protocol):
 
         They share with the seeds no combination of values, and nothing that a simulator can write shares one
         with them; the domain says which values it means.
+        A property `main_held_out` may say how many of them, from the first, `genenv eval held-out` asks unless
+        told otherwise: for a domain that has more than one usually waits for.
         """
         ...
 
