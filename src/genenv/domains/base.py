@@ -77,9 +77,8 @@ class Domain(Protocol):
         """Tasks for measuring only, always the same, in a fixed order.
 
         They share with the seeds no combination of values, and nothing that a simulator can write shares one
-        with them; the domain says which values it means.
-        A property `main_held_out` may say how many of them, from the first, `genenv eval held-out` asks unless
-        told otherwise: for a domain that has more than one usually waits for.
+        with them; the domain says which values it means. A property `main_held_out` may say how many of them,
+        from the first, `genenv eval held-out` asks unasked; else it asks all.
         """
         ...
 
