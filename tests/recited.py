@@ -28,6 +28,7 @@ class Recited:
         messages: Sequence[ChatMessage],
         *,
         tools: Sequence[JsonObject] = (),
+        choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
         await asyncio.sleep(self._seconds)

@@ -184,6 +184,16 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """A reply that had to be one of some."""
+
+    start: int
+    """Place of its first token."""
+    replies: tuple[tuple[int, ...], ...]
+    """Ids of each, the end-of-turn token included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One episode: exactly the ids that were sampled, never re-tokenised."""
 
@@ -206,6 +216,8 @@ class Trace:
     readable: bool | None = None
     """Whether it parsed, was carried out and graded, rightly or not: a *valid* trace of the paper, which goes
     into D_train. None where that is not known, as in stores of older formats."""
+    choices: tuple[Choices, ...] = field(default=(), compare=False, repr=False)
+    """Of replies that were held to some. Not stored: attempts are learned from where they were sampled."""
 
     @property
     def replies(self) -> tuple[str, ...]:

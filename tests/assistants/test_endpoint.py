@@ -56,6 +56,14 @@ def test_a_conversation_goes_out_and_its_answer_comes_back(server: Server) -> No
     assert "tools" not in sent
 
 
+def test_replies_cannot_be_held_to_some_texts_and_the_sentence_says_what_to_do(server: Server) -> None:
+    assistant = meet(server)
+    asked = len(server.requests)
+    with pytest.raises(UsageError, match=r"an endpoint's cannot be; measure it with held_out\.config"):
+        ask(assistant, choices=["look"])
+    assert len(server.requests) == asked
+
+
 def test_calls_are_read_and_sent_again_in_the_apis_form(server: Server) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
     broken = {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "{nope"}}

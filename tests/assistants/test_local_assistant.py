@@ -156,3 +156,11 @@ def test_it_says_what_it_is(make: Any) -> None:
     described = make().describe()
     assert described["kind"] == "local"
     assert described["context_tokens"] == 200
+
+
+def test_a_reply_can_be_held_to_some_texts(make: Any) -> None:
+    assistant = make(temperature=1.0)
+    texts = ["go to bed 1", "look"]
+    replies = talk(assistant, *([USER] for _ in range(8)), choices=texts)
+    assert {reply.text for reply in replies} <= set(texts)
+    assert all(reply.finished for reply in replies)

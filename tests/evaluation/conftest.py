@@ -75,6 +75,7 @@ class Scripted:
         messages: Sequence[ChatMessage],
         *,
         tools: Sequence[JsonObject] = (),
+        choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
         await asyncio.sleep(0)

@@ -6,17 +6,19 @@ A failed episode is data: it becomes a trace with a stop reason. Anything else p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from genenv.backends.base import Completion, Conversation, Sampler, SampleRequest, blocked_s
+from genenv.backends.chat.choices import encoded, forced_places
 from genenv.backends.chat.reasoning import CLOSING, answer_of
 from genenv.backends.chat.tool_format import heard
 from genenv.domains.base import Domain, Episode, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.runs.progress import advance
 from genenv.seeding import stream
-from genenv.types import Group, JsonObject, Message, StopReason, Task, Trace
+from genenv.types import Choices, Group, JsonObject, Message, StopReason, Task, Trace
 
 CHARS_A_TOKEN = 64
 """Text with more characters for each token of the window does not fit; it is not tokenized to see that."""
@@ -85,11 +87,14 @@ class _Conversation:
     clock: _Clock
     max_turns: int = 1
     tools: Sequence[JsonObject] = ()
+    possible: Callable[[], Sequence[str]] = tuple
+    """The replies among which the next one must be; none: anything."""
     itself: Conversation = field(default_factory=Conversation)
     version: int | None = None
     token_ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    choices: list[Choices] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
     """As the environment heard them and a check reads them."""
     messages: list[Message] = field(default_factory=list)
@@ -109,8 +114,12 @@ class _Conversation:
             self.prompt_tokens = len(self.token_ids)
         if len(self.token_ids) + self.sampling.max_new_tokens > self.sampler.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
+        choices = encoded(self.possible(), self.sampler, thinks=bool(self.sampler.closing))
+        if choices:
+            self.choices.append(Choices(start=len(self.token_ids), replies=choices))
         request = SampleRequest(
             prompt_ids=tuple(self.token_ids),
+            choices=choices,
             max_tokens=self.sampling.max_new_tokens,
             temperature=self.sampling.temperature,
             stream=stream(self.sampling.seed, self.name, len(self.replies)),
@@ -134,7 +143,7 @@ class _Conversation:
         answer = answer_of(completion.text, opened=bool(self.sampler.closing), finished=completion.finished)
         return heard(answer) if self.tools else answer
 
-    def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, forced: range) -> None:
+    def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, forced: Container[int]) -> None:
         self.token_ids += ids
         self.sampled += [place not in forced for place in range(len(ids))]
         self.logprobs += logprobs
@@ -144,6 +153,12 @@ def tools_of(episode: Episode) -> Sequence[JsonObject]:
     """The tools that the model's chat template is to offer; none where messages describe them."""
     tools: Sequence[JsonObject] = getattr(episode, "tools", ())  # isinstance of a protocol takes 30 us
     return tools
+
+
+def choices_of(episode: Episode) -> Sequence[str]:
+    """The replies that are possible now; none where any text is."""
+    choices: Sequence[str] = getattr(episode, "choices", ())
+    return choices
 
 
 async def attempt(
@@ -220,7 +235,10 @@ class _Oracle:
         ids = self.encode_reply(text, self._tools)
         if len(request.prompt_ids) + len(ids) > self.context_tokens:
             raise RolloutError(NO_ROOM_FOR_SOLUTION)
-        return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True)
+        if request.choices and ids not in request.choices:
+            raise RolloutError(f"The known solution {text!r} is none of the possible replies.")
+        forced = forced_places(ids, request.choices)
+        return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True, forced=forced)
 
 
 async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, sampling: Sampling) -> Trace:
@@ -234,6 +252,7 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
                 episode = domain.episode(task)
                 conversation.max_turns = episode.max_turns
                 conversation.tools = tools_of(episode)
+                conversation.possible = functools.partial(choices_of, episode)
                 await episode.run(conversation.ask)
             except _EpisodeOver as over:
                 reason = over.reason
@@ -270,6 +289,7 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
         stop_reason=reason,
         version=conversation.version,
         readable=readable,
+        choices=tuple(conversation.choices),
     )
 
 

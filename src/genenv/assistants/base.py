@@ -68,6 +68,7 @@ class Talk(Protocol):
         messages: Sequence[ChatMessage],
         *,
         tools: Sequence[JsonObject] = (),
+        choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
         """Answer a conversation, given whole every time.
@@ -75,11 +76,13 @@ class Talk(Protocol):
         Args:
             messages: all of it so far.
             tools: offered in OpenAI's format, `{"type": "function", "function": {...}}`; where they can be.
+            choices: the reply is one of these; none: any text.
             max_tokens: at most so many new ones; left out, as the run's settings say.
 
         Raises:
             ContextOverflow: the conversation does not fit into the model's window.
             RolloutError: no answer could be had; the item is failed, not wrong.
+            UsageError: its replies cannot be held to choices.
         """
         ...
 

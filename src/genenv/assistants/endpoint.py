@@ -271,9 +271,15 @@ class EndpointTalk:
         messages: Sequence[ChatMessage],
         *,
         tools: Sequence[JsonObject] = (),
+        choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
         """Answer; see `Talk`."""
+        if choices:
+            raise UsageError(
+                "these tasks hold replies to those that are possible, which an endpoint's cannot be; measure "
+                "it with held_out.config, a file whose domain does not ask for it"
+            )
         seed = stream(self._seed, "talk", self._turn) % 2**31
         self._turn += 1
         limit = reply_limit(self._assistant.sampling, max_tokens)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from genenv.assistants.base import ChatMessage, Reply, reply_limit
 from genenv.assistants.call_formats import read_calls
 from genenv.backends.base import Conversation, SampleRequest
+from genenv.backends.chat.choices import encoded
 from genenv.backends.chat.reasoning import answer_of
 from genenv.backends.chat.tool_format import numbered
 from genenv.backends.local.sampler import LocalSampler
@@ -96,6 +97,7 @@ class LocalTalk:
         messages: Sequence[ChatMessage],
         *,
         tools: Sequence[JsonObject] = (),
+        choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
         """Answer; see `Talk`. Where the window leaves less room than asked for, the reply is that short."""
@@ -109,6 +111,7 @@ class LocalTalk:
         completion = await sampler.sample(
             SampleRequest(
                 prompt_ids=prompt,
+                choices=encoded(choices, sampler, thinks=thinks),
                 max_tokens=min(reply_limit(sampling, max_tokens), room),
                 temperature=sampling.temperature if sampling.temperature >= COLDEST else 0.0,
                 top_p=sampling.top_p,

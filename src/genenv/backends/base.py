@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -38,6 +38,8 @@ class SampleRequest:
     """Seed of this request's own random stream."""
     schema: JsonObject | None = None
     """A JSON schema: only tokens that keep the text a prefix of such a value are allowed."""
+    choices: tuple[tuple[int, ...], ...] = ()
+    """Instead of a schema: the completion is one of these, end-of-turn token included; none: anything."""
     conversation: Conversation | None = field(default=None, compare=False, repr=False)
     """That this is a turn of; None where a prompt stands alone."""
     last: bool = False
@@ -51,12 +53,15 @@ class Completion:
     """What the model answered."""
 
     token_ids: tuple[int, ...]  # [T] the end-of-turn token included when it was reached
-    logprobs: tuple[float, ...]  # [T] nats, at the sampling temperature, before any grammar mask
+    logprobs: tuple[float, ...]
+    """[T] nats, at the sampling temperature: before the mask of a schema, but among the choices where there
+    are some, for the policy that acts is then the one held to them."""
     text: str
     finished: bool
     """False when `max_tokens` came first."""
-    forced: range = range(0)
-    """Places of tokens that were not sampled, such as those that cut a thought short."""
+    forced: Container[int] = range(0)
+    """Places of tokens that were not sampled, such as those that cut a thought short, or that all choices
+    which are left have in common."""
     version: int = 0
     """Of the weights that wrote it, as `Trainer.publish` counts them."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from genenv.backends.base import Completion, Opened, Role, SampleRequest, blocking
+from genenv.backends.chat.choices import forced_places
 from genenv.backends.settings import PolicyConfig
 from genenv.domains.base import Domain, Episode
 from genenv.errors import RolloutError
@@ -74,13 +75,18 @@ class ScriptedSampler:
             raise RolloutError("the prompt leaves no room in the context window")
         prompt = bytes(i for i in request.prompt_ids if i != END).decode(errors="replace")
         with blocking():
-            ids = self.encode_reply(self.script(prompt, random.Random(request.stream)))[:most]
+            rng = random.Random(request.stream)
+            ids = self.encode_reply(self.script(prompt, rng))
+            if request.choices and ids not in request.choices:
+                ids = rng.choice(request.choices)
+            forced, ids = forced_places(ids, request.choices), ids[:most]
         advance(tokens=len(ids))
         return Completion(
             token_ids=ids,
             logprobs=(0.0,) * len(ids),
             text=bytes(i for i in ids if i != END).decode(errors="replace"),
             finished=ids[-1:] == (END,),
+            forced=forced,
         )
 
     def end_round(self) -> None:

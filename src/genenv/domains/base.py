@@ -50,6 +50,15 @@ class OffersTools(Protocol):
         ...
 
 
+class OffersChoices(Protocol):
+    """An episode whose agent may reply with one of some texts only: it samples, and learns, among them."""
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The replies that are possible now, before each `ask`; none where any text is."""
+        ...
+
+
 class Domain(Protocol):
     """A world in which tasks are written, attempted and checked."""
 
@@ -68,7 +77,8 @@ class Domain(Protocol):
         """Tasks for measuring only, always the same, in a fixed order.
 
         They share with the seeds no combination of values, and nothing that a simulator can write shares one
-        with them; the domain says which values it means.
+        with them; the domain says which values it means. A property `main_held_out` may say how many of them,
+        from the first, `genenv eval held-out` asks unasked; else it asks all.
         """
         ...
 

@@ -61,9 +61,9 @@ class OneQuestion:
 
     max_turns = 1
 
-    def __init__(self, task: Task, tools: Sequence[JsonObject] = ()) -> None:
-        """Take a task, and tools that the model's chat template is to offer."""
-        self._task, self.tools = task, tools
+    def __init__(self, task: Task, tools: Sequence[JsonObject] = (), choices: Sequence[str] = ()) -> None:
+        """Take a task, tools that the model's chat template is to offer, and the possible replies if few."""
+        self._task, self.tools, self.choices = task, tools, choices
 
     async def run(self, ask: Ask) -> None:
         """Ask, once."""

@@ -147,6 +147,15 @@ class _GuardedEpisode:
         self.max_turns = episode.max_turns
         self.tools = promises.tools(episode)
 
+    @property
+    def choices(self) -> Sequence[str]:
+        """See `OffersChoices`."""
+        try:
+            with Watch(self._limit_s):
+                return promises.choices(self._episode)
+        except Exception as error:  # the user's code may raise anything
+            raise self._wrong(error) from error
+
     async def run(self, ask: Ask) -> None:
         """See `Episode`."""
         watch = Watch(self._limit_s)

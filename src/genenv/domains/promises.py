@@ -156,6 +156,14 @@ def tools(episode: Episode) -> Sequence[JsonObject]:
     return offered
 
 
+def choices(episode: Episode) -> Sequence[str]:
+    """The replies that are possible now; none where any text is."""
+    offered = _listed(getattr(episode, "choices", ()), "choices")
+    if odd := [one for one in offered if not isinstance(one, str)]:
+        raise Broken(f"offers the choice {_shown(odd[0])}, not a text")
+    return cast("Sequence[str]", offered)
+
+
 def episode(answer: object) -> Episode:
     """Something that runs, with a limit of turns."""
     turns: object = getattr(answer, "max_turns", None)

@@ -58,10 +58,12 @@ class _Heard:
         messages: Sequence[ChatMessage],
         *,
         tools: Sequence[JsonObject] = (),
+        choices: Sequence[str] = (),
         max_tokens: int | None = None,
     ) -> Reply:
         self.messages, self.tools = list(messages), list(tools)
-        reply = await self.talk(messages, tools=tools, max_tokens=max_tokens or self.max_tokens)
+        most = max_tokens or self.max_tokens
+        reply = await self.talk(messages, tools=tools, choices=choices, max_tokens=most)
         self.messages.append(reply.message())
         self.prompt_tokens += reply.prompt_tokens
         self.tokens += reply.tokens

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from genenv.types import JsonObject
+from genenv.types import Choices, JsonObject
 
 Loss = Literal["nll", "ppo"]
 """How a token of a sequence is learned:
@@ -37,6 +37,8 @@ class Datum:
     """At which likelihoods are taken; that of the sampling when a player learns from its own samples."""
     schema: JsonObject | None = None
     """Of the grammar under which likelihoods are taken; None: among all tokens."""
+    choices: tuple[Choices, ...] = ()
+    """Of replies in it that had to be one of some: likelihoods are taken among these."""
     version: int | None = None
     """Of the weights that sampled it; None where no model did."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import random
 import re
 import time
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("alfworld", reason="alfworld is not installed: pip install --no-deps alfworld")
 
+from genenv.agent.rollout import Sampling, attempt
+from genenv.backends.scripted import ScriptedSampler
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains.base import OutOfTurns
 from genenv.domains.household.build import game_of
@@ -110,6 +114,54 @@ def test_there_are_enough_base_and_held_out_tasks_and_all_pass_the_gate():
     assert len(tasks) == len(SEEDS) + len(held_out)
     audited = [DOMAIN.audit(task, random.Random(task.id)) for task in tasks[::2]]
     assert audited == [None] * len(audited)
+
+
+def test_the_first_120_of_500_held_out_tasks_are_those_there_were():
+    specs = held_out_specs()
+    assert [name for name, _ in specs] == [f"household-held-{n:03d}" for n in range(500)]
+    text = json.dumps([(name, spec.model_dump(mode="json")) for name, spec in specs[:120]])
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "30f86e3a652d84a7"
+    assert DOMAIN.main_held_out == 120
+    assert len({DOMAIN.surface(task) for task in DOMAIN.held_out()}) == 500
+
+
+@pytest.mark.parametrize("mode", ["single", "episode"])
+def test_replies_are_held_to_the_commands_that_are_possible_turn_after_turn(mode):
+    domain = Household(HouseholdConfig(mode=mode, held_to_commands=True, max_turns=12))
+    free = Household(HouseholdConfig(mode=mode, max_turns=12))
+    for task, same in zip(domain.held_out()[:12], free.held_out(), strict=False):
+        assert task == same
+        assert choices_along(domain, task) == (list(task.oracle), [True] * len(task.oracle))
+        assert not getattr(free.episode(task), "choices", ())
+
+
+def choices_along(domain: Household, task: Task) -> tuple[list[str], list[bool]]:
+    """The oracle's commands as they are played, and whether the possible ones were offered each time."""
+    episode, state = domain.episode(task), game_of(task).start()
+    state.play(task.payload.get("played", []))
+    played: list[str] = []
+    right: list[bool] = []
+
+    async def ask(messages: Sequence[Message]) -> str:
+        right.append(sorted(episode.choices) == sorted(state.admissible))
+        played.append(task.oracle[len(played)])
+        state.step(played[-1])
+        return played[-1]
+
+    asyncio.run(episode.run(ask))
+    return played, right
+
+
+def test_a_scripted_agent_gives_possible_commands_only():
+    domain = Household(HouseholdConfig(mode="single", held_to_commands=True))
+    tasks = list(domain.held_out()[:20])
+    sampling = Sampling(temperature=1.0, max_new_tokens=60, timeout_s=60.0, seed=0)
+    groups = asyncio.run(
+        attempt(domain, ScriptedSampler(lambda p, rng: "fly"), tasks, rollouts=4, sampling=sampling)
+    )
+    for group in groups:
+        possible = domain.episode(group.task).choices
+        assert {trace.replies[0] for trace in group.traces} <= set(possible)
 
 
 def test_held_out_tasks_share_no_pair_of_object_and_goal_and_no_phrasing_with_the_seeds():

@@ -126,7 +126,48 @@ def test_solutions_in_the_models_own_form_of_calls_succeed(tmp_path: Path) -> No
         assert talker.tools[0], "the domain's tools are offered"
 
 
+def test_replies_are_asked_for_among_the_choices_of_their_turn() -> None:
+    class Chosen(Recited):
+        given: list[list[str]]
+
+        async def __call__(self, messages: Any, *, choices: Any = (), **options: Any) -> Reply:
+            self.given.append(list(choices))
+            return await super().__call__(messages, **options)
+
+    async def run(self: Any, ask: Any) -> None:
+        for self.choices in (("a", "b"), ("c",), ()):
+            await ask((Message(role="user", content="u"),))
+
+    talker = Chosen("a", "c", "free")
+    talker.given = []
+    done = play(talker, episode(three, run=run))
+    assert done.replies == ["a", "c", "free"]
+    assert talker.given == [["a", "b"], ["c"], []]
+
+
 # tasks of genenv's own domains
+
+
+@pytest.mark.parametrize(
+    ("domain", "main", "everything"),
+    [
+        ("domain.mode = 'auto'", 200, 1000),
+        ("domain.mode = 'single'", 184, 920),
+        ("domain.name = 'household'", 120, 500),
+        ("domain.name = 'programs'", None, None),
+    ],
+)
+def test_unasked_a_measurement_takes_the_first_lot(
+    tmp_path: Path, domain: str, main: int | None, everything: int | None
+) -> None:
+    (tmp_path / "c.toml").write_text(f"{domain}\nrun.eval_tasks = 7\n", encoding="utf-8")
+    benchmark = HeldOut(HeldOutConfig(config=str(tmp_path / "c.toml")))
+    by_split = {split: benchmark.load(DataFolder(None), split) for split in benchmark.splits}
+    ids = {split: [item.id for item in items] for split, items in by_split.items()}
+    assert list(ids) == ["main", "all", "measured"]
+    assert ids["main"] == ids["all"][: main or len(ids["all"])]
+    assert len(ids["all"]) == (everything or len(ids["main"]))
+    assert ids["measured"] == ids["all"][:7]
 
 
 @pytest.fixture(scope="module")

@@ -214,7 +214,7 @@ def test_an_endpoint_plays_the_tasks_of_a_domain_without_a_run(toml: Path, tmp_p
         (("m", "--set", "held_out.config=none.toml"), "there is no file none.toml"),
         (("m", "--set", "held_out.run=a", "--set", "held_out.config=b"), "set one of them"),
         (("m", "--set", "held_out.runs=a"), "did you mean 'held_out.run'?"),
-        (("m", "--set", "held_out.config=words.toml", "--split", "test"), "held-out has all, measured"),
+        (("m", "--set", "held_out.config=words.toml", "--split", "test"), "held-out has main, all, measured"),
     ],
 )
 @pytest.mark.usefixtures("toml")

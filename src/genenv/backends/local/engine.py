@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from genenv.backends.base import Completion, Conversation, SampleRequest
+from genenv.backends.chat.choices import forced_places
 from genenv.backends.local.attention import prompt_mask
 from genenv.backends.local.categorical import Odds, nucleus
+from genenv.backends.local.choices import OneOf
 from genenv.backends.local.cpu.kernels import Kernels, Tasks
-from genenv.backends.local.grammar import Grammars
+from genenv.backends.local.grammar import Grammars, Matcher
 from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
 from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayout, Layout, TurnLayout
 from genenv.backends.local.model_forward import OwnBatch
@@ -43,7 +45,7 @@ class Row:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finished: bool = False
-    matcher: object | None = None
+    matcher: Matcher | None = None
     memory: Remembered | None = None
     """Of the whole conversation, once it is over here."""
 
@@ -96,8 +98,7 @@ class Engine:
             rows = [waiting.popleft() for _ in range(batch.room(waiting))]
             if rows:
                 for row in rows:
-                    if row.request.schema is not None:
-                        row.matcher = self.grammars().matcher(row.request.schema)
+                    row.matcher = self._matcher(row.request)
                 batch.admit(rows)
             finished = batch.step()
             for row in finished:
@@ -107,10 +108,17 @@ class Engine:
                     logprobs=tuple(row.logprobs),
                     text=self.decode(row.ids),
                     finished=row.finished,
+                    forced=forced_places(row.ids, row.request.choices),
                     version=self.version,
                 )
             advance(tokens=len(batch.rows) + len(finished))
         return [completion for completion in done if completion is not None]
+
+    def _matcher(self, request: SampleRequest) -> Matcher | None:
+        """What the completion is held to; None: nothing."""
+        if request.choices:
+            return OneOf(request.choices)
+        return None if request.schema is None else self.grammars().matcher(request.schema)
 
     def _keep(self, row: Row) -> None:
         """Remember what a row has left of its conversation; what was known before is of no use now."""
@@ -165,10 +173,14 @@ class Engine:
         allowed_RV = scores_RV
         if bound:
             allowed_RV = scores_RV.to(torch.float32, copy=True)
-            mask = self.grammars().allowed([live[i].matcher for i in bound])  # type: ignore[misc]
+            mask = self.grammars().allowed([m for row in live if (m := row.matcher) is not None])
             part = allowed_RV[bound]
             self.grammars().forbid(part, mask)
             allowed_RV[bound] = part
+        norm_R = odds.norm_R
+        if among := [i for i in bound if live[i].request.choices]:
+            norm_R = norm_R.clone()
+            norm_R[among] = allowed_RV[among].logsumexp(-1).to(norm_R)
         if any(row.request.top_p < 1.0 for row in live):
             top_p_R = torch.tensor([row.request.top_p for row in live], device=scores_RV.device)
             allowed_RV = nucleus(allowed_RV.float(), top_p_R)
@@ -183,12 +195,12 @@ class Engine:
                 tokens_R = torch.where(
                     torch.tensor(greedy, device=tokens_R.device), allowed_RV.argmax(-1), tokens_R
                 )
-        logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0].float() - odds.norm_R
+        logprobs_R = scores_RV.gather(1, tokens_R[:, None])[:, 0].float() - norm_R
         for row, token, logprob in zip(live, tokens_R.tolist(), logprobs_R.tolist(), strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)
             if row.matcher is not None:
-                row.matcher.accept_token(token)  # type: ignore[attr-defined]
+                row.matcher.accept_token(token)
             row.finished = token == self.stop_id
         return tokens_R
 

@@ -6,14 +6,31 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import xgrammar
 from torch import Tensor
 
+from genenv.backends.local.choices import OneOf
 from genenv.errors import UsageError
-from genenv.types import JsonObject
+from genenv.types import Choices, JsonObject
+
+
+class Matcher(Protocol):
+    """Follows one completion, token by token."""
+
+    def fill_next_token_bitmask(self, mask: Any, row: int, /) -> Any:  # noqa: ANN401
+        """Write into a row of a mask what may come next."""
+        ...
+
+    def accept_token(self, token: int, /) -> bool:
+        """Go on with a token; whether it may be that one."""
+        ...
+
+    def is_terminated(self) -> bool:
+        """Whether nothing comes any more."""
+        ...
 
 
 class Grammars:
@@ -30,11 +47,11 @@ class Grammars:
         self._vocabulary = vocabulary
         self._compile = functools.lru_cache(maxsize=64)(self._compile_text)
 
-    def matcher(self, schema: JsonObject) -> xgrammar.GrammarMatcher:
+    def matcher(self, schema: JsonObject) -> Matcher:
         """A fresh matcher for one completion."""
         return xgrammar.GrammarMatcher(self._compile(json.dumps(schema)))
 
-    def allowed(self, matchers: list[xgrammar.GrammarMatcher]) -> Tensor:
+    def allowed(self, matchers: Sequence[Matcher]) -> Tensor:
         """[R, ceil(V / 32)] bit mask of the tokens each row may take next."""
         mask = self.anything(len(matchers))
         for row, matcher in enumerate(matchers):
@@ -51,12 +68,20 @@ class Grammars:
         Raises:
             ValueError: the completion does not follow the grammar.
         """
-        matcher = self.matcher(schema)
         mask = self.anything(len(token_ids))
-        for t, token in enumerate(token_ids):
-            matcher.fill_next_token_bitmask(mask, t)
-            if not matcher.accept_token(token):
-                raise ValueError(f"token {t} of a completion does not follow its grammar")
+        _follow(self.matcher(schema), token_ids, mask)
+        return mask
+
+    def among(self, choices: Sequence[Choices], token_ids: Sequence[int]) -> Tensor:
+        """[T, ceil(V / 32)] the same where some replies had to be one of some; anything goes beside them.
+
+        Raises:
+            ValueError: a reply is none of its choices.
+        """
+        mask = self.anything(len(token_ids))
+        for one in choices:
+            part = token_ids[one.start : one.start + max(map(len, one.replies))]
+            _follow(OneOf(one.replies), part, mask[one.start :])
         return mask
 
     def forbid(self, scores_RV: Tensor, mask: Tensor) -> None:
@@ -72,6 +97,16 @@ class Grammars:
             return self._compiler.compile_json_schema(schema, any_whitespace=False, separators=(",", ":"))
         except RuntimeError as error:
             raise UsageError(f"the domain's spec schema cannot be made into a grammar: {error}") from error
+
+
+def _follow(matcher: Matcher, token_ids: Sequence[int], mask: Tensor) -> None:
+    """Write down what may stand in the place of each token, up to where the matcher ends."""
+    for t, token in enumerate(token_ids):
+        if matcher.is_terminated():
+            return
+        matcher.fill_next_token_bitmask(mask, t)
+        if not matcher.accept_token(token):
+            raise ValueError(f"token {t} of a completion does not follow its grammar")
 
 
 def is_forbidden(mask: Tensor, vocabulary: int) -> Tensor:

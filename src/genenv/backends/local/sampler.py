@@ -67,7 +67,7 @@ class LocalSampler:
             RolloutError: the prompt leaves no room in the context window.
         """
         limit = self.model.config.max_thinking_tokens
-        if limit is None or request.schema is not None:
+        if limit is None or request.schema is not None or request.choices:
             return await self._sample(request)
         chat = self.model.chat
         thoughts = ThoughtLimit(

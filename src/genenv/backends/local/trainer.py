@@ -278,11 +278,11 @@ class LocalTrainer:
 
     def _allowed(self, data: Sequence[Datum]) -> Tensor | None:
         """[M, ceil(V / 32)] bit masks of what could stand in the place of each token; None: anything."""
-        if all(datum.schema is None for datum in data):
+        if all(datum.schema is None and not datum.choices for datum in data):
             return None
         grammars = self.weights.model.grammars
         masks = [
-            grammars.anything(len(datum.completion_ids))
+            grammars.among(datum.choices, datum.completion_ids)
             if datum.schema is None
             else grammars.along(datum.schema, datum.completion_ids)
             for datum in data

@@ -8,18 +8,19 @@ base data), `layout` (spec to room), `build` (spec to task), `planning` (the ora
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Episode
-from genenv.domains.common import OneQuestion, held_out_tasks, request, seeds_of
+from genenv.domains.common import held_out_tasks, request, seeds_of
 from genenv.domains.household.audit import audit
 from genenv.domains.household.build import build, skills_of
 from genenv.domains.household.grammar import spec_schema
-from genenv.domains.household.playing import HouseholdEpisode, check, random_replies
-from genenv.domains.household.seeds import held_out_specs, offered_for, training_specs, variation
+from genenv.domains.household.playing import HouseholdEpisode, check, one_step, random_replies
+from genenv.domains.household.seeds import N_MAIN, held_out_specs, offered_for, training_specs, variation
 from genenv.domains.household.settings import HouseholdConfig
 from genenv.domains.household.spec import HouseholdSpec, lines
 from genenv.types import JsonObject, Message, Profile, Seed, Task
@@ -47,8 +48,8 @@ class Household:
         return seeds_of(self, training_specs(), skills_of)
 
     def held_out(self) -> Sequence[Task]:
-        """120 tasks for measuring; seeds have neither their phrasings nor their pairs of object and goal."""
-        return held_out_tasks(self, held_out_specs())
+        """500 tasks for measuring; seeds have neither their phrasings nor their pairs of object and goal."""
+        return list(_held_out(self.settings))
 
     def spec_schema(self, seed: Seed) -> JsonObject:
         """The JSON schema under whose grammar the simulator varies a seed, with the objects it is told of."""
@@ -67,9 +68,13 @@ class Household:
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
-        return (
-            OneQuestion(task) if task.payload["mode"] == "single" else HouseholdEpisode(task, self.settings)
-        )
+        single = task.payload["mode"] == "single"
+        return one_step(task, self.settings) if single else HouseholdEpisode(task, self.settings)
+
+    @property
+    def main_held_out(self) -> int:
+        """The first 120 held-out tasks: what a measurement takes unasked."""
+        return N_MAIN
 
     def steps(self, task: Task) -> int:
         """Commands of the shortest plan, also where only one of them is asked for."""
@@ -79,3 +84,9 @@ class Household:
         """The text by which tasks are compared for novelty: the wording and the room."""
         spec = HouseholdSpec.model_validate(task.spec)
         return "\n".join([spec.wording, f"{spec.task} {spec.target}", *lines(spec)])
+
+
+@functools.lru_cache(maxsize=4)
+def _held_out(settings: HouseholdConfig) -> tuple[Task, ...]:
+    """Made once a process, which may open many runs."""
+    return tuple(held_out_tasks(Household(settings), held_out_specs()))

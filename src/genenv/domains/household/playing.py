@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from genenv.domains.base import Ask, OutOfTurns
+from genenv.domains.common import OneQuestion
 from genenv.domains.household.build import game_of, possible
 from genenv.domains.household.commands import read_command
 from genenv.domains.household.engine import NOTHING, Game
@@ -25,11 +26,17 @@ class HouseholdEpisode:
 
     def __init__(self, task: Task, settings: HouseholdConfig) -> None:
         self._task, self._settings = task, settings
+        self._play = game_of(task).start()
         self.max_turns = settings.max_turns
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The commands that are possible now, where replies are held to them."""
+        return self._play.admissible if self._settings.held_to_commands else ()
 
     async def run(self, ask: Ask) -> None:
         """Play."""
-        play = game_of(self._task).start()
+        play = self._play
         messages: Sequence[Message] = self._task.messages
         for _ in range(self.max_turns):
             answer = play.step(read_command(await ask(messages)))
@@ -37,6 +44,15 @@ class HouseholdEpisode:
                 return
             messages = (Message(role="user", content=answer + possible(play, self._settings)),)
         raise OutOfTurns
+
+
+def one_step(task: Task, settings: HouseholdConfig) -> OneQuestion:
+    """One attempt at a single step: the next command, of those that are possible if it is held to them."""
+    if not settings.held_to_commands:
+        return OneQuestion(task)
+    play = game_of(task).start()
+    play.play(cast(Sequence[str], task.payload["played"]))
+    return OneQuestion(task, choices=play.admissible)
 
 
 def check(domain: Household, task: Task, replies: Sequence[str]) -> Verdict:

@@ -1,4 +1,4 @@
-"""The base data of the tool-calling domain: 544 training specs and 200 held-out ones, made by the same rules.
+"""The base data of the tool-calling domain: 544 training specs and 1,000 held-out ones, by the same rules.
 
 The mix, in both splits: 60% one call, 28% two, 12% three (gaps included, which are all single calls: with
 several, a person would do what can be done); 12% with a gap, half missing_info and half no_tool; 8%
@@ -6,11 +6,13 @@ dependent; 55% explicit, 25% relative, 20% indirect; the number of tools shown s
 and 8 as far as the calls allow. Every tool occurs alone in both splits.
 
 Held-out specs share with the seeds no phrasing, no joiner, no value but closed choices, and no two tools that
-come together in one task.
+come together in one task. They come in lots of 200, each with the whole mix: a measurement takes the first
+unasked, and the others make the same measurement finer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import random
@@ -37,7 +39,10 @@ from genenv.domains.tool_calling.worlds import today_of
 
 N_TRAINING: Final = 544
 """As many as the base samples of the paper."""
-N_HELD_OUT: Final = 200
+N_MAIN: Final = 200
+"""Held-out specs of a lot."""
+N_LOTS: Final = 5
+N_HELD_OUT: Final = N_LOTS * N_MAIN
 
 _TWO_CALLS, _THREE_CALLS = 0.28, 0.12
 _GAPS, _DEPENDENT = 0.12, 0.08
@@ -61,13 +66,13 @@ def held_out_specs() -> list[tuple[str, ToolSpec]]:
 @functools.cache
 def training_drafts() -> tuple[tuple[str, Drafted], ...]:
     """The seeds with the templates they were made of."""
-    return tuple(_drafts(TRAINING_SPLIT, "seed", N_TRAINING))
+    return tuple(_drafts(TRAINING_SPLIT, "seed", N_TRAINING, lots=1))
 
 
 @functools.cache
 def held_out_drafts() -> tuple[tuple[str, Drafted], ...]:
     """The held-out specs with the templates they were made of."""
-    return tuple(_drafts(HELD_OUT_SPLIT, "held", N_HELD_OUT))
+    return tuple(_drafts(HELD_OUT_SPLIT, "held", N_MAIN, lots=N_LOTS))
 
 
 def variation(spec: ToolSpec, rng: random.Random, *, today: Day, tools: Container[str] = TOOLS) -> ToolSpec:
@@ -95,12 +100,32 @@ def variation(spec: ToolSpec, rng: random.Random, *, today: Day, tools: Containe
 # --- a whole split ---
 
 
-def _drafts(split: Split, prefix: str, n: int) -> Iterator[tuple[str, Drafted]]:
-    rng = random.Random(f"genenv/{prefix}")
+def _drafts(split: Split, prefix: str, n: int, *, lots: int) -> Iterator[tuple[str, Drafted]]:
+    """So many lots of n specs each; nothing is said twice in all of them. All of them pass the gate."""
     drafter = Drafter(split)
-    for number, plan in enumerate(_plans(drafter, n, rng)):
-        spec_id = f"{prefix}-{number:03d}"
-        yield spec_id, drafter.draft(plan, random.Random(f"genenv/{spec_id}"), today_of(spec_id))
+    for lot in range(lots):
+        rng = random.Random(f"genenv/{f'{prefix}-lot-{lot}' if lot else prefix}")
+        for number, plan in enumerate(_plans(drafter, n, rng), start=lot * n):
+            spec_id = f"{prefix}-{number:03d}"
+            yield spec_id, _drafted(plan, drafter, spec_id)
+
+
+def _drafted(plan: Plan, drafter: Drafter, spec_id: str) -> Drafted:
+    """A spec for a plan. Where all has been asked that lacks something of a tool, it is another tool's.
+
+    Raises:
+        ValueError: there is no spec for it.
+    """
+    rng, today = random.Random(f"genenv/{spec_id}"), today_of(spec_id)
+    try:
+        return drafter.draft(plan, rng, today)
+    except ValueError:
+        if plan.gap != "missing_info":
+            raise
+    for tool in rng.sample(list(TOOLS), len(TOOLS)):
+        with contextlib.suppress(ValueError):
+            return drafter.draft(replace(plan, tools=(tool,)), rng, today)
+    raise ValueError(f"no tool is left for {plan}")
 
 
 def _plans(drafter: Drafter, n: int, rng: random.Random) -> list[Plan]:

@@ -58,6 +58,7 @@ class HeldOut(PlainBenchmark):
     config = HeldOutConfig
     prompt_version: ClassVar[str] = "1"
     splits: ClassVar[Mapping[str, str]] = {
+        "main": "the domain's first lot of held-out tasks: 200 of tool_calling, 120 of household, else all",
         "all": "all held-out tasks of the domain",
         "measured": "those that the run measures itself on: the first run.eval_tasks",
     }
@@ -103,8 +104,8 @@ class HeldOut(PlainBenchmark):
             timeout_s=agent.episode_timeout_s,
         )
         tasks = list(self._domain.held_out())
-        if split == "measured":
-            tasks = tasks[: self._of.run.eval_tasks]
+        main: int = getattr(self._domain, "main_held_out", len(tasks))
+        tasks = tasks[: {"main": main, "measured": self._of.run.eval_tasks}.get(split)]
         if not tasks:
             raise UsageError(f"domain {self._of.domain.name!r} has no held-out tasks to measure on")
         data.hashes[TASKS] = _digest(tasks)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from genenv.agent.rollout import tools_of
+from genenv.agent.rollout import choices_of, tools_of
 from genenv.assistants.base import ChatMessage, Reply, Talk
 from genenv.backends.chat.tool_format import as_text
 from genenv.domains.base import Episode, OutOfTurns
@@ -55,13 +55,13 @@ class Conversation:
         Raises:
             ContextOverflow: the conversation leaves no room for a reply.
             RolloutError: no answer could be had, or the environment takes too long.
-            UsageError: the model cannot be offered tools as the domain wants them.
+            UsageError: the model cannot be offered tools, or held to choices, as the domain wants it.
         """
         self._tools, self._left_s = self._offered(episode), self.limits.timeout_s
         try:
             async with asyncio.timeout(self._left_s) as clock:
                 try:
-                    await episode.run(lambda messages: self._ask(messages, clock))
+                    await episode.run(lambda messages: self._ask(messages, choices_of(episode), clock))
                 except _Cut:
                     self.cut = True
                 except OutOfTurns:
@@ -79,14 +79,14 @@ class Conversation:
             )
         return tools
 
-    async def _ask(self, messages: Sequence[Message], clock: asyncio.Timeout) -> str:
+    async def _ask(self, messages: Sequence[Message], choices: Sequence[str], clock: asyncio.Timeout) -> str:
         loop = asyncio.get_running_loop()
         self._left_s = (clock.when() or 0.0) - loop.time()
         if self._left_s <= 0:  # an environment that never awaits gives the clock no chance to ring
             raise TimeoutError
         clock.reschedule(None)
         self._tell(messages)
-        reply = await self.talk(self._messages, tools=self._tools)
+        reply = await self.talk(self._messages, tools=self._tools, choices=choices)
         clock.reschedule(loop.time() + self._left_s)
         return self._heard(reply)
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from genenv.learning.credit.imitation import imitate, steps_of
+from genenv.learning.credit.imitation import choices_of, imitate, steps_of
 from genenv.learning.datum import Datum, Lesson, Objective
 from genenv.learning.settings import GrpoConfig
 from genenv.types import Group, Trace
@@ -108,5 +108,6 @@ def _attempt(
         old_logprobs=trace.logprobs[start:],
         loss="ppo",
         temperature=temperature,
+        choices=choices_of(trace),
         version=trace.version,
     )

@@ -6,10 +6,11 @@ The two supervised ways for an agent to learn, beside `grpo`: of the same attemp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from genenv.learning.datum import Datum, Lesson, Objective
 from genenv.learning.settings import GrpoConfig
-from genenv.types import Group, Trace
+from genenv.types import Choices, Group, Trace
 
 
 def imitate(solution: Trace) -> Datum:
@@ -24,7 +25,13 @@ def imitate(solution: Trace) -> Datum:
         completion_ids=solution.token_ids[start:],
         weights=tuple(map(float, solution.sampled[start:])),
         loss="nll",
+        choices=choices_of(solution),
     )
+
+
+def choices_of(trace: Trace) -> tuple[Choices, ...]:
+    """What a trace's replies were held to, by place in its completion: the policy that acts is that one."""
+    return tuple(replace(one, start=one.start - trace.prompt_tokens) for one in trace.choices)
 
 
 def imitation_credit(
