@@ -15,8 +15,9 @@ from typing import Protocol
 from genenv.agent.player import Agent
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
+from genenv.curriculum.probe import Foretold
 from genenv.curriculum.rewards import in_round
-from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select, taught
+from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, scored, select, taught
 from genenv.domains.base import Domain
 from genenv.errors import DataError
 from genenv.learning.credit import agent_credit, simulator_credit
@@ -156,12 +157,12 @@ class CoEvolution:
             generations = await simulator.propose(self.domain, contexts)
         with stage("gate"):
             proposals = world.gate.admit(contexts, generations)
-        new = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+        written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
         base, back = world.revisited(number, store)
-        likelihoods, foretold = await self._foretold([*new, *base], stage)
-        if likelihoods is not None:
-            new, base, of_chosen = world.chosen(number, new, base, likelihoods)
-            foretold |= of_chosen
+        new, foretold = written, await self._foretold([*written, *base], stage)
+        if foretold is not None:
+            proposals = foretold.noted(proposals)
+            new, base = world.chosen(number, written, base, foretold.rates)
         tasks = [*new, *base, *back]
         with stage("rollout", "attempting", items=len(tasks) * config.agent.rollouts, unit="attempts"):
             groups = await agent.attempt(self.domain, tasks, round_=number)
@@ -174,16 +175,15 @@ class CoEvolution:
             lambda: self._agent_learns(number, taught(groups, new, wanted), reminders, stage),
             lambda: self._simulator_learns(number, batches, selection, stage),
         )
-        world.observe(number, groups, {task.id for task in new})
-        if world.probe is not None and likelihoods is not None:
-            foretold |= world.probe.observe(likelihoods, groups)
+        probed = {} if foretold is None else foretold.metrics(written, [*new, *base])
+        probed |= world.observe(number, groups, {task.id for task in new}, foretold)
         metrics = {
             **curriculum_metrics(batches, selection, wanted),
             **attempt_metrics(
                 groups, batches, agent.sampler, self.domain, elsewhere=simulator.sampled_elsewhere()
             ),
             **decided,
-            **foretold,
+            **probed,
             **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
             **learned,
         }
@@ -201,15 +201,12 @@ class CoEvolution:
         due = bool(every) and (number == config.run.rounds or number % every == 0)
         return await self._measured(record, stage, due=due)
 
-    async def _foretold(
-        self, candidates: Sequence[Task], stage: Stages
-    ) -> tuple[Mapping[str, float] | None, dict[str, float]]:
-        """How likely the agent finds the solutions of candidates; None where tasks are not chosen so."""
+    async def _foretold(self, candidates: Sequence[Task], stage: Stages) -> Foretold | None:
+        """What the agent's likelihoods say of candidates; None where nobody wants to know."""
         if self.world.probe is None:
-            return None, {}
+            return None
         with stage("probe", "looking at", items=len(candidates), unit="tasks"):
-            likelihoods, read = await self.players.agent.likelihoods(self.domain, candidates)
-        return likelihoods, {"tokens/agent_probed": float(read)}
+            return self.world.probe.foretell(*await self.players.agent.likelihoods(self.domain, candidates))
 
     async def _agent_learns(
         self, number: int, groups: Sequence[Group], reminders: Sequence[Task], stage: Stages
@@ -235,13 +232,13 @@ class CoEvolution:
         simulator, config = self.players.simulator, self.config.simulator
         if not simulator.learns:
             return {}
-        specs = len(selection.samples) * config.epochs
+        wanted = in_round(self.config.curriculum, number, self.config.run.rounds)
+        earned = scored(batches, wanted, generator(self.world.seed, "shuffled", number))
+        schemas = spec_schemas(self.domain, [batch.context for batch in batches])
+        credit = simulator_credit(config)
+        lesson = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
+        specs = len(lesson.data) * config.epochs
         with stage("simulator_update", "simulator learns", items=specs, unit="specs"):
-            schemas = spec_schemas(self.domain, [batch.context for batch in batches])
-            credit = simulator_credit(config)
-            lesson = credit(
-                selection.samples, schemas, config, temperature=config.temperature, batches=batches
-            )
             return await simulator.learn(lesson, round_=number, rounds=self.config.run.rounds)
 
     async def _decided(

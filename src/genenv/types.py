@@ -257,6 +257,8 @@ class Proposal:
     novelty: float | None = None
     """1 - similarity to the nearest task of the archive, in [0, 1]; None when it was rejected before that
     was measured."""
+    foretold: float | None = None
+    """The success rate that a probe foretold, in [0, 1]; None without one. It is not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +282,15 @@ class SimulatorSample:
     generation: Generation
     weight: float
     """RWR weight in [0, 1]; the weights of an update sum to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A generation and what it has earned by itself."""
+
+    generation: Generation
+    reward: float
+    """In [0, 1]; 0 for one that is no task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

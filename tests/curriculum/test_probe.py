@@ -24,7 +24,7 @@ def config(**settings: object) -> CurriculumConfig:
 
 @given(LIKELIHOODS)
 def test_before_any_attempt_a_rate_is_the_likelihood_itself(likelihoods: dict[str, float]) -> None:
-    for name, rate in Probe(config()).foretell(likelihoods).items():
+    for name, rate in Probe(config()).foretell(likelihoods).rates.items():
         assert rate == pytest.approx(math.exp(likelihoods[name]), abs=1e-5)
 
 
@@ -38,10 +38,10 @@ def test_attempts_correct_the_bound(make) -> None:
             rate = rng.uniform(0.02, 0.48)
             likelihoods[task.id] = math.log(rate)
             groups.append(make.group(task, sum(rng.random() < 2 * rate for _ in range(8))))
-        told = probe.observe(likelihoods, groups)
-    assert told["probe/error"] < 0.15
+        found = probe.observe(likelihoods, groups)
+    assert found["probe/error"] < 0.15
     for rate in (0.1, 0.25, 0.4):
-        assert probe.foretell({"new": math.log(rate)})["new"] == pytest.approx(2 * rate, abs=0.1)
+        assert probe.foretell({"new": math.log(rate)}).rates["new"] == pytest.approx(2 * rate, abs=0.1)
 
 
 def test_the_fit_finds_the_line_that_attempts_came_from() -> None:
@@ -64,7 +64,7 @@ def test_attempts_that_broke_and_other_tasks_say_nothing(make) -> None:
 @given(LIKELIHOODS, st.integers(0, 30), st.integers(0, 99))
 def test_so_many_are_chosen_and_each_once(likelihoods: dict[str, float], n: int, seed: int) -> None:
     probe = Probe(config())
-    rates = probe.foretell(likelihoods)
+    rates = probe.foretell(likelihoods).rates
     chosen = probe.choose(rates, n, random.Random(seed))
     assert chosen <= rates.keys()
     assert len(chosen) == min(n, len(rates))
@@ -95,7 +95,7 @@ def test_it_goes_on_where_it_was(make) -> None:
     first.observe({"a": -0.5}, [make.group("a", 6)])
     second = Probe(config())
     second.load_state_dict(first.state_dict())
-    assert second.foretell({"b": -2.0}) == first.foretell({"b": -2.0})
+    assert second.foretell({"b": -2.0}).rates == first.foretell({"b": -2.0}).rates
     assert second.state_dict() == first.state_dict()
     with pytest.raises(DataError, match="probe's state"):
         second.load_state_dict({"offset": 0})

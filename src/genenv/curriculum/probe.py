@@ -22,6 +22,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +32,12 @@ from pydantic import BaseModel, ValidationError
 from genenv.curriculum.rewards import reward_at
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.errors import DataError
-from genenv.types import Group, JsonObject
+from genenv.types import Group, JsonObject, Proposal, Task
 
 Floats = NDArray[np.float64]
 
+FRONTIER = (0.25, 0.75)
+"""Success rates of tasks from which much can be learned."""
 _KEPT = 512
 """So many tasks, the latest that were attempted, tell how to correct the bound."""
 _PENALTY = 1.0
@@ -49,6 +53,41 @@ class _State(BaseModel, extra="forbid"):
     """Logit of the likelihood, successes, attempts."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foretold:
+    """What is known of tasks before anybody attempts them."""
+
+    likelihoods: Mapping[str, float]
+    """By task id: L of its known solution, nats."""
+    rates: Mapping[str, float]
+    """By task id: the success rate."""
+    tokens: int
+    """Read to know it."""
+
+    def noted(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+        """Proposals with the rates of those that are tasks."""
+        return [
+            replace(one, foretold=self.rates.get(one.outcome.id)) if isinstance(one.outcome, Task) else one
+            for one in proposals
+        ]
+
+    def metrics(self, written: Sequence[Task], attempted: Sequence[Task]) -> dict[str, float]:
+        """What was foretold.
+
+        Args:
+            written: new tasks.
+            attempted: those tasks, new or not, that were chosen.
+        """
+        low, high = FRONTIER
+        found = {"probe/candidates": float(len(self.rates)), "tokens/agent_probed": float(self.tokens)}
+        if own := [self.rates[task.id] for task in attempted if task.id in self.rates]:
+            found["probe/foretold"] = fmean(own)
+        if own := [self.rates[task.id] for task in written if task.id in self.rates]:
+            found["probe/foretold_new"] = fmean(own)
+            found["probe/frontier"] = fmean(low <= rate <= high for rate in own)
+        return found
+
+
 class Probe:
     """What likelihoods say about success rates.
 
@@ -60,17 +99,19 @@ class Probe:
         self._config = config
         self._state = _State(offset=0.0, slope=1.0, seen=[])
 
-    def foretell(self, likelihoods: Mapping[str, float]) -> dict[str, float]:
-        """Success rates by task id.
+    def foretell(self, likelihoods: Mapping[str, float], tokens: int = 0) -> Foretold:
+        """Success rates.
 
         Args:
-            likelihoods: L of each task, nats, <= 0.
+            likelihoods: by task id, L of its known solution, nats, <= 0.
+            tokens: read to know them.
         """
         offset, slope = self._state.offset, self._state.slope
-        return {
+        rates = {
             name: 1 / (1 + math.exp(-(offset + slope * _logit(likelihood))))
             for name, likelihood in likelihoods.items()
         }
+        return Foretold(likelihoods=likelihoods, rates=rates, tokens=tokens)
 
     def choose(self, rates: Mapping[str, float], n: int, rng: random.Random) -> set[str]:
         """So many of the tasks, or all there are, drawn one after the other without replacement.
@@ -106,7 +147,7 @@ class Probe:
         tried = [group for group in groups if group.task.id in likelihoods and group.valid]
         if not tried:
             return {}
-        told = self.foretell({group.task.id: likelihoods[group.task.id] for group in tried})
+        told = self.foretell({group.task.id: likelihoods[group.task.id] for group in tried}).rates
         counts = [(sum(trace.success for trace in group.valid), len(group.valid)) for group in tried]
         error = math.fsum(abs(told[g.task.id] - k / n) for g, (k, n) in zip(tried, counts, strict=True))
         seen = [(_logit(likelihoods[g.task.id]), k, n) for g, (k, n) in zip(tried, counts, strict=True)]

@@ -29,11 +29,15 @@ from genenv.types import (
     Proposal,
     Rejection,
     RejectReason,
+    Scored,
     SimulatorSample,
     Task,
     TaskBatch,
     Trace,
 )
+
+_LEAST = 0.01
+"""Of a prior's pseudo-counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +65,36 @@ class _Unit:
     rewards: tuple[float, ...]
     """[attempts] what the agent is trained on."""
     generations: tuple[Generation, ...]
+    foretold: float | None = None
+    """The success rate that a probe foretold; None where it does not count."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of its success rate."""
+        return self.attempts > 0 or self.foretold is not None
 
     def reward(self, config: CurriculumConfig) -> float:
-        if not self.attempts:
+        if not self.is_known:
             return 0.0
-        return ENV_REWARDS[config.env_reward](self.successes, self.attempts, self.rewards, config)
+        name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
+        return ENV_REWARDS[name](self.successes, self.attempts, self.rewards, self._informed(config))
 
     def passes_filter(self, config: CurriculumConfig) -> bool:
         """By the posterior's mean, if so set: with few attempts it lies nearer to the prior's than p_hat."""
-        if not self.attempts:
+        if not self.is_known:
             return False
+        config = self._informed(config)
         posterior = BetaPosterior.of(self.successes, self.attempts, config.prior)
         rate = posterior.mean if config.posterior else self.successes / self.attempts
         return in_band(rate, config.alpha, config.k_min)
+
+    def _informed(self, config: CurriculumConfig) -> CurriculumConfig:
+        """The settings with a prior that says what was foretold, as so many attempts would."""
+        if self.foretold is None:
+            return config
+        counts = (rate * config.foretold_attempts for rate in (self.foretold, 1 - self.foretold))
+        prior = tuple(max(_LEAST, count) for count in counts)
+        return config.model_copy(update={"prior": prior, "posterior": True})
 
 
 def score_batch(
@@ -148,9 +169,9 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
         config: scope, filter, reward and weighting.
         rng: hands the rewards out where they are to be shuffled (the control).
     """
-    units = [unit for batch in batches for unit in _units(batch, config.p_hat_scope)]
+    units = [unit for batch in batches for unit in _units(batch, config)]
     kept = [
-        unit for unit in units if unit.attempts and (not config.band_filter or unit.passes_filter(config))
+        unit for unit in units if unit.is_known and (not config.band_filter or unit.passes_filter(config))
     ]
     dropped = len(units) - len(kept)
     paid = handed_out([unit.reward(config) for unit in kept], config, rng)
@@ -172,6 +193,30 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
     )
 
 
+def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> list[Scored]:
+    """Every generation of a round with its own reward, whatever the scope: for algorithms that compare them.
+
+    One that is no task has 0. Left out is what nothing is known of: a task without attempts, which no probe
+    looked at.
+
+    Args:
+        batches: what a round wrote and how the agent did on it.
+        config: reward, and whether a foretold rate counts.
+        rng: hands the rewards out where they are to be shuffled (the control).
+    """
+    known = [unit for batch in batches for unit in _tasks(batch, config) if unit.is_known]
+    paid = handed_out([unit.reward(config) for unit in known], config, rng)
+    rewards = {unit.generations[0].id: reward for unit, reward in zip(known, paid, strict=True)}
+    for batch in batches:
+        rewards |= {p.generation.id: 0.0 for p in batch.proposals if isinstance(p.outcome, Rejection)}
+    return [
+        Scored(generation=p.generation, reward=rewards[p.generation.id])
+        for batch in batches
+        for p in batch.proposals
+        if p.generation.id in rewards
+    ]
+
+
 def taught(groups: Sequence[Group], new: Sequence[Task], config: CurriculumConfig) -> Sequence[Group]:
     """The groups that the agent learns from: all, or of the new tasks those inside the band."""
     if not config.agent_band:
@@ -190,8 +235,8 @@ def curriculum_metrics(
     proposals = [proposal for batch in batches for proposal in batch.proposals]
     tasks = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
     reasons = Counter(p.outcome.reason for p in proposals if isinstance(p.outcome, Rejection))
-    by_batch = [unit for batch in batches for unit in _units(batch, "batch") if unit.attempts]
-    by_task = [unit for batch in batches for unit in _units(batch, "task") if unit.attempts]
+    by_batch = [unit for batch in batches if (unit := _whole(batch)).attempts]
+    by_task = [unit for batch in batches for unit in _tasks(batch, config) if unit.attempts]
     return {
         **_mean("simulator/valid_rate", (isinstance(p.outcome, Task) for p in proposals)),
         **{f"simulator/rejected/{reason}": float(reasons[reason]) for reason in RejectReason},
@@ -220,14 +265,25 @@ def _passed_over(batch: TaskBatch) -> bool:
     return not batch.groups and any(isinstance(p.outcome, Task) for p in batch.proposals)
 
 
-def _units(batch: TaskBatch, scope: str) -> list[_Unit]:
+def _units(batch: TaskBatch, config: CurriculumConfig) -> list[_Unit]:
     """The parts of a batch that have a success rate of their own."""
+    return _tasks(batch, config) if config.p_hat_scope == "task" else [_whole(batch)]
+
+
+def _whole(batch: TaskBatch) -> _Unit:
     written = {p.outcome.id: p.generation for p in batch.proposals if isinstance(p.outcome, Task)}
     tried = {group.task.id: valid for group in batch.groups if (valid := group.valid)}
-    if scope == "batch":
-        together = [trace for valid in tried.values() for trace in valid]
-        return [_unit(together, tuple(written[name] for name in tried))]
-    return [_unit(tried.get(name, ()), (generation,)) for name, generation in written.items()]
+    together = [trace for valid in tried.values() for trace in valid]
+    return _unit(together, tuple(written[name] for name in tried))
+
+
+def _tasks(batch: TaskBatch, config: CurriculumConfig) -> list[_Unit]:
+    tried = {group.task.id: group.valid for group in batch.groups}
+    return [
+        _unit(tried.get(p.outcome.id, ()), (p.generation,), p.foretold if config.foretold_attempts else None)
+        for p in batch.proposals
+        if isinstance(p.outcome, Task)
+    ]
 
 
 def _in_band(units: Sequence[_Unit], config: CurriculumConfig) -> list[bool]:
@@ -244,9 +300,11 @@ def _newness(novelty: float | None, config: CurriculumConfig) -> float:
     return min(1.0, novelty / config.full_novelty)
 
 
-def _unit(valid: Sequence[Trace], generations: tuple[Generation, ...]) -> _Unit:
+def _unit(
+    valid: Sequence[Trace], generations: tuple[Generation, ...], foretold: float | None = None
+) -> _Unit:
     rewards = tuple([trace.reward for trace in valid])
-    return _Unit(sum([trace.success for trace in valid]), len(valid), rewards, generations)
+    return _Unit(sum([trace.success for trace in valid]), len(valid), rewards, generations, foretold)
 
 
 def _mean(name: str, values: Iterable[float]) -> Mapping[str, float]:

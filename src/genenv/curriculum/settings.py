@@ -57,6 +57,9 @@ class CurriculumConfig(Settings, frozen=True):
     """What a foretold rate is worth; `constant` and `shuffled` are the controls."""
     candidate_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly that separates the chances of candidates: exp(candidate_temperature * reward)."""
+    foretold_attempts: float = Field(default=0.0, ge=0, le=10_000)
+    """When the simulator is paid, a foretold rate counts like so many attempts, and a task that nobody
+    attempted is paid too; 0: it is paid for attempts alone."""
     gate: Literal["full", "executes"] = "full"
     """Which generations become tasks: those that pass every check, or all that parse and execute."""
     novelty_threshold: float = Field(default=0.1, ge=0, le=0.99)
@@ -75,6 +78,11 @@ class CurriculumConfig(Settings, frozen=True):
     """For how many rounds after it was written a generated task may come back."""
     profile_decay: float = Field(default=0.7, ge=0.01, le=1)
     """Factor on old attempts per round in the agent's profile; 1 never forgets."""
+
+    @property
+    def foretells(self) -> bool:
+        """Whether success rates are foretold."""
+        return self.candidates > 1 or self.foretold_attempts > 0
 
     @model_validator(mode="after")
     def _leaves_room_for_new_tasks(self) -> Self:

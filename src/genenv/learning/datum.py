@@ -32,7 +32,8 @@ class Datum:
     weights: tuple[float, ...]  # [T] what a token counts in the loss, w >= 0; 0: not at all
     loss: Loss
     advantages: tuple[float, ...] | None = None  # [T] A of `ppo`
-    old_logprobs: tuple[float, ...] | None = None  # [T] nats, when it was sampled; for `ppo`
+    old_logprobs: tuple[float, ...] | None = None  # [T] nats, when it was sampled; of `ppo`
+    """None: as it is when the update begins."""
     temperature: float = 1.0
     """At which likelihoods are taken; that of the sampling when a player learns from its own samples."""
     schema: JsonObject | None = None

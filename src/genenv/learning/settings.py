@@ -74,7 +74,10 @@ class GrpoConfig(Settings, frozen=True):
     """At most so many groups a step, and as many steps per pass as that takes; 0: `updates_per_epoch`."""
 
 
-SIMULATOR_ALGORITHMS: Mapping[str, str] = {"rwr": "genenv.learning.credit.rwr:rwr_credit"}
+SIMULATOR_ALGORITHMS: Mapping[str, str] = {
+    "rwr": "genenv.learning.credit.rwr:rwr_credit",
+    "grpo": "genenv.learning.credit.context_grpo:context_grpo_credit",
+}
 """What `simulator.algorithm` may say, and the function that gives the credit: `module:name`."""
 
 
@@ -84,7 +87,14 @@ class SimulatorLearningConfig(Settings, frozen=True):
     train: bool = True
     """Update the simulator; false is the variant GenEnv-Random."""
     algorithm: str = "rwr"
-    """How it learns: `rwr` is reward-weighted regression on the tasks that the curriculum selects."""
+    """How it learns: `rwr` is reward-weighted regression on the tasks that the curriculum selects; `grpo`
+    compares all that was written for one context, each by its own reward."""
+    advantage: Literal["normalised", "centred"] = "normalised"
+    """Of `grpo`: rewards minus their mean in the context, divided by the standard deviation there or not."""
+    clip_low: float = Field(default=0.2, ge=0, le=0.999)
+    """Of `grpo`: probability ratios below 1 minus this are clipped."""
+    clip_high: float = Field(default=0.2, ge=0, le=10)
+    """Of `grpo`: probability ratios above 1 plus this are clipped."""
     kl_coefficient: KlCoefficient = 0.01
     """Weight of the KL term to the initial simulator; 0 leaves it out."""
     kl_cap: float = Field(default=0.1, ge=1e-6, le=1000)

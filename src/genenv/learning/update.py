@@ -7,11 +7,11 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from genenv.errors import UpdateSkipped
-from genenv.learning.datum import Lesson, averaged
+from genenv.learning.datum import Datum, Lesson, averaged
 from genenv.learning.trainer import Trainer
 from genenv.learning.trust_region import TrustRegion, probe
 
@@ -70,8 +70,9 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
         done.region = TrustRegion(cap=lesson.cap, retries=lesson.cap_retries)
         if lesson.units:
             await trainer.watch(probe(lesson.data))
+    units = await _remembered(trainer, lesson.units)
     for _ in range(lesson.epochs):
-        for part in evenly(order.sample(lesson.units, len(lesson.units)), lesson.steps):
+        for part in evenly(order.sample(units, len(units)), lesson.steps):
             data = [datum for unit in part for datum in unit]
             if lesson.coefficients is not None:
                 data = averaged(data, lesson.coefficients)
@@ -85,6 +86,15 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
                 done.skipped += 1
     await trainer.publish()
     return done
+
+
+async def _remembered(trainer: Trainer, units: Sequence[Sequence[Datum]]) -> Sequence[Sequence[Datum]]:
+    """The units with the log-probabilities of now where ratios are to be taken to them."""
+    wanting = [d for unit in units for d in unit if d.loss == "ppo" and d.old_logprobs is None]
+    if not wanting:
+        return units
+    found = dict(zip(map(id, wanting), await trainer.logprobs(wanting), strict=True))
+    return [[replace(d, old_logprobs=found[id(d)]) if id(d) in found else d for d in unit] for unit in units]
 
 
 def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from statistics import fmean
 
 from genenv.config.run import RunConfig
 from genenv.curriculum.controller import Controller
-from genenv.curriculum.probe import Probe
+from genenv.curriculum.probe import Foretold, Probe
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.seed_choice import choose_seeds
@@ -31,7 +30,7 @@ class World:
         self.base = base_tasks(domain, self.seeds, seed=self.seed)
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
         self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
-        self.probe = Probe(config.curriculum) if config.curriculum.candidates > 1 else None
+        self.probe = Probe(config.curriculum) if config.curriculum.foretells else None
         self.gate = Gate(domain, config.curriculum, seed=self.seed)
         self.gate.remember(self.base.values())
         self.gate.protect(held_out)
@@ -57,18 +56,27 @@ class World:
         probed = {} if self.probe is None else {"probe": self.probe.state_dict()}
         return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **probed}
 
-    def observe(self, number: int, groups: Sequence[Group], new: Container[str]) -> None:
+    def observe(
+        self, number: int, groups: Sequence[Group], new: Container[str], foretold: Foretold | None = None
+    ) -> Mapping[str, float]:
         """Take in the attempts of a round.
 
         Args:
             number: of the round.
             groups: all attempts.
             new: ids of the tasks that were written in it.
+            foretold: of the tasks before they were attempted.
+
+        Returns:
+            How far off that was.
         """
         self.stats.observe(groups)
         self.replay.observe(number, groups)
         if self.controller is not None:
             self.controller.observe([group for group in groups if group.task.id in new])
+        if self.probe is None or foretold is None:
+            return {}
+        return self.probe.observe(foretold.likelihoods, groups)
 
     def _controller(self) -> Controller:
         """Steers by how long solutions are: steps, then text."""
@@ -115,9 +123,9 @@ class World:
         return base, [store.task(name) for name in back.task_ids]
 
     def chosen(
-        self, number: int, new: Sequence[Task], base: Sequence[Task], likelihoods: Mapping[str, float]
-    ) -> tuple[list[Task], list[Task], Mapping[str, float]]:
-        """The new and the base tasks that are attempted, of all candidates, and what is foretold of them.
+        self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]
+    ) -> tuple[list[Task], list[Task]]:
+        """The new and the base tasks that are attempted, of all candidates.
 
         New tasks compete with new ones, base tasks with base tasks. Only what is attempted joins the archive.
 
@@ -125,23 +133,19 @@ class World:
             number: of the round.
             new: those that passed the gate.
             base: those that were dealt.
-            likelihoods: of their known solutions, by id; a task without one is not attempted.
+            rates: that were foretold, by task id; a task without one is not attempted.
         """
-        assert self.probe is not None  # noqa: S101 - there are candidates
-        rates = self.probe.foretell(likelihoods)
+        each = self.config.curriculum.candidates
+        if self.probe is None or each == 1:
+            return list(new), list(base)
+        places = (("new", new, self._planned), ("base", base, -(-len(base) // each)))
         kept: list[list[Task]] = []
-        for name, tasks in (("new", new), ("base", base)):
+        for kind, tasks, most in places:
             own = {task.id: rates[task.id] for task in tasks if task.id in rates}
-            most = self._planned if name == "new" else -(-len(tasks) // self.config.curriculum.candidates)
-            names = self.probe.choose(own, most, generator(self.seed, f"candidates-{name}", number))
+            names = self.probe.choose(own, most, generator(self.seed, f"candidates-{kind}", number))
             kept.append([task for task in tasks if task.id in names])
         self.gate.remember(kept[0])
-        attempted = [rates[task.id] for tasks in kept for task in tasks]
-        metrics = {"probe/candidates": float(len(new) + len(base))}
-        if attempted:
-            metrics["probe/foretold"] = fmean(attempted)
-            metrics["probe/foretold_all"] = fmean(rates.values())
-        return kept[0], kept[1], metrics
+        return kept[0], kept[1]
 
     @property
     def _planned(self) -> int:

@@ -13,7 +13,7 @@ from genenv.learning.settings import (
     GrpoConfig,
     SimulatorLearningConfig,
 )
-from genenv.types import Group, JsonObject, SimulatorSample, TaskBatch, Trace
+from genenv.types import Group, JsonObject, Scored, SimulatorSample, Trace
 
 
 class AgentCredit(Protocol):
@@ -41,7 +41,7 @@ class SimulatorCredit(Protocol):
         config: SimulatorLearningConfig,
         *,
         temperature: float,
-        batches: Sequence[TaskBatch] = (),
+        scored: Sequence[Scored] = (),
     ) -> Lesson:
         """See `genenv.learning.credit.rwr.rwr_credit`."""
         ...

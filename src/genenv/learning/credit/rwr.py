@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from genenv.learning.datum import Datum, Lesson, Objective
 from genenv.learning.settings import SimulatorLearningConfig
-from genenv.types import JsonObject, SimulatorSample, TaskBatch
+from genenv.types import JsonObject, Scored, SimulatorSample
 
 
 def rwr_credit(
@@ -26,7 +26,7 @@ def rwr_credit(
     config: SimulatorLearningConfig,
     *,
     temperature: float,
-    batches: Sequence[TaskBatch] = (),
+    scored: Sequence[Scored] = (),
 ) -> Lesson:
     """What weighted generations teach.
 
@@ -35,7 +35,7 @@ def rwr_credit(
         schemas: of the specs that were written for a context, by its id; none: freely.
         config: how many steps, and how far they may go.
         temperature: of the sampling.
-        batches: the whole round, which this algorithm does not look at: the curriculum has chosen from it.
+        scored: the whole round, which this algorithm does not look at: the curriculum has chosen from it.
 
     Returns:
         A datum for each generation that has a weight. The sum is shared out among the steps: one of light
