@@ -3,13 +3,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.curriculum.rewards import env_reward, expected_env_reward
-from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, select, taught
+from genenv.curriculum.score import Selection, curriculum_metrics, score_batch, scored, select, taught
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.runs.metrics import check_names
 from genenv.types import TaskBatch
@@ -252,3 +253,46 @@ def test_the_agent_may_be_taught_tasks_of_the_band_alone(make) -> None:
     assert taught(groups, new, ROBUST) == groups
     band = ROBUST.model_copy(update={"agent_band": True, "k_min": 0.13})
     assert [group.task.id for group in taught(groups, new, band)] == ["t3", "t4", "t5", "base"]
+
+
+def test_each_generation_has_its_own_reward_and_what_is_no_task_has_none(batch) -> None:
+    batches = [batch("c0", 8, [4, None, 8]), batch("c1", 8, [0])]
+    found = scored(batches, PAPER, random.Random(0))
+    rewards = {one.generation.id: one.reward for one in found}
+    assert rewards == pytest.approx({"c0-g0": 1.0, "c0-g1": 0.0, "c0-g2": 0.6065, "c1-g0": 0.6065}, abs=1e-3)
+
+
+def test_where_rewards_are_shuffled_what_is_no_task_still_has_none(batch) -> None:
+    config = PAPER.model_copy(update={"env_reward": "shuffled"})
+    batches = [batch(f"c{i}", 8, [4, None, 8]) for i in range(20)]
+    found = {one.generation.id: one.reward for one in scored(batches, config, random.Random(0))}
+    plain = {one.generation.id: one.reward for one in scored(batches, PAPER, random.Random(0))}
+    assert sorted(found.values()) == pytest.approx(sorted(plain.values()))
+    assert found != plain
+    assert all(found[f"c{i}-g1"] == 0.0 for i in range(20))
+
+
+def test_a_foretold_rate_counts_like_so_many_attempts(make) -> None:
+    """Beta(16 p, 16 (1 - p)) and the attempts: E[4 p (1 - p)] by hand."""
+    config = CurriculumConfig(foretold_attempts=16, env_reward="learnability", p_hat_scope="task")
+    tried, untried = make.task("tried"), make.task("untried")
+    proposals = [make.proposal("g0", tried), make.proposal("g1", untried)]
+    proposals = [replace(one, foretold=rate) for one, rate in zip(proposals, (0.25, 0.5), strict=True)]
+    one = score_batch(make.context(), proposals, [make.group(tried, 6, 8)], config)
+    found = {each.generation.id: each.reward for each in scored([one], config, random.Random(0))}
+
+    def expected(a: float, b: float) -> float:
+        return 4 * a * b / ((a + b) * (a + b + 1))
+
+    assert found == pytest.approx({"g0": expected(4 + 6, 12 + 2), "g1": expected(8, 8)}, abs=1e-3)
+    assert {sample.generation.id for sample in chosen_of([one], config).samples} == {"g0", "g1"}
+    alone = config.model_copy(update={"foretold_attempts": 0})
+    assert [each.generation.id for each in scored([one], alone, random.Random(0))] == ["g0"]
+
+
+def test_tasks_that_were_passed_over_do_not_lower_the_mean_reward(make) -> None:
+    batches = [
+        score_batch(make.context("c0"), [make.proposal("g0", make.task("a"))], [make.group("a", 4)], PAPER),
+        score_batch(make.context("c1"), [make.proposal("g1", make.task("b"), context="c1")], [], PAPER),
+    ]
+    assert curriculum_metrics(batches, Selection(), PAPER)["simulator/env_reward"] == pytest.approx(1.0)
