@@ -61,6 +61,8 @@ def _type_name(annotation: object) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " or ".join(json.dumps(value) for value in arguments)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return f"list of any of {_type_name(arguments[0])}"
     if origin is tuple:
         return f"list of {len(arguments)}, each a {_type_name(arguments[0])}"
     if origin is Annotated:
