@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import cast
 
 from genenv.build import build_players
 from genenv.cli.console import ConsoleReporter
@@ -31,8 +32,7 @@ def check_models(config: RunConfig) -> None:
 
 
 def open_domain(config: RunConfig) -> Domain:
-    """The domain, which may shift; too few seeds are refused as the first round would, but before any model
-    is loaded.
+    """The domain, which may shift; too few seeds are refused before any model is loaded.
 
     Raises:
         GenenvError: it cannot be loaded, or has too few seeds.
@@ -44,7 +44,7 @@ def open_domain(config: RunConfig) -> Domain:
         return domain
     after = load_domain(config.domain.name, later)
     choose_seeds(after.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
-    return ShiftingDomain(domain, after)
+    return cast(Domain, ShiftingDomain(domain, after))
 
 
 def load_players(config: RunConfig, domain: Domain) -> Players:

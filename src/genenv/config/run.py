@@ -60,7 +60,7 @@ class ShiftConfig(Settings, frozen=True):
     round: int = Field(default=0, ge=0, le=1_000_000)
     """The first round in the other world, which is measured before it, too; 0: the world stays."""
     eval_every: int = Field(default=1, ge=1, le=1_000_000)
-    """From that round on, measure on held-out tasks every so many rounds; never where `run.eval_every` is 0."""
+    """From that round on, measure every so many rounds; never where `run.eval_every` is 0."""
     domain: dict[str, JsonValue] = Field(default_factory=dict)
     """The domain's own settings that are others there."""
 
@@ -161,8 +161,8 @@ def resolve(document: JsonObject) -> RunConfig:
     config = validated(RunConfig, {**document, "domain": DomainConfig(name=name, settings=settings)}, "")
     if config.later_domain() == settings:
         raise UsageError(
-            f"shift.round is {config.shift.round}, but [shift.domain] changes nothing; say there which settings "
-            "of [domain] are others from then on, or set shift.round to 0"
+            f"shift.round is {config.shift.round}, but [shift.domain] changes nothing; say there which "
+            "settings of [domain] are others from then on, or set shift.round to 0"
         )
     return config
 

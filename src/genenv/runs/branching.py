@@ -84,8 +84,8 @@ class Origin:
                 )
         if _world(config, self.round) != _world(self.config, self.round):
             raise UsageError(
-                f"[shift] would have changed the world before round {self.round + 1}, unlike in {self}; keep its "
-                "own, or let a shift begin later"
+                f"by round {self.round} [shift] would have made another world than it is in {self}; keep its "
+                "shift, or let yours begin later"
             )
         if config.simulator.source == "model" and not self._has_simulator():
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")

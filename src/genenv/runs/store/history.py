@@ -138,6 +138,7 @@ class HistoryReader(NounReader):
     def _held_out(self) -> dict[int, tuple[int, int]]:
         # a task that was measured twice in a round, before and after it, counts as it was after it
         sql = """SELECT round, sum(success) AS solved, count(*) AS tried FROM evaluations
-                 WHERE (round, position) IN (SELECT round, max(position) FROM evaluations GROUP BY round, task_id)
+                 WHERE (round, position) IN
+                     (SELECT round, max(position) FROM evaluations GROUP BY round, task_id)
                  GROUP BY round"""
         return {row["round"]: (row["solved"], row["tried"]) for row in self._db.rows(sql)}
