@@ -77,7 +77,7 @@ class RunConfig(Settings, frozen=True):
     domain: DomainConfig = Field(default_factory=DomainConfig)
     """The world of the tasks."""
     shift: ShiftConfig = Field(default_factory=ShiftConfig)
-    """A shift test: from a round on, the world is another one."""
+    """A shift test: from a round on, what `[shift.domain]` says is laid over `[domain]`."""
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
     """Which tasks are wanted, and which come back."""
     simulator: SimulatorConfig = Field(default_factory=SimulatorConfig)
