@@ -14,7 +14,9 @@ from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.domains.shifting import SUFFIX
 from genenv.runs.folder import RunFolder
+from genenv.runs.report.page import write_report
 from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
 from genenv.types import Json, Origin
 from typed import refused, succeeds
 
@@ -105,6 +107,19 @@ def test_a_kill_in_any_round_loses_nothing(
             assert not store.damage(whole=True)
             digests.append(store.digest())
     assert digests[0] == digests[1]
+
+
+def test_what_a_run_came_to_is_said_of_each_world(finished: Path) -> None:
+    with PoolStore.open(finished / "pool.db", create=False) as store:
+        metrics = store.metrics_by_round()
+    there = metrics[SHIFT]["agent/eval_at_shift"], metrics[5]["agent/eval_success"]
+    first = metrics[0]["agent/eval_success"], metrics[2]["agent/eval_success"]
+    said = summarise(finished)[0]
+    worlds = f"{first[0]:.1%} -> {first[1]:.1%}, in the other world {there[0]:.1%} -> {there[1]:.1%}"
+    assert said == f"held-out success: {worlds}"
+    page = write_report(finished).read_text()
+    assert "held-out success, first to last from round 3 on" in page
+    assert "another world" in page
 
 
 def test_the_agent_s_statistics_and_the_archive_stay(tmp_path: Path) -> None:
