@@ -78,7 +78,10 @@ def test_variants_are_means_over_seeds_and_who_never_was_back_counts_with_its_ro
     assert nine.rounds[1:] == pytest.approx((2 - half, 2 + half))
     said = fell(one)
     assert "50.0% before, 20.0% in the other world, a drop of 30.0 points" in said
-    assert "back at 90% of it: not within 3 rounds in 1 of 3 seeds, so after at least 2.0 rounds" in said
+    assert (
+        "Back at 90% of the level before: not within 3 rounds in 1 of 3 seeds, so after at least 2.0 rounds"
+        in said
+    )
 
 
 def test_pairs_are_compared_in_the_rounds_that_both_had() -> None:

@@ -18,8 +18,7 @@ def fell(one: Recovery) -> str:
         f"{one.variant} at the shift (round {', '.join(map(str, rounds))}): {one.before[0]:.1%} before, "
         f"{one.at[0]:.1%} in the other world, a drop of {value:.1f} points "
         f"({counted(len(one.falls), 'seed')}{within}). "
-        + "; ".join(_back(back, len(one.falls)) for back in one.back)
-        + "."
+        f"Back at {'; back at '.join(_back(back, len(one.falls)) for back in one.back)}."
     )
 
 
@@ -27,13 +26,13 @@ def sooner(one: Sooner) -> str:
     """Which of two variants is back sooner."""
     found = one.difference
     missing = [
-        f"{name} was not in {count}"
+        f"{name} was not in {counted(count, 'seed')}"
         for name, count in zip((one.one, one.other), one.never, strict=True)
         if count
     ]
-    left = f"; {', '.join(missing)}, which count with all their rounds" if missing else ""
+    left = f"; {', '.join(missing)}: these count with all their rounds" if missing else ""
     return (
-        f"{one.one} against {one.other}, rounds until {_level(one.share)}: {found.value:+.1f} "
+        f"{one.one} against {one.other}, rounds until back at {_level(one.share)}: {found.value:+.1f} "
         f"({found.low:+.1f} to {found.high:+.1f}, p {p_word(one.adjusted)}, "
         f"{counted(found.seeds, 'seed')}{left}): {one.verdict()}."
     )
@@ -53,7 +52,7 @@ def rows(recoveries: Sequence[Recovery]) -> Iterator[Sequence[object]]:
 def _back(back: Back, seeds: int) -> str:
     level = _level(back.share)
     if not back.never:
-        return f"{level} after {_rounds(back.rounds)}, {back.attempts[0]:,.0f} attempts"
+        return f"{level}: after {_rounds(back.rounds)}, {back.attempts[0]:,.0f} attempts"
     late = f"{level}: not within {counted(back.within, 'round')} in {back.never} of {counted(seeds, 'seed')}"
     if back.never == seeds:
         return late
@@ -61,9 +60,9 @@ def _back(back: Back, seeds: int) -> str:
 
 
 def _level(share: float) -> str:
-    return "back at the level before" if share == 1 else f"back at {share:.0%} of it"
+    return "the level before" if share == 1 else f"{share:.0%} of the level before"
 
 
 def _rounds(rounds: Interval) -> str:
     value, low, high = rounds
-    return f"{value:.1f} rounds" + ("" if math.isnan(low) else f" ({low:.1f} to {high:.1f})")
+    return f"{value:.1f} rounds" + ("" if math.isnan(low) else f" ({max(0.0, low):.1f} to {high:.1f})")
