@@ -66,7 +66,7 @@ def around_shift(variants: Runs) -> Markup | None:
         return None
     with chart_style("shift"):
         figure, ax = _figure()
-        ax.axvline(0, color=MUTED, lw=0.8, ls=":")
+        ax.axvline(-0.5, color=MUTED, lw=0.8, ls=":")
         for color, (name, line) in zip(_colors(variants), lines.items(), strict=True):
             if line:
                 places, rows = [place for place, _ in line], [row for _, row in line]
@@ -80,12 +80,12 @@ def around_shift(variants: Runs) -> Markup | None:
 
 
 def _falls(runs: Sequence[Reading]) -> list[tuple[int, tuple[float, float, float]]]:
-    """Rounds in the other world, and the mean over seeds with its interval; first the level before it."""
+    """Rounds in the other world, and the mean over seeds with its interval; at -1 the level before it."""
     falls = [fall for fall in map(fall_of, runs) if fall is not None]
     if not falls:
         return []
     shared = set.intersection(*({taken[0] for taken in fall.after} for fall in falls))
-    found = [(0, mean_interval([fall.before for fall in falls]))]
+    found = [(-1, mean_interval([fall.before for fall in falls]))]
     for place in sorted(shared):
         values = [taken[2] for fall in falls for taken in fall.after if taken[0] == place]
         found.append((place, mean_interval(values)))
@@ -154,7 +154,7 @@ PICTURES: Sequence[tuple[str, str, Callable[[Runs], Markup | None]]] = (
     ),
     (
         "Around the shift",
-        "At 0 the world changes: from the level before it to what is left. Mean over seeds and its 95% band.",
+        "At -1 the level before; at 0 the world has changed. Mean over seeds and its 95% band.",
         around_shift,
     ),
     (
