@@ -90,7 +90,11 @@ class Probe:
         """Solve the held-out tasks greedily."""
         start = time.perf_counter()
         groups = asyncio.run(self.agent.solve(self.domain, self.held_out))
-        say(held_out_after_round=round_, **evaluation_metrics(groups), seconds=time.perf_counter() - start)
+        say(
+            held_out_after_round=round_,
+            **evaluation_metrics([trace for group in groups for trace in group.traces]),
+            seconds=time.perf_counter() - start,
+        )
 
 
 def say(**figures: float) -> None:

@@ -165,8 +165,10 @@ def test_every_command_line_in_the_docs_exists(where: str, command_line: str) ->
 
 @pytest.mark.parametrize(("where", "command_line"), all_commands("genenv"))
 def test_every_setting_in_the_docs_is_one(where: str, command_line: str) -> None:
-    overrides = re.findall(r"--set[ =](\w+\.[\w.]+=\S+)", command_line)
-    load = load_evaluation_config if command_line.startswith("eval ") else partial(load_config, None)
+    overrides = re.findall(r"--set[ =]'?(\w+\.[\w.]+=(?:\[.*?\]|[^\s']+))", command_line)
+    config = re.search(r"configs/[\w-]+\.toml", command_line)
+    path = None if config is None else ROOT / config[0]
+    load = load_evaluation_config if command_line.startswith("eval ") else partial(load_config, path)
     load(overrides)  # raises a UsageError that names the wrong one
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from genenv.agent.player import Agent
@@ -118,7 +119,7 @@ class CoEvolution:
         """Continue after the last committed round, after all that is needed was proven whole."""
         last = self.folder.prove(store)
         try:
-            store.put_base(self.world.seeds, self.world.held_out)
+            store.put_base(*self.world.data())
         except ValueError as error:
             raise DataError(
                 f"{self.folder.path} was made with other base data ({error}); "
@@ -144,13 +145,14 @@ class CoEvolution:
             if warmup is not None:
                 metrics = await warmup(self.world.seeds, list(self.world.base.values()), self.reporter)
         record = RoundRecord(number=0, metrics=metrics, state=self.world.state())
-        return await self._measured(record, stage, due=bool(self.config.run.eval_every))
+        return await self._measured(record, stage)
 
     async def _round(self, number: int, store: PoolStore) -> RoundRecord:
         """One round: write, attempt, score, learn twice."""
         config, world = self.config, self.world
         agent, simulator = self.players.agent, self.players.simulator
         stage = Stages(self.reporter, number, config.run.rounds)
+        entered = await self._evaluations(stage) if world.enter(number) and config.run.eval_every else []
         contexts = world.contexts(number)
         specs = len(contexts) * config.simulator.variations
         with stage("propose", "writing tasks", items=specs, unit="specs"):
@@ -186,6 +188,7 @@ class CoEvolution:
             **probed,
             **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
             **learned,
+            **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
         }
         record = RoundRecord(
             number=number,
@@ -196,10 +199,9 @@ class CoEvolution:
             samples=selection.samples,
             surfaces={group.task.id: self.domain.surface(group.task) for group in groups},
             reminded=[task.id for task in reminders],
+            evaluations=entered,
         )
-        every = config.run.eval_every
-        due = bool(every) and (number == config.run.rounds or number % every == 0)
-        return await self._measured(record, stage, due=due)
+        return await self._measured(record, stage)
 
     async def _foretold(self, candidates: Sequence[Task], stage: Stages) -> Foretold | None:
         """What the agent's likelihoods say of candidates; None where nobody wants to know."""
@@ -257,13 +259,18 @@ class CoEvolution:
             "tokens/trained": trained
         }
 
-    async def _measured(self, record: RoundRecord, stage: Stages, *, due: bool) -> RoundRecord:
+    async def _measured(self, record: RoundRecord, stage: Stages) -> RoundRecord:
         """The record with held-out results, where they are due, and with its timings; all names checked."""
-        groups: Sequence[Group] = ()
-        if due:
-            with stage("eval", "held-out tasks", items=len(self.world.held_out), unit="tasks"):
-                groups = await self.players.agent.solve(self.domain, self.world.held_out)
-        evaluations = [
+        found = await self._evaluations(stage) if self.world.measures(record.number) else []
+        metrics = {**record.metrics, **evaluation_metrics(found), **stage.metrics()}
+        check_names(metrics)
+        return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])
+
+    async def _evaluations(self, stage: Stages) -> list[Evaluation]:
+        """How the agent does on the held-out tasks of the world it is in."""
+        with stage("eval", "held-out tasks", items=len(self.world.held_out), unit="tasks"):
+            groups = await self.players.agent.solve(self.domain, self.world.held_out)
+        return [
             Evaluation(
                 task_id=group.task.id,
                 success=trace.success,
@@ -274,6 +281,3 @@ class CoEvolution:
             for group in groups
             for trace in group.traces
         ]
-        metrics = {**record.metrics, **evaluation_metrics(groups), **stage.metrics()}
-        check_names(metrics)
-        return replace(record, metrics=metrics, evaluations=evaluations)

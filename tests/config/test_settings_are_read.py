@@ -38,6 +38,8 @@ OWNERS = {
     "logging": ("runs/sinks.py",),
     "policy": ("backends/", "build.py"),
     "run": ("coevolve.py", "cli/", "runs/world.py"),
+    "shift": ("runs/world.py", "cli/opening.py"),
+    "shift.domain": ("domains/",),
     "simulator": ("simulator/", "learning/", "backends/local/optimizer.py", "coevolve.py", "build.py"),
     "simulator.endpoint": ("assistants/",),
     "simulator.warmup": ("learning/warmup.py",),

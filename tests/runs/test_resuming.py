@@ -114,6 +114,7 @@ VALUES = {
     "run.rounds": 2,
     "run.name": "other",
     "run.eval_every": 0,
+    "shift.eval_every": 2,
     "run.keep_checkpoints": 1,
     "logging.tensorboard": False,
     "logging.wandb": False,
@@ -134,8 +135,8 @@ def test_settings_that_change_no_result_take_effect(mine: Path, config: Path, as
         text = config.read_text(encoding="utf-8")
         for key, value in changes.items():
             section, name = key.split(".")
-            if section == "logging" and "[logging]" not in text:
-                text += "\n[logging]\n"
+            if section in ("logging", "shift") and f"[{section}]" not in text:
+                text += f"\n[{section}]\n"
             text = text.replace(f"[{section}]\n", f"[{section}]\n{name} = {json.dumps(value)}\n")
         config.write_text(text.replace("\nrounds = 1\n", "\n"), encoding="utf-8")
         said = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import cast
 
 from genenv.build import build_players
 from genenv.cli.console import ConsoleReporter
@@ -12,6 +13,7 @@ from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
+from genenv.domains.shifting import ShiftingDomain
 
 
 def check_models(config: RunConfig) -> None:
@@ -30,15 +32,19 @@ def check_models(config: RunConfig) -> None:
 
 
 def open_domain(config: RunConfig) -> Domain:
-    """The domain; too few seeds are refused as the first round would, but before any model is loaded.
+    """The domain, which may shift; too few seeds are refused before any model is loaded.
 
     Raises:
         GenenvError: it cannot be loaded, or has too few seeds.
     """
-    domain = load_domain(config.domain.name, config.domain.settings)
+    domain, later = load_domain(config.domain.name, config.domain.settings), config.later_domain()
     contexts, curriculum = config.simulator.contexts, config.curriculum
     choose_seeds(domain.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
-    return domain
+    if later is None:
+        return domain
+    after = load_domain(config.domain.name, later)
+    choose_seeds(after.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
+    return cast(Domain, ShiftingDomain(domain, after))
 
 
 def load_players(config: RunConfig, domain: Domain) -> Players:

@@ -56,7 +56,8 @@ of its weights, `--policy` says. [Evaluation](evaluation.md) explains them.
 
 def render_reference() -> str:
     """All settings as Markdown: section by section, then domain by domain."""
-    common = [pair for pair in all_settings(domain_names()[0]) if not pair[0].startswith("domain.")]
+    of_domains = ("domain.", "shift.domain.")
+    common = [pair for pair in all_settings(domain_names()[0]) if not pair[0].startswith(of_domains)]
     parts = [_INTRODUCTION, _presets()]
     for section, pairs in groupby(common, key=lambda pair: pair[0].rpartition(".")[0]):
         parts.append(_section(section, pairs))

@@ -48,6 +48,8 @@ def _rules(metadata: Iterable[object]) -> Iterator[str]:
         yield from (f"{sign} {getattr(rule, name)}" for name, sign in _BOUNDS.items() if hasattr(rule, name))
         if getattr(rule, "min_length", None) == 1:
             yield "not empty"
+        elif getattr(rule, "min_length", None) is not None:
+            yield f"at least {getattr(rule, 'min_length')} long"  # noqa: B009 - not every rule has it
         if getattr(rule, "max_length", None) is not None:
             yield f"at most {getattr(rule, 'max_length')} long"  # noqa: B009 - not every rule has it
         if getattr(rule, "pattern", None) is not None:
@@ -61,6 +63,8 @@ def _type_name(annotation: object) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " or ".join(json.dumps(value) for value in arguments)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return f"list of any of {_type_name(arguments[0])}"
     if origin is tuple:
         return f"list of {len(arguments)}, each a {_type_name(arguments[0])}"
     if origin is Annotated:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from pydantic import BaseModel, Field, SerializeAsAny, model_validator
+from pydantic import BaseModel, Field, JsonValue, SerializeAsAny, model_validator
 from pydantic.fields import FieldInfo
 
 from genenv.agent.settings import AgentConfig
@@ -54,6 +54,17 @@ class DomainConfig(Settings, frozen=True):
     """The domain's own settings."""
 
 
+class ShiftConfig(Settings, frozen=True):
+    """A change of the world while the agent learns in it; neither player is told."""
+
+    round: int = Field(default=0, ge=0, le=1_000_000)
+    """The first round in the other world, which is measured before it, too; 0: the world stays."""
+    eval_every: int = Field(default=1, ge=1, le=1_000_000)
+    """From that round on, measure every so many rounds; never where `run.eval_every` is 0."""
+    domain: dict[str, JsonValue] = Field(default_factory=dict)
+    """The domain's own settings that are others there."""
+
+
 class RunConfig(Settings, frozen=True):
     """Everything that decides how a run goes."""
 
@@ -65,6 +76,8 @@ class RunConfig(Settings, frozen=True):
     """The run as a whole."""
     domain: DomainConfig = Field(default_factory=DomainConfig)
     """The world of the tasks."""
+    shift: ShiftConfig = Field(default_factory=ShiftConfig)
+    """A shift test: from a round on, what `[shift.domain]` says is laid over `[domain]`."""
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
     """Which tasks are wanted, and which come back."""
     simulator: SimulatorConfig = Field(default_factory=SimulatorConfig)
@@ -85,6 +98,14 @@ class RunConfig(Settings, frozen=True):
         given = cast(Mapping[str, Json], values)
         chosen = given.get("preset", cls.model_fields["preset"].default)
         return merged(preset(chosen), given) if isinstance(chosen, str) else given
+
+    def later_domain(self) -> BaseModel | None:
+        """The domain's own settings after the shift; None where there is none."""
+        if not self.shift.round:
+            return None
+        own = cast(JsonObject, self.domain.settings.model_dump(mode="json", exclude_none=True))
+        later = {**own, **self.shift.domain}
+        return validated(domain_config(self.domain.name), later, "shift.domain.")
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
@@ -137,14 +158,22 @@ def resolve(document: JsonObject) -> RunConfig:
     check_keys(document, [key for key, _ in all_settings(name)])
     own = {key: value for key, value in domain.items() if key != "name"}
     settings = validated(domain_config(name), own, "domain.")
-    return validated(RunConfig, {**document, "domain": DomainConfig(name=name, settings=settings)}, "")
+    config = validated(RunConfig, {**document, "domain": DomainConfig(name=name, settings=settings)}, "")
+    if config.later_domain() == settings:
+        raise UsageError(
+            f"shift.round is {config.shift.round}, but [shift.domain] changes nothing; say there which "
+            "settings of [domain] are others from then on, or set shift.round to 0"
+        )
+    return config
 
 
 def all_settings(domain_name: str) -> Iterator[tuple[str, FieldInfo]]:
     """Every setting by its dotted key, for one domain."""
-    yield from (pair for pair in walk(RunConfig) if not pair[0].startswith("domain."))
+    of_domains = ("domain.", "shift.domain")
+    yield from (pair for pair in walk(RunConfig) if not pair[0].startswith(of_domains))
     yield "domain.name", DomainConfig.model_fields["name"]
-    yield from walk(domain_config(domain_name), "domain.")
+    for section in of_domains:
+        yield from walk(domain_config(domain_name), f"{section.rstrip('.')}.")
 
 
 def as_tables(config: RunConfig) -> dict[str, Json]:

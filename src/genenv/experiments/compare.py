@@ -13,6 +13,7 @@ import numpy as np
 
 from genenv.errors import UsageError
 from genenv.experiments.readings import BUDGETS, Reading, read_all
+from genenv.experiments.recovery import Recovery, Sooner, recoveries, sooner
 from genenv.experiments.statistics import LEVEL, Difference, difference, holm, ratio
 
 AT_THE_END = "the end"
@@ -73,6 +74,10 @@ class Comparison:
     """By name, in the order in which they came; runs by seed."""
     contrasts: Sequence[Contrast]
     reached: Sequence[Reached]
+    recoveries: Sequence[Recovery] = ()
+    """Where the world has changed: how each variant has got over it."""
+    sooner: Sequence[Sooner] = ()
+    """And how the pairs differ in that."""
     notes: Sequence[str] = field(default_factory=tuple[str, ...])
     """What is missing or odd."""
 
@@ -116,7 +121,15 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
     notes += _unfinished(readings)
-    return Comparison(domain, variants, found, [_reached(variants, pair) for pair in pairs], notes)
+    return Comparison(
+        domain,
+        variants,
+        found,
+        [_reached(variants, pair) for pair in pairs],
+        recoveries(variants),
+        sooner({pair: paired(variants, pair) for pair in pairs}),
+        notes,
+    )
 
 
 def paired(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> list[tuple[Reading, Reading]]:
@@ -140,6 +153,8 @@ def _contrast(
         if budget != AT_THE_END and amount <= 0:
             return None
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
+        if any(tasks[0] not in of_run for of_run in found):
+            return None  # one has spent as much in the world before the shift already
         for side, of_run in zip(scores, found, strict=True):
             side.append([of_run[name] for name in tasks])
         amounts.append(amount)
@@ -197,7 +212,12 @@ def _shared_domain(readings: Sequence[Reading]) -> str:
     if len(domains) > 1:
         raise UsageError(f"these are runs of {' and '.join(domains)}; compare runs of one domain")
     if not _shared_tasks(readings):
-        raise UsageError("these runs measured no held-out task in common; give them the same run.eval_tasks")
+        raise UsageError(
+            "these runs measured no held-out task in common; give them the same run.eval_tasks and [shift]"
+        )
+    worlds = [reading.config.later_domain() for reading in readings if reading.config.shift.round]
+    if any(world != worlds[0] for world in worlds):
+        raise UsageError("these runs shift into different worlds; compare runs of one [shift.domain]")
     return domains[0]
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from genenv.experiments import recovery_words
 from genenv.experiments.compare import AT_THE_END, Comparison, Contrast, Reached
 from genenv.experiments.readings import BUDGETS
+from genenv.experiments.wording import counted, p_word
 from genenv.runs.files import write_whole
 from genenv.texts import inert
 
@@ -33,7 +34,7 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             f"{one.means[1]:.1%}",
             f"{100 * found.value:+.1f}",
             f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
-            _p(one.adjusted),
+            p_word(one.adjusted),
             str(found.seeds),
             one.verdict(),
         )
@@ -44,11 +45,16 @@ def said(comparison: Comparison) -> list[str]:
     budgets = [one.budget for one in comparison.contrasts]
     budget = "attempts" if "attempts" in budgets else AT_THE_END
     chosen = [one for one in comparison.contrasts if one.budget == budget]
-    return [*map(_sentence, chosen), *(_reached(one) for one in comparison.reached)]
+    return [
+        *map(_sentence, chosen),
+        *(_reached(one) for one in comparison.reached),
+        *map(recovery_words.fell, comparison.recoveries),
+        *map(recovery_words.sooner, comparison.sooner),
+    ]
 
 
 def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
-    """Write `compare.html`, `contrasts.csv` and `curves.csv` into a folder.
+    """Write `compare.html`, `contrasts.csv` and `curves.csv` into a folder; `shift.csv` where worlds changed.
 
     Returns:
         The page.
@@ -76,6 +82,8 @@ def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
     write_whole(path, page)
     write_whole(folder / "contrasts.csv", _csv([COLUMNS, *rows(comparison)]))
     write_whole(folder / "curves.csv", _csv(_curves(comparison)))
+    if comparison.recoveries:
+        write_whole(folder / "shift.csv", _csv(recovery_words.rows(comparison.recoveries)))
     return path
 
 
@@ -85,14 +93,14 @@ def _sentence(one: Contrast) -> str:
     return (
         f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
         f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
-        f"p {_p(one.adjusted)}, {_count(found.seeds, 'seed')}): {one.verdict()}."
+        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}."
     )
 
 
 def _reached(one: Reached) -> str:
     start = f"Attempts to {one.level:.1%}, where {one.other} ends"
     missing = [
-        f"{name} never came there in {count} of {_count(one.seeds, 'seed')}"
+        f"{name} never came there in {count} of {counted(one.seeds, 'seed')}"
         for name, count in zip((one.one, one.other), one.missing, strict=True)
         if count
     ]
@@ -106,23 +114,17 @@ def _reached(one: Reached) -> str:
 
 def _curves(comparison: Comparison) -> Iterator[Sequence[object]]:
     budgets = list(BUDGETS)
-    yield ("variant", "seed", "round", *budgets, "held-out success", "tasks")
+    yield ("variant", "seed", "round", *budgets, "held-out success", "tasks", "world")
     for name, runs in comparison.variants.items():
         for run in runs:
+            first = run.measured[0].scores.keys()
             for measured in run.measured:
                 spent = (measured.spent[budget] for budget in budgets)
-                yield (name, run.seed, measured.round, *spent, measured.mean, len(measured.scores))
+                world = 1 if measured.scores.keys() == first else 2
+                yield (name, run.seed, measured.round, *spent, measured.mean, len(measured.scores), world)
 
 
 def _csv(lines: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
-
-
-def _p(value: float) -> str:
-    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from genenv.experiments.readings import Reading
+from genenv.experiments.recovery import fall_of
 from genenv.experiments.statistics import mean_interval
 from genenv.runs.report.svg import MUTED, SERIES, chart_style, to_svg
 
@@ -56,6 +57,39 @@ def final_bars(variants: Runs) -> Markup:
         ax.set_xticks(range(len(variants)), list(variants), rotation=30, ha="right")
         ax.set_ylabel("held-out success")
         return to_svg(figure, "final", "Held-out success at the end, by variant")
+
+
+def around_shift(variants: Runs) -> Markup | None:
+    """Held-out success by rounds since the world changed, of the runs in which it did: mean and 95% band."""
+    lines = {name: _falls(runs) for name, runs in variants.items()}
+    if not any(lines.values()):
+        return None
+    with chart_style("shift"):
+        figure, ax = _figure()
+        ax.axvline(-0.5, color=MUTED, lw=0.8, ls=":")
+        for color, (name, line) in zip(_colors(variants), lines.items(), strict=True):
+            if line:
+                places, rows = [place for place, _ in line], [row for _, row in line]
+                ax.plot(places, [row[0] for row in rows], color=color, label=name)
+                bounds = [row[1] for row in rows], [row[2] for row in rows]
+                ax.fill_between(places, *bounds, color=color, alpha=0.15, lw=0)
+        ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        ax.set_xlabel("rounds in the other world")
+        ax.set_ylabel("held-out success")
+        return _done(figure, ax, "shift", "Held-out success around the shift, by variant")
+
+
+def _falls(runs: Sequence[Reading]) -> list[tuple[int, tuple[float, float, float]]]:
+    """Rounds in the other world, and the mean over seeds with its interval; at -1 the level before it."""
+    falls = [fall for fall in map(fall_of, runs) if fall is not None]
+    if not falls:
+        return []
+    shared = set.intersection(*({taken[0] for taken in fall.after} for fall in falls))
+    found = [(-1, mean_interval([fall.before for fall in falls]))]
+    for place in sorted(shared):
+        values = [taken[2] for fall in falls for taken in fall.after if taken[0] == place]
+        found.append((place, mean_interval(values)))
+    return found
 
 
 def along_rounds(
@@ -117,6 +151,11 @@ PICTURES: Sequence[tuple[str, str, Callable[[Runs], Markup | None]]] = (
         "At the end",
         "A point is a seed. The paper's Figures 6 and 8: variants side by side.",
         final_bars,
+    ),
+    (
+        "Around the shift",
+        "At -1 the level before; at 0 the world has changed. Mean over seeds and its 95% band.",
+        around_shift,
     ),
     (
         "Success on generated tasks",

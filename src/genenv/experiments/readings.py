@@ -12,6 +12,7 @@ from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
 from genenv.experiments.grid import FILE, Grid
 from genenv.runs.folder import RunFolder
+from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 
 BUDGETS: Mapping[str, tuple[str, ...]] = {
@@ -63,17 +64,27 @@ class Reading:
         if place == 0 or spent[place] == amount:
             return self.measured[place].scores
         before, after = self.measured[place - 1], self.measured[place]
+        if before.scores.keys() != after.scores.keys():  # between them the world has changed
+            return before.scores
         share = (amount - spent[place - 1]) / (spent[place] - spent[place - 1])
         return {
             name: (1 - share) * before.scores[name] + share * after.scores[name] for name in before.scores
         }
 
+    def in_last_world(self) -> Sequence[Measurement]:
+        """Measurements on the tasks of the last one: all of them, unless the world has changed."""
+        last = self.measured[-1].scores.keys()
+        return [measurement for measurement in self.measured if measurement.scores.keys() == last]
+
     def spent_to_reach(self, level: float, budget: str = "attempts") -> float | None:
-        """How much was spent when held-out success first reached a level; None if it never did."""
-        first = self.measured[0]
-        if first.mean >= level:
-            return first.spent[budget]
-        for before, after in itertools.pairwise(self.measured):
+        """How much was spent when held-out success first reached a level; None if it never did.
+
+        Where the world has changed, success counts that is of the last one.
+        """
+        measured = self.in_last_world()
+        if measured[0].mean >= level:
+            return measured[0].spent[budget]
+        for before, after in itertools.pairwise(measured):
             if after.mean >= level:
                 share = (level - before.mean) / (after.mean - before.mean)
                 return before.spent[budget] + share * (after.spent[budget] - before.spent[budget])
@@ -95,22 +106,26 @@ def read_run(path: Path, variant: str | None = None) -> Reading:
     config = load_config(folder.config)
     with PoolStore.open(folder.pool, create=False) as store:
         metrics = store.metrics_by_round()
-        scores = {
-            number: {one.task_id: float(one.success) for one in store.evaluations(number)}
-            for number, values in metrics.items()
-            if "agent/eval_success" in values
-        }
-    if not scores:
+        taken = {n: store.evaluations(n) for n, values in metrics.items() if "agent/eval_success" in values}
+    if not taken:
         raise UsageError(f"{path} has measured no held-out tasks; set run.eval_every and play it again")
     measured, spent = list[Measurement](), dict.fromkeys(BUDGETS, 0.0)
     for number, values in metrics.items():
+        found = taken.get(number, ())
+        if "agent/eval_at_shift" in values:  # measured twice: before and after the round
+            measured.append(Measurement(number - 1, dict(spent), _scores(found[: len(found) // 2])))
         for budget, names in BUDGETS.items():
             spent[budget] += sum(values.get(name, 0.0) for name in names)
-        if number in scores:
-            measured.append(Measurement(number, dict(spent), scores[number]))
+        if found:
+            measured.append(Measurement(number, dict(spent), _scores(found)))
     return Reading(
         path, variant or config.variant or config.preset, config.run.seed, config, measured, metrics
     )
+
+
+def _scores(evaluations: Iterable[Evaluation]) -> dict[str, float]:
+    """By task; of several attempts at one the last counts."""
+    return {one.task_id: float(one.success) for one in evaluations}
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Reading], list[tuple[str, str]], list[str]]:

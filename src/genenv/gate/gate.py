@@ -67,6 +67,17 @@ class Gate:
         for task in tasks:
             self.held_out.add(task.id, self.domain.surface(task))
 
+    def enter(self, base: Iterable[Task], held_out: Iterable[Task]) -> None:
+        """Guard the held-out tasks of another world from now on; what was new before is not new again.
+
+        Args:
+            base: its base tasks.
+            held_out: its held-out tasks.
+        """
+        self.remember(base)
+        self.held_out = Archive()
+        self.protect(held_out)
+
     def admit(self, contexts: Sequence[Context], generations: Sequence[Generation]) -> list[Proposal]:
         """What becomes of each generation, in order; tasks join the archive at once.
 

@@ -13,6 +13,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from genenv.config.files import flat
 from genenv.config.run import RunConfig, anchored, as_tables, load_config
 from genenv.errors import DataError, UsageError
@@ -80,6 +82,11 @@ class Origin:
                     f"{key} is {now.get(key)!r}, but {then.get(key)!r} in {self}, where weights and tasks "
                     "come from; a branch keeps it"
                 )
+        if _world(config, self.round) != _world(self.config, self.round):
+            raise UsageError(
+                f"by round {self.round} [shift] would have made another world than it is in {self}; keep its "
+                "shift, or let yours begin later"
+            )
         if config.simulator.source == "model" and not self._has_simulator():
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
 
@@ -113,3 +120,9 @@ class Origin:
 
     def __str__(self) -> str:
         return f"{self.folder.path}@{self.round}"
+
+
+def _world(config: RunConfig, number: int) -> tuple[int, BaseModel] | None:
+    """Since when the world of a round is another one, and which; None where it is as it was."""
+    later = config.later_domain()
+    return None if later is None or number < config.shift.round else (config.shift.round, later)

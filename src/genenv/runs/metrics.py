@@ -52,6 +52,11 @@ _METRICS = (
     Metric("agent/readable_rate", "share", "Attempts that parse and can be carried out, right or wrong."),
     Metric("agent/reward", "share", "Mean reward of this round's attempts."),
     Metric("agent/eval_success", "share", "Held-out tasks solved at temperature 0."),
+    Metric(
+        "agent/eval_at_shift",
+        "share",
+        "Held-out tasks of the other world solved before the first round in it, at temperature 0.",
+    ),
     Metric("agent/eval_reward", "share", "Mean reward on held-out tasks at temperature 0."),
     Metric("agent/loss", "nats", "Mean loss of the update."),
     Metric("agent/kl", "nats/token", "Distance from the initial agent, k3 estimate, at most 10 a token."),

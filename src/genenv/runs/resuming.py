@@ -26,6 +26,7 @@ FREE: Mapping[str, str] = {
     "run.rounds": "a run may grow; it cannot shrink",
     "run.name": "is shown in charts",
     "run.eval_every": "measuring teaches nothing, and draws from streams of its own",
+    "shift.eval_every": "measuring teaches nothing, and draws from streams of its own",
     "run.keep_checkpoints": "the newest one is always kept",
     "logging.tensorboard": "a copy of the metrics",
     "logging.wandb": "a copy of the metrics",
@@ -170,7 +171,7 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
         return anchored(load_config(config_path, overrides))
 
     def may_change(key: str) -> bool:
-        return key not in _WEIGHTS and not key.startswith("domain.")
+        return key not in _WEIGHTS and not key.startswith(("domain.", "shift."))
 
     change = continued(folder, config_path, overrides, may_change=may_change)
     if change.refused:

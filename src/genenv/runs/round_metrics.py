@@ -7,7 +7,8 @@ from statistics import fmean
 
 from genenv.backends.base import Sampler
 from genenv.domains.base import Domain
-from genenv.types import Group, Origin, StopReason, Task, TaskBatch
+from genenv.runs.store.records import Evaluation
+from genenv.types import Group, Origin, StopReason, Task, TaskBatch, Trace
 
 _TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
 
@@ -86,12 +87,11 @@ def _kinds(groups: Sequence[Group], new_ids: Set[str]) -> Mapping[str, list[Grou
     return kinds
 
 
-def evaluation_metrics(groups: Sequence[Group]) -> Mapping[str, float]:
+def evaluation_metrics(evaluations: Sequence[Evaluation | Trace]) -> Mapping[str, float]:
     """Held-out success and reward: every task counts, also where the attempt failed."""
-    traces = [trace for group in groups for trace in group.traces]
-    if not traces:
+    if not evaluations:
         return {}
     return {
-        "agent/eval_success": fmean(trace.success for trace in traces),
-        "agent/eval_reward": fmean(trace.reward for trace in traces),
+        "agent/eval_success": fmean(one.success for one in evaluations),
+        "agent/eval_reward": fmean(one.reward for one in evaluations),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
@@ -25,7 +26,6 @@ def summarise(run: Path) -> list[str]:
         new = store.task_count(Origin.GENERATED)
     if not metrics:
         raise UsageError(f"{run} has no committed round yet; continue it with --resume")
-    held_out = [m["agent/eval_success"] for m in metrics.values() if "agent/eval_success" in m]
     played = [values for number, values in metrics.items() if number > 0]
     valid = [values.get("simulator/valid_rate", 0.0) for values in played]
     p_hats = late_p_hats(metrics)
@@ -33,13 +33,25 @@ def summarise(run: Path) -> list[str]:
     seconds = sum(values.get("time/round_s", 0.0) for values in metrics.values())
     tokens = sum(values.get("tokens/sampled", 0.0) for values in metrics.values())
     return [
-        "held-out success: " + (_from_to(held_out) or "not measured"),
+        f"held-out success: {_held_out(metrics) or 'not measured'}",
         "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
         "mean p_hat in the last third of the rounds: "
         + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
         f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
         f"time: {seconds / 60:.1f} minutes",
     ]
+
+
+def _held_out(metrics: Mapping[int, Mapping[str, float]]) -> str:
+    """From the first measurement to the last; where the world has changed, of each of them."""
+    taken = {number: m["agent/eval_success"] for number, m in metrics.items() if "agent/eval_success" in m}
+    shift = next((number for number, m in metrics.items() if "agent/eval_at_shift" in m), None)
+    if shift is None:
+        return _from_to(list(taken.values()))
+    first, there = ([rate for n, rate in taken.items() if (n >= shift) is later] for later in (False, True))
+    return (
+        f"{_from_to(first)}, in the other world {_from_to([metrics[shift]['agent/eval_at_shift'], *there])}"
+    )
 
 
 def _from_to(rates: list[float]) -> str:

@@ -12,11 +12,12 @@ from genenv.curriculum.rewards import in_round
 from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.domains.base import Domain
+from genenv.domains.shifting import ShiftingDomain
 from genenv.gate.gate import Gate, base_tasks
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.simulator.player import make_contexts
-from genenv.types import Context, Group, JsonObject, Profile, Task
+from genenv.types import Context, Group, JsonObject, Profile, Seed, Task
 
 
 class World:
@@ -24,20 +25,60 @@ class World:
 
     def __init__(self, config: RunConfig, domain: Domain) -> None:
         self.config, self.domain, self.seed = config, domain, config.run.seed
-        self.seeds = list(domain.seeds())
-        held_out = domain.held_out()
-        self.held_out = list(held_out)[: config.run.eval_tasks]
-        self.base = base_tasks(domain, self.seeds, seed=self.seed)
+        self._settle()
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
         self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
         self.probe = Probe(config.curriculum) if config.curriculum.foretells else None
         self.gate = Gate(domain, config.curriculum, seed=self.seed)
-        self.gate.remember(self.base.values())
-        self.gate.protect(held_out)
+        self.gate.enter(self.base.values(), domain.held_out())
+
+    def _settle(self) -> None:
+        """Take base data and held-out tasks from the domain as it is now."""
+        self.seeds = list(self.domain.seeds())
+        self.held_out = list(self.domain.held_out())[: self.config.run.eval_tasks]
+        self.base = base_tasks(self.domain, self.seeds, seed=self.seed)
+
+    def data(self) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """All seeds and held-out tasks that the run may meet: of this world, and of the one to come."""
+        if not isinstance(self.domain, ShiftingDomain):
+            return self.seeds, self.held_out
+        seeds, held_out = self.domain.to_come
+        return [*self.seeds, *seeds], [*self.held_out, *held_out[: self.config.run.eval_tasks]]
+
+    def enter(self, number: int) -> bool:
+        """Be in the world of a round; returns whether it is the first one in another world.
+
+        Generated tasks of the world that was do not come back: nobody there could check them. What is known
+        of the agent stays, and so does the archive.
+        """
+        if not isinstance(self.domain, ShiftingDomain) or number < self.config.shift.round:
+            return False
+        if not self.domain.shifted:
+            self.domain.shift()
+            self._settle()
+            self.replay = Replay(self.config.curriculum)
+            self.gate.enter(self.base.values(), self.domain.held_out())
+            if self.controller is not None:
+                level, self.controller = self.controller.level, self._controller()
+                self.controller.level = level
+        return number == self.config.shift.round
+
+    def measures(self, number: int) -> bool:
+        """Whether held-out tasks are due after a round: every so many, at both ends, and around a shift."""
+        run, shift = self.config.run, self.config.shift
+        if not run.eval_every:
+            return False
+        if number == run.rounds or number == shift.round - 1:
+            return True
+        if 0 < shift.round <= number:
+            return (number - shift.round) % shift.eval_every == 0
+        return number % run.eval_every == 0
 
     def recall(self, store: PoolStore, last: int) -> None:
         """Know again what all rounds up to the last committed one have taught."""
+        self.enter(last)
         state = store.state(last)
+        since = self.config.shift.round if self.config.shift.round <= last else 0
         self.stats.load_state_dict(_part(state, "stats"))
         self.replay.load_state_dict(_part(state, "replay"))
         if self.controller is not None and "controller" in state:  # a branch may begin to steer
@@ -45,9 +86,9 @@ class World:
         if self.probe is not None and "probe" in state:
             self.probe.load_state_dict(_part(state, "probe"))
         if self.config.agent.replayed:
-            self.replay.recall(store.last_seen())
+            self.replay.recall(store.last_seen(since=since))
         if self.config.curriculum.replay_share:
-            self.replay.recall_valid(store.valid_tasks())
+            self.replay.recall_valid(store.valid_tasks(since=since))
         self.gate.recall(store.surfaces(), store.without_surface())
 
     def state(self) -> JsonObject:

@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from genenv.domains.programs.domain import Programs
-from genenv.domains.programs.operations import CHANGES, OPERATIONS, PICKS, holds, steps
+from genenv.domains.programs.operations import CHANGES, OPERATIONS, OTHER_LETTERS, PICKS, holds, steps
+from genenv.domains.programs.settings import ProgramsConfig
 from genenv.domains.programs.spec import ProgramSpec, is_held_out, of
 from genenv.gate.gate import base_tasks, examined
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 
 DOMAIN = Programs()
+EVERYTHING = Programs(ProgramsConfig(operations=tuple(one.name for one in OPERATIONS.values())))
+GENERATED = Lineage(origin=Origin.GENERATED)
 TEXTS = st.text("0123456789", min_size=2, max_size=5)
 CHANGED = st.text(st.sampled_from(list(CHANGES)), max_size=2)
 PICKED = st.sampled_from(list(PICKS))
@@ -45,11 +48,15 @@ def task_of(ops: str, text: str) -> Task:
         ("sf", "4306", ["4306", "0346", "0"]),
         ("uul", "4309", ["4309", "5410", "6521", "1"]),
         ("ruf", "4306", ["4306", "6034", "7145", "7"]),
+        ("dtl", "4306", ["4306", "3295", "2953", "3"]),
+        ("cm", "4306", ["4306", "5693", "9"]),
     ],
 )
 def test_a_program_applies_its_operations_from_left_to_right(ops: str, text: str, found: list[str]) -> None:
     assert steps(ops, text) == found
-    assert task_of(ops, text).oracle == (found[-1],)
+    task = EVERYTHING.build(of(ops, text), task_id="t", lineage=GENERATED, rng=random.Random(0))
+    assert isinstance(task, Task)
+    assert task.oracle == (found[-1],)
 
 
 @given(text=TEXTS, ops=CHANGED, last=PICKED)
@@ -186,3 +193,43 @@ def test_the_simulator_reads_a_code_of_how_the_agent_does() -> None:
 def test_specs_and_prompts_are_short() -> None:
     assert max(len(json.dumps(seed.spec, separators=(",", ":"))) for seed in DOMAIN.seeds()) <= 29
     assert max(len(task.messages[0].content) for task in DOMAIN.held_out()) <= 10
+
+
+def test_renamed_programs_are_the_same_in_another_writing() -> None:
+    renamed = Programs(ProgramsConfig(renamed=True))
+    written = str.maketrans(dict(OTHER_LETTERS))
+    for one, other in zip(DOMAIN.held_out(), renamed.held_out(), strict=True):
+        assert other.messages[0].content == one.messages[0].content.translate(written)
+        assert (other.oracle, other.skills) == (one.oracle, one.skills)
+        assert isinstance(
+            renamed.build(
+                ProgramSpec.model_validate(one.spec), task_id="t", lineage=GENERATED, rng=random.Random(0)
+            ),
+            Rejection,
+        )
+
+
+def test_a_world_has_its_own_operations_only(
+    written_under: Callable[[Any, Any], bool], draw: Callable[[Any, random.Random], Any]
+) -> None:
+    world = Programs(ProgramsConfig(operations=("turn", "complement", "largest")))
+    rng, old = random.Random(4), DOMAIN.seeds()[0]
+    tasks = [*base_tasks(world, world.seeds()[:200], seed=0).values(), *world.held_out()]
+    assert len(tasks) == 700
+    assert all(examined(world, task, random.Random(0)) is None for task in tasks)
+    assert {skill for task in tasks for skill in task.skills if ":" not in skill} == {
+        "turn",
+        "complement",
+        "largest",
+    }
+    for seed in (*world.seeds()[:20], old):
+        for spec in (world.variation(seed, rng), draw(world.spec_schema(seed), rng)):
+            assert set(str(spec["p"]).partition(">")[2]) <= set("tcm")
+            assert written_under(world.spec_schema(seed), spec)
+    (told,) = world.simulator_messages(world.seeds()[0], Profile(), 0.5)
+    assert told.content.startswith("50 - --- t-c-m- ")
+    refused = world.build(
+        ProgramSpec.model_validate(old.spec), task_id="t", lineage=GENERATED, rng=random.Random(0)
+    )
+    assert isinstance(refused, Rejection)
+    assert refused.reason is RejectReason.SCHEMA

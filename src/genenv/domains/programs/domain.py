@@ -17,7 +17,8 @@ from pydantic import BaseModel
 
 from genenv.domains.common import QuestionDomain, held_out_tasks, seeds_of
 from genenv.domains.programs import drafting
-from genenv.domains.programs.operations import DIGITS, OPERATIONS, holds, steps
+from genenv.domains.programs.operations import DIGITS, OPERATIONS, Language, holds, steps
+from genenv.domains.programs.settings import ProgramsConfig
 from genenv.domains.programs.spec import LONGEST_PROGRAM, ProgramSpec, is_held_out, schema
 from genenv.types import (
     JsonObject,
@@ -38,18 +39,23 @@ class Programs(QuestionDomain):
 
     name: ClassVar[str] = "programs"
     spec: ClassVar[type[BaseModel]] = ProgramSpec
+    config: ClassVar[type[BaseModel]] = ProgramsConfig
+
+    def __init__(self, settings: ProgramsConfig | None = None) -> None:
+        self.settings = settings or ProgramsConfig()
+        self._language = Language.of(self.settings.operations, renamed=self.settings.renamed)
 
     @functools.cached_property
     def _seeds(self) -> list[Seed]:
-        return seeds_of(self, drafting.seed_specs(), _skills)
+        return seeds_of(self, drafting.seed_specs(self._language), self._skills)
 
     @functools.cached_property
     def _held_out(self) -> list[Task]:
-        return held_out_tasks(self, drafting.held_out_specs())
+        return held_out_tasks(self, drafting.held_out_specs(self._language))
 
     @functools.cached_property
     def _schema(self) -> JsonObject:
-        return schema()
+        return schema(self._language)
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: 4,000 programs, every depth and length alike, as far as there are so many."""
@@ -74,14 +80,16 @@ class Programs(QuestionDomain):
         """
         rates = profile.success
         depths = "".join(_tenth(rates.get(f"depth:{n}")) for n in range(1, LONGEST_PROGRAM + 1))
-        of_ops = "".join(f"{key}{_tenth(rates.get(op.name))}" for key, op in OPERATIONS.items())
+        of_ops = "".join(
+            f"{key}{_tenth(rates.get(OPERATIONS[plain].name))}" for key, plain in self._language.plain.items()
+        )
         code = f"{target * 100:.0f} {_tenth(profile.overall)} {depths} {of_ops}"
         spec = ProgramSpec.model_validate(seed.spec)
         return (Message(role="user", content=f"{code} {spec.p}"),)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """A program a little like the seed's, on another text."""
-        return drafting.variation(ProgramSpec.model_validate(seed.spec), rng).model_dump()
+        return drafting.variation(ProgramSpec.model_validate(seed.spec), rng, self._language).model_dump()
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
@@ -91,15 +99,17 @@ class Programs(QuestionDomain):
         if (spec.d, spec.n) != (len(spec.ops), len(spec.text)):
             sentence = f"{spec.p} is not of depth {spec.d} and length {spec.n}."
             return Rejection(RejectReason.INCONSISTENT, sentence)
+        if not self._language.knows(spec.ops):
+            return Rejection(RejectReason.SCHEMA, f"{spec.p} has an operation that this world lacks.")
         if is_held_out(spec.text) and lineage.origin is not Origin.HELD_OUT:
             return Rejection(
                 RejectReason.HELD_OUT, f"{spec.text} is a multiple of 7, which is for measuring."
             )
-        value = steps(spec.ops, spec.text)[-1]
+        value = steps(self._language.read(spec.ops), spec.text)[-1]
         return Task(
             id=task_id,
             domain=self.name,
-            skills=_skills(spec),
+            skills=self._skills(spec),
             lineage=lineage,
             messages=(Message(role="user", content=f"{spec.p}="),),
             spec=spec.model_dump(),
@@ -112,7 +122,7 @@ class Programs(QuestionDomain):
         spec, value = ProgramSpec.model_validate(task.spec), str(task.payload["value"])
         (wrong,) = self.random_replies(task, rng)
         for said in (value, wrong):
-            if holds(spec.ops, spec.text, said) is not self.check(task, (said,)).success:
+            if holds(self._language.read(spec.ops), spec.text, said) is not self.check(task, (said,)).success:
                 sentence = f"Two ways to check {spec.p} differ about {said}."
                 return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
         return None
@@ -138,10 +148,9 @@ class Programs(QuestionDomain):
         """Text and program, a word each: to share one of them is to be a fifth alike."""
         return str(task.spec["p"])
 
-
-def _skills(spec: ProgramSpec) -> tuple[str, ...]:
-    names = dict.fromkeys(OPERATIONS[letter].name for letter in spec.ops)
-    return (*names, f"depth:{spec.d}", f"length:{spec.n}")
+    def _skills(self, spec: ProgramSpec) -> tuple[str, ...]:
+        names = dict.fromkeys(OPERATIONS[letter].name for letter in self._language.read(spec.ops))
+        return (*names, f"depth:{spec.d}", f"length:{spec.n}")
 
 
 def _tenth(rate: float | None) -> str:

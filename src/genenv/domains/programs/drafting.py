@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from genenv.domains.programs.operations import CHANGES, DIGITS, PICKS
+from genenv.domains.programs.operations import DIGITS, Language
 from genenv.domains.programs.spec import (
     LONGEST_PROGRAM,
     LONGEST_TEXT,
@@ -20,38 +20,43 @@ _KEPT = 0.5
 """Chance that a variation keeps an operation of its seed."""
 
 
-def seed_specs() -> Iterator[tuple[str, ProgramSpec]]:
+def seed_specs(language: Language) -> Iterator[tuple[str, ProgramSpec]]:
     """Ids and specs of the base data, all different, every difficulty alike."""
-    return _different("seed", SEEDS, held_out=False)
+    return _different("seed", SEEDS, language, held_out=False)
 
 
-def held_out_specs() -> Iterator[tuple[str, ProgramSpec]]:
+def held_out_specs(language: Language) -> Iterator[tuple[str, ProgramSpec]]:
     """Ids and specs for measuring, all different, every difficulty alike, on texts of their own."""
-    return _different("held-out", HELD_OUT, held_out=True)
+    return _different("held-out", HELD_OUT, language, held_out=True)
 
 
-def _different(name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, ProgramSpec]]:
+def _different(
+    name: str, number: int, language: Language, *, held_out: bool
+) -> Iterator[tuple[str, ProgramSpec]]:
     rng = random.Random(name)
     seen: set[tuple[str, str]] = set()
     while len(seen) < number:
         depth, length = rng.randint(1, LONGEST_PROGRAM), rng.randint(SHORTEST_TEXT, LONGEST_TEXT)
-        ops, text = _ops(rng, depth), _text(rng, length, held_out=held_out)
+        ops, text = _ops(rng, depth, language), _text(rng, length, held_out=held_out)
         if (ops, text) not in seen:
             yield f"{name}-{len(seen):04d}", of(ops, text)
             seen.add((ops, text))
 
 
-def variation(seed: ProgramSpec, rng: random.Random) -> ProgramSpec:
-    """A program a little like another: up to one operation more or less, up to two digits, another text."""
+def variation(seed: ProgramSpec, rng: random.Random, language: Language) -> ProgramSpec:
+    """A program a little like another: up to one operation more or less, up to two digits, another text.
+
+    An operation of the seed that the language lacks is never kept.
+    """
     depth = min(LONGEST_PROGRAM, max(1, seed.d + rng.randint(-1, 1)))
     length = min(LONGEST_TEXT, max(SHORTEST_TEXT, seed.n + rng.randint(-2, 2)))
-    old, fresh = seed.ops[-depth:].rjust(depth, "?"), _ops(rng, depth)
-    ops = (a if a != "?" and rng.random() < _KEPT else b for a, b in zip(old, fresh, strict=True))
+    old, fresh = seed.ops[-depth:].rjust(depth, "?"), _ops(rng, depth, language)
+    ops = (a if language.knows(a) and rng.random() < _KEPT else b for a, b in zip(old, fresh, strict=True))
     return of("".join(ops), _text(rng, length, held_out=False))
 
 
-def _ops(rng: random.Random, depth: int) -> str:
-    return "".join(rng.choices(list(CHANGES), k=depth - 1)) + rng.choice(list(PICKS))
+def _ops(rng: random.Random, depth: int, language: Language) -> str:
+    return "".join(rng.choices(language.changes, k=depth - 1)) + rng.choice(language.picks)
 
 
 def _text(rng: random.Random, length: int, *, held_out: bool) -> str:

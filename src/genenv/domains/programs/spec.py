@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from genenv.domains.programs.operations import CHANGES, PICKS
+from genenv.domains.programs.operations import CHANGES, OTHER_LETTERS, PICKS, Language
 from genenv.types import Json, JsonObject
 
 LONGEST_PROGRAM = 3
@@ -12,7 +12,10 @@ SHORTEST_TEXT, LONGEST_TEXT = 2, 5
 HELD_OUT_MULTIPLE = 7
 """Texts that are a multiple of this are for measuring only."""
 
-_CHANGES, _PICKS = f"[{''.join(CHANGES)}]", f"[{''.join(PICKS)}]"
+_CHANGES, _PICKS = (
+    f"[{''.join([*there, *(OTHER_LETTERS[letter] for letter in there)])}]" for there in (CHANGES, PICKS)
+)
+"""Letters of any world; which of them are of this one, `build` knows."""
 
 
 class ProgramSpec(BaseModel, frozen=True, extra="forbid"):
@@ -48,23 +51,23 @@ def is_held_out(text: str) -> bool:
     return int(text) % HELD_OUT_MULTIPLE == 0
 
 
-def schema() -> JsonObject:
+def schema(language: Language) -> JsonObject:
     """The grammar of specs: an alternative for each difficulty, which holds what follows to it."""
     return {
         "anyOf": [
-            _alternative(depth, length)
+            _alternative(depth, length, language)
             for depth in range(1, LONGEST_PROGRAM + 1)
             for length in range(SHORTEST_TEXT, LONGEST_TEXT + 1)
         ]
     }
 
 
-def _alternative(depth: int, length: int) -> JsonObject:
-    changes = f"{_CHANGES}{{{depth - 1}}}" if depth > 1 else ""
+def _alternative(depth: int, length: int, language: Language) -> JsonObject:
+    changes = f"[{language.changes}]{{{depth - 1}}}" if depth > 1 else ""
     fields: dict[str, Json] = {
         "d": {"const": depth},
         "n": {"const": length},
-        "p": {"type": "string", "pattern": f"^[0-9]{{{length}}}>{changes}{_PICKS}$"},
+        "p": {"type": "string", "pattern": f"^[0-9]{{{length}}}>{changes}[{language.picks}]$"},
     }
     return {
         "type": "object",

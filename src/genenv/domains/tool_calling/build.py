@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date as Day
 from typing import TYPE_CHECKING, cast
 
@@ -72,7 +72,7 @@ def build(
     try:
         _consistent(spec, settings)
         truth = find_truth(spec, seed)
-        shown = _shown(spec, rng)
+        shown = _shown(spec, settings.apps, rng)
         spec = filled(spec, today_of_world(seed), rng)  # last: blanks do not change which tools are shown
     except Refused as refused:
         return refused.rejection
@@ -123,6 +123,8 @@ def _consistent(spec: ToolSpec, settings: ToolCallingConfig) -> None:
     for call in spec.calls:
         if call.tool not in TOOLS:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {call.tool!r}")
+        if TOOLS[call.tool].app not in settings.apps:
+            raise Refused(RejectReason.SCHEMA, f"there is no app {TOOLS[call.tool].app!r} in this world")
     if len(spec.calls) != spec.n_calls:
         raise refuse(f"n_calls is {spec.n_calls}, but there are {len(spec.calls)} calls")
     references = _references(spec)
@@ -185,7 +187,7 @@ def twins_of(names: Iterable[str]) -> set[str]:
     return {twin for group in TWINS if group & chosen for twin in group} - chosen
 
 
-def _shown(spec: ToolSpec, rng: random.Random) -> list[str]:
+def _shown(spec: ToolSpec, there: Collection[str], rng: random.Random) -> list[str]:
     """The needed tools, unless withheld, and distractors: two in three of the same apps, then near ones."""
     named = {call.tool for call in spec.calls}
     withheld = spec.gap == "no_tool"
@@ -193,7 +195,7 @@ def _shown(spec: ToolSpec, rng: random.Random) -> list[str]:
     excluded = named | twins_of(named if withheld else ())
     apps = sorted({TOOLS[name].app for name in named})
     near = {app for own in apps for app in _NEAR.get(own, ())} - set(apps)
-    rest = [tool for tool in TOOLS.values() if tool.name not in excluded]
+    rest = [tool for tool in TOOLS.values() if tool.name not in excluded and tool.app in there]
     same = _shuffled((tool for tool in rest if tool.app in apps), rng)
     others = _shuffled((tool for tool in rest if tool.app in near), rng)
     others += _shuffled((tool for tool in rest if tool.app not in near and tool.app not in apps), rng)

@@ -50,13 +50,16 @@ class ToolCalling:
         self.settings = settings or ToolCallingConfig()
 
     def seeds(self) -> Sequence[Seed]:
-        """The base data: 544 specs in a fixed order; without dependent ones (44) when the mode is single."""
+        """The base data: 544 specs in a fixed order, less those of other apps.
+
+        When the mode is single they come without dependent ones (44).
+        """
         return seeds_of(self, self.playable(base_data.training_specs()), skills_of)
 
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only; they share no template and no value with the seeds.
 
-        1,000 tasks; without dependent ones when the mode is single.
+        1,000 tasks, less those of other apps; without dependent ones when the mode is single.
 
         Raises:
             ValueError: a held-out spec is not a task; the base data is broken.
@@ -69,9 +72,13 @@ class ToolCalling:
         return sum(1 for _ in self.playable(base_data.held_out_specs()[: base_data.N_MAIN]))
 
     def playable(self, specs: Iterable[tuple[str, ToolSpec]]) -> Iterator[tuple[str, ToolSpec]]:
-        """Without dependent ones when the mode is single."""
-        single = self.settings.mode == "single"
-        return ((name, spec) for name, spec in specs if not (single and spec.dependent))
+        """Those of the apps there are; without dependent ones when the mode is single."""
+        single, apps = self.settings.mode == "single", self.settings.apps
+        return (
+            (name, spec)
+            for name, spec in specs
+            if not (single and spec.dependent) and all(TOOLS[call.tool].app in apps for call in spec.calls)
+        )
 
     def spec_schema(self, seed: Seed) -> JsonObject:
         """The JSON schema under whose grammar the simulator varies a seed, with the tools it is told of."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
 from genenv.config.base import Settings
 
 Style = Literal["python", "json", "native"]
+App = Literal[
+    "bank", "calendar", "contacts", "convert", "email", "files", "home", "music", "notes", "shop", "trips"
+]
 
 
 class ToolCallingConfig(Settings, frozen=True):
     """Settings of the tool-calling domain."""
 
+    apps: tuple[App, ...] = Field(default=get_args(App), min_length=3, strict=False)
+    """The apps whose tools there are, three at least: no task asks for, or shows, a tool of another one."""
     mode: Literal["auto", "single", "multi"] = "auto"
     """auto: dependent tasks are played over several turns, others in one reply. single: no dependent tasks,
     not even among held-out ones. multi: all are played over several turns and checked by the final state."""

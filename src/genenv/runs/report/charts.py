@@ -82,6 +82,13 @@ def held_out_chart(run: RunFacts) -> Markup | None:
             elinewidth=1,
             capsize=2,
         )
+        for number, rate in run.series("agent/eval_at_shift").items():
+            ax.axvline(number - 0.5, color=MUTED, lw=0.8, ls=":")
+            ax.plot([number - 0.5], [rate], marker="x", color=SERIES[0])
+            place = (number - 0.5, 1.0)
+            ax.annotate(
+                " another world", place, xycoords=("data", "axes fraction"), color=MUTED, fontsize=8, va="top"
+            )
         _end_labels(ax, {f"{rates[max(rates)]:.2f}": rates}, colors=(SERIES[0],))
         _round_axis(ax, run)
         _rate_axis(ax, "held-out success (share of tasks)")

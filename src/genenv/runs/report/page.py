@@ -119,10 +119,14 @@ def _numbers(run: RunFacts) -> list[Number]:
     p_hat = fmean(late) if late else None
     generated = sum(facts.generated for facts in run.rounds)
     accepted = sum(facts.accepted for facts in run.rounds)
-    held_out = [point.rate for point in run.held_out().values()]
+    shift = max(run.series("agent/eval_at_shift"), default=0)
+    held_out = [point.rate for number, point in run.held_out().items() if number >= shift]
     valid = [facts.valid_rate for facts in run.rounds if facts.valid_rate is not None]
     return [
-        Number(value=_first_to_last(held_out), label="held-out success, first to last"),
+        Number(
+            value=_first_to_last(held_out),
+            label="held-out success, first to last" + (f" from round {shift} on" if shift else ""),
+        ),
         Number(value=_first_to_last(valid), label="valid generations, first to last round"),
         Number(value=_rate(p_hat), label="mean p̂ in the last third of the rounds"),
         Number(value=f"{accepted:,} of {generated:,}", label="generations that became tasks"),

@@ -75,21 +75,26 @@ class HistoryReader(NounReader):
         sql = "SELECT count(*) AS number FROM tasks WHERE origin = ?"
         return self._db.rows(sql, (origin.value,))[0]["number"]
 
-    def last_seen(self) -> Mapping[str, int]:
-        """By task id the last round in which the agent attempted it or was reminded of it."""
+    def last_seen(self, *, since: int = 0) -> Mapping[str, int]:
+        """By task id the last round, from one on, in which the agent attempted it or was reminded of it."""
         found = self._db.rows(
             """SELECT task_id, max(round) AS round FROM (
                    SELECT task_id, round FROM groups UNION ALL SELECT task_id, round FROM reminders
-               ) GROUP BY task_id"""
+               ) WHERE round >= ? GROUP BY task_id""",
+            (since,),
         )
         return {row["task_id"]: row["round"] for row in found}
 
-    def valid_tasks(self) -> tuple[str, ...]:
-        """Ids of the generated tasks with an attempt that parsed, was carried out and graded: D_train."""
+    def valid_tasks(self, *, since: int = 0) -> tuple[str, ...]:
+        """Ids of the generated tasks with an attempt that parsed, was carried out and graded: D_train.
+
+        Args:
+            since: the first round whose tasks count.
+        """
         found = self._db.rows(
-            """SELECT id FROM tasks WHERE origin = ? AND id IN (SELECT task_id FROM traces WHERE readable)
-               ORDER BY n""",
-            (Origin.GENERATED.value,),
+            """SELECT id FROM tasks WHERE origin = ? AND round >= ?
+               AND id IN (SELECT task_id FROM traces WHERE readable) ORDER BY n""",
+            (Origin.GENERATED.value, since),
         )
         return tuple(row["id"] for row in found)
 
@@ -131,5 +136,9 @@ class HistoryReader(NounReader):
         return found
 
     def _held_out(self) -> dict[int, tuple[int, int]]:
-        sql = "SELECT round, sum(success) AS solved, count(*) AS tried FROM evaluations GROUP BY round"
+        # a task that was measured twice in a round, before and after it, counts as it was after it
+        sql = """SELECT round, sum(success) AS solved, count(*) AS tried FROM evaluations
+                 WHERE (round, position) IN
+                     (SELECT round, max(position) FROM evaluations GROUP BY round, task_id)
+                 GROUP BY round"""
         return {row["round"]: (row["solved"], row["tried"]) for row in self._db.rows(sql)}
