@@ -138,8 +138,11 @@ class World:
         config = self.config
         if config.simulator.source == "none":
             return []
-        wanted = min(config.simulator.contexts, most or config.simulator.contexts)
-        wanted = max(wanted, min(wanted * config.curriculum.candidates, len(self.seeds)))
+        wanted = config.simulator.contexts
+        if most is not None:
+            wanted = min(wanted, most)
+        elif config.curriculum.candidates > 1:
+            wanted = max(wanted, min(wanted * config.curriculum.candidates, len(self.seeds)))
         rng = generator(self.seed, purpose, number)
         curriculum = in_round(config.curriculum, number, config.run.rounds)
         if self.controller is not None:
