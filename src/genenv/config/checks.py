@@ -49,16 +49,17 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
 
 
 def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
-    """Name what it is called now, the same setting of its right section, or the name spelt most alike."""
+    """Name what it is called now, one of its section spelt nearly so, its right section, or the most alike."""
     if key in RENAMED:
         return UsageError(f"setting {key!r} is now called {RENAMED[key]!r}; write that instead")
     section, _, last = key.rpartition(".")
+    siblings = [name for name in known if name.rpartition(".")[0] == section]
+    slip = difflib.get_close_matches(key, siblings, n=1, cutoff=0.9)
     elsewhere = [name for name in known if name.rpartition(".")[2] == last]
     candidates = known if section in sections else [*known, *sections]
-    close = elsewhere or difflib.get_close_matches(key, candidates, n=1, cutoff=0.6)
+    close = slip or elsewhere or difflib.get_close_matches(key, candidates, n=1, cutoff=0.6)
     if close:
         return UsageError(f"unknown setting {key!r}; did you mean {close[0]!r}?")
-    siblings = [name for name in known if name.rpartition(".")[0] == section]
     return unknown_name("setting", key, siblings if section else sections)
 
 

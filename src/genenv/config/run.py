@@ -181,6 +181,8 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
     tables = cast(dict[str, Json], config.model_dump(mode="json", exclude_none=True))
     domain = cast(dict[str, Json], tables["domain"])
     tables["domain"] = {"name": domain["name"], **cast(JsonObject, domain["settings"])}
+    if not config.shift.domain:  # a domain may have no settings that could be written there
+        del cast(dict[str, Json], tables["shift"])["domain"]
     return tables
 
 

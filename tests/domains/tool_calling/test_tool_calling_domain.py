@@ -370,7 +370,7 @@ def test_the_grammar_takes_seeds_with_blanks_and_their_variations(accepts) -> No
 
 
 def test_every_setting_changes_something() -> None:
-    """mode, style, reward, success_threshold, max_turns and descriptions are all read."""
+    """All are read; apps has tests of its own."""
     assert set(ToolCallingConfig.model_fields) == {
         "mode",
         "style",
@@ -378,6 +378,7 @@ def test_every_setting_changes_something() -> None:
         "success_threshold",
         "max_turns",
         "descriptions",
+        "apps",
     }
     bare = task_of(ToolCalling(ToolCallingConfig(descriptions=False)), ONE).messages[0].content
     assert "  # " in task_of(ToolCalling(), ONE).messages[0].content
