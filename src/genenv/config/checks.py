@@ -49,7 +49,7 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
 
 
 def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
-    """Name what it is called now, one of its section spelt nearly so, its right section, or the most alike."""
+    """Name what it is called now, one of its section spelt nearly so, its right section, or the likest."""
     if key in RENAMED:
         return UsageError(f"setting {key!r} is now called {RENAMED[key]!r}; write that instead")
     section, _, last = key.rpartition(".")
