@@ -212,7 +212,12 @@ class _Script:
         self.offered: list[Any] = []
 
     async def __call__(
-        self, messages: Sequence[Any], *, tools: Sequence[Any] = (), max_tokens: int | None = None
+        self,
+        messages: Sequence[Any],
+        *,
+        tools: Sequence[Any] = (),
+        choices: Sequence[str] = (),
+        max_tokens: int | None = None,
     ) -> Reply:
         self.heard.append(copy.deepcopy(messages))
         self.offered.append(copy.deepcopy(list(tools)))
