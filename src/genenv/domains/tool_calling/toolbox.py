@@ -183,9 +183,14 @@ def _wrong(parameter: Parameter, wanted: str, value: Json) -> ToolError:
 # --- execution ---
 
 
+def today_in(seed: int) -> Day:
+    """The day of 2025 that the clock of a world shows."""
+    return Day.fromordinal(Day(2025, 1, 1).toordinal() + random.Random(f"{seed}/clock").randrange(365))
+
+
 def initial_world(seed: int) -> World:
     """The state of every app, and `world["clock"]["today"]`, a day of 2025. Equal seeds give equal worlds."""
-    today = Day.fromordinal(Day(2025, 1, 1).toordinal() + random.Random(f"{seed}/clock").randrange(365))
+    today = today_in(seed)
     world: World = {"clock": {"today": today.isoformat()}}
     for app in APPS:
         world[app] = _MODULES[app].initial(random.Random(f"{seed}/{app}"), today)

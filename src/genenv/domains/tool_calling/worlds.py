@@ -6,7 +6,7 @@ import functools
 import hashlib
 from datetime import date as Day
 
-from genenv.domains.tool_calling.toolbox import initial_world
+from genenv.domains.tool_calling.toolbox import today_in
 
 
 def world_seed(seed_id: str) -> int:
@@ -17,4 +17,4 @@ def world_seed(seed_id: str) -> int:
 @functools.lru_cache(maxsize=4096)
 def today_of(seed_id: str) -> Day:
     """Today, by the clock of the task's world."""
-    return Day.fromisoformat(initial_world(world_seed(seed_id))["clock"]["today"])
+    return today_in(world_seed(seed_id))
