@@ -62,10 +62,11 @@ def _runs(paths: list[Path], contrasts: list[tuple[str, str]], out: Path | None)
     found = compared(paths, contrasts)
     console = Console(highlight=False)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for name in COLUMNS[:-1]:
-        table.add_column(name, no_wrap=True)
+    for name in COLUMNS:
+        words = name in ("budget", "variant", "against", "verdict")
+        table.add_column(name, no_wrap=True, justify="left" if words else "right")
     for row in rows(found):
-        table.add_row(*(Text(inert(cell)) for cell in row[:-1]))
+        table.add_row(*(Text(inert(cell)) for cell in row))
     show(table, console)
     for line in said(found):
         console.print(Text(inert(line)), soft_wrap=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 import numpy as np
 
@@ -39,16 +40,24 @@ class Contrast:
     named: bool
     """Whether the pair was named before the runs began, or asked for."""
 
+    def outcome(self) -> Literal["better", "worse", "within noise", "one seed"]:
+        """What is shown of the one against the other."""
+        if self.difference.seeds < 2:
+            return "one seed"
+        if self.adjusted >= LEVEL:
+            return "within noise"
+        return "better" if self.difference.value > 0 else "worse"
+
     def verdict(self) -> str:
         """In words: what is shown, what is within noise, and how many seeds would settle it."""
-        found = self.difference
-        if found.seeds < 2:
+        outcome, needed = self.outcome(), self.difference.needed
+        if outcome == "one seed":
             return "one seed: nothing can be said of seeds"
-        if self.adjusted < LEVEL:
-            return f"{self.one} is {'better' if found.value > 0 else 'worse'}"
-        if found.needed is None:
+        if outcome != "within noise":
+            return f"{self.one} is {outcome}"
+        if needed is None:
             return "within noise"
-        return f"within noise; if this is the true difference, {found.needed} seeds would show it"
+        return f"within noise; if this is the true difference, {needed} seeds would show it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from genenv.runs.files import write_whole
 from genenv.texts import inert
 
 COLUMNS = (
-    *("budget", "variant", "against", "success", "against it"),
+    *("budget", "each", "variant", "against", "success", "against it"),
     *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
 )
 
@@ -27,7 +27,8 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     for one in comparison.contrasts:
         found = one.difference
         yield (
-            one.budget if one.budget == AT_THE_END else f"{one.amount:,.0f} {one.budget}",
+            one.budget,
+            "" if one.budget == AT_THE_END else f"{one.amount:,.0f}",
             one.one,
             one.other,
             f"{one.means[0]:.1%}",
@@ -36,7 +37,7 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
             p_word(one.adjusted),
             str(found.seeds),
-            one.verdict(),
+            one.outcome(),
         )
 
 
@@ -74,6 +75,7 @@ def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
         comparison=comparison,
         runs=sum(map(len, comparison.variants.values())),
         said=[inert(line) for line in said(comparison)],
+        at_the_end=AT_THE_END,
         columns=COLUMNS,
         rows=list(rows(comparison)),
         pictures=[picture for picture in drawn if picture[2] is not None],

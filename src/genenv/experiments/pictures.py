@@ -22,6 +22,7 @@ Runs = Mapping[str, Sequence[Reading]]
 PAPERS_BAND = (0.4, 0.6)
 """Where the success rate of generated tasks should lie, by the paper's Figure 5."""
 _POINTS = 60
+_DASHES = ("-", "--", ":", "-.")
 
 
 def learning_curves(variants: Runs, budget: str) -> Markup | None:
@@ -30,11 +31,11 @@ def learning_curves(variants: Runs, budget: str) -> Markup | None:
         return None
     with chart_style(f"curves-{budget}"):
         figure, ax = _figure()
-        for color, (name, runs) in zip(_colors(variants), variants.items(), strict=True):
+        for (color, dashes), (name, runs) in zip(_looks(variants), variants.items(), strict=True):
             most = min(run.measured[-1].spent[budget] for run in runs)
             amounts = np.linspace(0, most, _POINTS)
             rows = [mean_interval([fmean(run.at(budget, x).values()) for run in runs]) for x in amounts]
-            ax.plot(amounts, [row[0] for row in rows], color=color, label=f"{name} ({len(runs)})")
+            ax.plot(amounts, [row[0] for row in rows], color=color, ls=dashes, label=f"{name} ({len(runs)})")
             if len(runs) > 1:
                 bounds = [row[1] for row in rows], [row[2] for row in rows]
                 ax.fill_between(amounts, *bounds, color=color, alpha=0.15, lw=0)
@@ -47,7 +48,7 @@ def final_bars(variants: Runs) -> Markup:
     """Held-out success at the end: each seed, their mean and its 95% interval."""
     with chart_style("final"):
         figure, ax = _figure()
-        for place, (color, runs) in enumerate(zip(_colors(variants), variants.values(), strict=True)):
+        for place, ((color, _), runs) in enumerate(zip(_looks(variants), variants.values(), strict=True)):
             ends = [run.measured[-1].mean for run in runs]
             mean, low, high = mean_interval(ends)
             ax.bar(place, mean, color=color, alpha=0.35, width=0.7)
@@ -67,10 +68,10 @@ def around_shift(variants: Runs) -> Markup | None:
     with chart_style("shift"):
         figure, ax = _figure()
         ax.axvline(-0.5, color=MUTED, lw=0.8, ls=":")
-        for color, (name, line) in zip(_colors(variants), lines.items(), strict=True):
+        for (color, dashes), (name, line) in zip(_looks(variants), lines.items(), strict=True):
             if line:
                 places, rows = [place for place, _ in line], [row for _, row in line]
-                ax.plot(places, [row[0] for row in rows], color=color, label=name)
+                ax.plot(places, [row[0] for row in rows], color=color, ls=dashes, label=name)
                 bounds = [row[1] for row in rows], [row[2] for row in rows]
                 ax.fill_between(places, *bounds, color=color, alpha=0.15, lw=0)
         ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
@@ -103,9 +104,9 @@ def along_rounds(
         figure, ax = _figure()
         if band is not None:
             ax.axhspan(*band, color=SERIES[2], alpha=0.18, lw=0, label=f"{band[0]:g} to {band[1]:g}")
-        for color, (name, line) in zip(_colors(variants), lines.items(), strict=True):
+        for (color, dashes), (name, line) in zip(_looks(variants), lines.items(), strict=True):
             if line:
-                ax.plot(list(line), list(line.values()), color=color, label=name)
+                ax.plot(list(line), list(line.values()), color=color, ls=dashes, label=name)
         ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
         ax.set_xlabel("round")
         ax.set_ylabel(label)
@@ -120,8 +121,12 @@ def _mean_line(runs: Sequence[Reading], metric: str) -> dict[int, float]:
     }
 
 
-def _colors(variants: Runs) -> list[str]:
-    return [SERIES[place % len(SERIES)] for place in range(len(variants))]
+def _looks(variants: Runs) -> list[tuple[str, str]]:
+    """A color and a line style for each, different for all while there are enough."""
+    return [
+        (SERIES[place % len(SERIES)], _DASHES[place // len(SERIES) % len(_DASHES)])
+        for place in range(len(variants))
+    ]
 
 
 def _figure() -> tuple[Figure, Axes]:
