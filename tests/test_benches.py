@@ -25,7 +25,7 @@ RUNS = 'if __name__ == "__main__":'
 SCRIPTS = {path.stem for path in BENCH.glob("*.py") if RUNS in path.read_text(encoding="utf-8")}
 SIZES = ("--dtype", "float32", "--repeats", "1")
 
-FAST = {"agent_only", "domains", "picture", "quickstart_seeds", "gate_precision"}
+FAST = {"agent_only", "contrast_picture", "domains", "picture", "quickstart_seeds", "gate_precision"}
 """Those whose small run is one of the tests below, or of another file."""
 BY_HAND = {"parity_travelplanner", "travelplanner_worker"}
 """Those whose smallest run takes minutes, and what they start."""

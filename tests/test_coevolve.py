@@ -234,6 +234,35 @@ def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -
         assert first["probe/error"] == pytest.approx(1 - first["agent/success_rate"], abs=1e-4)
 
 
+def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_path: Path) -> None:
+    settings = {"candidates": 3, "candidate_choice": "attempted", "base_share": 0.5, "review_share": 0.0}
+    config = resolve({**SETTINGS, "curriculum": settings})
+    build(config, tmp_path / "a").run()
+    broken = build(config, tmp_path / "b")
+    _fail_in_round(broken, 3)
+    with pytest.raises(ZeroDivisionError):
+        broken.run()
+    build(config, tmp_path / "b", resume=True).run()
+    with (
+        PoolStore.open(tmp_path / "a/pool.db", create=False) as store,
+        PoolStore.open(tmp_path / "b/pool.db", create=False) as other,
+    ):
+        assert store.digest() == other.digest()
+        for number in (1, 2, 3):
+            groups, metrics = store.groups(number), store.metrics(number)
+            written = [
+                p.outcome for b in store.batches(number) for p in b.proposals if isinstance(p.outcome, Task)
+            ]
+            new = [group for group in groups if group.task.lineage.origin is Origin.GENERATED]
+            base = [group for group in groups if group.task.lineage.origin is Origin.SEED]
+            for own, candidates in ((new, len(written)), (base, 18)):
+                differ = sum(len({trace.reward for trace in group.traces}) > 1 for group in own)
+                assert differ == 6 or len(own) == candidates
+                assert 6 <= len(own) <= candidates
+            assert "probe/candidates" not in metrics
+            assert metrics["agent/attempts"] == sum(len(group.traces) for group in groups)
+
+
 def _fail_in_round(loop: CoEvolution, number: int) -> None:
     if number == 0:
         loop.players.agent.solve = lambda *a, **k: 1 / 0

@@ -16,6 +16,7 @@ from typing import Protocol
 from genenv.agent.player import Agent
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
+from genenv.curriculum.choice import Choice
 from genenv.curriculum.probe import Foretold
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, scored, select, taught
@@ -161,13 +162,12 @@ class CoEvolution:
             proposals = world.gate.admit(contexts, generations)
         written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
         base, back = world.revisited(number, store)
-        new, foretold = written, await self._foretold([*written, *base], stage)
+        foretold = await self._foretold([*written, *base], stage)
         if foretold is not None:
             proposals = foretold.noted(proposals)
-            new, base = world.chosen(number, written, base, foretold.rates)
-        tasks = [*new, *base, *back]
-        with stage("rollout", "attempting", items=len(tasks) * config.agent.rollouts, unit="attempts"):
-            groups = await agent.attempt(self.domain, tasks, round_=number)
+        chosen = world.chosen(number, written, base, {} if foretold is None else foretold.rates)
+        groups = await self._attempted(number, chosen, back, stage)
+        new = world.joined(groups, written)
         wanted = in_round(config.curriculum, number, config.run.rounds)
         decided = await self._decided(generations, contexts)
         batches = score_batches(contexts, proposals, groups, wanted)
@@ -177,7 +177,7 @@ class CoEvolution:
             lambda: self._agent_learns(number, taught(groups, new, wanted), reminders, stage),
             lambda: self._simulator_learns(number, batches, selection, stage),
         )
-        probed = {} if foretold is None else foretold.metrics(written, [*new, *base])
+        probed = {} if foretold is None else foretold.metrics(written, [group.task for group in groups])
         probed |= world.observe(number, groups, {task.id for task in new}, foretold)
         metrics = {
             **curriculum_metrics(batches, selection, wanted),
@@ -209,6 +209,19 @@ class CoEvolution:
             return None
         with stage("probe", "looking at", items=len(candidates), unit="tasks"):
             return self.world.probe.foretell(*await self.players.agent.likelihoods(self.domain, candidates))
+
+    async def _attempted(
+        self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages
+    ) -> list[Group]:
+        """Attempts at the tasks of a round, and at candidates in the stead of those that taught nothing."""
+        groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
+        while tasks:
+            items = len(tasks) * self.config.agent.rollouts
+            with stage("rollout", "attempting", items=items, unit="attempts"):
+                found = await self.players.agent.attempt(self.domain, tasks, round_=number)
+            groups += found
+            tasks = chosen.instead_of(found)
+        return groups
 
     async def _agent_learns(
         self, number: int, groups: Sequence[Group], reminders: Sequence[Task], stage: Stages

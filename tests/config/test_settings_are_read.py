@@ -33,7 +33,7 @@ READ = {
 OWNERS = {
     "agent": ("agent/", "learning/", "backends/local/optimizer.py", "coevolve.py", "runs/world.py"),
     "agent.warmup": ("learning/warmup.py",),
-    "curriculum": ("curriculum/", "gate/"),
+    "curriculum": ("curriculum/", "gate/", "runs/world.py"),
     "domain": ("domains/",),
     "logging": ("runs/sinks.py",),
     "policy": ("backends/", "build.py"),

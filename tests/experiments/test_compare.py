@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from genenv.config.run import RunConfig
 from genenv.errors import UsageError
+from genenv.experiments.by_metric import by_metric
 from genenv.experiments.compare import AT_THE_END, compare, paired
 from genenv.experiments.readings import BUDGETS, Measurement, Reading, read_run
 from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[2] / "configs"
+BENCH = CONFIGS.parent / "bench"
 SMALL = [
     *("--set", "policy.backend=scripted", "--set", "run.rounds=2", "--set", "run.eval_tasks=12"),
     *("--set", "run.eval_every=1", "--set", "simulator.contexts=2", "--set", "simulator.variations=2"),
@@ -53,7 +58,7 @@ def test_a_level_is_reached_where_the_line_crosses_it() -> None:
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
     names = ["--variants", "base,variation,grammar", "--seeds", "3", "--contrast", "variation:base"]
-    succeeds("sweep", CONFIGS / "household.toml", *SMALL, *names, "--jobs", 2, "--out", out)
+    succeeds("sweep", CONFIGS / "tiny.toml", *SMALL, *names, "--jobs", 2, "--out", out)
     return out
 
 
@@ -86,6 +91,32 @@ def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> N
         assert len(list(csv.reader(file))) == 1 + len(found.contrasts)
 
 
+def test_variants_are_compared_by_any_metric_of_their_last_rounds(sweep: Path) -> None:
+    found = compare([sweep])
+    (row,) = by_metric(found, ["agent/success_rate"], last=2)
+    runs = paired(found.variants, ("variation", "base"))
+    one, other = (
+        [(run.metrics[1]["agent/success_rate"] + run.metrics[2]["agent/success_rate"]) / 2 for run in own]
+        for own in zip(*runs, strict=True)
+    )
+    assert row.means == pytest.approx((sum(one) / 3, sum(other) / 3))
+    assert row.difference.p == pytest.approx(stats.ttest_rel(one, other).pvalue)
+    said = succeeds("compare", sweep, "--metric", "agent/success_rate", "--last", 2).stdout
+    assert f"{row.means[0]:.4g}" in said
+    assert "did you mean 'agent/success_rate'" in refused("compare", sweep, "--metric", "agent/sucess_rate")
+    # base has no new tasks: nothing is paired
+    assert "no two paired runs have a metric" in refused("compare", sweep, "--metric", "tasks/mixed")
+
+
+def test_the_picture_of_a_results_page_is_drawn_from_a_sweep(sweep: Path, tmp_path: Path) -> None:
+    arms = ["--arm", "variation=random variations", "--arm", "base=base tasks"]
+    command = [sys.executable, BENCH / "contrast_picture.py", sweep, *arms, "--out", tmp_path / "out.svg"]
+    subprocess.run(command, check=True)
+    drawn = (tmp_path / "out.svg").read_text()
+    assert "<!-- random variations (3 seeds) -->" in drawn
+    assert "thousand attempts" in drawn
+
+
 def test_without_a_plan_all_are_held_against_the_first_and_that_is_said(sweep: Path) -> None:
     runs = [sweep / name / f"seed-{seed}" for name in ("grammar", "base") for seed in (0, 1)]
     said = succeeds("compare", *runs).stdout
@@ -115,7 +146,7 @@ def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) ->
     succeeds("train", CONFIGS / "multihop_qa.toml", *SMALL, "--variant", "base", "--out", other)
     never = tmp_path / "never"
     blind = ["--set", "run.eval_every=0", "--set", "run.rounds=1", "--variant", "rl"]
-    succeeds("train", CONFIGS / "household.toml", *SMALL, *blind, "--out", never)
+    succeeds("train", CONFIGS / "tiny.toml", *SMALL, *blind, "--out", never)
     one = sweep / "base" / "seed-0"
     assert "compare runs of one domain" in refused("compare", one, sweep / "grammar" / "seed-0", other)
     assert "has measured no held-out tasks" in refused("compare", one, never)

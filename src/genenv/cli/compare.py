@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,17 @@ Contrasts = Annotated[
         help="Of runs: hold variant A against B. Repeatable; else as a sweep says.",
     ),
 ]
+Metrics = Annotated[
+    list[str],
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        help="Of runs: compare them by this metric too, such as tasks/mixed. Repeatable.",
+    ),
+]
+Last = Annotated[
+    int, typer.Option(min=1, help="Of how many rounds, the last ones, a metric's mean is taken.")
+]
 Out = Annotated[
     Path | None, typer.Option(help="Of runs: folder for a page with pictures, and CSV files beside it.")
 ]
@@ -44,30 +56,32 @@ Out = Annotated[
 def compare(
     results: ResultFiles,
     contrast: Contrasts = [],  # noqa: B006 - Typer's form
+    metric: Metrics = [],  # noqa: B006 - Typer's form
+    last: Last = 5,
     out: Out = None,
 ) -> None:
     """Put results side by side; the first is what the others are held against."""
     if any(path.is_dir() for path in results):
-        _runs(results, [pair_of(text) for text in contrast], out)
-    elif contrast or out is not None:
-        raise UsageError("--contrast and --out are for runs: name folders of runs or sweeps")
+        _runs(results, [pair_of(text) for text in contrast], metric, last, out)
+    elif contrast or metric or out is not None:
+        raise UsageError("--contrast, --metric and --out are for runs: name folders of runs or sweeps")
     else:
         _evaluations(results)
 
 
-def _runs(paths: list[Path], contrasts: list[tuple[str, str]], out: Path | None) -> None:
+def _runs(
+    paths: list[Path], contrasts: list[tuple[str, str]], metrics: list[str], last: int, out: Path | None
+) -> None:
+    from genenv.experiments import by_metric
     from genenv.experiments.compare import compare as compared
     from genenv.experiments.page import COLUMNS, rows, said, write_page
 
     found = compared(paths, contrasts)
+    measured = by_metric.by_metric(found, metrics, last=last)
     console = Console(highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for name in COLUMNS:
-        words = name in ("budget", "variant", "against", "verdict")
-        table.add_column(name, no_wrap=True, justify="left" if words else "right")
-    for row in rows(found):
-        table.add_row(*(Text(inert(cell)) for cell in row))
-    show(table, console)
+    show(_table(COLUMNS, rows(found)), console)
+    if measured:
+        show(_table(by_metric.COLUMNS, by_metric.rows(measured)), console)
     for line in said(found):
         console.print(Text(inert(line)), soft_wrap=True)
     for note in found.notes:
@@ -76,6 +90,16 @@ def _runs(paths: list[Path], contrasts: list[tuple[str, str]], out: Path | None)
         title = " and ".join(path.resolve().name for path in paths[:3])
         page = write_page(found, out, title=title)
         console.print(Text(f"page: {page}"), soft_wrap=True)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for name in columns:
+        words = name in ("budget", "metric", "variant", "against", "verdict")
+        table.add_column(name, no_wrap=True, justify="left" if words else "right")
+    for row in rows:
+        table.add_row(*(Text(inert(cell)) for cell in row))
+    return table
 
 
 def _evaluations(results: list[Path]) -> None:

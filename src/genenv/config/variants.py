@@ -113,7 +113,17 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     "probe": Variant(
         "joined to another: of eight candidates that one is attempted whose foretold rate is worth most",
-        {"curriculum": {"candidates": 8, "candidate_reward": "learnability"}},
+        {
+            "curriculum": {
+                "candidates": 8,
+                "candidate_choice": "foretold",
+                "candidate_reward": "learnability",
+            }
+        },
+    ),
+    "refill": Variant(
+        "joined to another: for each task whose attempts all earned the same another one is attempted",
+        {"curriculum": {"candidates": 8, "candidate_choice": "attempted"}},
     ),
     "sft": Variant(
         "the agent imitates the solutions of the tasks it attempts; attempts teach nothing",

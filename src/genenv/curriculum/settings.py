@@ -51,8 +51,11 @@ class CurriculumConfig(Settings, frozen=True):
     seed_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
     candidates: int = Field(default=1, ge=1, le=1000)
-    """Tasks that are looked at for each that is attempted: a probe foretells their success rates without an
-    attempt, and those are attempted that are worth most (`candidate_reward`); 1: no probe."""
+    """New and base tasks to choose from, for each that is planned for a round; 1: all are attempted."""
+    candidate_choice: Literal["foretold", "attempted"] = "foretold"
+    """How they are chosen: by a probe that foretells success rates without an attempt, those that are worth
+    most (`candidate_reward`); or by attempts, another one for each whose attempts all earned the same (DAPO's
+    dynamic sampling)."""
     candidate_reward: EnvRewardName = "learnability"
     """What a foretold rate is worth; `constant` and `shuffled` are the controls."""
     candidate_temperature: float = Field(default=12.0, ge=0, le=1000)
@@ -82,7 +85,8 @@ class CurriculumConfig(Settings, frozen=True):
     @property
     def foretells(self) -> bool:
         """Whether success rates are foretold."""
-        return self.candidates > 1 or self.foretold_attempts > 0
+        chosen = self.candidates > 1 and self.candidate_choice == "foretold"
+        return chosen or self.foretold_attempts > 0
 
     @model_validator(mode="after")
     def _leaves_room_for_new_tasks(self) -> Self:

@@ -25,6 +25,7 @@ from genenv.experiments.grid import WARM_UP, Cell, Grid, rounds_done
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
+_OWN = ["genenv.cli.train"]
 _LIBRARIES = ["genenv.backends.local.backend", "transformers.models.llama.modeling_llama"]
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _END_S = 20.0
@@ -115,8 +116,7 @@ def _processes(config: RunConfig) -> ForkServerContext | SpawnContext:
     if "forkserver" not in get_all_start_methods():
         return get_context("spawn")
     context = get_context("forkserver")
-    if config.policy.backend == "local":
-        context.set_forkserver_preload(_LIBRARIES)
+    context.set_forkserver_preload(_OWN + _LIBRARIES if config.policy.backend == "local" else _OWN)
     return context
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from genenv.config.run import RunConfig
+from genenv.curriculum.choice import Choice, by_attempts
 from genenv.curriculum.controller import Controller
 from genenv.curriculum.probe import Foretold, Probe
 from genenv.curriculum.replay import Replay
@@ -168,7 +169,7 @@ class World:
 
     def chosen(
         self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]
-    ) -> tuple[list[Task], list[Task]]:
+    ) -> Choice:
         """The new and the base tasks that are attempted, of all candidates.
 
         New tasks compete with new ones, base tasks with base tasks. Only what is attempted joins the archive.
@@ -177,19 +178,33 @@ class World:
             number: of the round.
             new: those that passed the gate.
             base: those that were dealt.
-            rates: that were foretold, by task id; a task without one is not attempted.
+            rates: that were foretold, by task id; where they choose, a task without one is not attempted.
         """
-        each = self.config.curriculum.candidates
-        if self.probe is None or each == 1:
-            return list(new), list(base)
-        places = (("new", new, self._planned), ("base", base, -(-len(base) // each)))
+        curriculum, each = self.config.curriculum, self.config.curriculum.candidates
+        if each == 1:
+            return Choice(new=new, base=base)
+        places = ((new, self._planned), (base, -(-len(base) // each)))
+        if self.probe is None or curriculum.candidate_choice == "attempted":
+            return by_attempts(places, generator(self.seed, "candidates", number))
         kept: list[list[Task]] = []
-        for kind, tasks, most in places:
+        for kind, (tasks, most) in zip(("new", "base"), places, strict=True):
             own = {task.id: rates[task.id] for task in tasks if task.id in rates}
             names = self.probe.choose(own, most, generator(self.seed, f"candidates-{kind}", number))
             kept.append([task for task in tasks if task.id in names])
-        self.gate.remember(kept[0])
-        return kept[0], kept[1]
+        return Choice(new=kept[0], base=kept[1])
+
+    def joined(self, groups: Sequence[Group], written: Sequence[Task]) -> list[Task]:
+        """The new tasks that were attempted; of candidates only those join the archive.
+
+        Args:
+            groups: all attempts of the round.
+            written: its new tasks.
+        """
+        attempted = {group.task.id for group in groups}
+        new = [task for task in written if task.id in attempted]
+        if self.config.curriculum.candidates > 1:
+            self.gate.remember(new)
+        return new
 
     @property
     def _planned(self) -> int:
