@@ -56,7 +56,7 @@ class Agent:
         played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
-    async def likelihoods(self, domain: Domain, tasks: Sequence[Task]) -> tuple[dict[str, float], int]:
+    async def likelihoods(self, domain: Domain, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
         """How likely the agent finds the known solutions of tasks, at the temperature at which it attempts.
 
         Args:
@@ -64,7 +64,8 @@ class Agent:
             tasks: those whose solution does not pass, or does not fit, are left out.
 
         Returns:
-            By task id L = sum_t log pi(y_t) over the replies' tokens, nats; and how many tokens were read.
+            By task id L = sum_t log pi(y_t) over the replies' tokens, nats; how many tokens those replies
+            have; and how many were read, prompts included.
         """
         played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
         known = [
@@ -76,7 +77,8 @@ class Agent:
             name: math.fsum(itertools.compress(values, datum.weights))
             for (name, datum), values in zip(known, found, strict=True)
         }
-        return likely, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
+        replies = sum(sum(weight > 0 for weight in datum.weights) for datum in data)
+        return likely, replies, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
 
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Take a round's lesson.

@@ -62,7 +62,9 @@ class Foretold:
     rates: Mapping[str, float]
     """By task id: the success rate."""
     tokens: int
-    """Read to know it."""
+    """Of the solutions: counted as those of attempts are, without prompts."""
+    read: int
+    """Tokens that were read to know it, prompts included."""
 
     def noted(self, proposals: Sequence[Proposal]) -> list[Proposal]:
         """Proposals with the rates of those that are tasks."""
@@ -79,7 +81,11 @@ class Foretold:
             attempted: those tasks, new or not, that were chosen.
         """
         low, high = FRONTIER
-        found = {"probe/candidates": float(len(self.rates)), "tokens/agent_probed": float(self.tokens)}
+        found = {
+            "probe/candidates": float(len(self.rates)),
+            "tokens/agent_probed": float(self.tokens),
+            "tokens/agent_read": float(self.read),
+        }
         if own := [self.rates[task.id] for task in attempted if task.id in self.rates]:
             found["probe/foretold"] = fmean(own)
         if own := [self.rates[task.id] for task in written if task.id in self.rates]:
@@ -99,19 +105,20 @@ class Probe:
         self._config = config
         self._state = _State(offset=0.0, slope=1.0, seen=[])
 
-    def foretell(self, likelihoods: Mapping[str, float], tokens: int = 0) -> Foretold:
+    def foretell(self, likelihoods: Mapping[str, float], tokens: int = 0, read: int = 0) -> Foretold:
         """Success rates.
 
         Args:
             likelihoods: by task id, L of its known solution, nats, <= 0.
-            tokens: read to know them.
+            tokens: of those solutions.
+            read: tokens that were read to know them.
         """
         offset, slope = self._state.offset, self._state.slope
         rates = {
             name: 1 / (1 + math.exp(-(offset + slope * _logit(likelihood))))
             for name, likelihood in likelihoods.items()
         }
-        return Foretold(likelihoods=likelihoods, rates=rates, tokens=tokens)
+        return Foretold(likelihoods=likelihoods, rates=rates, tokens=tokens, read=read)
 
     def choose(self, rates: Mapping[str, float], n: int, rng: random.Random) -> set[str]:
         """So many of the tasks, or all there are, drawn one after the other without replacement.

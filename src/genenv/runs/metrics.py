@@ -147,7 +147,12 @@ _METRICS = (
     Metric("probe/error", "share", "Mean distance of the foretold rates from those that were found."),
     Metric("probe/offset", "nats", "a of the calibration logit p = a + b logit exp(L)."),
     Metric("probe/slope", "ratio", "b of the calibration."),
-    Metric("tokens/agent_probed", "tokens", "Tokens the agent read to foretell success rates."),
+    Metric(
+        "tokens/agent_probed",
+        "tokens",
+        "Tokens of known solutions whose likelihood was taken, prompts not counted.",
+    ),
+    Metric("tokens/agent_read", "tokens", "Tokens that were read for it, prompts included."),
     Metric("tokens/agent_sampled", "tokens", "Tokens the agent sampled."),
     Metric("tokens/simulator_sampled", "tokens", "Tokens sampled for tasks, rejected ones included."),
     Metric("tokens/agent_trained", "tokens", "Tokens the agent's updates learned from, warm-up included."),
