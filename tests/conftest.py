@@ -16,7 +16,9 @@ from endpoints import Server
 from genenv.types import (
     Context,
     Generation,
+    Lineage,
     Message,
+    Origin,
     Rejection,
     RejectReason,
     Seed,
@@ -274,9 +276,8 @@ class Toy:
 
     @staticmethod
     def task(left: int = 1, right: int = 2, *, turns: int = 1, name: str = "task-1") -> Any:
-        return ToyDomain().build(
-            Sum(turns=turns, left=left, right=right), task_id=name, lineage=None, rng=random.Random(0)
-        )
+        spec, lineage = Sum(turns=turns, left=left, right=right), Lineage(origin=Origin.SEED, seed_id=name)
+        return ToyDomain().build(spec, task_id=name, lineage=lineage, rng=random.Random(0))
 
     @staticmethod
     def trace(prompt: tuple[int, ...], turns: list[tuple[int, ...]], **changes: Any) -> Trace:

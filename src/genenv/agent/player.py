@@ -18,7 +18,7 @@ from genenv.learning.schedules import lr_scale
 from genenv.learning.trainer import Trainer
 from genenv.learning.update import learn
 from genenv.seeding import stream
-from genenv.types import Group, Task, Trace
+from genenv.types import Group, Origin, Task, Trace
 
 
 class Agent:
@@ -26,6 +26,8 @@ class Agent:
 
     def __init__(self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int) -> None:
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
+        self._guided = dict[str, Trace]()
+        """Known solutions of base tasks, by id: they come again, and are the same for every agent."""
 
     async def attempt(self, domain: Domain, tasks: Sequence[Task], *, round_: int) -> list[Group]:
         """Attempt each task `rollouts` times."""
@@ -53,7 +55,7 @@ class Agent:
             if guidance == "all" or (guidance == "unsolved" and not group.successes)
         ]
         tasks = [*wanted, *others]
-        played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
+        played = await self._played(domain, tasks)
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
     async def likelihoods(self, domain: Domain, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
@@ -67,7 +69,7 @@ class Agent:
             By task id L = sum_t log pi(y_t) over the replies' tokens, nats; how many tokens those replies
             have; and how many were read, prompts included.
         """
-        played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in tasks))
+        played = await self._played(domain, tasks)
         known = [
             (task.id, imitate(trace)) for task, trace in zip(tasks, played, strict=True) if trace.success
         ]
@@ -95,6 +97,14 @@ class Agent:
         seed = stream(self.seed, "agent-update", round_)
         done = await learn(self.trainer, lesson, player="agent", learning_rate=rate, seed=seed)
         return done.metrics()
+
+    async def _played(self, domain: Domain, tasks: Sequence[Task]) -> list[Trace]:
+        """The known solutions of tasks, in order."""
+        new = [task for task in tasks if task.id not in self._guided]
+        played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in new))
+        found = {task.id: trace for task, trace in zip(new, played, strict=True)}
+        self._guided |= {task.id: found[task.id] for task in new if task.lineage.origin is Origin.SEED}
+        return [found.get(task.id) or self._guided[task.id] for task in tasks]
 
     def _sampling(self, temperature: float, seed: int) -> Sampling:
         return Sampling(
