@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -209,17 +211,7 @@ def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path:
 def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -> None:
     settings = {**SETTINGS, "curriculum": {"candidates": 3, "base_share": 0.5, "review_share": 0.0}}
     config = resolve(settings)
-    build(config, tmp_path / "a").run()
-    broken = build(config, tmp_path / "b")
-    _fail_in_round(broken, 3)
-    with pytest.raises(ZeroDivisionError):
-        broken.run()
-    build(config, tmp_path / "b", resume=True).run()
-    with (
-        PoolStore.open(tmp_path / "a/pool.db", create=False) as store,
-        PoolStore.open(tmp_path / "b/pool.db", create=False) as other,
-    ):
-        assert store.digest() == other.digest()
+    with _played_whole_and_in_two_goes(config, tmp_path) as store:
         for number in (1, 2, 3):
             groups, metrics = store.groups(number), store.metrics(number)
             written = [
@@ -237,17 +229,7 @@ def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -
 def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_path: Path) -> None:
     settings = {"candidates": 3, "candidate_choice": "attempted", "base_share": 0.5, "review_share": 0.0}
     config = resolve({**SETTINGS, "curriculum": settings})
-    build(config, tmp_path / "a").run()
-    broken = build(config, tmp_path / "b")
-    _fail_in_round(broken, 3)
-    with pytest.raises(ZeroDivisionError):
-        broken.run()
-    build(config, tmp_path / "b", resume=True).run()
-    with (
-        PoolStore.open(tmp_path / "a/pool.db", create=False) as store,
-        PoolStore.open(tmp_path / "b/pool.db", create=False) as other,
-    ):
-        assert store.digest() == other.digest()
+    with _played_whole_and_in_two_goes(config, tmp_path) as store:
         for number in (1, 2, 3):
             groups, metrics = store.groups(number), store.metrics(number)
             written = [
@@ -261,6 +243,23 @@ def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_
                 assert 6 <= len(own) <= candidates
             assert "probe/candidates" not in metrics
             assert metrics["agent/attempts"] == sum(len(group.traces) for group in groups)
+
+
+@contextlib.contextmanager
+def _played_whole_and_in_two_goes(config: RunConfig, folder: Path) -> Iterator[PoolStore]:
+    """The store of a run of three rounds, which is that of a run that failed in the last and went on."""
+    build(config, folder / "a").run()
+    broken = build(config, folder / "b")
+    _fail_in_round(broken, 3)
+    with pytest.raises(ZeroDivisionError):
+        broken.run()
+    build(config, folder / "b", resume=True).run()
+    with (
+        PoolStore.open(folder / "a/pool.db", create=False) as store,
+        PoolStore.open(folder / "b/pool.db", create=False) as other,
+    ):
+        assert store.digest() == other.digest()
+        yield store
 
 
 def _fail_in_round(loop: CoEvolution, number: int) -> None:
