@@ -24,7 +24,7 @@ from genenv.errors import DataError
 from genenv.runs.folder import RunFolder
 from genenv.runs.progress import Silent
 from genenv.runs.store.store import PoolStore
-from genenv.simulator.player import Simulator
+from genenv.simulator.player import Simulator, asked
 from genenv.types import Origin, Profile, StopReason, Task
 
 SETTINGS = {
@@ -243,6 +243,37 @@ def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_
                 assert 6 <= len(own) <= candidates
             assert "probe/candidates" not in metrics
             assert metrics["agent/attempts"] == sum(len(group.traces) for group in groups)
+
+
+def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_path: Path) -> None:
+    simulator = {**SETTINGS["simulator"], "algorithm": "hindsight"}
+    loop = build(resolve({**SETTINGS, "run": {"rounds": 2}, "simulator": simulator}), tmp_path / "a")
+    player, taught, told = loop.players.simulator, [], []
+    assert isinstance(player, Simulator)
+    learn, contexts = player.learn, loop.world.contexts
+
+    async def recorded(lesson, **how):
+        taught.append([(datum.prompt_ids, datum.completion_ids) for datum in lesson.data])
+        return await learn(lesson, **how)
+
+    def asked_for(number):
+        told.append(loop.world.told)
+        return contexts(number)
+
+    player.learn, loop.world.contexts = recorded, asked_for
+    loop.run()
+    assert told[0] == Profile() != told[1]
+    with PoolStore.open(tmp_path / "a/pool.db", create=False) as store:
+        for number, profile, found in zip((1, 2), told, taught, strict=True):
+            expected = []
+            for batch in store.batches(number):
+                rates = {g.task.id: round(g.successes / len(g.traces), 1) for g in batch.groups}
+                for proposal in batch.proposals:
+                    if isinstance(proposal.outcome, Task):
+                        rate = rates[proposal.outcome.id]
+                        messages = loop.domain.simulator_messages(batch.context.seed, profile, rate)
+                        expected.append((asked(player.sampler, messages), proposal.generation.token_ids))
+            assert found == expected != []
 
 
 @contextlib.contextmanager

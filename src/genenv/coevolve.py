@@ -35,10 +35,10 @@ from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.runs.world import World
 from genenv.seeding import generator
-from genenv.simulator.player import spec_schemas
+from genenv.simulator.player import Simulator, asked, spec_schemas
 from genenv.simulator.source import TaskSource
 from genenv.simulator.written_once import WrittenOnce
-from genenv.types import Context, Generation, Group, Seed, Task, TaskBatch
+from genenv.types import Context, Generation, Group, Scored, Seed, Task, TaskBatch
 
 
 class Warmup(Protocol):
@@ -249,12 +249,22 @@ class CoEvolution:
             return {}
         wanted = in_round(self.config.curriculum, number, self.config.run.rounds)
         earned = scored(batches, wanted, generator(self.world.seed, "shuffled", number))
+        if config.algorithm == "hindsight" and isinstance(simulator, Simulator):
+            seeds = {batch.context.id: batch.context.seed for batch in batches}
+            earned = [self._in_hindsight(simulator, seeds[one.generation.context_id], one) for one in earned]
         schemas = spec_schemas(self.domain, [batch.context for batch in batches])
         credit = simulator_credit(config)
         lesson = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
         specs = len(lesson.data) * config.epochs
         with stage("simulator_update", "simulator learns", items=specs, unit="specs"):
             return await simulator.learn(lesson, round_=number, rounds=self.config.run.rounds)
+
+    def _in_hindsight(self, simulator: Simulator, seed: Seed, one: Scored) -> Scored:
+        """With the prompt that asks for the rate which the task came to, to the nearest tenth."""
+        if one.rate is None:
+            return one
+        messages = self.domain.simulator_messages(seed, self.world.told, round(one.rate, 1))
+        return replace(one, asked=asked(simulator.sampler, messages))
 
     async def _decided(
         self, generations: Sequence[Generation], contexts: Sequence[Context]

@@ -291,6 +291,10 @@ class Scored:
     generation: Generation
     reward: float
     """In [0, 1]; 0 for one that is no task."""
+    rate: float | None = None
+    """The success rate that it came to, found or foretold; None for one that is no task."""
+    asked: tuple[int, ...] | None = None
+    """A prompt that asks for this rate; None where nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

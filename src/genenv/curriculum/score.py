@@ -79,6 +79,11 @@ class _Unit:
         name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
         return ENV_REWARDS[name](self.successes, self.attempts, self.rewards, self._informed(config))
 
+    def rate(self, config: CurriculumConfig) -> float:
+        """The share of successes, a foretold rate counting as so many attempts as it does."""
+        weight = config.foretold_attempts if self.foretold is not None else 0.0
+        return (self.successes + weight * (self.foretold or 0.0)) / (self.attempts + weight)
+
     def passes_filter(self, config: CurriculumConfig) -> bool:
         """By the posterior's mean, if so set: with few attempts it lies nearer to the prior's than p_hat."""
         if not self.is_known:
@@ -207,10 +212,11 @@ def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
     known = [unit for batch in batches for unit in _tasks(batch, config) if unit.is_known]
     paid = handed_out([unit.reward(config) for unit in known], config, rng)
     rewards = {unit.generations[0].id: reward for unit, reward in zip(known, paid, strict=True)}
+    rates = {unit.generations[0].id: unit.rate(config) for unit in known}
     for batch in batches:
         rewards |= {p.generation.id: 0.0 for p in batch.proposals if isinstance(p.outcome, Rejection)}
     return [
-        Scored(generation=p.generation, reward=rewards[p.generation.id])
+        Scored(generation=p.generation, reward=rewards[p.generation.id], rate=rates.get(p.generation.id))
         for batch in batches
         for p in batch.proposals
         if p.generation.id in rewards

@@ -77,6 +77,7 @@ class GrpoConfig(Settings, frozen=True):
 SIMULATOR_ALGORITHMS: Mapping[str, str] = {
     "rwr": "genenv.learning.credit.rwr:rwr_credit",
     "grpo": "genenv.learning.credit.context_grpo:context_grpo_credit",
+    "hindsight": "genenv.learning.credit.hindsight:hindsight_credit",
 }
 """What `simulator.algorithm` may say, and the function that gives the credit: `module:name`."""
 
@@ -88,7 +89,8 @@ class SimulatorLearningConfig(Settings, frozen=True):
     """Update the simulator; false is the variant GenEnv-Random."""
     algorithm: str = "rwr"
     """How it learns: `rwr` is reward-weighted regression on the tasks that the curriculum selects; `grpo`
-    compares all that was written for one context, each by its own reward."""
+    compares all that was written for one context, each by its own reward; `hindsight` imitates every task, as
+    the answer to a request for the success rate that it came to."""
     advantage: Literal["normalised", "centred"] = "normalised"
     """Of `grpo`: rewards minus their mean in the context, divided by the standard deviation there or not."""
     clip_low: float = Field(default=0.2, ge=0, le=0.999)

@@ -150,8 +150,12 @@ class World:
             chosen = self.controller.choose(self.seeds, wanted, rng)
         else:
             chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
-        told = Profile() if config.simulator.per_seed else self.stats.profile()
-        return make_contexts(self.domain, chosen, told, round_=number, target=curriculum.alpha)
+        return make_contexts(self.domain, chosen, self.told, round_=number, target=curriculum.alpha)
+
+    @property
+    def told(self) -> Profile:
+        """What the simulator is told of the agent: how it does by skill, before this round's attempts."""
+        return Profile() if self.config.simulator.per_seed else self.stats.profile()
 
     def revisited(self, number: int, store: PoolStore) -> tuple[list[Task], list[Task]]:
         """Base tasks, or candidates for their places; and generated tasks that come back this round."""
