@@ -50,6 +50,7 @@ def task_of(ops: str, text: str) -> Task:
         ("ruf", "4306", ["4306", "6034", "7145", "7"]),
         ("dtl", "4306", ["4306", "3295", "2953", "3"]),
         ("cm", "4306", ["4306", "5693", "9"]),
+        ("rui", "4306", ["4306", "6034", "7145", "7145"]),
     ],
 )
 def test_a_program_applies_its_operations_from_left_to_right(ops: str, text: str, found: list[str]) -> None:
@@ -67,7 +68,8 @@ def test_the_second_check_knows_each_step_and_no_other_result(text: str, ops: st
         wrong = new[:-1] + str((int(new[-1]) + 1) % 10)
         assert not OPERATIONS[letter].holds(old, wrong)
         assert not OPERATIONS[letter].holds(old, new + new)
-    assert [digit for digit in "0123456789" if holds(ops + last, text, digit)] == [found[-1]]
+    assert holds(ops + last, text, found[-1])
+    assert not any(holds(ops + last, text, digit) for digit in "0123456789" if digit != found[-1])
 
 
 def test_a_task_says_text_and_program_and_wants_one_digit() -> None:
@@ -112,6 +114,8 @@ def test_an_attempt_is_one_question() -> None:
         ({"d": 2, "n": 4, "p": "4306>ruf"}, RejectReason.INCONSISTENT),
         ({"d": 3, "n": 3, "p": "4306>ruf"}, RejectReason.INCONSISTENT),
         ({"d": 1, "n": 2, "p": "14>f"}, RejectReason.HELD_OUT),
+        ({"d": 1, "n": 6, "p": "430643>f"}, RejectReason.SCHEMA),
+        ({"d": 4, "n": 4, "p": "4306>rrrf"}, RejectReason.SCHEMA),
     ],
 )
 def test_what_is_refused(spec: dict[str, Any], reason: RejectReason) -> None:
@@ -121,7 +125,7 @@ def test_what_is_refused(spec: dict[str, Any], reason: RejectReason) -> None:
 
 
 @pytest.mark.parametrize(
-    "p", ["4306>r", "4306>fr", "4306", "4>f", "430643>f", "4306>rrrf", "4306>xf", "4a>f"]
+    "p", ["4306>r", "4306>fr", "4306", "4>f", "4306430643>f", "4306>rrrrrrf", "4306>xf", "4a>f"]
 )
 def test_what_is_no_program(p: str) -> None:
     with pytest.raises(ValidationError):
@@ -233,3 +237,43 @@ def test_a_world_has_its_own_operations_only(
     )
     assert isinstance(refused, Rejection)
     assert refused.reason is RejectReason.SCHEMA
+
+
+def test_base_tasks_may_be_some_of_what_can_be_written(
+    written_under: Callable[[Any, Any], bool], draw: Callable[[Any, random.Random], Any]
+) -> None:
+    world = Programs(
+        ProgramsConfig(
+            operations=("reverse", "sort", "whole"),
+            depths=(1, 4),
+            lengths=(2, 6),
+            base_depths=(3, 4),
+            base_lengths=(4, 6),
+        )
+    )
+    rng, tasks = random.Random(5), [*base_tasks(world, world.seeds(), seed=0).values(), *world.held_out()]
+    assert {(task.spec["d"], task.spec["n"]) for task in tasks} == {(d, n) for d in (3, 4) for n in (4, 5, 6)}
+    assert all(len(task.oracle[0]) == task.spec["n"] for task in tasks)
+    assert all(examined(world, task, random.Random(0)) is None for task in tasks[:200])
+    seeds = world.seeds()
+    written = [draw(world.spec_schema(seeds[0]), rng) for _ in range(300)]
+    assert {spec["d"] for spec in written} == {1, 2, 3, 4}
+    varied = [world.variation(seed, rng) for seed in seeds[:300]]
+    assert {spec["d"] for spec in varied} == {2, 3, 4}
+    assert all(written_under(world.spec_schema(seeds[0]), spec) for spec in (*written, *varied))
+    (told,) = world.simulator_messages(seeds[0], Profile(), 0.5)
+    assert told.content.startswith("50 - ---- r-s-i- ")
+
+
+def test_a_small_world_has_as_many_programs_as_there_are() -> None:
+    world = Programs(ProgramsConfig(operations=("up", "first"), depths=(1, 1), lengths=(2, 2)))
+    assert len({str(seed.spec["p"]) for seed in world.seeds()}) == len(world.seeds()) == 85
+    assert len(world.held_out()) == 15
+
+
+@pytest.mark.parametrize(
+    "settings", [{"depths": (2, 1)}, {"lengths": (1, 3)}, {"depths": (1, 7)}, {"base_depths": (2, 4)}]
+)
+def test_ranges_are_a_least_and_a_most_of_what_there_is(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="must be a least and a most within"):
+        ProgramsConfig(**settings)

@@ -19,7 +19,7 @@ from genenv.domains.common import QuestionDomain, held_out_tasks, seeds_of
 from genenv.domains.programs import drafting
 from genenv.domains.programs.operations import DIGITS, OPERATIONS, Language, holds, steps
 from genenv.domains.programs.settings import ProgramsConfig
-from genenv.domains.programs.spec import LONGEST_PROGRAM, ProgramSpec, is_held_out, schema
+from genenv.domains.programs.spec import ProgramSpec, is_held_out, schema
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -47,15 +47,15 @@ class Programs(QuestionDomain):
 
     @functools.cached_property
     def _seeds(self) -> list[Seed]:
-        return seeds_of(self, drafting.seed_specs(self._language), self._skills)
+        return seeds_of(self, drafting.seed_specs(self._language, self.settings.base), self._skills)
 
     @functools.cached_property
     def _held_out(self) -> list[Task]:
-        return held_out_tasks(self, drafting.held_out_specs(self._language))
+        return held_out_tasks(self, drafting.held_out_specs(self._language, self.settings.base))
 
     @functools.cached_property
     def _schema(self) -> JsonObject:
-        return schema(self._language)
+        return schema(self._language, self.settings.writable)
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: 4,000 programs, every depth and length alike, as far as there are so many."""
@@ -79,7 +79,8 @@ class Programs(QuestionDomain):
         tasks, 9, 6 and 5 of those of one, two, three operations, 8 of those that reverse; `-` is not known.
         """
         rates = profile.success
-        depths = "".join(_tenth(rates.get(f"depth:{n}")) for n in range(1, LONGEST_PROGRAM + 1))
+        shallow, deep = self.settings.depths
+        depths = "".join(_tenth(rates.get(f"depth:{n}")) for n in range(shallow, deep + 1))
         of_ops = "".join(
             f"{key}{_tenth(rates.get(OPERATIONS[plain].name))}" for key, plain in self._language.plain.items()
         )
@@ -89,7 +90,8 @@ class Programs(QuestionDomain):
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """A program a little like the seed's, on another text."""
-        return drafting.variation(ProgramSpec.model_validate(seed.spec), rng, self._language).model_dump()
+        spec = ProgramSpec.model_validate(seed.spec)
+        return drafting.variation(spec, rng, self._language, self.settings.writable).model_dump()
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
@@ -99,6 +101,9 @@ class Programs(QuestionDomain):
         if (spec.d, spec.n) != (len(spec.ops), len(spec.text)):
             sentence = f"{spec.p} is not of depth {spec.d} and length {spec.n}."
             return Rejection(RejectReason.INCONSISTENT, sentence)
+        if not self.settings.writable.has(spec.d, spec.n):
+            sentence = f"{spec.p} is longer or shorter than the programs of this world."
+            return Rejection(RejectReason.SCHEMA, sentence)
         if not self._language.knows(spec.ops):
             return Rejection(RejectReason.SCHEMA, f"{spec.p} has an operation that this world lacks.")
         if is_held_out(spec.text) and lineage.origin is not Origin.HELD_OUT:
@@ -137,8 +142,11 @@ class Programs(QuestionDomain):
         return Verdict(reward=float(right), success=right, explanation=explanation, readable=readable)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """A digit, but not the value."""
-        return (rng.choice(DIGITS.replace(str(task.payload["value"]), "")),)
+        """So many digits as the value has, but another number."""
+        value = str(task.payload["value"])
+        while (said := "".join(rng.choices(DIGITS, k=len(value)))) == value:
+            pass
+        return (said,)
 
     def steps(self, task: Task) -> int:
         """Operations."""

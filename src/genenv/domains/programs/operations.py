@@ -83,12 +83,13 @@ PICKS: Mapping[str, Operation] = {
         apply=max,
         holds=lambda old, new: len(new) == 1 and new in old and all(a <= new for a in old),
     ),
+    "i": Operation(name="whole", apply=str, holds=lambda old, new: old == new),
 }
-"""What a program ends with: the digit that is its value."""
+"""What a program ends with: its value, a digit or the whole text."""
 
 OPERATIONS: Mapping[str, Operation] = {**CHANGES, **PICKS}
 
-OTHER_LETTERS: Mapping[str, str] = dict(zip(OPERATIONS, "voaewzbky", strict=True))
+OTHER_LETTERS: Mapping[str, str] = dict(zip(OPERATIONS, "voaewzbkyn", strict=True))
 """What an operation goes by where operations have been renamed: a letter that no other has."""
 
 

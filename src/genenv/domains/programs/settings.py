@@ -1,17 +1,33 @@
-"""Settings of the domain of short programs: which operations there are, and what they are called."""
+"""Settings of the domain of short programs: their operations, and how long they and their texts are."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import Field, model_validator
 
 from genenv.config.base import Settings
 
 Change = Literal["reverse", "sort", "up", "down", "turn", "complement"]
-Pick = Literal["first", "last", "largest"]
+Pick = Literal["first", "last", "largest", "whole"]
+
+Range = tuple[int, int]
+"""The least and the most."""
+MOST_DEPTH, LEAST_LENGTH, MOST_LENGTH = 6, 2, 9
 
 CHANGES, PICKS = frozenset(get_args(Change)), frozenset(get_args(Pick))
+
+
+class Sizes(NamedTuple):
+    """How long programs and their texts are."""
+
+    depths: Range
+    lengths: Range
+
+    def has(self, depth: int, length: int) -> bool:
+        """Whether a program of this depth on a text of this length is one of them."""
+        (shallow, deep), (short, long) = self
+        return shallow <= depth <= deep and short <= length <= long
 
 
 class ProgramsConfig(Settings, frozen=True):
@@ -20,9 +36,18 @@ class ProgramsConfig(Settings, frozen=True):
     operations: tuple[Change | Pick, ...] = Field(
         default=("reverse", "sort", "up", "first", "last"), strict=False
     )
-    """The operations there are: some that change the text, and some that end a program."""
+    """The operations there are: some that change the text, and some that end a program. What `whole` ends has
+    all that became of the text for its value: it is hardly ever guessed."""
     renamed: bool = False
     """Operations go by other letters: the same programs in another writing."""
+    depths: Range = Field(default=(1, 3), strict=False)
+    """The fewest and the most operations of a program, in [1, 6]."""
+    lengths: Range = Field(default=(2, 5), strict=False)
+    """The fewest and the most digits of a text, in [2, 9]."""
+    base_depths: Range | None = Field(default=None, strict=False)
+    """The same of base tasks and held-out ones, where they are only some of what can be written."""
+    base_lengths: Range | None = Field(default=None, strict=False)
+    """The same of base tasks and held-out ones, where they are only some of what can be written."""
 
     @model_validator(mode="after")
     def _both_kinds(self) -> ProgramsConfig:
@@ -32,3 +57,25 @@ class ProgramsConfig(Settings, frozen=True):
                 f"{', '.join(get_args(Pick))}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _ranges(self) -> ProgramsConfig:
+        for name, inner, outer in (
+            ("depths", self.depths, (1, MOST_DEPTH)),
+            ("lengths", self.lengths, (LEAST_LENGTH, MOST_LENGTH)),
+            ("base_depths", self.base_depths or self.depths, self.depths),
+            ("base_lengths", self.base_lengths or self.lengths, self.lengths),
+        ):
+            if not outer[0] <= inner[0] <= inner[1] <= outer[1]:
+                raise ValueError(f"{name} must be a least and a most within {list(outer)}, not {list(inner)}")
+        return self
+
+    @property
+    def writable(self) -> Sizes:
+        """Of what can be written."""
+        return Sizes(self.depths, self.lengths)
+
+    @property
+    def base(self) -> Sizes:
+        """Of base tasks and held-out ones."""
+        return Sizes(self.base_depths or self.depths, self.base_lengths or self.lengths)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from genenv.domains.programs.operations import CHANGES, OTHER_LETTERS, PICKS, Language
+from genenv.domains.programs.settings import LEAST_LENGTH, MOST_DEPTH, MOST_LENGTH, Sizes
 from genenv.types import Json, JsonObject
 
-LONGEST_PROGRAM = 3
-SHORTEST_TEXT, LONGEST_TEXT = 2, 5
 HELD_OUT_MULTIPLE = 7
 """Texts that are a multiple of this are for measuring only."""
 
@@ -21,12 +20,12 @@ _CHANGES, _PICKS = (
 class ProgramSpec(BaseModel, frozen=True, extra="forbid"):
     """A program. Names are short because a simulator that writes characters writes them too."""
 
-    d: int = Field(ge=1, le=LONGEST_PROGRAM)
+    d: int = Field(ge=1, le=MOST_DEPTH)
     """Depth: how many operations it has."""
-    n: int = Field(ge=SHORTEST_TEXT, le=LONGEST_TEXT)
+    n: int = Field(ge=LEAST_LENGTH, le=MOST_LENGTH)
     """Length: how many digits its text has."""
     p: str = Field(
-        pattern=rf"^[0-9]{{{SHORTEST_TEXT},{LONGEST_TEXT}}}>{_CHANGES}{{0,{LONGEST_PROGRAM - 1}}}{_PICKS}$"
+        pattern=rf"^[0-9]{{{LEAST_LENGTH},{MOST_LENGTH}}}>{_CHANGES}{{0,{MOST_DEPTH - 1}}}{_PICKS}$"
     )
     """Text and program: the digits, `>`, and a letter for each operation, in the order of their use."""
 
@@ -51,13 +50,14 @@ def is_held_out(text: str) -> bool:
     return int(text) % HELD_OUT_MULTIPLE == 0
 
 
-def schema(language: Language) -> JsonObject:
+def schema(language: Language, sizes: Sizes) -> JsonObject:
     """The grammar of specs: an alternative for each difficulty, which holds what follows to it."""
+    (shallow, deep), (short, long) = sizes
     return {
         "anyOf": [
             _alternative(depth, length, language)
-            for depth in range(1, LONGEST_PROGRAM + 1)
-            for length in range(SHORTEST_TEXT, LONGEST_TEXT + 1)
+            for depth in range(shallow, deep + 1)
+            for length in range(short, long + 1)
         ]
     }
 
