@@ -1,4 +1,5 @@
-"""What is known of a success rate after some attempts: a Beta posterior, without sampling or scipy."""
+# pyright: standard
+"""What is known of a success rate after some attempts: a Beta posterior, without sampling."""
 
 from __future__ import annotations
 
@@ -63,6 +64,8 @@ def _gauss_jacobi(a: float, b: float) -> tuple[NDArray[np.float64], NDArray[np.f
 
     The nodes are the eigenvalues of the symmetric tridiagonal matrix of the Jacobi recurrence.
     """
+    from scipy import linalg  # takes a while to load
+
     left, right = b - 1, a - 1  # exponents of (1 - t) and (1 + t) after p = (1 + t) / 2
     n = np.arange(1, _NODES, dtype=np.float64)
     total = 2 * n + left + right
@@ -74,7 +77,7 @@ def _gauss_jacobi(a: float, b: float) -> tuple[NDArray[np.float64], NDArray[np.f
     m, t = n[1:], total[1:]
     squared[1:] = 4 * m * (m + left) * (m + right) * (m + left + right) / (t**2 * (t + 1) * (t - 1))
     off = np.sqrt(squared)
-    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
+    values, vectors = linalg.eigh_tridiagonal(diagonal, off)
     nodes, weights = np.clip((1 + values) / 2, 0, 1), vectors[0] ** 2
     weights /= weights.sum()
     nodes.setflags(write=False)

@@ -150,7 +150,8 @@ class Grid:
         for variant in variants:
             if not _FOLDER.fullmatch(variant):
                 raise UsageError(
-                    f"no folder can be called {variant!r}; variants have letters, digits and + = . _ -"
+                    f"no folder can be called {variant!r}; variants have letters, digits and + = . _ -, "
+                    "200 of them at most: settings that all share go into CONFIG or --set"
                 )
             load_config(config, overrides, variant=variant)  # what is wrong is known before the first run
         unknown = [name for pair in contrasts for name in pair if name not in variants]

@@ -104,8 +104,22 @@ def _begun(grid: Grid, cell: Cell, jobs: int) -> _Running:
     words = [*_words(grid, cell, config, threads_of(jobs)), "--out", str(cell.path)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads_of(jobs))}
     process = _processes(config).Process(target=_train, args=(words, str(cell.log), environment, os.getcwd()))
-    process.start()
+    with _threads(environment["OMP_NUM_THREADS"]):
+        process.start()
     return _Running(cell, process, time.monotonic())
+
+
+@contextmanager
+def _threads(number: str) -> Generator[None]:
+    """What numpy's linear algebra takes for its threads, if it is loaded now: in the process that forks."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = number
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS")
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
 
 
 def _processes(config: RunConfig) -> ForkServerContext | SpawnContext:
