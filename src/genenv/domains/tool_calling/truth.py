@@ -59,7 +59,7 @@ def start_world(payload: JsonObject) -> World:
 
 @functools.lru_cache(maxsize=256)
 def _start(seed: int, steps: str) -> World:
-    world = plain_copy(_initial(seed))
+    world = dict(_initial(seed))  # calls put new states in the place of old ones
     for index, step in enumerate(json.loads(steps)):
         arrange(world, step["tool"], step["args"], _arrange_rng(seed, index))
     return world
@@ -87,11 +87,11 @@ def find_truth(spec: ToolSpec, seed: int) -> Truth:
     """
     if spec.gap == "missing_info":
         return Truth(calls=_validated_with_gap(spec), arranged=())
-    start = plain_copy(_initial(seed))
+    start = dict(_initial(seed))
     arranged: list[JsonObject] = []
     tries: Counter[int] = Counter()
     while True:
-        played, failure = _play(spec.calls, plain_copy(start))
+        played, failure = _play(spec.calls, dict(start))
         if failure is None:
             return Truth(calls=tuple(played), arranged=tuple(arranged))
         index = len(played) - 1
@@ -128,7 +128,7 @@ def _play(calls: Sequence[Call], world: World) -> tuple[list[ParsedCall], str | 
         except ToolError as err:
             raise Refused(RejectReason.SCHEMA, f"{call.tool}: {err}") from None
         played.append(ParsedCall(tool=call.tool, args=args))
-        before = plain_copy(world[tool.app]) if tool.writes else None
+        before = world[tool.app]
         try:
             results.append(execute(world, call.tool, args))
         except ToolError as err:
