@@ -272,8 +272,14 @@ def test_a_small_world_has_as_many_programs_as_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"depths": (2, 1)}, {"lengths": (1, 3)}, {"depths": (1, 7)}, {"base_depths": (2, 4)}]
+    ("settings", "said"),
+    [
+        ({"depths": (2, 1)}, "a least and a most within"),
+        ({"lengths": (1, 3)}, "greater than or equal to 2"),
+        ({"depths": (1, 7)}, "less than or equal to 6"),
+        ({"base_depths": (2, 4)}, "a least and a most within"),
+    ],
 )
-def test_ranges_are_a_least_and_a_most_of_what_there_is(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="must be a least and a most within"):
+def test_ranges_are_a_least_and_a_most_of_what_there_is(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
         ProgramsConfig(**settings)

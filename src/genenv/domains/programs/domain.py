@@ -47,15 +47,17 @@ class Programs(QuestionDomain):
 
     @functools.cached_property
     def _seeds(self) -> list[Seed]:
-        return seeds_of(self, drafting.seed_specs(self._language, self.settings.base), self._skills)
+        return seeds_of(
+            self, drafting.seed_specs(self._language, drafting.of_base(self.settings)), self._skills
+        )
 
     @functools.cached_property
     def _held_out(self) -> list[Task]:
-        return held_out_tasks(self, drafting.held_out_specs(self._language, self.settings.base))
+        return held_out_tasks(self, drafting.held_out_specs(self._language, drafting.of_base(self.settings)))
 
     @functools.cached_property
     def _schema(self) -> JsonObject:
-        return schema(self._language, self.settings.writable)
+        return schema(self._language, drafting.writable(self.settings))
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: 4,000 programs, every depth and length alike, as far as there are so many."""
@@ -91,7 +93,7 @@ class Programs(QuestionDomain):
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """A program a little like the seed's, on another text."""
         spec = ProgramSpec.model_validate(seed.spec)
-        return drafting.variation(spec, rng, self._language, self.settings.writable).model_dump()
+        return drafting.variation(spec, rng, self._language, drafting.writable(self.settings)).model_dump()
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
@@ -101,7 +103,7 @@ class Programs(QuestionDomain):
         if (spec.d, spec.n) != (len(spec.ops), len(spec.text)):
             sentence = f"{spec.p} is not of depth {spec.d} and length {spec.n}."
             return Rejection(RejectReason.INCONSISTENT, sentence)
-        if not self.settings.writable.has(spec.d, spec.n):
+        if not drafting.writable(self.settings).has(spec.d, spec.n):
             sentence = f"{spec.p} is longer or shorter than the programs of this world."
             return Rejection(RejectReason.SCHEMA, sentence)
         if not self._language.knows(spec.ops):

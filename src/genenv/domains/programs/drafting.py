@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from genenv.domains.programs.operations import DIGITS, Language
-from genenv.domains.programs.settings import Range, Sizes
+from genenv.domains.programs.settings import ProgramsConfig, Range, Sizes
 from genenv.domains.programs.spec import ProgramSpec, is_held_out, of
 
 SEEDS, HELD_OUT = 4000, 500
@@ -14,6 +14,16 @@ _ENOUGH = 1000
 """So many draws in a row without a new program: there are no more of them, or hardly any."""
 _KEPT = 0.5
 """Chance that a variation keeps an operation of its seed."""
+
+
+def writable(settings: ProgramsConfig) -> Sizes:
+    """How long what can be written is."""
+    return Sizes(settings.depths, settings.lengths)
+
+
+def of_base(settings: ProgramsConfig) -> Sizes:
+    """How long base tasks and held-out ones are."""
+    return Sizes(settings.base_depths or settings.depths, settings.base_lengths or settings.lengths)
 
 
 def seed_specs(language: Language, sizes: Sizes) -> Iterator[tuple[str, ProgramSpec]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,9 @@ Pick = Literal["first", "last", "largest", "whole"]
 Range = tuple[int, int]
 """The least and the most."""
 MOST_DEPTH, LEAST_LENGTH, MOST_LENGTH = 6, 2, 9
+
+_Depth = Annotated[int, Field(ge=1, le=MOST_DEPTH)]
+_Length = Annotated[int, Field(ge=LEAST_LENGTH, le=MOST_LENGTH)]
 
 CHANGES, PICKS = frozenset(get_args(Change)), frozenset(get_args(Pick))
 
@@ -40,13 +43,13 @@ class ProgramsConfig(Settings, frozen=True):
     all that became of the text for its value: it is hardly ever guessed."""
     renamed: bool = False
     """Operations go by other letters: the same programs in another writing."""
-    depths: Range = Field(default=(1, 3), strict=False)
-    """The fewest and the most operations of a program, in [1, 6]."""
-    lengths: Range = Field(default=(2, 5), strict=False)
-    """The fewest and the most digits of a text, in [2, 9]."""
-    base_depths: Range | None = Field(default=None, strict=False)
+    depths: tuple[_Depth, _Depth] = Field(default=(1, 3), strict=False)
+    """The fewest and the most operations of a program."""
+    lengths: tuple[_Length, _Length] = Field(default=(2, 5), strict=False)
+    """The fewest and the most digits of a text."""
+    base_depths: tuple[_Depth, _Depth] | None = Field(default=None, strict=False)
     """The same of base tasks and held-out ones, where they are only some of what can be written."""
-    base_lengths: Range | None = Field(default=None, strict=False)
+    base_lengths: tuple[_Length, _Length] | None = Field(default=None, strict=False)
     """The same of base tasks and held-out ones, where they are only some of what can be written."""
 
     @model_validator(mode="after")
@@ -69,13 +72,3 @@ class ProgramsConfig(Settings, frozen=True):
             if not outer[0] <= inner[0] <= inner[1] <= outer[1]:
                 raise ValueError(f"{name} must be a least and a most within {list(outer)}, not {list(inner)}")
         return self
-
-    @property
-    def writable(self) -> Sizes:
-        """Of what can be written."""
-        return Sizes(self.depths, self.lengths)
-
-    @property
-    def base(self) -> Sizes:
-        """Of base tasks and held-out ones."""
-        return Sizes(self.base_depths or self.depths, self.base_lengths or self.lengths)
