@@ -40,7 +40,14 @@ OWNERS = {
     "run": ("coevolve.py", "cli/", "runs/world.py"),
     "shift": ("runs/world.py", "cli/opening.py"),
     "shift.domain": ("domains/",),
-    "simulator": ("simulator/", "learning/", "backends/local/optimizer.py", "coevolve.py", "build.py"),
+    "simulator": (
+        "simulator/",
+        "learning/",
+        "backends/local/optimizer.py",
+        "coevolve.py",
+        "build.py",
+        "cli/opening.py",
+    ),
     "simulator.endpoint": ("assistants/",),
     "simulator.warmup": ("learning/warmup.py",),
 }

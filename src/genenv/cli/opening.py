@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import cast
 
+from pydantic import BaseModel
+
 from genenv.build import build_players
 from genenv.cli.console import ConsoleReporter
 from genenv.coevolve import Players
@@ -13,6 +15,7 @@ from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
+from genenv.domains.parameters import ByParameters
 from genenv.domains.shifting import ShiftingDomain
 
 
@@ -37,14 +40,19 @@ def open_domain(config: RunConfig) -> Domain:
     Raises:
         GenenvError: it cannot be loaded, or has too few seeds.
     """
-    domain, later = load_domain(config.domain.name, config.domain.settings), config.later_domain()
+    domain, later = _domain(config, config.domain.settings), config.later_domain()
     contexts, curriculum = config.simulator.contexts, config.curriculum
     choose_seeds(domain.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
     if later is None:
         return domain
-    after = load_domain(config.domain.name, later)
+    after = _domain(config, later)
     choose_seeds(after.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
     return cast(Domain, ShiftingDomain(domain, after))
+
+
+def _domain(config: RunConfig, settings: BaseModel) -> Domain:
+    domain = load_domain(config.domain.name, settings)
+    return cast(Domain, ByParameters(domain)) if config.simulator.writes == "parameters" else domain
 
 
 def load_players(config: RunConfig, domain: Domain) -> Players:

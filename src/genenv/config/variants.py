@@ -125,6 +125,10 @@ VARIANTS: Mapping[str, Variant] = {
         "joined to another: for each task whose attempts all earned the same another one is attempted",
         {"curriculum": {"candidates": 8, "candidate_choice": "attempted"}},
     ),
+    "parameters": Variant(
+        "joined to another: of a task its parameters alone are written, and the domain draws the rest",
+        {"simulator": {"writes": "parameters"}},
+    ),
     "sft": Variant(
         "the agent imitates the solutions of the tasks it attempts; attempts teach nothing",
         {"agent": {"algorithm": "sft", "guidance": "all", "replayed": 0}},

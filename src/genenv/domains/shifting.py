@@ -63,6 +63,7 @@ class ShiftingDomain:
 
     def __init__(self, before: Domain, after: Domain) -> None:
         self.name, self.spec, self.config = before.name, before.spec, before.config
+        self.base_spec: type[BaseModel] = getattr(before, "base_spec", before.spec)
         self._world, self._next = _World(before, ""), _World(after, SUFFIX)
 
     def shift(self) -> None:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains.base import Domain
+from genenv.domains.parameters import read_base
 from genenv.gate.novelty import Archive
 from genenv.seeding import generator
 from genenv.types import (
@@ -181,7 +182,7 @@ def base_task(domain: Domain, seed_id: str, spec: JsonObject, *, seed: int) -> T
     """A seed as a task of its own."""
     lineage = Lineage(origin=Origin.SEED, seed_id=seed_id)
     rng = generator(seed, "base", seed_id)
-    return domain.build(domain.spec.model_validate(spec), task_id=f"base-{seed_id}", lineage=lineage, rng=rng)
+    return domain.build(read_base(domain, spec), task_id=f"base-{seed_id}", lineage=lineage, rng=rng)
 
 
 def base_tasks(domain: Domain, seeds: Sequence[Seed], *, seed: int) -> dict[str, Task]:

@@ -29,6 +29,8 @@ class WritingConfig(Settings, frozen=True):
 
     source: Literal["model", "variation", "grammar", "file", "endpoint", "none"] = "model"
     """A model, the domain's random variations, random specs, a file, an endpoint; none: base tasks."""
+    writes: Literal["spec", "parameters"] = "spec"
+    """What is written of a task: all of it, or parameters alone, and the domain draws values and words."""
     per_seed: int = Field(default=0, ge=0, le=100_000)
     """Write so many specs of a seed, and draw from them (GenEnv-Static: 5); 0: always new ones."""
     file: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
@@ -52,6 +54,8 @@ class WritingConfig(Settings, frozen=True):
             raise ValueError("source is 'file', so file must name one")
         if self.source == "endpoint" and "#" not in self.address:
             raise ValueError("source is 'endpoint', so address must name a model, as BASE_URL#MODEL")
+        if self.source == "file" and self.writes == "parameters":
+            raise ValueError("source is 'file', which holds whole specs, so writes must be 'spec'")
         if self.per_seed and self.per_seed < self.variations:
             raise ValueError(
                 f"per_seed is {self.per_seed}, but a context takes {self.variations} variations of its seed"

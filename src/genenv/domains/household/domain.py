@@ -9,13 +9,15 @@ base data), `layout` (spec to room), `build` (spec to task), `planning` (the ora
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Episode
 from genenv.domains.common import held_out_tasks, request, seeds_of
+from genenv.domains.household import parameters as by_parameters
 from genenv.domains.household.audit import audit
 from genenv.domains.household.build import build, skills_of
 from genenv.domains.household.grammar import spec_schema
@@ -23,7 +25,7 @@ from genenv.domains.household.playing import HouseholdEpisode, check, one_step, 
 from genenv.domains.household.seeds import N_MAIN, held_out_specs, offered_for, training_specs, variation
 from genenv.domains.household.settings import HouseholdConfig
 from genenv.domains.household.spec import HouseholdSpec, lines
-from genenv.types import JsonObject, Message, Profile, Seed, Task
+from genenv.types import JsonObject, Message, Profile, Rejection, Seed, Task
 
 
 class Household:
@@ -32,6 +34,7 @@ class Household:
     name: ClassVar[str] = "household"
     spec: ClassVar[type[BaseModel]] = HouseholdSpec
     config: ClassVar[type[BaseModel]] = HouseholdConfig
+    parameters: ClassVar[type[BaseModel]] = by_parameters.HouseholdParameters
 
     # longer methods, each in a module of its own; their first argument is the domain
     variation = staticmethod(variation)
@@ -65,6 +68,15 @@ class Household:
             f"Objects to ask for: {', '.join(offered.targets)}. Others: {', '.join(offered.distractors)}."
         )
         return request(system, seed.spec, profile, seed.skills, thing="game")
+
+    # by parameters
+
+    parameter_options = staticmethod(by_parameters.options)
+    parameter_messages = staticmethod(by_parameters.messages)
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        return by_parameters.drawn(cast(by_parameters.HouseholdParameters, parameters), seed, rng)
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""

@@ -41,7 +41,7 @@ _FILLED = 0.6
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
+class Plan:
     """What is decided of a spec before its room is furnished."""
 
     offered: Choices
@@ -87,7 +87,7 @@ def variation(seed: Seed, rng: random.Random) -> JsonObject:
         tasks = offered.tasks(target)
     task = spec.task if spec.task in tasks and rng.random() < 0.5 else rng.choice(tasks)
     size = spec.size if rng.random() < 0.5 else rng.choice(list(SIZES))
-    return _draft(_plan(offered, task, target, size, rng), rng).model_dump(mode="json")
+    return draft(_plan(offered, task, target, size, rng), rng).model_dump(mode="json")
 
 
 def _specs(prefix: str, n: int, *, held_out: bool) -> Iterator[tuple[str, HouseholdSpec]]:
@@ -100,7 +100,7 @@ def _specs(prefix: str, n: int, *, held_out: bool) -> Iterator[tuple[str, Househ
         target = rng.choice(_targets(task, room, held_out=held_out))
         name = f"{prefix}-{number:03d}"
         plan = _plan(choices(name, room, target), task, target, size, rng, held_out=held_out)
-        while room_of(spec := _draft(plan, rng)) != room:  # with few places it may look like another room
+        while room_of(spec := draft(plan, rng)) != room:  # with few places it may look like another room
             pass
         yield name, spec
 
@@ -111,14 +111,15 @@ def _targets(task: str, room: str, *, held_out: bool) -> list[str]:
 
 def _plan(
     offered: Choices, task: str, target: str, size: Size, rng: random.Random, *, held_out: bool = False
-) -> _Plan:
-    plan = _Plan(offered=offered, task=task, target=target, size=size, hidden=True, held_out=held_out)
-    return replace(plan, hidden=bool(_ways(plan)) and rng.random() < 0.5)
+) -> Plan:
+    plan = Plan(offered=offered, task=task, target=target, size=size, hidden=True, held_out=held_out)
+    return replace(plan, hidden=bool(ways(plan)) and rng.random() < 0.5)
 
 
-def _draft(plan: _Plan, rng: random.Random) -> HouseholdSpec:
+def draft(plan: Plan, rng: random.Random) -> HouseholdSpec:
+    """A spec for a plan to which there are ways, its room furnished by chance."""
     offered, task = plan.offered, plan.task
-    goals, starts = rng.choice(_ways(plan))
+    goals, starts = rng.choice(ways(plan))
     start = _furnished(plan, rng.choice(starts), rng, first=plan.target)
     if task == "look":
         goal = _furnished(plan, rng.choice(offered.lamp_places), rng, first=str(lamp_of(offered.room)))
@@ -145,7 +146,7 @@ def _draft(plan: _Plan, rng: random.Random) -> HouseholdSpec:
     )
 
 
-def _ways(plan: _Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
+def ways(plan: Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
     """Goals that may come together with starts."""
     room = plan.offered.room
     goals = goals_of(plan.task, plan.target, room, held_out=plan.held_out)
@@ -156,7 +157,7 @@ def _ways(plan: _Plan) -> list[tuple[Sequence[str], Sequence[str]]]:
     return found
 
 
-def _furnished(plan: _Plan, place: str, rng: random.Random, *, first: str = "") -> str:
+def _furnished(plan: Plan, place: str, rng: random.Random, *, first: str = "") -> str:
     """A place with things in it; `first` is the one that matters there."""
     fitting = [kind for kind in plan.offered.objects if kind != plan.target and kind in CAN_CONTAIN[place]]
     matters = first == plan.target

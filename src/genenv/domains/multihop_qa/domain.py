@@ -11,12 +11,13 @@ import functools
 import logging
 import random
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Episode
 from genenv.domains.common import OneQuestion, held_out_tasks, seeds_of
+from genenv.domains.multihop_qa import parameters as by_parameters
 from genenv.domains.multihop_qa.audit import audit
 from genenv.domains.multihop_qa.build import build, skills_of
 from genenv.domains.multihop_qa.check import SearchEpisode, check, random_replies
@@ -28,7 +29,7 @@ from genenv.domains.multihop_qa.settings import MultihopConfig
 from genenv.domains.multihop_qa.spec import QuestionSpec
 from genenv.domains.multihop_qa.world import load_world
 from genenv.errors import UsageError
-from genenv.types import JsonObject, Seed, Task
+from genenv.types import JsonObject, Rejection, Seed, Task
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class MultihopQA:
     name: ClassVar[str] = "multihop_qa"
     spec: ClassVar[type[BaseModel]] = QuestionSpec
     config: ClassVar[type[BaseModel]] = MultihopConfig
+    parameters: ClassVar[type[BaseModel]] = by_parameters.QuestionParameters
 
     # longer methods, each in a module of its own; their first argument is the domain
     spec_schema = spec_schema
@@ -102,6 +104,15 @@ class MultihopQA:
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """Another chain of those offered for a seed, in words drawn from the grammar's."""
         return spec_of(rng.choice(offered(self.world, seed)), rng).model_dump(mode="json")
+
+    # by parameters
+
+    parameter_options = by_parameters.options
+    parameter_messages = by_parameters.messages
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        return by_parameters.drawn(self, cast(by_parameters.QuestionParameters, parameters), seed, rng)
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Ask, Episode, OutOfTurns
 from genenv.domains.common import OneQuestion, held_out_tasks, seeds_of
+from genenv.domains.parameters import Options
+from genenv.domains.tool_calling import parameters as by_parameters
 from genenv.domains.tool_calling import seeds as base_data
 from genenv.domains.tool_calling.audit import audit, random_replies
 from genenv.domains.tool_calling.blanks import with_blanks
@@ -29,7 +31,7 @@ from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS
 from genenv.domains.tool_calling.truth import start_world
 from genenv.domains.tool_calling.worlds import today_of
-from genenv.types import JsonObject, Message, Seed, Task
+from genenv.types import JsonObject, Message, Rejection, Seed, Task
 
 
 class ToolCalling:
@@ -38,6 +40,7 @@ class ToolCalling:
     name: ClassVar[str] = "tool_calling"
     spec: ClassVar[type[BaseModel]] = ToolSpec
     config: ClassVar[type[BaseModel]] = ToolCallingConfig
+    parameters: ClassVar[type[BaseModel]] = by_parameters.ToolParameters
 
     # longer methods, each in a module of its own; their first argument is the domain
     simulator_messages = staticmethod(simulator_messages)
@@ -90,6 +93,20 @@ class ToolCalling:
         tools = {tool.name for tool in offered(seed)}
         varied = base_data.variation(spec, rng, today=today, tools=tools)
         return with_blanks(varied, today).model_dump(mode="json")
+
+    # by parameters
+
+    parameter_messages = staticmethod(by_parameters.messages)
+
+    def parameter_options(self, seed: Seed) -> Options:
+        """See `HasParameters`."""
+        return by_parameters.options(
+            seed, frozenset(self.settings.apps), chains=self.settings.mode != "single"
+        )
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        return by_parameters.drawn(cast(by_parameters.ToolParameters, parameters), seed, rng)
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""

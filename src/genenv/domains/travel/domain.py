@@ -11,12 +11,13 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Ask, OutOfTurns
 from genenv.domains.common import OneQuestion, seeds_of
+from genenv.domains.travel import parameters as by_parameters
 from genenv.domains.travel.audit import audit
 from genenv.domains.travel.build import build, skills_of
 from genenv.domains.travel.check import check
@@ -33,7 +34,7 @@ from genenv.domains.travel.settings import TravelConfig
 from genenv.domains.travel.spec import TravelSpec
 from genenv.domains.travel.tables import load_database
 from genenv.domains.travel.tools import answer
-from genenv.types import Lineage, Message, Origin, Seed, Task
+from genenv.types import Lineage, Message, Origin, Rejection, Seed, Task
 
 
 class Travel:
@@ -42,6 +43,7 @@ class Travel:
     name: ClassVar[str] = "travel"
     spec: ClassVar[type[BaseModel]] = TravelSpec
     config: ClassVar[type[BaseModel]] = TravelConfig
+    parameters: ClassVar[type[BaseModel]] = by_parameters.TravelParameters
 
     # longer methods, each in a module of its own; their first argument is the domain
     spec_schema = spec_schema
@@ -89,6 +91,15 @@ class Travel:
     def choices(self, seed: Seed) -> Choices:
         """What the variations of a seed may choose from."""
         return self.atlas.choices(seed.id, TravelSpec.model_validate(seed.spec))
+
+    # by parameters
+
+    parameter_options = by_parameters.options
+    parameter_messages = staticmethod(by_parameters.messages)
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        return by_parameters.drawn(self, cast(by_parameters.TravelParameters, parameters), seed, rng)
 
     def episode(self, task: Task) -> OneQuestion | TravelEpisode:
         """A fresh attempt."""

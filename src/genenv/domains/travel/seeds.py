@@ -54,8 +54,15 @@ def variation(domain: Travel, seed: Seed, rng: random.Random) -> JsonObject:
         slack, people = rng.choice(_SLACKS), rng.choice(_PEOPLE)
     else:
         limits, days = rng.choice(_N_LIMITS), rng.choice(lengths)
+    return bare(requested(choices, rng, days=days, limits=limits, slack=slack, people=people))
+
+
+def requested(
+    choices: Choices, rng: random.Random, *, days: int, limits: int, slack: Slack, people: int
+) -> TravelSpec:
+    """A request with blanks, its trip drawn from the choices, with as many of the limits as go together."""
     fields = _drawn_limits(limits, choices, rng)
-    new = TravelSpec(
+    return TravelSpec(
         days=cast(Literal[3, 5, 7], days),
         limits=cast(Any, len(fields)),
         slack=slack,
@@ -66,7 +73,13 @@ def variation(domain: Travel, seed: Seed, rng: random.Random) -> JsonObject:
         query=query_with_blanks(TRAINING, tuple(fields), rng),
         **cast(Any, fields),
     )
-    return bare(new)
+
+
+def able(choices: Choices) -> list[str]:
+    """The limits that there may be, in the order of `LIMITS`."""
+    names = [name for name in LIMITS if name != "transport" or choices.transports]
+    names = [name for name in names if name != "cuisines" or choices.cuisines]
+    return [name for name in names if name != "room_rule" or len(choices.rooms) > 1]
 
 
 def bare(spec: TravelSpec) -> JsonObject:
@@ -116,10 +129,8 @@ def _spec(
 
 def _drawn_limits(n: int, choices: Choices, rng: random.Random) -> dict[str, Any]:
     """About so many limits, in the order of `LIMITS`, that the choices can keep together."""
-    able = [name for name in LIMITS if name != "transport" or choices.transports]
-    able = [name for name in able if name != "cuisines" or choices.cuisines]
-    able = [name for name in able if name != "room_rule" or len(choices.rooms) > 1]
-    names = rng.sample(able, min(n, len(able)))
+    possible = able(choices)
+    names = rng.sample(possible, min(n, len(possible)))
     drawn: dict[str, Any] = {}
     rules: list[Rule] = [rule for rule in choices.rooms if rule]
     rule: Rule | None = rng.choice(rules) if "room_rule" in names else None
