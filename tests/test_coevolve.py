@@ -245,6 +245,16 @@ def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_
             assert metrics["agent/attempts"] == sum(len(group.traces) for group in groups)
 
 
+def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> None:
+    config = resolve({**SETTINGS, "agent": {**SETTINGS["agent"], "train": False}})
+    build(config, tmp_path / "run").run()
+    with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
+        rounds = [store.metrics(number) for number in (1, 2, 3)]
+        assert not any(metrics.get("tokens/agent_trained") for metrics in rounds)
+        assert all("agent/zero_advantage_rate" in metrics for metrics in rounds)
+        assert sum(metrics["simulator/steps"] for metrics in rounds) > 0
+
+
 def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_path: Path) -> None:
     simulator = {**SETTINGS["simulator"], "algorithm": "hindsight"}
     loop = build(resolve({**SETTINGS, "run": {"rounds": 2}, "simulator": simulator}), tmp_path / "a")

@@ -227,6 +227,8 @@ class CoEvolution:
         self, number: int, groups: Sequence[Group], reminders: Sequence[Task], stage: Stages
     ) -> Mapping[str, float]:
         agent, config = self.players.agent, self.config.agent
+        if not config.train:
+            return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
         sequences = len(reminders) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
         with stage("agent_update", "agent learns", items=sequences * config.epochs, unit="sequences"):
             known = await agent.solutions(self.domain, groups, reminders)

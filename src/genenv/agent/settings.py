@@ -49,5 +49,7 @@ class AttemptConfig(Settings, frozen=True):
 class AgentConfig(OptimizerConfig, GrpoConfig, AttemptConfig, frozen=True):
     """Attempts, and the GRPO update on them. In a file the settings of the last class named come first."""
 
+    train: bool = True
+    """Update the agent; false: it stands still after its warm-up, and the simulator is studied alone."""
     warmup: AgentWarmupConfig = Field(default_factory=AgentWarmupConfig)
     """Supervised steps before the first round."""

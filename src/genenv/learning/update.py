@@ -14,6 +14,7 @@ from genenv.errors import UpdateSkipped
 from genenv.learning.datum import Datum, Lesson, averaged
 from genenv.learning.trainer import Trainer
 from genenv.learning.trust_region import TrustRegion, probe
+from genenv.runs.progress import aside
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,9 @@ async def _remembered(trainer: Trainer, units: Sequence[Sequence[Datum]]) -> Seq
     wanting = [d for unit in units for d in unit if d.loss == "ppo" and d.old_logprobs is None]
     if not wanting:
         return units
-    found = dict(zip(map(id, wanting), await trainer.logprobs(wanting), strict=True))
+    with aside():  # it is the steps that progress counts
+        values = await trainer.logprobs(wanting)
+    found = dict(zip(map(id, wanting), values, strict=True))
     return [[replace(d, old_logprobs=found[id(d)]) if id(d) in found else d for d in unit] for unit in units]
 
 
