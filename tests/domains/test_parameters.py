@@ -23,9 +23,9 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, Task
 
-NAMES = ("tool_calling", "household", "multihop_qa", "travel")
+NAMES = ("programs", "tool_calling", "household", "multihop_qa", "travel")
 N = 24
-UNSAID = {"tools", "relations"}
+UNSAID = {"tools", "relations", "o"}
 """Parameters that are not a field of the spec in the same form."""
 
 
@@ -80,8 +80,8 @@ def test_the_simulator_is_told_the_target_and_shown_no_example(domain: Domain) -
     seed = domain.seeds()[0]
     told = domain.simulator_messages(seed, Profile(overall=0.2, success={seed.skills[0]: 0.1}), 0.5)
     text = "\n".join(message.content for message in told)
-    assert "50%" in text
-    assert "20% now" in text
+    assert ("50 2 " if domain.name == "programs" else "50%") in text
+    assert domain.name == "programs" or "20% now" in text
     assert "Example" not in text
     written = next(
         (str(value) for name, value in seed.spec.items() if name in {"instruction", "query"}), None
@@ -107,6 +107,7 @@ def test_the_simulator_is_told_the_target_and_shown_no_example(domain: Domain) -
             {"n_calls": 1, "n_tools": 4, "phrasing": "explicit", "gap": "none", "tools": "dance"},
         ),
         ("household", {"task": "heat", "size": "small", "hidden": False, "target": "Unicorn"}),
+        ("programs", {"d": 2, "n": 3, "o": "f"}),
         ("multihop_qa", {"hops": 2, "answer": "city", "relations": "cousin, hat"}),
     ],
 )
@@ -125,10 +126,10 @@ def test_first_fields_come_alike_however_many_ways_there_are_to_each() -> None:
     assert len(schema_of(options)["anyOf"]) == 2  # pyright: ignore[reportArgumentType] - a list
 
 
-def test_a_domain_without_parameters_says_so() -> None:
-    with pytest.raises(UsageError, match="the domain programs has none"):
-        ByParameters(load_domain("programs"))
-    assert not isinstance(load_domain("programs"), HasParameters)
+def test_a_domain_without_parameters_says_so(toy: Any) -> None:
+    with pytest.raises(UsageError, match=f"the domain {toy.Domain.name} has none"):
+        ByParameters(toy.Domain())
+    assert not isinstance(toy.Domain(), HasParameters)
 
 
 def test_whole_specs_of_a_file_are_not_parameters() -> None:

@@ -16,7 +16,9 @@ from typing import ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.domains.common import QuestionDomain, held_out_tasks, seeds_of
+from genenv.domains.parameters import Options
 from genenv.domains.programs import drafting
+from genenv.domains.programs import parameters as by_parameters
 from genenv.domains.programs.operations import DIGITS, OPERATIONS, Language, holds, steps
 from genenv.domains.programs.settings import ProgramsConfig
 from genenv.domains.programs.spec import ProgramSpec, is_held_out, schema
@@ -40,6 +42,7 @@ class Programs(QuestionDomain):
     name: ClassVar[str] = "programs"
     spec: ClassVar[type[BaseModel]] = ProgramSpec
     config: ClassVar[type[BaseModel]] = ProgramsConfig
+    parameters: ClassVar[type[BaseModel]] = by_parameters.ProgramParameters
 
     def __init__(self, settings: ProgramsConfig | None = None) -> None:
         self.settings = settings or ProgramsConfig()
@@ -80,20 +83,36 @@ class Programs(QuestionDomain):
         For a target of 50%: `50 6 965 r8s2u-f7l7 4306>ruf` says that the agent solves 6 tenths of all
         tasks, 9, 6 and 5 of those of one, two, three operations, 8 of those that reverse; `-` is not known.
         """
+        spec = ProgramSpec.model_validate(seed.spec)
+        return (Message(role="user", content=f"{self._code(profile, target)} {spec.p}"),)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A program a little like the seed's, on another text."""
+        spec = ProgramSpec.model_validate(seed.spec)
+        return drafting.variation(spec, rng, self._language, drafting.writable(self.settings)).model_dump()
+
+    def parameter_options(self, seed: Seed) -> Options:
+        """See `HasParameters`: the same for every seed."""
+        return by_parameters.options(self._language, drafting.writable(self.settings))
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """See `HasParameters`: the code without a seed."""
+        return (Message(role="user", content=self._code(profile, target)),)
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        parameters = cast(by_parameters.ProgramParameters, parameters)
+        return by_parameters.drawn(parameters, self._language, drafting.writable(self.settings), rng)
+
+    def _code(self, profile: Profile, target: float) -> str:
+        """The target, and how the agent does: overall, by depth, by operation, a digit each."""
         rates = profile.success
         shallow, deep = self.settings.depths
         depths = "".join(_tenth(rates.get(f"depth:{n}")) for n in range(shallow, deep + 1))
         of_ops = "".join(
             f"{key}{_tenth(rates.get(OPERATIONS[plain].name))}" for key, plain in self._language.plain.items()
         )
-        code = f"{target * 100:.0f} {_tenth(profile.overall)} {depths} {of_ops}"
-        spec = ProgramSpec.model_validate(seed.spec)
-        return (Message(role="user", content=f"{code} {spec.p}"),)
-
-    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """A program a little like the seed's, on another text."""
-        spec = ProgramSpec.model_validate(seed.spec)
-        return drafting.variation(spec, rng, self._language, drafting.writable(self.settings)).model_dump()
+        return f"{target * 100:.0f} {_tenth(profile.overall)} {depths} {of_ops}"
 
     def build(
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random

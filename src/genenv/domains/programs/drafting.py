@@ -45,7 +45,7 @@ def _different(
     while len(seen) < number and vain < _ENOUGH:
         vain += 1
         depth, length = rng.randint(*sizes.depths), rng.randint(*sizes.lengths)
-        ops, text = _ops(rng, depth, language), _text(rng, length, held_out=held_out)
+        ops, text = _ops(rng, depth, language), text_of(rng, length, held_out=held_out)
         if (ops, text) not in seen:
             yield f"{name}-{len(seen):04d}", of(ops, text)
             seen.add((ops, text))
@@ -61,7 +61,7 @@ def variation(seed: ProgramSpec, rng: random.Random, language: Language, sizes: 
     length = _within(sizes.lengths, seed.n + rng.randint(-2, 2))
     old, fresh = seed.ops[-depth:].rjust(depth, "?"), _ops(rng, depth, language)
     ops = (a if language.knows(a) and rng.random() < _KEPT else b for a, b in zip(old, fresh, strict=True))
-    return of("".join(ops), _text(rng, length, held_out=False))
+    return of("".join(ops), text_of(rng, length, held_out=False))
 
 
 def _within(bounds: Range, size: int) -> int:
@@ -73,7 +73,8 @@ def _ops(rng: random.Random, depth: int, language: Language) -> str:
     return "".join(rng.choices(language.changes, k=depth - 1)) + rng.choice(language.picks)
 
 
-def _text(rng: random.Random, length: int, *, held_out: bool) -> str:
+def text_of(rng: random.Random, length: int, *, held_out: bool) -> str:
+    """A random text of so many digits, on the side of the held-out tasks or not."""
     while is_held_out(text := "".join(rng.choices(DIGITS, k=length))) is not held_out:
         pass
     return text
