@@ -126,10 +126,16 @@ class Generation:
     token_ids: tuple[int, ...]
     """The sampled ids, the end-of-turn token included when it was reached."""
     logprobs: tuple[float, ...]
-    """Log-probability of each sampled id, unmasked, at the sampling temperature. Nats."""
+    """Log-probability of each sampled id, unmasked, at the sampling temperature. Nats. None where it was not
+    sampled but drawn at random (`simulator.explore`)."""
     text: str
     finished: bool
     """False when the token limit cut it off."""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the player that learns from it did not sample it."""
+        return not self.logprobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def attempt_metrics(
     new = [p.outcome for p in written if isinstance(p.outcome, Task)]
     new_ids = {task.id for task in new}
     answered = sum(trace.response_tokens for trace in everything)
-    wrote = sum(len(p.generation.token_ids) for p in written) + elsewhere
+    wrote = sum(len(p.generation.token_ids) for p in written if not p.generation.drawn) + elsewhere
     metrics = {
         "agent/attempts": float(len(everything)),
         "agent/failed_traces": float(len(everything) - len(traces)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from genenv.learning.schedules import lr_scale
 from genenv.learning.trainer import Trainer
 from genenv.learning.update import learn
 from genenv.runs.progress import advance
-from genenv.seeding import stream
+from genenv.seeding import generator, stream
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed
 
@@ -43,32 +44,43 @@ class Simulator:
             for context in contexts
             for i in range(self.config.variations)
         ]
-        completions = await asyncio.gather(
+        return await asyncio.gather(
             *(
-                self._sample(
-                    SampleRequest(
-                        prompt_ids=prompt,
-                        max_tokens=self.config.max_new_tokens,
-                        temperature=self.config.temperature,
-                        stream=stream(self.seed, "propose", name),
-                        schema=schemas[context.id],
-                    )
-                )
+                self._written(domain, context, prompt, name, schemas[context.id])
                 for context, prompt, name in wanted
             )
         )
-        return [
-            Generation(
-                id=name,
-                context_id=context.id,
-                prompt_ids=prompt,
-                token_ids=completion.token_ids,
-                logprobs=completion.logprobs,
-                text=completion.text,
-                finished=completion.finished,
+
+    async def _written(
+        self, domain: Domain, context: Context, prompt: tuple[int, ...], name: str, schema: JsonObject
+    ) -> Generation:
+        """One spec: sampled, or with probability `explore` drawn by the domain, as the warm-up's are."""
+        rng = generator(self.seed, "explore", name)
+        if self.config.explore and rng.random() < self.config.explore:
+            text = json.dumps(domain.variation(context.seed, rng), ensure_ascii=False, separators=(",", ":"))
+            done = Completion(
+                token_ids=self.sampler.encode_reply(text), logprobs=(), text=text, finished=True
             )
-            for (context, prompt, name), completion in zip(wanted, completions, strict=True)
-        ]
+            advance(items=1)
+        else:
+            done = await self._sample(
+                SampleRequest(
+                    prompt_ids=prompt,
+                    max_tokens=self.config.max_new_tokens,
+                    temperature=self.config.temperature,
+                    stream=stream(self.seed, "propose", name),
+                    schema=schema,
+                )
+            )
+        return Generation(
+            id=name,
+            context_id=context.id,
+            prompt_ids=prompt,
+            token_ids=done.token_ids,
+            logprobs=done.logprobs,
+            text=done.text,
+            finished=done.finished,
+        )
 
     async def _sample(self, request: SampleRequest) -> Completion:
         """One completion; a request that cannot be answered becomes an unfinished generation."""
@@ -97,7 +109,7 @@ class Simulator:
         Returns:
             `simulator/decision_entropy`, and `simulator/decision_kl` where a reference is kept. Nats a token.
         """
-        written = [one for one in generations if one.finished and one.token_ids]
+        written = [one for one in generations if one.finished and not one.drawn]
         chosen = written[:: -(-len(written) // _LOOKED_AT)] if written else []
         data = [
             Datum(

@@ -68,5 +68,8 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
 
     lr: LearningRate = 1.5e-4
     """Learning rate of AdamW; the paper takes half the agent's."""
+    explore: float = Field(default=0.0, ge=0, le=0.9)
+    """Chance that a model's spec is drawn at random, by the domain, instead of sampled: what is never written
+    earns nothing, and is never learned."""
     warmup: SimulatorWarmupConfig = Field(default_factory=SimulatorWarmupConfig)
     """Supervised steps before the first round."""

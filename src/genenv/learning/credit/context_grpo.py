@@ -4,7 +4,9 @@
     L_t = -min(rho_t A, clip(rho_t) A),        rho_t = pi(t) / pi_old(t), among the tokens the grammar allows
 
 The mean over a context is the baseline, so that no generation is paid for the seed it was given. A grammar
-leaves most tokens of a spec no choice: these have probability 1 and no gradient.
+leaves most tokens of a spec no choice: these have probability 1 and no gradient. What was drawn at random
+(`simulator.explore`) is learned where it is better than the mean, and teaches nothing where it is worse: it
+was not the simulator that wrote it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def context_grpo_credit(
         advantages = group_advantages(rewards, normalise=config.advantage == "normalised")
         if any(advantages):
             pairs = zip(members, advantages, strict=True)
-            units.append([_datum(one, value, schemas, temperature) for one, value in pairs])
+            taught = [(one, value) for one, value in pairs if value > 0 or not one.generation.drawn]
+            units.append([_datum(one, value, schemas, temperature) for one, value in taught])
     written = sum(len(unit) for unit in units)
     return Lesson(
         units=units,
