@@ -90,6 +90,19 @@ def test_under_a_control_all_tasks_are_alike(reward: str) -> None:
     assert half / 2000 == pytest.approx(0.5, abs=0.04)
 
 
+def test_a_share_of_the_places_is_drawn_blindly_from_those_that_are_left() -> None:
+    rates = {"half": 0.5, **{f"never-{n}": 0.0 for n in range(20)}, **{f"some-{n}": 0.4 for n in range(7)}}
+    probe, rng, seen = Probe(config(candidate_explore=0.5)), random.Random(0), Counter[str]()
+    for _ in range(300):
+        chosen = probe.choose(rates, 8, rng)
+        assert len(chosen) == 8
+        seen.update(name.partition("-")[0] for name in chosen)
+    assert 4 < seen["never"] / 300 * 24 / 20 < 5  # four blind places, of 24 that are left 20 are such
+    assert probe.choose(dict(list(rates.items())[:5]), 8, rng) == set(list(rates)[:5])
+    never = Probe(config(candidate_explore=1.0)).choose(rates, 8, rng)
+    assert len(never) == 8
+
+
 def test_it_goes_on_where_it_was(make) -> None:
     first = Probe(config())
     first.observe({"a": -0.5}, [make.group("a", 6)])

@@ -124,7 +124,8 @@ class Probe:
         """So many of the tasks, or all there are, drawn one after the other without replacement.
 
         Of those that are left each has a chance proportional to exp(candidate_temperature * reward). Drawn by
-        adding Gumbel's noise and taking the largest (Kool et al., arXiv:1903.06059).
+        adding Gumbel's noise and taking the largest (Kool et al., arXiv:1903.06059). For `candidate_explore`
+        of the places all that are left then have the same chance.
 
         Args:
             rates: foretold success rates by task id.
@@ -139,7 +140,9 @@ class Probe:
             task: config.candidate_temperature * reward - math.log(rng.expovariate(1.0))
             for task, reward in zip(rates, paid, strict=True)
         }
-        return set(sorted(noisy, key=lambda task: -noisy[task])[:n])
+        ranked, blind = sorted(noisy, key=lambda task: -noisy[task]), round(config.candidate_explore * n)
+        left = ranked[n - blind :]
+        return {*ranked[: n - blind], *rng.sample(left, min(blind, len(left)))}
 
     def observe(self, likelihoods: Mapping[str, float], groups: Sequence[Group]) -> Mapping[str, float]:
         """Learn from the attempts at tasks whose likelihoods were taken before.
