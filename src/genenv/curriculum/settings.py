@@ -61,8 +61,8 @@ class CurriculumConfig(Settings, frozen=True):
     candidate_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly that separates the chances of candidates: exp(candidate_temperature * reward)."""
     candidate_explore: float = Field(default=0.0, ge=0, le=1)
-    """Share of the places for which a candidate is drawn at random: a kind of task that is never solved yet is
-    never worth most, and may be learned at once when it is attempted."""
+    """Share of the places for which a candidate is drawn at random: a kind of task that is never solved yet
+    is never worth most, and may be learned at once when it is attempted."""
     foretold_attempts: float = Field(default=0.0, ge=0, le=10_000)
     """When the simulator is paid, a foretold rate counts like so many attempts, and a task that nobody
     attempted is paid too; 0: it is paid for attempts alone."""
