@@ -245,6 +245,19 @@ def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_
             assert metrics["agent/attempts"] == sum(len(group.traces) for group in groups)
 
 
+def test_specs_drawn_at_random_are_tasks_that_cost_no_token(tmp_path: Path) -> None:
+    simulator = {**SETTINGS["simulator"], "explore": 0.5, "variations": 4}
+    config = resolve({**SETTINGS, "simulator": simulator})
+    with _played_whole_and_in_two_goes(config, tmp_path) as store:
+        proposals = [p for n in (1, 2, 3) for batch in store.batches(n) for p in batch.proposals]
+        drawn = [one for one in proposals if one.generation.drawn]
+        assert 6 < len(drawn) < 30 < 36 == len(proposals)
+        assert all(one.generation.token_ids and one.generation.finished for one in drawn)
+        assert sum(isinstance(one.outcome, Task) for one in drawn) > 0.7 * len(drawn)
+        sampled = sum(len(one.generation.token_ids) for one in proposals if not one.generation.drawn)
+        assert sum(store.metrics(n)["tokens/simulator_sampled"] for n in (1, 2, 3)) == sampled
+
+
 def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> None:
     config = resolve({**SETTINGS, "agent": {**SETTINGS["agent"], "train": False}})
     build(config, tmp_path / "run").run()

@@ -52,6 +52,13 @@ def test_the_mean_of_a_context_is_the_baseline():
     assert {datum.loss for datum in lesson.data} == {"ppo"}
 
 
+def test_what_was_drawn_at_random_is_learned_where_it_is_better_and_otherwise_left_alone():
+    sampled, drawn = written("c", 0.2, 0.6), written("c", 1.0, 0.0)
+    drawn = [replace(one, generation=replace(one.generation, logprobs=(), text="drawn")) for one in drawn]
+    (unit,) = credit([*sampled, *drawn], advantage="centred").units
+    assert [datum.advantages[0] for datum in unit] == pytest.approx([-0.25, 0.15, 0.55])
+
+
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6), st.sampled_from(["normalised", "centred"]))
 def test_advantages_of_a_context_add_up_to_nothing(rewards, advantage):
     for unit in credit(written("c", *rewards), advantage=advantage).units:
