@@ -98,6 +98,24 @@ def test_standardising_alone_makes_the_weights_differ(batch) -> None:
     assert chosen.effective_samples < 4
 
 
+def test_within_contexts_nothing_is_paid_for_the_seed_it_was_given(batch) -> None:
+    config = PAPER.model_copy(
+        update={
+            "p_hat_scope": "task",
+            "band_filter": False,
+            "standardise_rewards": True,
+            "rwr_within": "context",
+        }
+    )
+    batches = [batch("good", 8, [4, 4], config), batch("mixed", 8, [4, 0, 4, 0], config)]
+    chosen = chosen_of(batches, config)
+    weights = {sample.generation.id: sample.weight for sample in chosen.samples}
+    assert sum(weights.values()) == pytest.approx(1)
+    assert weights["good-g0"] == pytest.approx(weights["good-g1"]) == pytest.approx(1 / 6)
+    assert weights["mixed-g0"] / weights["mixed-g1"] == pytest.approx(math.e**2)
+    assert weights["mixed-g0"] + weights["mixed-g1"] == pytest.approx(2 / 6)
+
+
 def test_a_generation_near_another_of_the_archive_earns_less_than_a_new_one(make) -> None:
     tasks = [make.task(f"t{i}") for i in range(3)]
     news = (0.8, 0.4, 0.1)

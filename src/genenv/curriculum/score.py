@@ -185,7 +185,7 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
         return Selection(dropped=dropped)
     novelty = {p.generation.id: p.novelty for batch in batches for p in batch.proposals}
     rewards = [reward * _newness(novelty[generation.id], config) for generation, reward in pairs]
-    weights = rwr_weights(rewards, rwr_lambda=config.rwr_lambda, standardise=config.standardise_rewards)
+    weights = _weights([generation.context_id for generation, _ in pairs], rewards, config)
     return Selection(
         samples=tuple(
             SimulatorSample(generation=generation, weight=weight)
@@ -196,6 +196,21 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
         weight_contrast=weight_contrast(weights),
         effective_samples=effective_samples(weights),
     )
+
+
+def _weights(contexts: Sequence[str], rewards: Sequence[float], config: CurriculumConfig) -> list[float]:
+    """[N] weights that sum to 1; within contexts: each has the same share of it, by how much it wrote."""
+    shared = contexts if config.rwr_within == "context" else [""] * len(contexts)
+    members: dict[str, list[int]] = {}
+    for place, name in enumerate(shared):
+        members.setdefault(name, []).append(place)
+    weights = [0.0] * len(rewards)
+    for places in members.values():
+        own = [rewards[place] for place in places]
+        found = rwr_weights(own, rwr_lambda=config.rwr_lambda, standardise=config.standardise_rewards)
+        for place, weight in zip(places, found, strict=True):
+            weights[place] = weight * len(places) / len(rewards)
+    return weights
 
 
 def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> list[Scored]:

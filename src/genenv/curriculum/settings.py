@@ -39,6 +39,9 @@ class CurriculumConfig(Settings, frozen=True):
     """Pseudo-counts (successes, failures) of every Beta posterior."""
     rwr_lambda: float = Field(default=1.0, ge=0, le=1000)
     """The paper's lambda: how strongly rewards separate the weights of generations; 0 is plain tuning."""
+    rwr_within: Literal["round", "context"] = "round"
+    """What weights are compared within, and sum to the same in: all that was selected, or what was written
+    for one seed, so that nothing is paid for the seed it was given."""
     standardise_rewards: bool = True
     """Divide rewards by their standard deviation before weighing; else the weights hardly differ."""
     seed_choice: Literal["uniform", "expected_reward", "bandit", "controller"] = "uniform"

@@ -40,6 +40,9 @@ class GrpoConfig(Settings, frozen=True):
     """`grpo` from all attempts, `rft` from its own successes alone; `sft` from known solutions alone."""
     advantage: Literal["normalised", "centred"] = "normalised"
     """Rewards minus their group mean, divided by the group's standard deviation or not."""
+    advantage_of: Literal["reward", "success"] = "reward"
+    """What attempts are compared by: the reward, or success alone, where partial credit would set attempts
+    apart that all failed."""
     loss_average: Literal["token", "sequence"] = "token"
     """Whether every token of an update counts alike, or every attempt."""
     guidance: Literal["none", "unsolved", "all"] = "none"

@@ -57,6 +57,18 @@ def test_advantages_sum_to_zero_and_do_not_depend_on_the_level_of_rewards(row, s
         assert moved == pytest.approx(advantages, abs=1e-6)
 
 
+def test_compared_by_success_attempts_that_all_failed_are_alike(toy):
+    (group, *_) = make_groups(toy)
+    partial = [replace(group.traces[0], reward=reward, success=False) for reward in (0.4, 0.0, 0.7)]
+    group = replace(group, traces=tuple(partial))
+    assert len(credit([group]).units) == 1
+    assert not credit([group], advantage_of="success").units
+    solved = replace(group, traces=(replace(partial[0], success=True), *partial[1:]))
+    (unit,) = credit([solved], advantage_of="success", advantage="centred").units
+    rest = -1 / len(partial)
+    assert [d.advantages[0] for d in unit] == pytest.approx([1 + rest, *[rest] * (len(partial) - 1)])
+
+
 @pytest.mark.parametrize(("average", "share"), [("token", 1.0), ("sequence", 1 / 5)])
 def test_an_attempt_is_a_datum_whose_sampled_tokens_count(toy, average, share):
     groups = make_groups(toy)

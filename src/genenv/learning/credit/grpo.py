@@ -90,7 +90,8 @@ def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
 
 def _advantages(group: Group, config: GrpoConfig) -> list[float]:
     """One for each valid attempt; none where there is nothing to compare."""
-    rewards = [trace.reward for trace in group.valid]
+    of = config.advantage_of
+    rewards = [float(trace.success) if of == "success" else trace.reward for trace in group.valid]
     return group_advantages(rewards, normalise=config.advantage == "normalised") if len(rewards) > 1 else []
 
 
