@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from genenv.domains.parameters import Options, asked_for
-from genenv.domains.tool_calling.drafting import TRAINING_SPLIT, Drafter, Plan, Size
+from genenv.domains.tool_calling.drafting import SIZES, TRAINING_SPLIT, Drafter, Plan, Size
 from genenv.domains.tool_calling.phrasings.template import Style
 from genenv.domains.tool_calling.spec import ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, tools_of
@@ -96,20 +96,19 @@ def _options(app: str, apps: frozenset[str], chains: bool) -> Options:
     linked = [c.tools for c in TRAINING_SPLIT.combinations.chains if chains and _has(c.tools, app, apps)]
     found: list[dict[str, Sequence[Json]]] = []
     for n, groups in known.items():
-        written = {_AND.join(group): group for group in groups}
-        written |= {_THEN.join(pair): pair for pair in linked if n == len(pair)}
-        found += _ways(n, written)
+        chained = [_THEN.join(pair) for pair in linked if n == len(pair)]
+        found += _ways(n, [*map(_AND.join, groups), *chained])
     return tuple(found)
 
 
-def _ways(n: int, written: dict[str, tuple[str, ...]]) -> list[dict[str, Sequence[Json]]]:
+def _ways(n: int, written: Sequence[str]) -> list[dict[str, Sequence[Json]]]:
     """The alternatives with so many calls."""
     drafter = Drafter(TRAINING_SPLIT)
     relative = [name for name in written if _can_be_relative(name, drafter)]
-    shown = [size for size in (2, 3, 4, 6, 8) if size >= n]
+    shown = [size for size in SIZES if size >= n]
     gaps = ["none", "no_tool"] if n == 1 else ["none"]
     ways = [
-        {"phrasing": ["explicit", "indirect"], "gap": gaps, "tools": list(written)},
+        {"phrasing": ["explicit", "indirect"], "gap": gaps, "tools": written},
         {"phrasing": ["relative"], "gap": gaps, "tools": relative},
     ]
     if n == 1:
