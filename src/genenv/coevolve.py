@@ -17,7 +17,8 @@ from genenv.agent.player import Agent
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import RunConfig
 from genenv.curriculum.choice import Choice
-from genenv.curriculum.probe import Foretold
+from genenv.curriculum.foretold import Foretold
+from genenv.curriculum.history import History
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, scored, select, taught
 from genenv.domains.base import Domain
@@ -204,11 +205,14 @@ class CoEvolution:
         return await self._measured(record, stage)
 
     async def _foretold(self, candidates: Sequence[Task], stage: Stages) -> Foretold | None:
-        """What the agent's likelihoods say of candidates; None where nobody wants to know."""
-        if self.world.probe is None:
+        """Success rates of candidates, as far as they can be foretold; None where nobody wants to know."""
+        foreteller = self.world.foreteller
+        if foreteller is None:
             return None
+        if isinstance(foreteller, History):
+            return foreteller.foretell(candidates)
         with stage("probe", "looking at", items=len(candidates), unit="tasks"):
-            return self.world.probe.foretell(*await self.players.agent.likelihoods(self.domain, candidates))
+            return foreteller.foretell(*await self.players.agent.likelihoods(self.domain, candidates))
 
     async def _attempted(
         self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages

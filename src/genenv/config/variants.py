@@ -117,6 +117,18 @@ VARIANTS: Mapping[str, Variant] = {
             "curriculum": {
                 "candidates": 8,
                 "candidate_choice": "foretold",
+                "foretold_by": "likelihoods",
+                "candidate_reward": "learnability",
+            }
+        },
+    ),
+    "history": Variant(
+        "joined to another: as probe, but attempts at tasks of the same skills foretell; nothing is read",
+        {
+            "curriculum": {
+                "candidates": 8,
+                "candidate_choice": "foretold",
+                "foretold_by": "attempts",
                 "candidate_reward": "learnability",
             }
         },

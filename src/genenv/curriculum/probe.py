@@ -20,24 +20,18 @@ Shapes: N = attempted tasks.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from genenv.curriculum.rewards import reward_at
-from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.foretold import Foretold, distance
 from genenv.errors import DataError
-from genenv.types import Group, JsonObject, Proposal, Task
+from genenv.types import Group, JsonObject
 
 Floats = NDArray[np.float64]
 
-FRONTIER = (0.25, 0.75)
-"""Success rates of tasks from which much can be learned."""
 _KEPT = 512
 """So many tasks, the latest that were attempted, tell how to correct the bound."""
 _PENALTY = 1.0
@@ -53,56 +47,10 @@ class _State(BaseModel, extra="forbid"):
     """Logit of the likelihood, successes, attempts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foretold:
-    """What is known of tasks before anybody attempts them."""
-
-    likelihoods: Mapping[str, float]
-    """By task id: L of its known solution, nats."""
-    rates: Mapping[str, float]
-    """By task id: the success rate."""
-    tokens: int
-    """Of the solutions: counted as those of attempts are, without prompts."""
-    read: int
-    """Tokens that were read to know it, prompts included."""
-
-    def noted(self, proposals: Sequence[Proposal]) -> list[Proposal]:
-        """Proposals with the rates of those that are tasks."""
-        return [
-            replace(one, foretold=self.rates.get(one.outcome.id)) if isinstance(one.outcome, Task) else one
-            for one in proposals
-        ]
-
-    def metrics(self, written: Sequence[Task], attempted: Sequence[Task]) -> dict[str, float]:
-        """What was foretold.
-
-        Args:
-            written: new tasks.
-            attempted: those tasks, new or not, that were chosen.
-        """
-        low, high = FRONTIER
-        found = {
-            "probe/candidates": float(len(self.rates)),
-            "tokens/agent_probed": float(self.tokens),
-            "tokens/agent_read": float(self.read),
-        }
-        if own := [self.rates[task.id] for task in attempted if task.id in self.rates]:
-            found["probe/foretold"] = fmean(own)
-        if own := [self.rates[task.id] for task in written if task.id in self.rates]:
-            found["probe/foretold_new"] = fmean(own)
-            found["probe/frontier"] = fmean(low <= rate <= high for rate in own)
-        return found
-
-
 class Probe:
-    """What likelihoods say about success rates.
+    """What likelihoods say about success rates."""
 
-    Args:
-        config: `candidate_reward`, `candidate_temperature` and what the reward reads.
-    """
-
-    def __init__(self, config: CurriculumConfig) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self._state = _State(offset=0.0, slope=1.0, seen=[])
 
     def foretell(self, likelihoods: Mapping[str, float], tokens: int = 0, read: int = 0) -> Foretold:
@@ -120,51 +68,25 @@ class Probe:
         }
         return Foretold(likelihoods=likelihoods, rates=rates, tokens=tokens, read=read)
 
-    def choose(self, rates: Mapping[str, float], n: int, rng: random.Random) -> set[str]:
-        """So many of the tasks, or all there are, drawn one after the other without replacement.
-
-        Of those that are left each has a chance proportional to exp(candidate_temperature * reward). Drawn by
-        adding Gumbel's noise and taking the largest (Kool et al., arXiv:1903.06059). For `candidate_explore`
-        of the places all that are left then have the same chance.
-
-        Args:
-            rates: foretold success rates by task id.
-            n: how many.
-            rng: the same state gives the same choice.
-        """
-        config, name = self._config, self._config.candidate_reward
-        paid = [reward_at(rate, name, config) for rate in rates.values()]
-        if name == "shuffled":
-            paid = rng.sample(paid, len(paid))
-        noisy = {
-            task: config.candidate_temperature * reward - math.log(rng.expovariate(1.0))
-            for task, reward in zip(rates, paid, strict=True)
-        }
-        ranked, blind = sorted(noisy, key=lambda task: -noisy[task]), round(config.candidate_explore * n)
-        left = ranked[n - blind :]
-        return {*ranked[: n - blind], *rng.sample(left, min(blind, len(left)))}
-
-    def observe(self, likelihoods: Mapping[str, float], groups: Sequence[Group]) -> Mapping[str, float]:
+    def observe(self, foretold: Foretold, groups: Sequence[Group]) -> Mapping[str, float]:
         """Learn from the attempts at tasks whose likelihoods were taken before.
 
         Args:
-            likelihoods: L of each task, nats.
+            foretold: of these tasks, before they were attempted.
             groups: attempts; those at other tasks say nothing.
 
         Returns:
             `probe/error` of what was foretold for these attempts, and the calibration from here on.
         """
+        likelihoods = foretold.likelihoods
         tried = [group for group in groups if group.task.id in likelihoods and group.valid]
         if not tried:
             return {}
-        told = self.foretell({group.task.id: likelihoods[group.task.id] for group in tried}).rates
-        counts = [(sum(trace.success for trace in group.valid), len(group.valid)) for group in tried]
-        error = math.fsum(abs(told[g.task.id] - k / n) for g, (k, n) in zip(tried, counts, strict=True))
-        seen = [(_logit(likelihoods[g.task.id]), k, n) for g, (k, n) in zip(tried, counts, strict=True)]
+        seen = [(_logit(likelihoods[g.task.id]), g.successes, len(g.valid)) for g in tried]
         seen = [*self._state.seen, *seen][-_KEPT:]
         offset, slope = fitted(np.array(seen, dtype=np.float64))
         self._state = _State(offset=offset, slope=slope, seen=seen)
-        return {"probe/error": error / len(tried), "probe/offset": offset, "probe/slope": slope}
+        return {**distance(foretold, tried), "probe/offset": offset, "probe/slope": slope}
 
     def state_dict(self) -> JsonObject:
         """What `load_state_dict` restores."""

@@ -56,9 +56,12 @@ class CurriculumConfig(Settings, frozen=True):
     candidates: int = Field(default=1, ge=1, le=1000)
     """New and base tasks to choose from, for each that is planned for a round; 1: all are attempted."""
     candidate_choice: Literal["foretold", "attempted"] = "foretold"
-    """How they are chosen: by a probe that foretells success rates without an attempt, those that are worth
-    most (`candidate_reward`); or by attempts, another one for each whose attempts all earned the same (DAPO's
+    """How they are chosen: those whose foretold success rates are worth most (`candidate_reward`); or by
+    attempts, another one for each whose attempts all earned the same (DAPO's
     dynamic sampling)."""
+    foretold_by: Literal["likelihoods", "attempts"] = "likelihoods"
+    """What foretells success rates: how likely the agent finds each task's known solution, which is read; or
+    attempts of earlier rounds at tasks of like skills, which costs nothing and tells only kinds apart."""
     candidate_reward: EnvRewardName = "learnability"
     """What a foretold rate is worth; `constant` and `shuffled` are the controls."""
     candidate_temperature: float = Field(default=12.0, ge=0, le=1000)

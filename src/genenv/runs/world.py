@@ -7,7 +7,9 @@ from collections.abc import Container, Mapping, Sequence
 from genenv.config.run import RunConfig
 from genenv.curriculum.choice import Choice, by_attempts
 from genenv.curriculum.controller import Controller
-from genenv.curriculum.probe import Foretold, Probe
+from genenv.curriculum.foretold import Foretold, worth_most
+from genenv.curriculum.history import History
+from genenv.curriculum.probe import Probe
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.seed_choice import choose_seeds
@@ -29,7 +31,7 @@ class World:
         self._settle()
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
         self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
-        self.probe = Probe(config.curriculum) if config.curriculum.foretells else None
+        self.foreteller = self._foreteller()
         self.gate = Gate(domain, config.curriculum, seed=self.seed)
         self.gate.enter(self.base.values(), domain.held_out())
 
@@ -84,8 +86,8 @@ class World:
         self.replay.load_state_dict(_part(state, "replay"))
         if self.controller is not None and "controller" in state:  # a branch may begin to steer
             self.controller.load_state_dict(_part(state, "controller"))
-        if self.probe is not None and "probe" in state:
-            self.probe.load_state_dict(_part(state, "probe"))
+        if self.foreteller is not None and self._foretold_by in state:
+            self.foreteller.load_state_dict(_part(state, self._foretold_by))
         if self.config.agent.replayed:
             self.replay.recall(store.last_seen(since=since))
         if self.config.curriculum.replay_share:
@@ -95,8 +97,8 @@ class World:
     def state(self) -> JsonObject:
         """What `recall` needs beside the tasks themselves."""
         steered = {} if self.controller is None else {"controller": self.controller.state_dict()}
-        probed = {} if self.probe is None else {"probe": self.probe.state_dict()}
-        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **probed}
+        foretold = {} if self.foreteller is None else {self._foretold_by: self.foreteller.state_dict()}
+        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **foretold}
 
     def observe(
         self, number: int, groups: Sequence[Group], new: Container[str], foretold: Foretold | None = None
@@ -116,9 +118,21 @@ class World:
         self.replay.observe(number, groups)
         if self.controller is not None:
             self.controller.observe([group for group in groups if group.task.id in new])
-        if self.probe is None or foretold is None:
+        if self.foreteller is None or foretold is None:
             return {}
-        return self.probe.observe(foretold.likelihoods, groups)
+        return self.foreteller.observe(foretold, groups)
+
+    def _foreteller(self) -> Probe | History | None:
+        """Who foretells success rates, if they are."""
+        if not self.config.curriculum.foretells:
+            return None
+        by_attempts = self.config.curriculum.foretold_by == "attempts"
+        return History(self.config.curriculum) if by_attempts else Probe()
+
+    @property
+    def _foretold_by(self) -> str:
+        """Under what its state is stored: another one that a branch begins with knows nothing yet."""
+        return "history" if isinstance(self.foreteller, History) else "probe"
 
     def _controller(self) -> Controller:
         """Steers by how long solutions are: steps, then text."""
@@ -188,12 +202,13 @@ class World:
         if each == 1:
             return Choice(new=new, base=base)
         places = ((new, self._planned), (base, -(-len(base) // each)))
-        if self.probe is None or curriculum.candidate_choice == "attempted":
+        if self.foreteller is None or curriculum.candidate_choice == "attempted":
             return by_attempts(places, generator(self.seed, "candidates", number))
         kept: list[list[Task]] = []
         for kind, (tasks, most) in zip(("new", "base"), places, strict=True):
             own = {task.id: rates[task.id] for task in tasks if task.id in rates}
-            names = self.probe.choose(own, most, generator(self.seed, f"candidates-{kind}", number))
+            rng = generator(self.seed, f"candidates-{kind}", number)
+            names = worth_most(own, most, rng, curriculum)
             kept.append([task for task in tasks if task.id in names])
         return Choice(new=kept[0], base=kept[1])
 

@@ -1,0 +1,67 @@
+"""Foretold success rates: the tasks worth most are chosen, and it is said how far off they were."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from genenv.curriculum.foretold import Foretold, distance, worth_most
+from genenv.curriculum.settings import CurriculumConfig
+
+RATES = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 1), max_size=20)
+
+
+def config(**settings: object) -> CurriculumConfig:
+    return CurriculumConfig.model_validate({"candidates": 4, **settings})
+
+
+@given(RATES, st.integers(0, 30), st.integers(0, 99))
+def test_so_many_are_chosen_and_each_once(rates: dict[str, float], n: int, seed: int) -> None:
+    chosen = worth_most(rates, n, random.Random(seed), config())
+    assert chosen <= rates.keys()
+    assert len(chosen) == min(n, len(rates))
+    assert chosen == worth_most(rates, n, random.Random(seed), config())
+
+
+def test_the_chance_of_a_task_grows_with_what_it_is_worth() -> None:
+    rates = {"never": 0.0, "seldom": 0.1, "half": 0.5, "always": 1.0}
+    counts = Counter[str]()
+    settings, rng = config(candidate_temperature=2.0), random.Random(1)
+    for _ in range(4000):
+        counts.update(worth_most(rates, 1, rng, settings))
+    weights = {name: math.exp(2 * 4 * p * (1 - p)) for name, p in rates.items()}
+    for name, weight in weights.items():
+        assert counts[name] / 4000 == pytest.approx(weight / sum(weights.values()), abs=0.03)
+
+
+@pytest.mark.parametrize("reward", ["constant", "shuffled"])
+def test_under_a_control_all_tasks_are_alike(reward: str) -> None:
+    rates = {"never": 0.0, "half": 0.5}
+    settings, rng = config(candidate_reward=reward), random.Random(2)
+    half = sum("half" in worth_most(rates, 1, rng, settings) for _ in range(2000))
+    assert half / 2000 == pytest.approx(0.5, abs=0.04)
+
+
+def test_a_share_of_the_places_is_drawn_blindly_from_those_that_are_left() -> None:
+    rates = {"half": 0.5, **{f"never-{n}": 0.0 for n in range(20)}, **{f"some-{n}": 0.4 for n in range(7)}}
+    settings, rng, seen = config(candidate_explore=0.5), random.Random(0), Counter[str]()
+    for _ in range(300):
+        chosen = worth_most(rates, 8, rng, settings)
+        assert len(chosen) == 8
+        seen.update(name.partition("-")[0] for name in chosen)
+    assert 4 < seen["never"] / 300 * 24 / 20 < 5  # four blind places, of 24 that are left 20 are such
+    assert worth_most(dict(list(rates.items())[:5]), 8, rng, settings) == set(list(rates)[:5])
+    never = worth_most(rates, 8, rng, config(candidate_explore=1.0))
+    assert len(never) == 8
+
+
+def test_what_was_foretold_is_held_against_what_was_found(make) -> None:
+    told = Foretold(rates={"a": 0.5, "b": 1.0})
+    groups = [make.group("a", 6), make.group("b", 4), make.group("c", 0)]  # of eight attempts
+    assert distance(told, groups) == {"probe/error": pytest.approx((0.25 + 0.5) / 2)}
+    assert distance(told, groups[2:]) == {}
