@@ -1,6 +1,7 @@
 # Everything a person types. Each target sets up what it needs; a second call re-installs nothing.
 #
-#   make demo      set up, train the quickstart, write its report
+#   make demo      set up, train an agent on household commands by its own attempts, write the report; minutes
+#   make demo-full the same for the quickstart, tool calling: an hour or two
 #   make test      set up, run the tests
 #   make test-random   set up, run the property tests on fresh draws, ten times as many
 #   make check     set up, check format, lint and types
@@ -10,7 +11,7 @@
 #   PYTHON        the interpreter that makes .venv, Python 3.11 or newer
 #   TORCH_INDEX   one more package index for pip to look at. Set it to the CPU index named on PyTorch's installation
 #                 page where pip would otherwise fetch the CUDA build of torch and you do not want it.
-#   DEMO          the folder of the demo's run
+#   DEMO          the folder of the demo's run; runs/demo, and runs/demo-full for the other
 #   BENCH         the file to which the benchmarks' JSON lines are added
 #   JOBS          how many processes `make test` uses: auto is one a core, 0 is this one alone
 #   TESTS         what `make test` hands to pytest, e.g. TESTS="-m slow" or TESTS=tests/test_layers.py
@@ -32,7 +33,7 @@ TEXTWORLD := textworld fast_downward_textworld jericho mementos TatSu termcolor 
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-random check bench format docs clean
+.PHONY: help setup demo demo-full test test-random check bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -58,12 +59,15 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setup: done"
 
 # A run that was interrupted goes on from its last whole round; a finished one only gets its report again.
-demo: $(STAMP)
+demo: CONFIG := configs/demo.toml
+demo-full: CONFIG := configs/quickstart.toml
+demo-full: DEMO := $(if $(filter file,$(origin DEMO)),runs/demo-full,$(DEMO))
+demo demo-full: $(STAMP)
 	@if [ -e '$(DEMO)/config.toml' ]; then \
-	    echo "$(DEMO) already holds a run: going on with it. To start anew: make demo DEMO=$(DEMO)-2"; \
+	    echo "$(DEMO) already holds a run: going on with it. To start anew: make $@ DEMO=$(DEMO)-2"; \
 	    $(BIN)/genenv train '$(DEMO)/config.toml' --out '$(DEMO)' --resume; \
 	else \
-	    $(BIN)/genenv train configs/quickstart.toml --out '$(DEMO)'; \
+	    $(BIN)/genenv train $(CONFIG) --out '$(DEMO)'; \
 	fi
 	@$(BIN)/genenv report '$(DEMO)'
 
