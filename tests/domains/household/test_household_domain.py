@@ -238,6 +238,8 @@ def test_specs_made_wrong_are_refused(domain, mutants):
         ({"wording": "put a <object> on the <place>"}, RejectReason.INCONSISTENT, "none of those"),
         ({"wording": "clean and heat a <object>, <place>"}, RejectReason.INCONSISTENT, "none of those"),
         ({"wording": "never heat the <object>; keep it off the <place>"}, RejectReason.INCONSISTENT, "none"),
+        # read by two readers as the one that is hot already
+        ({"wording": "move the hot <object> on the <place>"}, RejectReason.INCONSISTENT, "none of those"),
         ({"wording": "heat the <object> of the cabinet, <place>"}, RejectReason.LEAK, "cabinet"),
         ({"wording": "heat <object> 1, then the <place>"}, RejectReason.LEAK, "mug 1"),
         ({"wording": "heat the <object> on <place> & co"}, RejectReason.INCONSISTENT, "none of those"),

@@ -72,7 +72,8 @@ def _sentences(task: str) -> list[list[_Part]]:
         both = ["two <object>", "both <object>", "two of the <object>"]
         return [[_PUT, both, *there], [["find", "get", "collect"], both, "and", _PUT, "them", *there]]
     if task in _TREAT:
-        done = [f"{a} {word} <object>" for a in ("a", "one", "some", "the") for word in _TREATED[task]]
+        # not "the clean egg": that may be one that is clean already
+        done = [f"{a} {word} <object>" for a in ("a", "one", "some") for word in _TREATED[task]]
         return [[_TREAT[task], thing, ["and", "then"], _PUT, "it", *there], [_PUT, done, *there]]
     return [[_PUT, thing, *there], [_PUT, thing, ["back", "away", "down"], *there]]
 
