@@ -226,6 +226,21 @@ def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -
         assert first["probe/error"] == pytest.approx(1 - first["agent/success_rate"], abs=1e-4)
 
 
+def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
+    settings = {"candidates": 3, "foretold_by": "attempts", "base_share": 0.5, "review_share": 0.0}
+    config = resolve({**SETTINGS, "curriculum": settings})
+    with _played_whole_and_in_two_goes(config, tmp_path) as store:
+        first, *later = (store.metrics(number) for number in (1, 2, 3))
+        assert first["probe/foretold"] == first["probe/foretold_new"] == 0.5  # nothing is known yet
+        assert first["probe/frontier"] == 1
+        for metrics in (first, *later):
+            assert metrics["tokens/agent_probed"] == metrics["tokens/agent_read"] == 0
+            assert metrics["probe/candidates"] > 12
+            assert "time/probe_s" not in metrics
+        assert all(0 < metrics["probe/foretold"] != 0.5 for metrics in later)
+        assert all("history" in store.state(number) for number in (1, 2, 3))
+
+
 def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_path: Path) -> None:
     settings = {"candidates": 3, "candidate_choice": "attempted", "base_share": 0.5, "review_share": 0.0}
     config = resolve({**SETTINGS, "curriculum": settings})
