@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.backends.local.cpu.packed_weights import Product, worth_packing
+from genenv.backends.local.cpu.packed_weights import Product, can_be_packed, worth_packing
 from tensors import DTYPES, close, random
 
 
@@ -15,6 +15,8 @@ def test_a_packed_product_equals_the_plain_one(dtype):
     product = Product(weight, bias)
     plain = product(x)
     assert isinstance(worth_packing([weight]), bool)
+    if dtype == torch.bfloat16 and not can_be_packed(weight):
+        pytest.skip("this processor has no packed products of bfloat16")
     product.pack()
     with torch.no_grad():
         close(product(x), plain)
