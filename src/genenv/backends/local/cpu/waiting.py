@@ -115,7 +115,7 @@ def asleep() -> Iterator[None]:
 
 
 def lacked_s() -> float | None:
-    """How long the living threads of this process have had work and no core, all together; None if unknown."""
+    """How long the living threads of this process have had work and no core, together; None if unknown."""
     total_ns = 0
     try:
         for task in Path("/proc/self/task").iterdir():
