@@ -50,6 +50,12 @@ def test_a_sweep_plays_every_variant_with_every_seed_and_goes_on_where_it_stoppe
     assert "seed = 1" in (moved / "base" / "seed-1" / "config.toml").read_text()
 
 
+def test_a_variant_of_many_settings_has_a_name_that_a_run_can_have(tmp_path: Path) -> None:
+    long = "variation+curriculum.foretold_attempts=0+curriculum.p_hat_scope=batch+curriculum.env_reward=alpha+curriculum.alpha=0.4"
+    assert len(long) > 100
+    assert "1 of 1 runs are finished" in succeeds(*words(tmp_path / "sweep", long, seeds=1)).stdout
+
+
 def test_a_run_that_fails_ends_no_other_and_is_tried_again(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     (out / "base").mkdir(parents=True)

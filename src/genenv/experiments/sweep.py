@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _OWN = ["genenv.cli.train"]
 _LIBRARIES = ["genenv.backends.local.backend", "transformers.models.llama.modeling_llama"]
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 80
+"""Characters of a variant that stand in the name of a run, which holds 100."""
 _END_S = 20.0
 """How long an interrupted run may take to end before it is killed."""
 
@@ -155,7 +157,7 @@ def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[
         return ["--resume"]
     settings = [
         f"run.seed={cell.seed}",
-        f"run.name={_NOT_IN_NAMES.sub('-', cell.variant or WARM_UP)}-{cell.seed}",
+        f"run.name={_run_name(cell)}",
     ]
     if not cell.variant:
         settings.append("run.rounds=0")
@@ -165,6 +167,11 @@ def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[
     if cell.variant:
         words += ["--variant", cell.variant]
     return words if cell.origin is None else [*words, "--from", cell.origin]
+
+
+def _run_name(cell: Cell) -> str:
+    """What a run is called in charts: its variant, cut where it is too long for a name, and its seed."""
+    return f"{_NOT_IN_NAMES.sub('-', cell.variant or WARM_UP)[:_LONGEST_NAME]}-{cell.seed}"
 
 
 def _is_done(cell: Cell, outcome: Outcome) -> bool:
