@@ -51,7 +51,8 @@ def test_a_sweep_plays_every_variant_with_every_seed_and_goes_on_where_it_stoppe
 
 
 def test_a_variant_of_many_settings_has_a_name_that_a_run_can_have(tmp_path: Path) -> None:
-    long = "variation+curriculum.foretold_attempts=0+curriculum.p_hat_scope=batch+curriculum.env_reward=alpha+curriculum.alpha=0.4"
+    settings = ("foretold_attempts=0", "p_hat_scope=batch", "env_reward=alpha", "alpha=0.4")
+    long = "+".join(["variation", *(f"curriculum.{setting}" for setting in settings)])
     assert len(long) > 100
     assert "1 of 1 runs are finished" in succeeds(*words(tmp_path / "sweep", long, seeds=1)).stdout
 
