@@ -45,6 +45,10 @@ COMMANDS = {
         "genenv.cli.check:check",
         "Say whether a domain keeps what it promises. No model takes part.",
     ),
+    "domain": (
+        "genenv.cli.domain:domain",
+        "Make a domain of your own tools: `genenv domain new NAME --from tools.py`.",
+    ),
     "doctor": (
         "genenv.cli.doctor:doctor",
         "Say what works on this machine, and how to get the rest; "

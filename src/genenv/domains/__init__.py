@@ -1,6 +1,7 @@
 """The worlds in which tasks are written, attempted and checked.
 
-A domain of this package is one line here; one of your own is named by where it is, `package.module:Class`.
+A domain of this package is one line here; a bundle of your own tools is named by its folder,
+`path/to/bundle`, and a class of your own by where it is, `package.module:Class`.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Generator
+from pathlib import Path
 from typing import cast
 
 from pydantic import BaseModel
 
 from genenv.domains.base import Domain
 from genenv.domains.guard import guarded
+from genenv.domains.tools.bundle import is_bundle
+from genenv.domains.tools.domain import Tools
+from genenv.domains.tools.settings import ToolsConfig
 from genenv.errors import DomainError, GenenvError, UsageError, first_line, unknown_name
 
 _DOMAINS = {
@@ -39,6 +44,8 @@ def domain_config(name: str) -> type[BaseModel]:
     Raises:
         UsageError: no such domain.
     """
+    if is_bundle(name):
+        return ToolsConfig
     return cast(type[BaseModel], getattr(_domain_class(name), "config"))  # noqa: B009
 
 
@@ -46,13 +53,15 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
     """A domain, ready for use; one of a user's own stands behind a guard.
 
     Args:
-        name: one of `domain_names()`, or `package.module:Class`.
+        name: one of `domain_names()`, the folder of a bundle of tools, or `package.module:Class`.
         settings: the domain's own settings; left out, their defaults.
 
     Raises:
         UsageError: no such domain, or something that it needs is not installed.
         DomainError: a user's own cannot be made.
     """
+    if is_bundle(name):
+        return Tools(cast(ToolsConfig | None, settings), Path(name))
     made = _domain_class(name)
     chosen = settings or domain_config(name)()
     if name in _DOMAINS:

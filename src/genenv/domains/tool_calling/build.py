@@ -19,11 +19,12 @@ from pydantic import BaseModel
 from genenv.domains.common import Refused
 from genenv.domains.tool_calling.blanks import filled
 from genenv.domains.tool_calling.calls import ParsedCall, format_calls
-from genenv.domains.tool_calling.settings import Style, ToolCallingConfig
+from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tool_calling.spec import Call, ToolSpec
 from genenv.domains.tool_calling.toolbox import TOOLS, Parameter, Tool
 from genenv.domains.tool_calling.truth import REFERENCE, find_truth, today_of_world
 from genenv.domains.tool_calling.worlds import world_seed
+from genenv.domains.tools.settings import Style
 from genenv.types import Json, Lineage, Message, Rejection, RejectReason, Task
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _RULES = (
     "No restaurant or attraction twice. Either drive the own car on every leg or never. Stay at least a "
     "room's minimum nights. Everything for all people must fit the budget: flights and meals are a person, "
-    "rooms a night, as many of one as all need, cars seat 5, taxis 4. An entire room is an Entire home/apt; a room "
-    "allows what it does not forbid."
+    "rooms a night, as many of one as all need, cars seat 5, taxis 4. An entire room is an Entire home/apt; "
+    "a room allows what it does not forbid."
 )
 _ROUTE = (
     "Start in the origin and return to it on the last day; come to no city again once it was left. "

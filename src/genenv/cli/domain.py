@@ -1,0 +1,69 @@
+"""`genenv domain new`: a checked training world of your own tools."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from genenv.cli.console import ConsoleReporter, begin
+from genenv.domains.tools.making import Wanted, make, readme
+from genenv.errors import UsageError
+from genenv.gate.gate import examined
+from genenv.texts import inert
+
+
+class Action(StrEnum):
+    """What can be done."""
+
+    NEW = "new"
+
+
+What = Annotated[Action, typer.Argument(help="new: make a bundle.", show_default=False)]
+Where = Annotated[
+    Path, typer.Argument(metavar="NAME", help="The folder that is made: a bundle.", show_default=False)
+]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="FILE.py[:CLASS]",
+        help="Python file whose functions, or whose class's methods, are the tools. It is imported and its "
+        "tools are called, in a process of their own and on copies.",
+        show_default=False,
+    ),
+]
+Tasks = Annotated[int, typer.Option("--tasks", min=1, max=100_000, help="How many tasks for training.")]
+HeldOut = Annotated[int, typer.Option("--held-out", min=1, max=100_000, help="How many for measuring.")]
+RandomSeed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn.")]
+
+
+def domain(
+    action: What, name: Where, source: From, tasks: Tasks = 200, held_out: HeldOut = 100, seed: RandomSeed = 0
+) -> None:
+    """Make a domain of your own tools: find out how they can be called, draw tasks, play and check them.
+
+    It is a folder, a bundle, all of it data that can be edited.
+    """
+    del action  # there is one so far
+    begin(f"making {name}")
+    file, _, made_of = source.partition(":")
+    if not file.endswith(".py"):
+        raise UsageError(f"--from {source!r} is no Python file; name one, such as tools.py or tools.py:Class")
+    typer.echo("its tools are called now, in a process of their own and on copies of their files", err=True)
+    wanted = Wanted(file=Path(file), made_of=made_of, base=tasks, held_out=held_out, seed=seed)
+    made = make(name, wanted, examined, ConsoleReporter())
+    console = Console(highlight=False)
+    console.print(inert(readme(made)), markup=False)
+    console.print(
+        f"the bundle is in {name}: genenv check {_as_typed(name)} says whether it keeps what it promises,"
+    )
+    console.print(f'and [domain] name = "{_as_typed(name)}" trains on it', markup=False)
+
+
+def _as_typed(name: Path) -> str:
+    """The path of a bundle so that it is not taken for the name of a domain."""
+    return str(name) if "/" in str(name) else f"./{name}"

@@ -1,0 +1,103 @@
+"""The gate's own checks of a task of tools: the same twice, each call needed, each value stated."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from genenv.domains.tools.calls import format_calls
+from genenv.domains.tools.check import calls_of, difference, says
+from genenv.domains.tools.fresh import fresh
+from genenv.domains.tools.spec import Program
+from genenv.domains.tools.wording import value_text
+from genenv.domains.tools.world import Call
+from genenv.types import Json, Rejection, RejectReason, Task
+
+if TYPE_CHECKING:
+    from genenv.domains.tools.domain import Tools
+
+_DRAWS = 20
+
+
+def audit(domain: Tools, task: Task, rng: random.Random) -> Rejection | None:
+    """None if all is well, else the first thing that is wrong."""
+    del rng
+    return (
+        _plays_twice_alike(domain, task)
+        or _needs_every_call(domain, task)
+        or _states_every_value(task)
+        or _gives_nothing_away(task)
+        or _takes_no_words_for_deeds(domain, task)
+    )
+
+
+def random_replies(domain: Tools, task: Task, rng: random.Random) -> tuple[str, ...]:
+    """Well-formed calls of shown tools with values drawn blindly; never by chance those of the solution."""
+    right = calls_of(task.payload, "calls")
+    shown = [domain.world.tools[name] for name in cast("Sequence[str]", task.payload["tools"])]
+    calls: list[Call] = []
+    for _ in range(rng.randint(1, 3)):
+        for _ in range(_DRAWS):
+            tool = rng.choice(shown)
+            call = Call(tool=tool.name, args={name: fresh(tool, name, rng) for name in tool.properties})
+            if call not in right:
+                calls.append(call)
+                break
+    style = domain.settings.style
+    if task.payload["mode"] == "single":
+        return (format_calls(calls, style),)
+    return (*(format_calls([call], style) for call in calls), "Done.")
+
+
+def _plays_twice_alike(domain: Tools, task: Task) -> Rejection | None:
+    program = [*calls_of(task.payload, "before"), *calls_of(task.payload, "calls")]
+    first, again = domain.world.play(program), domain.world.play(program)
+    place = difference(domain.comparable(first.state), domain.comparable(again.state))
+    if place is not None:
+        return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, the states differ at {place}.")
+    if any(one.error for one in first.outcomes):
+        return Rejection(RejectReason.ORACLE_FAILS, "A call of its solution fails.")
+    return None
+
+
+def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
+    """Without any of its calls the state is another one, or something that was to be read is not."""
+    before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+    end = domain.comparable(domain.world.play([*before, *calls]).state)
+    for number, call in enumerate(calls):
+        if not domain.graph.recipes[call.tool].writes:
+            continue
+        without = [*before, *calls[:number], *calls[number + 1 :]]
+        if domain.comparable(domain.world.play(without).state) == end:
+            return Rejection(RejectReason.TRIVIAL, f"Without {call.tool} the end is the same.")
+    return None
+
+
+def _states_every_value(task: Task) -> Rejection | None:
+    text, program = task.messages[-1].content, Program.model_validate(task.spec)
+    for step in program.calls:
+        for name, value in step.args.items():
+            if value_text(value) not in text:
+                return Rejection(RejectReason.UNSTATED, f"The {name} of {step.tool} is not in the text.")
+    return None
+
+
+def _gives_nothing_away(task: Task) -> Rejection | None:
+    text, program = task.messages[-1].content, Program.model_validate(task.spec)
+    named = [step.tool for step in program.calls if "_" in step.tool and step.tool in text]
+    if named:
+        return Rejection(RejectReason.LEAK, f"The text names the tool {named[0]}.")
+    answers = cast("Sequence[Json]", task.payload["answers"])
+    if any(says(text, answer) for answer in answers):
+        return Rejection(RejectReason.LEAK, "The text says what it asks for.")
+    calls, literal = calls_of(task.payload, "calls"), program.calls
+    for call, step in zip(calls, literal, strict=True):
+        if any(says(text, call.args[use.parameter]) for use in step.uses):
+            return Rejection(RejectReason.LEAK, f"The text says what {call.tool} is to use of another call.")
+    return None
+
+
+def _takes_no_words_for_deeds(domain: Tools, task: Task) -> Rejection | None:
+    passing = [words for words in ("Done.", "I cannot do that.") if domain.check(task, (words,)).success]
+    return Rejection(RejectReason.TRIVIAL, f"The words {passing[0]!r} pass.") if passing else None

@@ -1,0 +1,211 @@
+"""From a program to a task: play it, choose the tools that are shown, say it in words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from pydantic import BaseModel
+
+from genenv.domains.common import Refused
+from genenv.domains.tools.calls import format_calls
+from genenv.domains.tools.leaves import at
+from genenv.domains.tools.settings import Style, ToolsConfig
+from genenv.domains.tools.spec import Program, Step
+from genenv.domains.tools.wording import Said, clause, found_text, instruction, question_text
+from genenv.domains.tools.world import Call, Outcome, Tool, World
+from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
+
+if TYPE_CHECKING:
+    from genenv.domains.tools.domain import Tools
+
+_HELD_OUT_PARTS = 5
+"""One program of so many, by its calls, is for measuring alone."""
+_HOW: dict[tuple[bool, Style], str] = {
+    (False, "python"): "Answer with tool calls only, one a line, like tool(name=value).",
+    (
+        True,
+        "python",
+    ): "Call tools, one a line, like tool(name=value); you get their results. When all is done, "
+    "say so, and what was asked.",
+    (
+        False,
+        "json",
+    ): 'Answer with tool calls only, each as <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>',
+    (
+        True,
+        "json",
+    ): 'Call tools, each as <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>; you get their '
+    "results. When all is done, say so, and what was asked.",
+    (False, "native"): "Answer with tool calls only.",
+    (True, "native"): "Call tools; you get their results. When all is done, say so, and what was asked.",
+}
+
+
+def is_for_measuring(program: Program) -> bool:
+    """Whether a program may only be a held-out task: by its calls, whatever the state before them."""
+    told = json.dumps([step.model_dump(mode="json") for step in program.calls], sort_keys=True)
+    return hashlib.sha256(told.encode()).digest()[0] % _HELD_OUT_PARTS == 0
+
+
+def skills_of(program: Program) -> tuple[str, ...]:
+    """What a program exercises: its tools, the number of calls, and what makes it special."""
+    tools = dict.fromkeys(step.tool[:64] for step in program.calls)
+    special = [*(["chained"] if program.chained else []), *(["answer"] if program.answer else [])]
+    return (*tools, f"calls:{program.n_calls}", *special)
+
+
+def build(
+    domain: Tools, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+) -> Task | Rejection:
+    """Play a program, and say in words what it does. Equal programs, ids, random states: equal tasks."""
+    program, settings = cast(Program, spec), domain.settings
+    try:
+        if is_for_measuring(program) != (lineage.origin is Origin.HELD_OUT):
+            raise Refused(RejectReason.HELD_OUT, "these calls are kept for measuring, or for training")
+        calls, answers = _played(domain.world, program, settings)
+        text = _said(domain, program, rng)
+        shown = _shown(domain, program, rng)
+    except Refused as refused:
+        return refused.rejection
+    multi = settings.mode == "multi" or program.chained or program.answer
+    payload: dict[str, Json] = {
+        "before": [cast(Json, call.json) for call in _literal(program.before)],
+        "calls": [cast(Json, call.json) for call in calls],
+        "answers": list(answers),
+        "mode": "multi" if multi else "single",
+        "tools": list(shown),
+    }
+    return Task(
+        id=task_id,
+        domain=domain.name,
+        skills=skills_of(program),
+        messages=(
+            Message(role="system", content=_system(domain, shown, multi=multi)),
+            Message(role="user", content=text),
+        ),
+        spec=program.model_dump(mode="json"),
+        payload=json.loads(json.dumps(payload)),
+        oracle=_oracle(calls, answers, settings.style, multi=multi),
+        lineage=lineage,
+    )
+
+
+def _played(world: World, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
+    """The program's calls with the values that they use, and the answers to its questions.
+
+    Raises:
+        Refused: it is not what its difficulty says, or a call fails, or a write changes nothing.
+    """
+    _consistent(world, program, settings)
+    before = _literal(program.before)
+    calls: list[Call] = []
+    outcomes: list[Outcome] = []
+    for number, step in enumerate(program.calls):
+        args = cast("dict[str, Json]", dict(step.args))
+        for use in step.uses:
+            if use.call >= number:
+                raise Refused(
+                    RejectReason.INCONSISTENT, f"call {number} uses what call {use.call} has yet to find"
+                )
+            args[use.parameter] = _value(outcomes[use.call].result, use.path)
+        call = Call(tool=step.tool, args=args)
+        if problem := world.tools[step.tool].problem(args):
+            raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
+        calls.append(call)
+        outcome = world.play([*before, *calls], watch=True).outcomes[-1]
+        if outcome.error is not None:
+            raise Refused(RejectReason.EXECUTION, f"{step.tool} fails: {outcome.error[:200].rstrip('.')}")
+        outcomes.append(outcome)
+    return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
+
+
+def _consistent(world: World, program: Program, settings: ToolsConfig) -> None:
+    unknown = [step.tool for step in (*program.before, *program.calls) if step.tool not in world.tools]
+    if unknown:
+        raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r}")
+    if len(program.calls) != program.n_calls or program.n_calls > settings.most_calls:
+        raise Refused(
+            RejectReason.INCONSISTENT, f"n_calls is {program.n_calls}, there are {len(program.calls)} calls"
+        )
+    if program.chained != any(step.uses for step in program.calls):
+        raise Refused(RejectReason.INCONSISTENT, f"chained is {program.chained}, and the calls say otherwise")
+    if program.answer != bool(program.questions):
+        raise Refused(
+            RejectReason.INCONSISTENT, f"answer is {program.answer}, and the questions say otherwise"
+        )
+    if any(question.call >= len(program.calls) for question in program.questions):
+        raise Refused(RejectReason.INCONSISTENT, "a question is of a call that there is not")
+    if settings.mode == "single" and (program.chained or program.answer):
+        raise Refused(RejectReason.INCONSISTENT, "this takes several turns, and the mode is single")
+
+
+def _value(result: Json, path: Sequence[str | int]) -> Json:
+    try:
+        value = at(result, path)
+    except LookupError:
+        raise Refused(RejectReason.EXECUTION, f"a result has nothing at {'.'.join(map(str, path))}") from None
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise Refused(RejectReason.EXECUTION, f"at {'.'.join(map(str, path))} there is no single value")
+    return value
+
+
+def _literal(steps: Sequence[Step]) -> list[Call]:
+    return [Call(tool=step.tool, args=dict(step.args)) for step in steps]
+
+
+def _said(domain: Tools, program: Program, rng: random.Random) -> str:
+    clauses = [
+        clause(
+            Said(
+                tool=domain.world.tools[step.tool],
+                args=step.args,
+                found={use.parameter: found_text(use.path, use.parameter) for use in step.uses},
+            ),
+            domain.wordings.get(step.tool, ()),
+            rng,
+        )
+        for step in program.calls
+    ]
+    questions = [
+        question_text(one.path, domain.world.tools[program.calls[one.call].tool]) for one in program.questions
+    ]
+    return instruction(clauses, questions, rng)
+
+
+def _shown(domain: Tools, program: Program, rng: random.Random) -> list[str]:
+    """The tools that are needed and others, in any order."""
+    needed = list(dict.fromkeys(step.tool for step in program.calls))
+    others = [name for name in domain.world.tools if name not in needed]
+    count = program.n_tools - len(needed)
+    if not 0 <= count <= len(others):
+        raise Refused(
+            RejectReason.INCONSISTENT,
+            f"n_tools is {program.n_tools}; {len(needed)} are needed, {len(domain.world.tools)} there",
+        )
+    shown = [*needed, *rng.sample(others, count)]
+    rng.shuffle(shown)
+    return shown
+
+
+def _system(domain: Tools, shown: Sequence[str], *, multi: bool) -> str:
+    settings = domain.settings
+    told = _HOW[multi, settings.style]
+    if settings.style == "native":
+        return told
+    tools = [domain.world.tools[name] for name in shown]
+    return f"{told} Tools:\n" + "\n".join(_line(tool, described=settings.descriptions) for tool in tools)
+
+
+def _line(tool: Tool, *, described: bool) -> str:
+    return f"{tool.heading}  # {tool.description}" if described and tool.description else tool.heading
+
+
+def _oracle(calls: Sequence[Call], answers: Sequence[Json], style: Style, *, multi: bool) -> tuple[str, ...]:
+    if not multi:
+        return (format_calls(calls, style),)
+    said = "Done." if not answers else f"Done: {', '.join(str(answer) for answer in answers)}."
+    return (*(format_calls([call], style) for call in calls), said)

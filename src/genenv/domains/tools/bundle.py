@@ -1,0 +1,243 @@
+"""A bundle: the folder that a domain of your own tools is. All of it is data that can be edited.
+
+bundle.toml    where the tools come from; what of their state does not count
+files/         the tools' own files
+graph.json     how each tool can be called, as it was found out
+wordings.toml  how each tool is asked for
+tasks/         base data and held-out tasks, one program a line
+README.md      what was found
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from genenv.domains.tools.leaves import ANY, KEY
+from genenv.domains.tools.python_world import PythonWorld
+from genenv.domains.tools.recipes import Graph
+from genenv.domains.tools.spec import Program
+from genenv.domains.tools.world import World
+from genenv.errors import DataError, UsageError, first_line
+from genenv.types import Json
+
+MARK = "bundle.toml"
+"""The file that makes a folder a bundle."""
+VERSION = 1
+T = TypeVar("T")
+
+
+class Source(BaseModel, frozen=True, extra="forbid"):
+    """Where the tools come from."""
+
+    kind: Literal["python"] = "python"
+    file: str
+    """Of the folder `files`."""
+    object: str = ""
+    """The class whose methods are the tools; empty: its functions, or its only class."""
+
+
+class StateRules(BaseModel, frozen=True, extra="forbid"):
+    """What of a state counts."""
+
+    volatile: tuple[str, ...] = ()
+    """Kinds of values that may differ, such as `tickets.*.created_at`; `tickets.#`: names of records."""
+
+
+class About(BaseModel, frozen=True, extra="forbid"):
+    """What `bundle.toml` holds."""
+
+    version: int = Field(default=VERSION, ge=1, le=VERSION)
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    source: Source
+    state: StateRules = StateRules()
+    leave_out: tuple[str, ...] = ()
+    """Tools that nobody is shown, and no task calls."""
+
+
+def is_bundle(name: str) -> bool:
+    """Whether the name of a domain is the path of a bundle."""
+    return "/" in name or name in (".", "..") or (Path(name) / MARK).is_file()
+
+
+class Bundle:
+    """A bundle on disk.
+
+    Args:
+        path: its folder.
+        about: what its first file says.
+    """
+
+    def __init__(self, path: Path, about: About) -> None:
+        self.path, self.about = path, about
+        self.name = about.name
+
+    @classmethod
+    def open(cls, path: Path) -> Bundle:
+        """Read a bundle's first file.
+
+        Raises:
+            UsageError: there is none, or it is not as it should be.
+        """
+        file = path / MARK
+        if not file.is_file():
+            raise UsageError(
+                f"{path} is no bundle of tools: it has no {MARK}; make one with "
+                "`genenv domain new NAME --from tools.py`"
+            )
+        try:
+            return cls(path, About.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file} is not valid TOML: {error}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UsageError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+    def world(self, call_s: float) -> World:
+        """The tools, ready to be called.
+
+        Raises:
+            UsageError: they cannot be loaded.
+        """
+        source = self.about.source
+        made = PythonWorld(self.path / "files", source.file, source.object or None, call_s=call_s)
+        for name in self.about.leave_out:
+            made.tools.pop(name, None)
+        return made
+
+    @cached_property
+    def graph(self) -> Graph:
+        """How each tool can be called."""
+        return _read(self.path / "graph.json", Graph)
+
+    @cached_property
+    def wordings(self) -> dict[str, list[str]]:
+        """How each tool is asked for."""
+        file = self.path / "wordings.toml"
+        try:
+            return TypeAdapter(dict[str, list[str]]).validate_python(
+                tomllib.loads(file.read_text(encoding="utf-8"))
+            )
+        except (OSError, ValueError) as error:  # TOML's and pydantic's errors are ValueErrors
+            raise UsageError(
+                f"{file} cannot be read as lists of wordings by tool: {first_line(error)}"
+            ) from error
+
+    @cached_property
+    def base(self) -> dict[str, Program]:
+        """Programs for training, by id."""
+        return self._programs("base")
+
+    @cached_property
+    def held_out(self) -> dict[str, Program]:
+        """Programs for measuring, by id."""
+        return self._programs("held-out")
+
+    def _programs(self, which: str) -> dict[str, Program]:
+        file = self.path / "tasks" / f"{which}.jsonl"
+        found: dict[str, Program] = {}
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+        for number, line in enumerate(lines):
+            try:
+                found[f"{self.name}-{which}-{number:04d}"] = Program.model_validate_json(line)
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(map(str, first["loc"]))
+                raise DataError(f"{file}, line {number + 1}: {place}: {first['msg']}") from error
+        return found
+
+    def comparable(self, state: Json) -> Json:
+        """A state without what is declared volatile."""
+        return comparable(state, frozenset(self.about.state.volatile)) if self.about.state.volatile else state
+
+
+def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:
+    """A state without volatile values; records with volatile names are a list, ordered by what they hold."""
+
+    def inner(name: str) -> str:
+        return f"{kind}.{name}" if kind else name
+
+    if isinstance(state, Mapping):
+        if inner(KEY) in volatile:
+            kept = [comparable(one, volatile, inner(ANY)) for one in state.values()]
+            return sorted(kept, key=lambda one: json.dumps(one, sort_keys=True))
+        return {
+            key: comparable(one, volatile, inner(ANY) if _is_record(kind, key, volatile) else inner(key))
+            for key, one in state.items()
+            if inner(key) not in volatile and inner(ANY) not in volatile
+        }
+    if isinstance(state, list):
+        return [comparable(one, volatile, inner(ANY)) for one in state]
+    return state
+
+
+def _is_record(kind: str, key: str, volatile: frozenset[str]) -> bool:
+    """Whether what stands at a key is named `*` in the kinds that are volatile."""
+    here, literal = f"{kind}.{ANY}" if kind else ANY, f"{kind}.{key}" if kind else key
+    starts = any(one.startswith(f"{here}.") for one in volatile)
+    return starts and not any(one == literal or one.startswith(f"{literal}.") for one in volatile)
+
+
+def _read(file: Path, kind: type[T]) -> T:
+    try:
+        return TypeAdapter(kind).validate_json(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DataError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def graph_json(graph: Graph) -> str:
+    """What is known of tools, as it is kept."""
+    return json.dumps(dataclasses.asdict(graph), ensure_ascii=False, indent=1) + "\n"
+
+
+def about_toml(about: About) -> str:
+    """What `bundle.toml` holds, with a line for each setting."""
+    source, told = about.source, {key: json.dumps(value) for key, value in about.model_dump().items()}
+    return f"""# A bundle of tools, made by `genenv domain new`. All of it can be edited.
+version = {about.version}
+name = {told["name"]}
+leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls
+
+[source]
+kind = {json.dumps(source.kind)}
+file = {json.dumps(source.file)}  # of the folder `files`
+object = {json.dumps(source.object)}  # the class of the tools; empty: functions, or the only class
+
+[state]
+# What may differ without being wrong, such as "tickets.*.created_at"; "tickets.#": the names of records.
+volatile = {json.dumps(about.state.volatile)}
+"""
+
+
+def wordings_toml(wordings: Mapping[str, Sequence[str]]) -> str:
+    """Wordings as TOML, with a line that says how to edit them."""
+    lines = [
+        "# How a user asks for each tool. {name} stands for the value of a parameter, {arguments} for all",
+        "# values that have no blank of their own. Add your own, such as:",
+        '# refund = ["refund {amount} dollars of order {order_id}"]',
+        "",
+    ]
+    for name, listed in wordings.items():
+        key = (
+            name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else json.dumps(name)
+        )
+        lines.append(f"{key} = [{', '.join(json.dumps(one, ensure_ascii=False) for one in listed)}]")
+    return "\n".join(lines) + "\n"
+
+
+def program_line(program: Program) -> str:
+    """A program as one line."""
+    return cast(Any, program).model_dump_json(exclude_defaults=True)

@@ -1,0 +1,159 @@
+"""Grades an attempt from its replies: what its calls did to the state, and whether it says what was asked.
+
+Both sides are played afresh, so equal replies get equal verdicts. Other calls to the same end count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from genenv.domains.tools.calls import Reply, read_reply
+from genenv.domains.tools.world import Call, Outcome, Played, World
+from genenv.types import Json, Task, Verdict
+
+if TYPE_CHECKING:
+    from genenv.domains.tools.domain import Tools
+
+_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an agent did."""
+
+    calls: tuple[Call, ...]
+    outcomes: tuple[Outcome, ...]
+    state: Json
+    words: str
+    """Of its last reply, without calls."""
+
+
+def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
+    """Calls that a task keeps."""
+    listed = cast("Sequence[Mapping[str, Any]]", payload[key])
+    return [Call(tool=call["tool"], args=call["args"]) for call in listed]
+
+
+def carried_out(world: World, shown: Sequence[str], before: Sequence[Call], calls: Sequence[Call]) -> Played:
+    """Play an agent's calls. What is not shown, or has wrong arguments, is an error and reaches no tool."""
+    errors = [_refusal(world, shown, call) for call in calls]
+    valid = [call for call, error in zip(calls, errors, strict=True) if error is None]
+    played = world.play([*before, *valid])
+    outcomes = iter(played.outcomes[len(before) :])
+    told = tuple(next(outcomes) if error is None else Outcome(error=error) for error in errors)
+    return Played(outcomes=told, state=played.state)
+
+
+def _refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
+    if call.tool not in shown:
+        return f"There is no tool {call.tool!r}."
+    return world.tools[call.tool].problem(call.args)
+
+
+def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
+    """Grade an attempt, GenEnv eq. (1): 1 for the solution's end and all answers, else 0."""
+    read = [read_reply(reply, domain.settings.style, domain.known) for reply in replies]
+    single = task.payload["mode"] == "single"
+    turns = read[:1] if single else list(_heard(read))[: domain.settings.max_turns]
+    malformed = next((reply.malformed for reply in turns if reply.malformed), None)
+    if malformed:
+        return _failed(f"A reply is malformed: {malformed}.", readable=False)
+    if not any(reply.calls for reply in turns):
+        return _failed("Nothing is called.", readable=False)
+    before, oracle = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+    calls = tuple(call for reply in turns for call in reply.calls)
+    played = carried_out(domain.world, cast("Sequence[str]", task.payload["tools"]), before, calls)
+    attempt = Attempt(calls, played.outcomes, played.state, turns[-1].words)
+    wanted = domain.world.play([*before, *oracle])
+    problem = (
+        _unlike(domain.comparable(wanted.state), domain.comparable(attempt.state))
+        or _unread(domain, wanted.outcomes[len(before) :], oracle, attempt, task)
+        or _unsaid(cast("Sequence[Json]", task.payload["answers"]), attempt.words)
+    )
+    if problem is None:
+        return Verdict(
+            reward=1.0, success=True, explanation="The state is right, and all that was asked is there."
+        )
+    failed = next((o.error for o in attempt.outcomes if o.error), None)
+    return _failed(problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""))
+
+
+def _heard(read: Sequence[Reply]) -> Iterator[Reply]:
+    """The replies up to the first one that calls nothing, which ends an attempt."""
+    for reply in read:
+        yield reply
+        if reply.malformed or not reply.calls:
+            return
+
+
+def _unlike(wanted: Json, found: Json) -> str | None:
+    place = difference(wanted, found)
+    return None if place is None else f"The state differs at {place}."
+
+
+def difference(wanted: Json, found: Json, place: str = "") -> str | None:
+    """Where two states differ first, in a few words; None if they are equal."""
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for key in [*wanted, *(key for key in found if key not in wanted)]:
+            inner = f"{place}.{key}" if place else str(key)
+            if key not in found:
+                return f"{inner}, which is missing"
+            if key not in wanted:
+                return f"{inner}, which should not be there"
+            if deeper := difference(wanted[key], found[key], inner):
+                return deeper
+        return None
+    if isinstance(wanted, list) and isinstance(found, list):
+        if len(wanted) != len(found):
+            return f"{place or 'the list'}, which has {len(found)} items, not {len(wanted)}"
+        pairs = enumerate(zip(wanted, found, strict=True))
+        return next((d for n, (a, b) in pairs if (d := difference(a, b, f"{place}.{n}"))), None)
+    if wanted == found and isinstance(wanted, bool) == isinstance(found, bool):
+        return None
+    return f"{place or 'its value'}, which is {_short(found)}, not {_short(wanted)}"
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _unread(
+    domain: Tools, wanted: Sequence[Outcome], oracle: Sequence[Call], attempt: Attempt, task: Task
+) -> str | None:
+    """In one reply nothing can be said of what was found: there what the solution reads has to be read."""
+    if task.payload["mode"] != "single":
+        return None
+    found = {_canonical(outcome.result) for outcome in attempt.outcomes if outcome.error is None}
+    for call, outcome in zip(oracle, wanted, strict=True):
+        if not domain.graph.recipes[call.tool].writes and _canonical(outcome.result) not in found:
+            return f"The result of {call.tool} was never obtained."
+    return None
+
+
+def _canonical(value: Json) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _unsaid(answers: Sequence[Json], words: str) -> str | None:
+    missing = next((answer for answer in answers if not says(words, answer)), None)
+    return None if missing is None else f"The last reply does not say {_short(missing)}."
+
+
+def says(words: str, answer: Json) -> bool:
+    """Whether words state a value: a number as a number, a text as whole words, capitals and spaces aside."""
+    if isinstance(answer, int | float) and not isinstance(answer, bool):
+        return any(abs(float(one.replace(",", "")) - answer) < 1e-9 for one in _NUMBER.findall(words))
+    text = " ".join(str(answer).casefold().split())
+    return (
+        bool(text)
+        and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", " ".join(words.casefold().split())) is not None
+    )
+
+
+def _failed(explanation: str, *, readable: bool = True) -> Verdict:
+    return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)

@@ -1,0 +1,143 @@
+"""The folder that Python tools run in: put back before every attempt, part of the state where they write.
+
+Runs in the process that holds the user's code. An audit hook says what was opened, so that a folder that
+nobody wrote in costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from genenv.domains.tools.plain import tables_of
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CHANGES = frozenset(
+    {
+        "os.remove",
+        "os.rename",
+        "os.mkdir",
+        "os.rmdir",
+        "os.truncate",
+        "os.symlink",
+        "os.link",
+        "shutil.rmtree",
+    }
+    | {"shutil.move", "shutil.copyfile", "shutil.copytree", "sqlite3.connect"}
+)
+_JOURNALS = ("-wal", "-shm", "-journal")
+_SQLITE = b"SQLite format 3\x00"
+_MOST_BYTES = 1 << 20
+_NO_DATA = frozenset(
+    {".py", ".pyc", ".md", ".toml", ".lock", ".sqlite-wal", ".sqlite-shm", ".db-wal", ".db-shm"}
+)
+
+
+class Folder:
+    """A folder that is put back to what it was.
+
+    Args:
+        path: it; the process runs there.
+        original: what it was.
+    """
+
+    def __init__(self, path: Path, original: Path) -> None:
+        self._path, self._original = path, original
+        self._touched = self._reading = False
+        self.asked: set[str] = set()
+        """Files that were to be read and are not there, relative to the folder."""
+        sys.addaudithook(self._heard)
+
+    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
+        if self._reading:
+            return
+        if event in _CHANGES:
+            self._touched = True
+            if event == "sqlite3.connect":
+                self._missing(args[0])
+        elif event == "open":
+            if isinstance(args[2], int) and args[2] & _WRITES:
+                self._touched = True
+            self._missing(args[0])
+
+    def _missing(self, name: object) -> None:
+        if isinstance(name, str | bytes | os.PathLike):
+            path = os.path.join(str(self._path), os.fsdecode(cast(Any, name)))
+            if not os.path.exists(path) and path.startswith(f"{self._path}{os.sep}"):
+                self.asked.add(os.path.relpath(path, self._path))
+
+    def restore(self) -> None:
+        """Put it back."""
+        if not self._touched:
+            return
+        for entry in self._path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        shutil.copytree(self._original, self._path, dirs_exist_ok=True, symlinks=True)
+        self._touched = False
+
+    def contents(self) -> dict[str, Any]:
+        """The files of data, by name without ending: rows of tables, JSON as it is, else text."""
+        self._reading = True
+        try:
+            original = self._contents_before
+            if not self._touched:
+                return original
+            files = _files(self._path)
+            return {
+                name: original[name]
+                if name in original and _same(path, self._original / path.relative_to(self._path))
+                else _content(path)
+                for name, path in files.items()
+            }
+        finally:
+            self._reading = False
+
+    @cached_property
+    def _contents_before(self) -> dict[str, Any]:
+        return {name: _content(path) for name, path in _files(self._original).items()}
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Those that are no code, by name; with their ending where two are called alike."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix not in _NO_DATA and not path.name.endswith(_JOURNALS):
+            whole = path.relative_to(folder)
+            short = str(whole.with_suffix(""))
+            found[str(whole) if short in found else short] = path
+    return found
+
+
+def _same(one: Path, other: Path) -> bool:
+    return (
+        other.is_file()
+        and one.stat().st_size == other.stat().st_size
+        and one.read_bytes() == other.read_bytes()
+    )
+
+
+def _content(path: Path) -> Any:  # noqa: ANN401 - JSON
+    if path.stat().st_size > _MOST_BYTES:
+        return f"{path.stat().st_size} bytes, {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    content = path.read_bytes()
+    if content.startswith(_SQLITE):
+        with closing(sqlite3.connect(path)) as database:
+            return tables_of(database)
+    text = content.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError):
+        if path.suffix == ".json":
+            return json.loads(text)
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in text.splitlines()]
+    return list(csv.DictReader(io.StringIO(text))) if path.suffix == ".csv" else text

@@ -1,0 +1,164 @@
+"""New values for a parameter, drawn by its schema, its examples, and its name."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date as Day
+from datetime import timedelta
+from typing import cast
+
+import rstr
+
+from genenv.domains.tools.leaves import words_of
+from genenv.domains.tools.words import (
+    CITIES,
+    FIRST_NAMES,
+    LAST_NAMES,
+    NOTES,
+    PERSON_WORDS,
+    QUALITIES,
+    TEXT_WORDS,
+    THINGS,
+)
+from genenv.domains.tools.world import Tool
+from genenv.types import Json, JsonObject
+
+_FIRST_DAY = Day(2026, 1, 5)
+_DEEPEST = 4
+
+
+def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
+    """A new value that the schema allows; as a rule it is one that people would say."""
+    return _value(tool, tool.properties[parameter], parameter, rng, 0)
+
+
+def is_closed(tool: Tool, parameter: str) -> bool:
+    """Whether the schema lists all the values there are."""
+    schema = tool.resolved(tool.properties[parameter])
+    return "enum" in schema or "const" in schema or schema.get("type") == "boolean"
+
+
+def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+    schema = tool.resolved(schema)
+    if "const" in schema:
+        return schema["const"]
+    for listed in (schema.get("enum"), schema.get("examples")):
+        if isinstance(listed, list) and listed:
+            return rng.choice(listed)
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = next((one for one in cast("list[str]", kind) if one != "null"), "null")
+    match kind:
+        case "boolean":
+            return rng.random() < 0.5
+        case "integer" | "number":
+            return _number(schema, name, rng, whole=kind == "integer")
+        case "array":
+            return _array(tool, schema, name, rng, depth)
+        case "object":
+            return _object(tool, schema, rng, depth)
+        case "null":
+            return None
+        case _:
+            return _string(schema, name, rng)
+
+
+def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+    least = max(1, int(cast(int, schema.get("minItems", 1))))
+    most = max(least, min(least + 1, int(cast(int, schema.get("maxItems", least + 1)))))
+    if depth >= _DEEPEST:
+        return []
+    items = cast(JsonObject, schema.get("items", {"type": "string"}))
+    drawn = [_value(tool, items, name, rng, depth + 1) for _ in range(rng.randint(least, most))]
+    return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
+
+
+def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int) -> Json:
+    if depth >= _DEEPEST:
+        return {}
+    required = set(cast("Sequence[str]", schema.get("required", ())))
+    properties = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
+    return {
+        name: _value(tool, inner, name, rng, depth + 1)
+        for name, inner in properties.items()
+        if name in required
+    }
+
+
+def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -> Json:
+    low, high = (
+        schema.get("minimum", schema.get("exclusiveMinimum")),
+        schema.get("maximum", schema.get("exclusiveMaximum")),
+    )
+    least = float(cast(float, low)) if low is not None else None
+    most = float(cast(float, high)) if high is not None else None
+    if least is None and most is None:
+        least, most = (1, rng.choice((5, 20, 100)))
+    elif most is None:
+        least = cast(float, least)
+        most = least + rng.choice((5, 20, 100))
+    elif least is None:
+        least = min(0.0, most - 10)
+    step = float(cast(float, schema.get("multipleOf", 0))) or (1.0 if whole or rng.random() < 0.5 else 0.5)
+    first = least + (step if "exclusiveMinimum" in schema else 0)
+    steps = int((cast(float, most) - first - (step / 2 if "exclusiveMaximum" in schema else 0)) / step)
+    drawn = first + step * rng.randint(0, max(0, steps))
+    return int(drawn) if whole or float(drawn).is_integer() else round(drawn, 2)
+
+
+def _string(schema: JsonObject, name: str, rng: random.Random) -> str:
+    words = set(words_of(name))
+    form = schema.get("format")
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and not form:
+        return _of_pattern(pattern, rng)
+    person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
+    day = _FIRST_DAY + timedelta(days=rng.randrange(330))
+    if form in ("date-time",):
+        return f"{day.isoformat()}T{rng.randrange(8, 19):02d}:{rng.choice((0, 15, 30, 45)):02d}:00"
+    if form == "time" or (words & {"time"} and form is None):
+        return f"{rng.randrange(7, 20):02d}:{rng.choice((0, 15, 30, 45)):02d}" + (
+            ":00" if form == "time" else ""
+        )
+    if form == "date" or words & {"date", "day", "deadline", "due", "birthday"}:
+        return day.isoformat()
+    if form == "email" or words & {"email", "mail"}:
+        return f"{person.split()[0]}.{person.split()[1]}@example.com".lower()
+    if form in ("uri", "url") or words & {"url", "uri", "link", "website"}:
+        return f"https://example.com/{rng.choice(THINGS)}"
+    if words & {"phone", "mobile", "telephone", "fax"}:
+        return f"+1-555-{rng.randrange(1000, 10000)}"
+    text = _words(words, person, rng)
+    least, most = int(cast(int, schema.get("minLength", 0))), int(cast(int, schema.get("maxLength", 10_000)))
+    while len(text) < least:
+        text += f" {rng.choice(THINGS)}"
+    return text[:most].strip() or "x" * max(1, least)
+
+
+def _words(words: set[str], person: str, rng: random.Random) -> str:
+    if words & TEXT_WORDS:
+        return rng.choice(NOTES)
+    if words & {"city", "town", "location", "place", "destination", "origin", "venue"}:
+        return rng.choice(CITIES)
+    if words & {"address", "street"}:
+        return f"{rng.randrange(1, 200)} {rng.choice(LAST_NAMES)} Street"
+    if words & {"currency"}:
+        return rng.choice(("USD", "EUR", "GBP", "JPY"))
+    if words & {"timezone", "tz"}:
+        return rng.choice(("Europe/Berlin", "America/New_York", "Asia/Tokyo", "UTC"))
+    if words & PERSON_WORDS or (words & {"name"} and words & {"first", "last", "full"}):
+        return person
+    if words == {"name"}:
+        return person if rng.random() < 0.5 else f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
+    if words & {"query", "keyword", "search", "term", "word"}:
+        return rng.choice(THINGS)
+    return f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
+
+
+def _of_pattern(pattern: str, rng: random.Random) -> str:
+    try:
+        return rstr.Rstr(rng).xeger(re.sub(r"\\d\+|\\d\*", r"\\d{3}", pattern))  # pyright: ignore[reportUnknownMemberType]
+    except (re.error, ValueError, KeyError):
+        return "x"

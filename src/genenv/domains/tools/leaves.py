@@ -1,0 +1,153 @@
+"""The values in a state or a result, by kind, and which kinds a parameter could want.
+
+`{"orders": {"O-1": {"price": 3}}}` has a value `O-1` of the kind `orders.#` (the key of a record) and 3 of
+the kind `orders.*.price`. The parameter `order_id` wants the first one: by its name, and then by probing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+from genenv.types import Json
+
+KEY = "#"
+"""Stands in a kind for the key of a record."""
+ANY = "*"
+"""Stands in a kind for a record of a table or an item of a list."""
+_NAMING = frozenset({"id", "key", "name", "number", "no", "code", "title", "slug", "ref", "path"})
+"""Words by which a record is named."""
+_SPOKEN = frozenset({"name", "title"})
+"""Those of names that people say; the key of a record seldom is one."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+MOST_WANTED = 3
+"""Kinds that are tried for a parameter."""
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of an identifier, lower-cased and in the singular: `orderIds` is order, id."""
+    return tuple(singular(word.lower()) for word in _WORD.findall(name))
+
+
+def singular(word: str) -> str:
+    """A noun in the singular, as far as its letters tell."""
+    if word == "ids":
+        return "id"
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("sses", "ches", "shes", "xes")):
+        return word[:-2]
+    return (
+        word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+    )
+
+
+def leaves(value: Json) -> dict[str, list[Json]]:
+    """All single values by kind, each once, in the order in which they are found."""
+    found: dict[str, dict[str, Json]] = {}
+    for kind, leaf in _walk(value, ()):
+        found.setdefault(kind, {}).setdefault(repr(leaf), leaf)
+    return {kind: list(values.values()) for kind, values in found.items()}
+
+
+def at(value: Json, path: Sequence[str | int]) -> Json:
+    """What stands at a path of keys and numbers.
+
+    Raises:
+        LookupError: nothing does.
+    """
+    for part in path:
+        try:
+            value = cast("Mapping[str | int, Json]", value)[part]
+        except (TypeError, KeyError, IndexError) as error:
+            raise LookupError(part) from error
+    return value
+
+
+def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
+    """Values that a result holds in one place only, by kind: where, and what.
+
+    A list of one item counts, and its length does not show; keys of records do not: they are not named.
+    """
+    found: dict[str, list[tuple[tuple[str | int, ...], Json]]] = {}
+
+    def walk(inner: Json, kind: tuple[str, ...], path: tuple[str | int, ...]) -> None:
+        if isinstance(inner, Mapping):
+            table = _is_table(inner, bool(kind))
+            for key, one in inner.items():
+                walk(one, (*kind, ANY if table else key), (*path, key))
+        elif isinstance(inner, list):
+            for number, one in enumerate(inner):
+                walk(one, (*kind, ANY), (*path, number))
+        else:
+            found.setdefault(".".join(kind), []).append((path, inner))
+
+    walk(value, (), ())
+    return {kind: places[0] for kind, places in found.items() if len(places) == 1}
+
+
+def _walk(value: Json, kind: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
+    if isinstance(value, Mapping):
+        table = _is_table(value, bool(kind))
+        for key, inner in value.items():
+            if table:
+                yield ".".join((*kind, KEY)), key
+            yield from _walk(inner, (*kind, ANY if table else key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _walk(inner, (*kind, ANY))
+    elif value is not None:
+        yield ".".join(kind), value
+
+
+def _is_table(value: Mapping[str, Json], inside: bool) -> bool:
+    """Whether a mapping holds records by their keys, and is not a record itself."""
+    if not value or not inside:
+        return False
+    inner = list(value.values())
+    if all(isinstance(one, Mapping) for one in inner):
+        fields = [set(cast("Mapping[str, Json]", one)) for one in inner]
+        return all(len(one & fields[0]) * 2 >= len(one | fields[0]) for one in fields)
+    if all(isinstance(one, list) for one in inner):
+        return any(not key.isidentifier() for key in value)
+    return not any(isinstance(one, Mapping | list) for one in inner) and all(
+        not re.fullmatch(r"[a-z_][a-z0-9_]*", key) for key in value
+    )
+
+
+def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:
+    """The kinds that a parameter could want, by its name, the likeliest first.
+
+    Args:
+        parameter: its name.
+        tool: the name of its tool, which may say of what: the `name` that `find_customer` wants.
+        kinds: those there are.
+    """
+    scored = sorted(
+        ((_likeness(words_of(parameter), set(words_of(tool)), kind), kind) for kind in kinds),
+        key=lambda pair: -pair[0],
+    )
+    return [kind for score, kind in scored if score > 0][:MOST_WANTED]
+
+
+def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
+    """How well a kind goes with a parameter's name; 0: not at all."""
+    parts = [part for part in kind.split(".") if part != ANY]
+    key = () if parts and parts[-1] == KEY else words_of(parts[-1] if parts else "")
+    around = {word for part in parts[:-1] for word in words_of(part)}
+    asked = set(name)
+    if name == key:
+        return 3.0 if len(name) > 1 or not asked <= _NAMING or around & tool else 1.5
+    head = [word for word in name if word not in _NAMING]
+    if set(key) <= _NAMING and (
+        not key or not asked & _NAMING or asked & set(key)
+    ):  # what a record is called
+        if not head:
+            return 2.2 if around & tool and not key else 0.0
+        if set(head) <= around:
+            return 2.5 if key else 2.4 if asked & _SPOKEN else 3.2
+        return 2.0 if head[-1] in around else 0.0
+    if key and set(key) < asked and asked - set(key) <= around:
+        return 2.5
+    return 1.0 if asked < set(key) and set(key) - asked <= tool | _NAMING else 0.0

@@ -1,0 +1,315 @@
+"""Makes a bundle of a Python file: copies what it needs, finds out how to call its tools, draws tasks."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from genenv.domains.base import Domain
+from genenv.domains.common import Refused
+from genenv.domains.tools.build import is_for_measuring
+from genenv.domains.tools.bundle import (
+    MARK,
+    About,
+    Bundle,
+    Source,
+    StateRules,
+    about_toml,
+    graph_json,
+    program_line,
+    wordings_toml,
+)
+from genenv.domains.tools.domain import Tools
+from genenv.domains.tools.exploring import Explorer
+from genenv.domains.tools.leaves import ANY, KEY, leaves
+from genenv.domains.tools.python_world import NotStarted, PythonWorld
+from genenv.domains.tools.recipes import Graph
+from genenv.domains.tools.settings import ToolsConfig
+from genenv.domains.tools.spec import Program, ToolsParameters
+from genenv.domains.tools.walks import Walker
+from genenv.domains.tools.wording import first_wordings
+from genenv.domains.tools.world import World
+from genenv.errors import UsageError
+from genenv.runs.progress import Reporter, staged
+from genenv.types import Json, Lineage, Origin, Rejection, Task
+
+Examine = Callable[[Domain, Task, random.Random], Rejection | None]
+"""The gate: what is wrong with a task by itself (`genenv.gate.gate.examined`)."""
+_FILES = 64
+"""So many files beside the tools' own are copied at most."""
+_MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
+_PLAYED_TWICE = 8
+_TRIES_PER_TASK = 12
+
+
+@dataclass(slots=True)
+class Made:
+    """What was made, and what was found out."""
+
+    bundle: Bundle
+    left_out: dict[str, str]
+    """Functions that are no tools, and why."""
+    graph: Graph
+    network: bool
+    """Whether the tools can reach the network."""
+    base: int = 0
+    held_out: int = 0
+    refused: Counter[str] = field(default_factory=Counter[str])
+    """Drawn programs that are no tasks, by reason."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a bundle is to hold."""
+
+    file: Path
+    """Python file with the tools."""
+    made_of: str = ""
+    """Its class whose methods are the tools; empty: its functions, or its only class."""
+    base: int = 200
+    """How many tasks for training are drawn."""
+    held_out: int = 100
+    """How many for measuring."""
+    seed: int = 0
+    """Of all that is drawn."""
+
+
+def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> Made:
+    """Make a bundle.
+
+    Args:
+        folder: where; it must not be there yet.
+        wanted: of what.
+        examine: the gate that its tasks have to pass.
+        reporter: is told how far it is.
+
+    Raises:
+        UsageError: the folder is there already, or the file gives no tools that can be called.
+    """
+    start = time.monotonic()
+    if not wanted.file.is_file():
+        raise UsageError(f"there is no file {wanted.file}")
+    if folder.exists():
+        raise UsageError(f"{folder} is there already; choose another name, or remove it")
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-.") or "tools"
+    aside = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        made = _made(aside, name, wanted, reporter)
+        _draw(made, wanted, examine, reporter)
+        made.seconds = time.monotonic() - start
+        (aside / "README.md").write_text(readme(made), encoding="utf-8")
+        aside.rename(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    made.bundle = Bundle.open(folder)
+    return made
+
+
+def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
+    file, files = wanted.file, folder / "files"
+    with staged(reporter, f"loading {file.name}", items=None, unit=""):
+        world = _copied(files, file, wanted.made_of)
+    try:
+        with staged(reporter, "trying the tools", items=None, unit=""):
+            explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
+            graph = explorer.explore()
+            while _brought(world.asked, file.parent, files):  # what tools read when they are called
+                world.close()
+                world = PythonWorld(files, file.name, wanted.made_of or None)
+                explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
+                graph = explorer.explore()
+        if not graph.recipes:
+            reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
+            raise UsageError(f"no tool of {file.name} could be called with success ({reasons[:400]})")
+        about = About(
+            name=name,
+            source=Source(file=file.name, object=wanted.made_of),
+            state=StateRules(volatile=tuple(_volatile(world, explorer))),
+        )
+        wordings = {tool: first_wordings(world.tools[tool]) for tool in graph.recipes}
+    finally:
+        world.close()
+    (folder / MARK).write_text(about_toml(about), encoding="utf-8")
+    (folder / "graph.json").write_text(graph_json(graph), encoding="utf-8")
+    (folder / "wordings.toml").write_text(wordings_toml(wordings), encoding="utf-8")
+    return Made(bundle=Bundle.open(folder), left_out=world.left_out, graph=graph, network=world.network)
+
+
+def _copied(files: Path, file: Path, made_of: str) -> PythonWorld:
+    """The tools, from a copy of their file and of what it imports and reads beside it."""
+    files.mkdir(parents=True)
+    shutil.copy(file, files / file.name)
+    for _ in range(_FILES):
+        try:
+            return PythonWorld(files, file.name, made_of or None)
+        except NotStarted as error:
+            module = _MISSING_MODULE.search(str(error))
+            wanted = [
+                *error.asked,
+                *([f"{module[1].split('.')[0]}.py", module[1].split(".")[0]] if module else []),
+            ]
+            if not _brought(wanted, file.parent, files):
+                raise
+    raise UsageError(
+        f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
+    )
+
+
+def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:
+    """Copy what is wanted, is there, and was not copied yet; whether anything was."""
+    beside = [one for one in wanted if (origin / one).exists() and not (files / one).exists()]
+    for one in beside:
+        _copy(origin / one, files / one)
+    return bool(beside)
+
+
+def _copy(origin: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if origin.is_dir():
+        shutil.copytree(origin, to, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    else:
+        shutil.copy(origin, to)
+
+
+def _volatile(world: World, explorer: Explorer) -> Iterator[str]:
+    """Kinds of values that differ when the same program is played twice, a second apart."""
+    programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
+    first = [world.play(program).state for program in programs]
+    time.sleep(1.1)
+    found: dict[str, None] = {}
+    for program, before in zip(programs, first, strict=True):
+        after = world.play(program).state
+        if after != before:
+            found |= dict.fromkeys(_differing(before, after))
+    yield from (
+        kind
+        for kind in found
+        if not any(kind.startswith(f"{one.removesuffix(KEY)}{ANY}") for one in found if one.endswith(KEY))
+    )
+
+
+def _differing(one: Json, other: Json) -> list[str]:
+    left, right = leaves(one), leaves(other)
+    return [kind for kind in left | right if left.get(kind) != right.get(kind)]
+
+
+def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> None:
+    """Programs that pass the gate, as many as are asked for or as are found."""
+    folder, rng = made.bundle.path / "tasks", random.Random(f"{wanted.seed} tasks")
+    folder.mkdir()
+    for which in ("base", "held-out"):
+        (folder / f"{which}.jsonl").write_text("", encoding="utf-8")
+    domain = Tools(ToolsConfig(), made.bundle.path)
+    drawing = Drawing(domain, made, examine, rng)
+    asked, found = (
+        {False: wanted.base, True: wanted.held_out},
+        {False: list[Program](), True: list[Program]()},
+    )
+    try:
+        with reporter.stage("drawing tasks", items=sum(asked.values()), unit="tasks") as stage:
+            for parameters in itertools.islice(drawing.parameters(), _TRIES_PER_TASK * sum(asked.values())):
+                program = drawing.passing(parameters)
+                if program is None or len(found[side := is_for_measuring(program)]) >= asked[side]:
+                    continue
+                found[side].append(program)
+                stage(0, 1)
+                if all(len(found[side]) == asked[side] for side in found):
+                    break
+    finally:
+        domain.world.close()
+    for which, side in (("base", False), ("held-out", True)):
+        lines = "".join(program_line(program) + "\n" for program in found[side])
+        (folder / f"{which}.jsonl").write_text(lines, encoding="utf-8")
+    made.base, made.held_out = len(found[False]), len(found[True])
+
+
+class Drawing:
+    """Draws programs, each other than those before."""
+
+    def __init__(self, domain: Tools, made: Made, examine: Examine, rng: random.Random) -> None:
+        self._domain, self._made, self._examine, self._rng = domain, made, examine, rng
+        self._known: set[str] = set()
+
+    def parameters(self) -> Iterator[ToolsParameters]:
+        """Parameters at random, the tools in turn."""
+        while True:
+            for subject in self._domain.graph.recipes:
+                one = self._rng.choice(list(self._domain.options(subject)))
+                chosen = {name: self._rng.choice(list(values)) for name, values in one.items()}
+                yield ToolsParameters.model_validate(chosen)
+
+    def passing(self, parameters: ToolsParameters) -> Program | None:
+        """A new program that passes the gate."""
+        domain, refused, rng = self._domain, self._made.refused, self._rng
+        try:
+            program = Walker(domain.world, domain.graph).drawn(parameters, rng)
+        except Refused as error:
+            refused[error.rejection.reason] += 1
+            return None
+        key = repr([(step.tool, step.args, step.uses) for step in program.calls])
+        if key in self._known:
+            refused["duplicate"] += 1
+            return None
+        self._known.add(key)
+        lineage = Lineage(origin=Origin.HELD_OUT if is_for_measuring(program) else Origin.SEED)
+        task = domain.build(
+            program, task_id=f"{domain.bundle.name}-{len(self._known)}", lineage=lineage, rng=rng
+        )
+        verdict = task if isinstance(task, Rejection) else self._examine(domain, task, rng)
+        if isinstance(verdict, Rejection):
+            refused[verdict.reason] += 1
+            return None
+        return program
+
+
+def readme(made: Made) -> str:
+    """What was found out, for people."""
+    graph, name = made.graph, made.bundle.name
+    lines = [
+        f"# {name}",
+        "",
+        f"Made by `genenv domain new` from `{made.bundle.about.source.file}`: {len(graph.recipes)} tools, "
+        f"{made.base} tasks for training and {made.held_out} for measuring, in {made.seconds:.0f} s. Each "
+        "task was played: its solution leads to the same end twice, nothing and random calls do not, and no "
+        "call that writes can be left out.",
+        "",
+        "| tool | | its arguments come from | succeeds |",
+        "|---|---|---|---|",
+    ]
+    for one in graph.recipes.values():
+        ways = ", ".join(f"{parameter}: {way}" for parameter, way in one.ways.items())
+        lines.append(f"| {one.tool} | {'writes' if one.writes else 'reads'} | {ways} | {one.success:.0%} |")
+    lines += ["", *_notes(made), ""]
+    return "\n".join(lines)
+
+
+def _notes(made: Made) -> Sequence[str]:
+    notes: list[str] = []
+    for tool, error in made.graph.failures.items():
+        if tool not in made.graph.recipes:
+            notes.append(f"- `{tool}` never succeeded, and is in no task: {error}")
+    for one in made.graph.recipes.values():
+        if one.unseen:
+            named = ", ".join(f"`{name}`" for name in one.unseen)
+            notes.append(
+                f"- {named} of `{one.tool}` leaves no trace in the state: tasks state it, no check sees it"
+            )
+    notes += [f"- `{tool}` is no tool: {why}" for tool, why in made.left_out.items()]
+    if volatile := made.bundle.about.state.volatile:
+        notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
+    if made.network:
+        notes.append("- The system did not let the tools' process be cut off from the network.")
+    if made.refused:
+        told = ", ".join(f"{count} {reason}" for reason, count in made.refused.most_common())
+        notes.append(f"- Drawn programs that are no tasks: {told}")
+    return notes

@@ -1,0 +1,137 @@
+"""Python values as plain JSON: what tools return, and what a world's state is, to be compared.
+
+Results must be JSON, or something that has one JSON form (a dataclass, a date). Of a state anything is taken:
+what has no JSON form is shown by its `repr`, without addresses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import math
+import pathlib
+import re
+import sqlite3
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+DEEPEST = 32
+"""Containers in containers; deeper ones, and those that hold themselves, are refused."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_SCALARS = (
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    decimal.Decimal,
+    uuid.UUID,
+    pathlib.PurePath,
+)
+
+
+class NotPlain(ValueError):
+    """It has no JSON form. The message goes after `it returned`: `bytes, which are no JSON`."""
+
+
+def result_of(value: object) -> Any:  # noqa: ANN401 - JSON
+    """What a tool returned, as JSON.
+
+    Raises:
+        NotPlain: it has no JSON form.
+    """
+    return _plain(value, 0, strict=True)
+
+
+def state_of(value: object) -> Any:  # noqa: ANN401 - JSON
+    """A state as JSON: equal states have equal ones.
+
+    Raises:
+        NotPlain: containers are too deep, or hold themselves.
+    """
+    return _plain(value, 0, strict=False)
+
+
+def _plain(value: object, depth: int, *, strict: bool) -> Any:  # noqa: ANN401 - JSON
+    if value is None or isinstance(value, bool | str):
+        return _text(value) if isinstance(value, str) else value
+    if isinstance(value, enum.Enum):
+        return _plain(value.value, depth, strict=strict)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return _number(value, strict=strict)
+    if isinstance(value, _SCALARS):
+        return str(value) if not isinstance(value, datetime.date | datetime.time) else value.isoformat()
+    if depth >= DEEPEST:
+        raise NotPlain("something that is too deeply nested, or holds itself")
+    return _container(value, depth + 1, strict=strict)
+
+
+def _container(value: object, depth: int, *, strict: bool) -> Any:  # noqa: ANN401 - JSON
+    def inner(one: object) -> Any:  # noqa: ANN401 - JSON
+        return _plain(one, depth, strict=strict)
+
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {_key(key, strict=strict): inner(one) for key, one in items}
+    if isinstance(value, list | tuple | deque):
+        return [inner(one) for one in cast("list[object]", value)]
+    if isinstance(value, set | frozenset):
+        return sorted((inner(one) for one in cast("set[object]", value)), key=repr)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: inner(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, BaseModel):
+        return {name: inner(getattr(value, name)) for name in type(value).model_fields}
+    if strict:
+        named = type(value).__name__
+        raise NotPlain(f"{'bytes' if named in ('bytes', 'bytearray') else 'a ' + named}, which is no JSON")
+    if isinstance(value, sqlite3.Connection):
+        return tables_of(value)
+    if own := getattr(value, "__dict__", None):
+        return {name: inner(one) for name, one in own.items() if not callable(one)}
+    return _ADDRESS.sub("", repr(value))
+
+
+def tables_of(connection: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
+    """All rows of an SQLite database, by table, in an order that does not depend on how they came there."""
+    names = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    )
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (name,) in [tuple(row) for row in names]:
+        quoted = str(name).replace('"', '""')
+        rows = connection.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - its own table
+        columns = [column[0] for column in rows.description]
+        listed = [dict(zip(columns, map(_cell, row), strict=True)) for row in rows]
+        found[str(name)] = sorted(listed, key=repr)
+    return found
+
+
+def _cell(cell: object) -> Any:  # noqa: ANN401 - JSON
+    return cell.hex() if isinstance(cell, bytes) else cell
+
+
+def _key(key: object, *, strict: bool) -> str:
+    if isinstance(key, str):
+        return _text(key)
+    if strict and not isinstance(key, int | float | bool | enum.Enum | datetime.date | uuid.UUID | None):
+        raise NotPlain("an object whose keys are no texts")
+    plain = _plain(key, DEEPEST, strict=False) if not isinstance(key, tuple) else repr(cast(object, key))
+    return plain if isinstance(plain, str) else repr(plain)
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _number(value: float, *, strict: bool) -> float | str:
+    if math.isfinite(value):
+        return value
+    if strict:
+        raise NotPlain(f"{value}, which is no JSON")
+    return repr(value)

@@ -1,0 +1,150 @@
+"""One tool, tried in one state: which ways of choosing its arguments succeed, and which arguments matter."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from genenv.domains.tools.fresh import fresh, is_closed
+from genenv.domains.tools.leaves import leaves, single_paths, wanted, words_of
+from genenv.domains.tools.recipes import FRESH, Recipe, drawn, succeeded
+from genenv.domains.tools.world import Call, Outcome, Played, Tool, World
+from genenv.types import Json
+
+_TRIES = 3
+_MORE_TRIES = 9
+_MOST_COMBINATIONS = 24
+_FEW = 6
+"""So many distinct values at most make a category, if they look like one."""
+_CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
+_QUARTER = 4
+"""Rates are compared by quarters: a few tries tell no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What some tries of one combination came to."""
+
+    rate: float
+    writes: bool
+    good: tuple[Outcome, ...]
+
+
+class Probe:
+    """Tries a tool after some calls.
+
+    Args:
+        world: whose tool it is.
+        tool: it.
+        before: calls that make the state.
+        rng: draws arguments.
+    """
+
+    def __init__(self, world: World, tool: Tool, before: Sequence[Call], rng: random.Random) -> None:
+        self._world, self._tool, self._before, self._rng = world, tool, before, rng
+        self._values = leaves(world.play(before).state)
+        self.said = "it was given no value that there is"
+        """What the last call that failed said."""
+
+    def recipe(self) -> Recipe | None:
+        """How the tool can be called; None if it never succeeds."""
+        tool = self._tool
+        choices = [
+            [(name, way) for way in self._ways(name)] for name in tool.properties if name in tool.required
+        ]
+        found: list[tuple[tuple[int, float], dict[str, str], _Tried]] = []
+        for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
+            ways = dict(combination)
+            if self._tried(tool, ways, _TRIES).rate > 0:
+                tried = self._tried(tool, ways, _MORE_TRIES)
+                if tried.rate > 0:
+                    suits = sum(self._suits(name, way, writes=tried.writes) for name, way in ways.items())
+                    found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
+        if not found:
+            return None
+        _, ways, tried = max(found, key=lambda one: one[0])
+        optional = self._optional(ways, tried)
+        kinds = dict.fromkeys(kind for outcome in tried.good for kind in single_paths(outcome.result))
+        return Recipe(
+            tool=tool.name,
+            writes=tried.writes,
+            ways={**ways, **optional},
+            success=tried.rate,
+            shows=tuple(kinds),
+            unseen=tuple(name for name in ways if tried.writes and not self._matters(name, ways, tried)),
+        )
+
+    def _ways(self, name: str) -> list[str]:
+        if is_closed(self._tool, name):
+            return [FRESH]
+        fitting = [kind for kind, held in self._values.items() if self._tool.fits(name, held[0])]
+        return [*wanted(name, self._tool.name, fitting), FRESH]
+
+    def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
+        outcomes: list[Outcome] = []
+        for _ in range(tries):
+            args = drawn(tool, ways, self._values, self._rng)
+            if args is None:
+                break
+            outcomes.append(self._play(args).outcomes[-1])
+            self.said = outcomes[-1].error or self.said
+        writes = any(outcome.changed for outcome in outcomes)
+        good = tuple(outcome for outcome in outcomes if succeeded(outcome, writes=writes))
+        return _Tried(len(good) / tries, writes, good)
+
+    def _suits(self, name: str, way: str, *, writes: bool) -> float:
+        """Of ways that succeed alike: reads ask for what there is, writes name it and say what is new."""
+        if way == FRESH:
+            return 0.5 if writes else 0.0
+        rank = 1 - 0.1 * wanted(name, self._tool.name, list(self._values)).index(way)
+        if not writes or "id" in words_of(name):
+            return rank
+        held = self._values[way]
+        category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
+        return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name) else 0.0
+
+    def _optional(self, ways: Mapping[str, str], without: _Tried) -> dict[str, str]:
+        """Optional arguments that can be given without spoiling the call, and make a difference."""
+        tool, found = self._tool, dict[str, str]()
+        for name in tool.properties:
+            if name in tool.required:
+                continue
+            forced = Tool(name=tool.name, parameters={**tool.parameters, "required": [*tool.required, name]})
+            for way in self._ways(name):
+                with_it = {**ways, name: way}
+                if self._tried(forced, with_it, _TRIES).rate < without.rate * 0.75:
+                    continue
+                if self._matters(name, with_it, without, forced):
+                    found[name] = way
+                break
+        return found
+
+    def _matters(self, name: str, ways: Mapping[str, str], tried: _Tried, tool: Tool | None = None) -> bool:
+        """Whether another value of an argument makes another end, or of a tool that reads another result."""
+        for _ in range(_MORE_TRIES):
+            args = drawn(tool or self._tool, ways, self._values, self._rng)
+            if args is None or name not in args:
+                continue
+            other = dict(args)
+            if name in self._tool.required:
+                other[name] = self._other(name, ways[name])
+            else:
+                del other[name]
+            one, two = self._play(args), self._play(other)
+            if one.outcomes[-1].error or two.outcomes[-1].error:
+                continue
+            seen = (
+                (one.state, two.state) if tried.writes else (one.outcomes[-1].result, two.outcomes[-1].result)
+            )
+            if seen[0] != seen[1]:
+                return True
+        return False
+
+    def _other(self, name: str, way: str) -> Json:
+        return fresh(self._tool, name, self._rng) if way == FRESH else self._rng.choice(self._values[way])
+
+    def _play(self, args: Mapping[str, Json]) -> Played:
+        return self._world.play([*self._before, Call(tool=self._tool.name, args=args)], watch=True)

@@ -1,0 +1,65 @@
+"""What a task of your own tools is before it is played: difficulty, then the calls, then what is asked."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field, JsonValue
+
+Size = Literal[1, 2, 3, 4, 6, 8, 12, 16]
+SIZES: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
+"""How many tools can be shown."""
+
+
+class Use(BaseModel, frozen=True, extra="forbid"):
+    """A value that an earlier call finds."""
+
+    parameter: str
+    """Of this call."""
+    call: int = Field(ge=0)
+    """Number of the earlier call, from 0 on."""
+    path: tuple[str | int, ...] = Field(max_length=16)
+    """Where it stands in its result."""
+
+
+class Step(BaseModel, frozen=True, extra="forbid"):
+    """One call."""
+
+    tool: str
+    args: dict[str, JsonValue]
+    """Literal ones."""
+    uses: tuple[Use, ...] = ()
+
+
+class Question(BaseModel, frozen=True, extra="forbid"):
+    """A value that the user wants to be told."""
+
+    call: int = Field(ge=0)
+    path: tuple[str | int, ...] = Field(max_length=16)
+
+
+class Program(BaseModel, frozen=True, extra="forbid"):
+    """A task before it is played. There are no words in it: the runtime writes them."""
+
+    n_calls: int = Field(ge=1, le=8)
+    chained: bool
+    """A later call uses the result of an earlier one."""
+    answer: bool
+    """The user wants to be told something."""
+    n_tools: Size
+    """How many tools the agent is shown."""
+    calls: tuple[Step, ...] = Field(min_length=1, max_length=8)
+    questions: tuple[Question, ...] = Field(default=(), max_length=4)
+    before: tuple[Step, ...] = Field(default=(), max_length=8)
+    """Calls that make the state in which the task begins; the agent does not see them."""
+
+
+class ToolsParameters(BaseModel, frozen=True, extra="forbid"):
+    """What a task is to be like; the rest is drawn."""
+
+    n_calls: int = Field(ge=1, le=8)
+    chained: bool
+    answer: bool
+    n_tools: Size
+    tools: str
+    """Names with `+` between them; `a>b` where b uses what a finds."""

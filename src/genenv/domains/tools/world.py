@@ -1,0 +1,176 @@
+"""A world of tools: what can be called, and what calls do to a state that starts anew for every attempt.
+
+A world is asked by whole programs: all calls since the start. It may keep what it has played, and says the
+same whether it has or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from genenv.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call, with literal arguments by name."""
+
+    tool: str
+    args: Mapping[str, Json]
+
+    @property
+    def json(self) -> JsonObject:
+        """As JSON."""
+        return {"tool": self.tool, "args": dict(self.args)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a call did."""
+
+    result: Json = None
+    error: str | None = None
+    """What the agent is told instead of a result."""
+    changed: bool = False
+    """Whether the state is another one than before; known where it was asked for."""
+
+    @property
+    def text(self) -> str:
+        """What the agent is told, as compact JSON."""
+        told: Json = self.result if self.error is None else {"error": self.error}
+        return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What a program did."""
+
+    outcomes: tuple[Outcome, ...]
+    """One for each call."""
+    state: Json
+    """At the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A tool, wherever it comes from."""
+
+    name: str
+    description: str = ""
+    """What it does, in a sentence."""
+    parameters: JsonObject = field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON schema of its arguments, an object."""
+
+    @property
+    def properties(self) -> Mapping[str, JsonObject]:
+        """The schema of each parameter."""
+        return cast("Mapping[str, JsonObject]", self.parameters.get("properties", {}))
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Parameters without which it cannot be called."""
+        return frozenset(cast("Sequence[str]", self.parameters.get("required", ())))
+
+    @property
+    def schema(self) -> JsonObject:
+        """In the form of the OpenAI and Hugging Face chat APIs."""
+        function: JsonObject = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
+        return {"type": "function", "function": function}
+
+    @property
+    def heading(self) -> str:
+        """As one line of Python, short as each prompt token costs: `refund(order_id, amount: number=0)`."""
+        return f"{self.name}({', '.join(self._short(name) for name in self.properties)})"
+
+    def _short(self, name: str) -> str:
+        schema = self.resolved(self.properties[name])
+        if choices := cast("Sequence[Json]", schema.get("enum", ())):
+            kind = "|".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+        else:
+            told = schema.get("format") or schema.get("type")
+            kind = str(told) if told not in (None, "string") else ""
+        shown = f"{name}: {kind}" if kind and kind != name else name
+        if name in self.required:
+            return shown
+        default = self.properties[name].get("default")
+        return f"{shown}={json.dumps(default, ensure_ascii=False)}"
+
+    def resolved(self, schema: JsonObject) -> JsonObject:
+        """A schema without `$ref` at its top, and of alternatives the first that is not null."""
+        for _ in range(16):
+            reference = schema.get("$ref")
+            ways = cast("Sequence[JsonObject]", schema.get("anyOf") or schema.get("oneOf") or ())
+            if isinstance(reference, str):
+                schema = self._at(reference)
+            elif ways:
+                schema = next((way for way in ways if way.get("type") != "null"), ways[0])
+            else:
+                break
+        return schema
+
+    def _at(self, reference: str) -> JsonObject:
+        found: Json = self.parameters
+        for part in reference.removeprefix("#/").split("/"):
+            found = cast("Mapping[str, Json]", found).get(part, {})
+        return cast(JsonObject, found)
+
+    def problem(self, args: Mapping[str, Json]) -> str | None:
+        """What is wrong with arguments, in a sentence; None if nothing is."""
+        if unknown := sorted(set(args) - set(self.properties)):
+            return f"{self.name} has no parameter {unknown[0]!r}."
+        if missing := sorted(self.required - set(args)):
+            return f"{self.name} lacks the argument {missing[0]!r}."
+        from jsonschema import exceptions  # takes a while to load
+
+        errors: Any = cast(Any, self._validator).iter_errors(dict(args))
+        error = cast("ValidationError | None", cast(Any, exceptions).best_match(errors))
+        if error is None:
+            return None
+        where = ".".join(str(part) for part in error.absolute_path)
+        return f"{where or self.name}: {error.message[:200]}."
+
+    def fits(self, parameter: str, value: Json) -> bool:
+        """Whether a parameter's schema allows a value, or a list of it."""
+        properties: JsonObject = {parameter: self.properties[parameter]}
+        alone = Tool(name=self.name, parameters={**self.parameters, "properties": properties, "required": []})
+        return alone.problem({parameter: value}) is None or alone.problem({parameter: [value]}) is None
+
+    @cached_property
+    def _validator(self) -> Draft202012Validator:
+        from jsonschema import Draft202012Validator
+
+        return Draft202012Validator(dict(self.parameters))
+
+
+class World(Protocol):
+    """Tools, and a state that they read and change."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """By name, in the order in which they were found."""
+        ...
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """Play a program from the start; what fails is an outcome.
+
+        Args:
+            calls: with arguments that the tools' schemas allow.
+            watch: whether to look after each call if it changed the state.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and folders."""
+        ...

@@ -1,0 +1,5 @@
+"""What the ledger imports."""
+
+
+def rounded(amount):
+    return round(amount, 2)

@@ -1,0 +1,155 @@
+"""Tools of a Python file, called in a process of their own: whatever they do, there is an answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from genenv.domains.tools.python_world import PythonWorld
+from genenv.domains.tools.world import Outcome
+from genenv.errors import UsageError
+from own_tools import EXAMPLES, call, ledger
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[PythonWorld]:
+    world = PythonWorld(EXAMPLES, "hostile.py", call_s=0.5)
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[PythonWorld]:
+    world = PythonWorld(EXAMPLES, "desk.py")
+    yield world
+    world.close()
+
+
+def test_methods_are_tools_with_schemas_from_types_and_words_from_docstrings(desk: PythonWorld) -> None:
+    assert list(desk.tools)[:3] == ["find_customer", "list_orders", "get_order"]
+    refund = desk.tools["refund_order"]
+    assert refund.description == "Refund part or all of an order."
+    assert refund.required == {"order_id", "amount"}
+    assert refund.properties["amount"] == {"type": "number", "description": "in dollars."}
+    assert refund.heading == 'refund_order(order_id, amount: number, reason="none given")'
+    assert desk.tools["open_ticket"].heading == (
+        'open_ticket(customer_id, subject, priority: "low"|"normal"|"high"="normal")'
+    )
+    assert refund.problem({"order_id": "O-1"}) == "refund_order lacks the argument 'amount'."
+    assert refund.problem({"order_id": "O-1", "amount": "much"}) == "amount: 'much' is not of type 'number'."
+    assert refund.problem({"order_id": "O-1", "amount": 1, "to": 2}) == "refund_order has no parameter 'to'."
+
+
+def test_every_program_starts_from_the_same_state(desk: PythonWorld) -> None:
+    calls = [call("refund_order", order_id="O-5001", amount=5), call("get_order", order_id="O-5001")]
+    first = desk.play(calls, watch=True)
+    assert [one.changed for one in first.outcomes] == [True, False]
+    assert first.outcomes[1].result["refunded"] == 5
+    assert desk.play(calls, watch=True) == first
+    assert desk.play([]).state["orders"]["O-5001"]["refunded"] == 0
+
+
+def test_what_a_tool_raises_is_an_outcome(desk: PythonWorld) -> None:
+    played = desk.play([call("get_order", order_id="none"), call("cancel_order", order_id="O-5001")])
+    assert [one.error for one in played.outcomes] == ["KeyError: 'none'", "it is too late for that"]
+    assert played.outcomes[1].text == '{"error":"it is too late for that"}'
+
+
+def test_an_attempt_starts_in_under_a_millisecond(desk: PythonWorld) -> None:
+    took: list[float] = []
+    for _ in range(200):
+        start = time.perf_counter()
+        desk.play([])
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.001
+
+
+def test_global_variables_are_state_also_where_they_are_bound_anew(tmp_path: Path) -> None:
+    (tmp_path / "shelf.py").write_text((EXAMPLES / "shelf.py").read_text())
+    world = PythonWorld(tmp_path, "shelf.py")
+    try:
+        assert list(world.tools) == ["search_books", "lend", "copies_left"]
+        assert world.left_out == {"anything": "it takes any number of arguments (*things)"}
+        assert world.tools["lend"].properties["reader"]["description"] == "to whom."
+        lent = [call("lend", book_id="B2", reader="Ada"), call("copies_left", book_id="B2")]
+        played = world.play(lent, watch=True)
+        assert [one.result for one in played.outcomes] == [{"loans": 1}, 0]
+        assert (played.state["count"], played.state["loans"][0]["reader"]) == (1, "Ada")
+        assert set(world.play([]).state) == {"_books", "loans", "count"}
+        assert world.play([]).state["count"] == 0
+    finally:
+        world.close()
+
+
+def test_files_are_state_and_are_put_back(tmp_path: Path) -> None:
+    ledger(tmp_path)
+    world = PythonWorld(tmp_path, "ledger.py")
+    try:
+        rows = [{"name": "rent", "amount": 20.0}, {"name": "savings", "amount": 100.0}]
+        assert world.play([]).state["ledger"] == {"accounts": rows}
+        move = call("transfer", source_account="savings", target_account="rent", amount=30)
+        played = world.play([move, call("balance", account="rent")], watch=True)
+        assert [one.changed for one in played.outcomes] == [True, False]
+        assert played.outcomes[1].result == {"amount": 50.0, "currency": "EUR"}
+        assert world.play([]).state["ledger"] == {"accounts": rows}
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("exits", "bye"),
+        ("returns_bytes", "The tool returned bytes, which is no JSON."),
+        ("returns_megabytes", "The result is longer than 64000 characters."),
+        ("returns_nan", "The tool returned nan, which is no JSON."),
+        ("returns_a_cycle", "The tool returned something that is too deeply nested, or holds itself."),
+        ("returns_an_object", "The tool returned a object, which is no JSON."),
+        ("eats_memory", "MemoryError"),
+        ("reads_the_input", "EOF when reading a line"),
+        ("spins", "The tool took too long."),
+        ("dies", "The tool ended its process, or took too long."),
+        ("none", "There is no tool 'none'."),
+    ],
+)
+def test_whatever_a_tool_does_there_is_an_answer(hostile: PythonWorld, tool: str, said: str) -> None:
+    played = hostile.play([call("fine", word="first"), call(tool)])
+    assert played.outcomes == (Outcome(result="first"), Outcome(error=said))
+    assert played.state["log"] == ["first"]
+    assert hostile.play([call("fine", word="next")]).outcomes == (Outcome(result="next"),)
+
+
+def test_a_call_that_takes_too_long_is_ended_and_the_next_one_is_not(hostile: PythonWorld) -> None:
+    played = hostile.play([call("hangs", seconds=60.0), call("fine", word="next")])
+    assert [one.error for one in played.outcomes] == ["The tool took too long.", None]
+
+
+def test_what_is_printed_left_behind_or_half_a_character_spoils_no_answer(hostile: PythonWorld) -> None:
+    played = hostile.play([call("prints"), call("forks"), call("surrogates")])
+    assert [one.result for one in played.outcomes] == [1, 1, "?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def f(:", "tools.py cannot be imported: invalid syntax"),
+        ("import no_such_module", "tools.py cannot be imported: No module named 'no_such_module'"),
+        ("raise SystemExit(1)", "tools.py cannot be imported: 1"),
+        ("x = 1", "tools.py has no functions, and no class with methods"),
+        ("def f(*a): pass", "nothing in tools.py can be a tool (f: it takes any number of arguments (*a))"),
+        ("def f(x: open): pass", "nothing in tools.py can be a tool (f: "),
+        ("import os\nos._exit(1)", "tools.py cannot be imported: it ends the process"),
+        ("class A:\n def f(self): pass\nclass B:\n def f(self): pass", "tools.py has several classes (A, B)"),
+        ("class A:\n def __init__(self, x): pass\n def f(self): pass", "A() fails: "),
+        ("held = open(__file__)\ndef f(): pass", "what cannot be copied ("),
+    ],
+)
+def test_a_file_that_gives_no_tools_is_refused_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "tools.py").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        PythonWorld(tmp_path, "tools.py")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,37 @@
+"""Tools as a user has them, for tests of domains made of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from genenv.domains.tools.making import Made, Wanted, make
+from genenv.domains.tools.world import Call
+from genenv.gate.gate import examined
+from genenv.runs.progress import Silent
+
+EXAMPLES = Path(__file__).parent / "domains" / "tools" / "examples"
+
+
+def call(tool: str, **args: Any) -> Call:
+    return Call(tool=tool, args=args)
+
+
+def made(folder: Path, file: str | Path = "desk.py", **wanted: Any) -> Made:
+    """A bundle of an example, with few tasks."""
+    return make(
+        folder, Wanted(file=EXAMPLES / file, **{"base": 24, "held_out": 8, **wanted}), examined, Silent()
+    )
+
+
+def ledger(folder: Path) -> Path:
+    """The ledger's files, with an SQLite database; the file of its tools."""
+    for name in ("ledger.py", "ledger_money.py", "settings.json"):
+        (folder / name).write_text((EXAMPLES / name).read_text())
+    with closing(sqlite3.connect(folder / "ledger.db")) as database:
+        database.execute("CREATE TABLE accounts (name TEXT PRIMARY KEY, amount REAL)")
+        database.executemany("INSERT INTO accounts VALUES (?, ?)", [("savings", 100.0), ("rent", 20.0)])
+        database.commit()
+    return folder / "ledger.py"
