@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from genenv.cli.console import ConsoleReporter, begin
 from genenv.domains.tools.making import Wanted, make, readme
@@ -44,9 +43,10 @@ RandomSeed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is d
 def domain(
     action: What, name: Where, source: From, tasks: Tasks = 200, held_out: HeldOut = 100, seed: RandomSeed = 0
 ) -> None:
-    """Make a domain of your own tools: find out how they can be called, draw tasks, play and check them.
+    """Make a domain of your own tools: `genenv domain new NAME --from tools.py`.
 
-    It is a folder, a bundle, all of it data that can be edited.
+    Finds out how they can be called, draws tasks, plays and checks them. What comes out is a folder, a bundle,
+    all of it data that can be edited.
     """
     del action  # there is one so far
     begin(f"making {name}")
@@ -56,12 +56,11 @@ def domain(
     typer.echo("its tools are called now, in a process of their own and on copies of their files", err=True)
     wanted = Wanted(file=Path(file), made_of=made_of, base=tasks, held_out=held_out, seed=seed)
     made = make(name, wanted, examined, ConsoleReporter())
-    console = Console(highlight=False)
-    console.print(inert(readme(made)), markup=False)
-    console.print(
-        f"the bundle is in {name}: genenv check {_as_typed(name)} says whether it keeps what it promises,"
+    typer.echo(inert(readme(made)))
+    typer.echo(
+        f"the bundle is in {name}; `genenv check {_as_typed(name)}` says whether it keeps its promises,"
     )
-    console.print(f'and [domain] name = "{_as_typed(name)}" trains on it', markup=False)
+    typer.echo(f'and [domain] name = "{_as_typed(name)}" trains on it')
 
 
 def _as_typed(name: Path) -> str:

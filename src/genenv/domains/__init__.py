@@ -44,7 +44,7 @@ def domain_config(name: str) -> type[BaseModel]:
     Raises:
         UsageError: no such domain.
     """
-    if is_bundle(name):
+    if name not in _DOMAINS and is_bundle(name):
         return ToolsConfig
     return cast(type[BaseModel], getattr(_domain_class(name), "config"))  # noqa: B009
 
@@ -60,7 +60,7 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
         UsageError: no such domain, or something that it needs is not installed.
         DomainError: a user's own cannot be made.
     """
-    if is_bundle(name):
+    if name not in _DOMAINS and is_bundle(name):
         return Tools(cast(ToolsConfig | None, settings), Path(name))
     made = _domain_class(name)
     chosen = settings or domain_config(name)()

@@ -1,0 +1,67 @@
+"""`genenv domain new`, and what `docs/your-own-tools.md` says of it: from nothing to a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from own_tools import EXAMPLES
+from typed import refused, succeeds
+
+PAGE = Path(__file__).parents[2] / "docs" / "your-own-tools.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,), (wordings, config), (make, train) = blocks("python"), blocks("toml"), blocks("sh")
+    Path("desk.py").write_text(code, encoding="utf-8")
+    first, check = (line.split()[1:] for line in make.splitlines())
+    said = succeeds(*first, "--tasks", 40, "--held-out", 12).stdout
+    assert "8 tools, 40 tasks for training and 12 for measuring" in said.replace("\n", " ")
+    assert "good" in succeeds(*check, "--n", 8).stdout
+    with Path("desk/wordings.toml").open("r+", encoding="utf-8") as file:
+        kept = [line for line in file if not line.startswith("refund_order")]
+        file.seek(0)
+        file.truncate()
+        file.writelines([*kept, wordings])
+    Path("desk.toml").write_text(config, encoding="utf-8")
+    trained, measured = (line.split()[1:] for line in train.splitlines())
+    small = (
+        "policy.backend=scripted",
+        "run.rounds=1",
+        "run.eval_tasks=4",
+        "simulator.contexts=2",
+        "agent.rollouts=2",
+    )
+    assert (
+        "held-out success" in succeeds(*trained, *(word for one in small for word in ("--set", one))).stdout
+    )
+    assert measured == ["eval", "held-out", "--policy", "runs/desk"]
+    texts = succeeds("generate", "--run", "runs/desk", "--n", 4).stdout
+    assert '"messages"' in texts or "messages" in texts
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("tools.json", "is no Python file; name one, such as tools.py or tools.py:Class"),
+        ("nowhere.py", "there is no file nowhere.py"),
+        (f"{EXAMPLES / 'desk.py'}:Nobody", "desk.py has no class 'Nobody'"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refused("domain", "new", "desk", "--from", source)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_no_bundle_is_no_domain(tmp_path: Path) -> None:
+    assert "is no bundle of tools: it has no bundle.toml" in refused("check", f"{tmp_path}/nothing")
