@@ -45,8 +45,8 @@ def domain(
 ) -> None:
     """Make a domain of your own tools: `genenv domain new NAME --from tools.py`.
 
-    Finds out how they can be called, draws tasks, plays and checks them. What comes out is a folder, a bundle,
-    all of it data that can be edited.
+    Finds out how they can be called, draws tasks, plays and checks them. What comes out is a bundle: a
+    folder, all of it data that can be edited.
     """
     del action  # there is one so far
     begin(f"making {name}")

@@ -62,7 +62,7 @@ def _plays_twice_alike(domain: Tools, task: Task) -> Rejection | None:
 
 
 def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
-    """Without any of its calls the state is another one, or something that was to be read is not."""
+    """Without any call that writes the end is another one; what is read is looked for by the check."""
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     end = domain.comparable(domain.world.play([*before, *calls]).state)
     for number, call in enumerate(calls):

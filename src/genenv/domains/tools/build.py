@@ -15,7 +15,7 @@ from genenv.domains.tools.calls import format_calls
 from genenv.domains.tools.leaves import at
 from genenv.domains.tools.settings import Style, ToolsConfig
 from genenv.domains.tools.spec import Program, Step
-from genenv.domains.tools.wording import Said, clause, found_text, instruction, question_text
+from genenv.domains.tools.wording import Said, clause, found_text, instruction
 from genenv.domains.tools.world import Call, Outcome, Tool, World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
@@ -104,13 +104,9 @@ def _played(world: World, program: Program, settings: ToolsConfig) -> tuple[list
     before = _literal(program.before)
     calls: list[Call] = []
     outcomes: list[Outcome] = []
-    for number, step in enumerate(program.calls):
+    for step in program.calls:
         args = cast("dict[str, Json]", dict(step.args))
         for use in step.uses:
-            if use.call >= number:
-                raise Refused(
-                    RejectReason.INCONSISTENT, f"call {number} uses what call {use.call} has yet to find"
-                )
             args[use.parameter] = _value(outcomes[use.call].result, use.path)
         call = Call(tool=step.tool, args=args)
         if problem := world.tools[step.tool].problem(args):
@@ -137,8 +133,10 @@ def _consistent(world: World, program: Program, settings: ToolsConfig) -> None:
         raise Refused(
             RejectReason.INCONSISTENT, f"answer is {program.answer}, and the questions say otherwise"
         )
-    if any(question.call >= len(program.calls) for question in program.questions):
-        raise Refused(RejectReason.INCONSISTENT, "a question is of a call that there is not")
+    if any(question.call != len(program.calls) - 1 for question in program.questions):
+        raise Refused(RejectReason.INCONSISTENT, "a question is of another call than the last")
+    if any(use.call != number - 1 for number, step in enumerate(program.calls) for use in step.uses):
+        raise Refused(RejectReason.INCONSISTENT, "a call uses what another one finds than the one before it")
     if settings.mode == "single" and (program.chained or program.answer):
         raise Refused(RejectReason.INCONSISTENT, "this takes several turns, and the mode is single")
 
@@ -170,9 +168,7 @@ def _said(domain: Tools, program: Program, rng: random.Random) -> str:
         )
         for step in program.calls
     ]
-    questions = [
-        question_text(one.path, domain.world.tools[program.calls[one.call].tool]) for one in program.questions
-    ]
+    questions = [found_text(one.path, "result") for one in program.questions]
     return instruction(clauses, questions, rng)
 
 

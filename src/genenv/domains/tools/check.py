@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv.domains.tools.calls import Reply, read_reply
+from genenv.domains.tools.spec import Program
 from genenv.domains.tools.world import Call, Outcome, Played, World
 from genenv.types import Json, Task, Verdict
 
@@ -125,12 +126,13 @@ def _short(value: Json) -> str:
 def _unread(
     domain: Tools, wanted: Sequence[Outcome], oracle: Sequence[Call], attempt: Attempt, task: Task
 ) -> str | None:
-    """In one reply nothing can be said of what was found: there what the solution reads has to be read."""
-    if task.payload["mode"] != "single":
-        return None
+    """What the user asks to be looked up has to be, unless it is a mere means: then the end tells."""
+    program = Program.model_validate(task.spec)
+    means = {use.call for step in program.calls for use in step.uses}
     found = {_canonical(outcome.result) for outcome in attempt.outcomes if outcome.error is None}
-    for call, outcome in zip(oracle, wanted, strict=True):
-        if not domain.graph.recipes[call.tool].writes and _canonical(outcome.result) not in found:
+    for number, (call, outcome) in enumerate(zip(oracle, wanted, strict=True)):
+        reads = number not in means and not domain.graph.recipes[call.tool].writes
+        if reads and _canonical(outcome.result) not in found:
             return f"The result of {call.tool} was never obtained."
     return None
 

@@ -123,7 +123,11 @@ class Probe:
         return found
 
     def _matters(self, name: str, ways: Mapping[str, str], tried: _Tried, tool: Tool | None = None) -> bool:
-        """Whether another value of an argument makes another end, or of a tool that reads another result."""
+        """Whether another value of an argument makes another end, or of a tool that reads another result.
+
+        Where there is no other value, or none that succeeds, nothing speaks against it.
+        """
+        compared = False
         for _ in range(_MORE_TRIES):
             args = drawn(tool or self._tool, ways, self._values, self._rng)
             if args is None or name not in args:
@@ -134,14 +138,15 @@ class Probe:
             else:
                 del other[name]
             one, two = self._play(args), self._play(other)
-            if one.outcomes[-1].error or two.outcomes[-1].error:
+            if other == args or one.outcomes[-1].error or two.outcomes[-1].error:
                 continue
+            compared = True
             seen = (
                 (one.state, two.state) if tried.writes else (one.outcomes[-1].result, two.outcomes[-1].result)
             )
             if seen[0] != seen[1]:
                 return True
-        return False
+        return not compared
 
     def _other(self, name: str, way: str) -> Json:
         return fresh(self._tool, name, self._rng) if way == FRESH else self._rng.choice(self._values[way])

@@ -110,17 +110,10 @@ def instruction(clauses: Sequence[str], questions: Sequence[str], rng: random.Ra
     return text if text.endswith((".", "!", "?")) else text + "."
 
 
-def found_text(path: Sequence[str | int], parameter: str) -> str:
-    """How a value that an earlier call finds is named."""
-    named = next((str(part) for part in reversed(path) if isinstance(part, str)), parameter)
+def found_text(path: Sequence[str | int], otherwise: str) -> str:
+    """How a value in the result of the call before is named: by its field."""
+    named = next((str(part) for part in reversed(path) if isinstance(part, str)), otherwise)
     return f"the {label(named)} that this gives"
-
-
-def question_text(path: Sequence[str | int], tool: Tool) -> str:
-    """What is asked of a result: its field, and of what where the tool's name says so."""
-    named = next((str(part) for part in reversed(path) if isinstance(part, str)), "result")
-    del tool
-    return f"the {label(named)}"
 
 
 def same_words(one: str, other: str) -> bool:
