@@ -1,0 +1,222 @@
+"""What a bundle of your own tools costs and holds: making it, starting an attempt, grading, refusing.
+
+    python bench/own_tools.py tests/domains/tools/examples/desk.py
+    python bench/own_tools.py tools.py:Class --tasks 200 --mutations 500
+
+Makes a bundle in a temporary folder, then times it alone, and spoils programs of its tasks in ways that each
+make a program that is none: another tool, an argument that is missing, of another type or not there, a use or
+a question of nothing, difficulty that is not true. A line of JSON each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from turns import machine, say
+
+from genenv.domains.tools.domain import Tools
+from genenv.domains.tools.making import Wanted, make
+from genenv.domains.tools.settings import ToolsConfig
+from genenv.domains.tools.spec import Program
+from genenv.gate.gate import base_tasks, examined
+from genenv.runs.progress import Silent
+from genenv.types import Lineage, Origin, Rejection, Task
+
+Spec = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", metavar="FILE.py[:CLASS]")
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--held-out", type=int, default=100)
+    parser.add_argument("--mutations", type=int, default=500)
+    chosen = parser.parse_args()
+    file, _, made_of = chosen.source.partition(":")
+    say(machine=machine())
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "bundle"
+        wanted = Wanted(file=Path(file), made_of=made_of, base=chosen.tasks, held_out=chosen.held_out)
+        made = make(folder, wanted, examined, Silent())
+        say(
+            made_s=round(made.seconds, 1),
+            tools=len(made.graph.recipes),
+            links=len(made.graph.links),
+            tasks=made.base,
+            held_out=made.held_out,
+            drawn_and_refused=dict(made.refused),
+        )
+        domain = Tools(ToolsConfig(), folder)
+        try:
+            tasks = list(base_tasks(domain, domain.seeds(), seed=0).values())
+            times(domain, tasks)
+            refusals(domain, chosen.mutations)
+        finally:
+            domain.world.close()
+
+
+def times(domain: Tools, tasks: list[Task]) -> None:
+    """Medians."""
+    say(start_ms=median_ms(lambda: domain.world.play([]), 500))
+    graded = median_ms(lambda: [domain.check(task, task.oracle) for task in tasks], 5) / len(tasks)
+    calls = sum(domain.steps(task) for task in tasks) / len(tasks)
+    say(graded_ms=round(graded, 2), calls_a_task=round(calls, 2))
+    gate = median_ms(lambda: [examined(domain, task, random.Random(0)) for task in tasks], 3) / len(tasks)
+    say(gate_ms=round(gate, 2))
+
+
+def median_ms(what: Callable[[], object], times: int) -> float:
+    took: list[float] = []
+    for _ in range(times):
+        start = time.perf_counter()
+        what()
+        took.append(1e3 * (time.perf_counter() - start))
+    return round(statistics.median(took), 3)
+
+
+def refusals(domain: Tools, mutations: int) -> None:
+    """How many spoiled programs are refused, by how they were spoiled."""
+    rng = random.Random(0)
+    specs = [dict(seed.spec) for seed in domain.seeds()]
+    kinds = list(SPOILERS)
+    tried, refused, passed = Counter[str](), Counter[str](), list[Spec]()
+    while sum(tried.values()) < mutations:
+        kind = kinds[sum(tried.values()) % len(kinds)]
+        spec = copy.deepcopy(rng.choice(specs))
+        SPOILERS[kind](spec, rng)
+        tried[kind] += 1
+        if is_refused(domain, spec):
+            refused[kind] += 1
+        else:
+            passed.append({"spoiled": kind, **spec})
+    say(
+        mutations=sum(tried.values()),
+        refused=sum(refused.values()),
+        by_kind={k: f"{refused[k]}/{tried[k]}" for k in kinds},
+    )
+    for spec in passed[:10]:
+        say(passed=json.dumps(spec))
+
+
+def is_refused(domain: Tools, spec: Spec) -> bool:
+    try:
+        program = Program.model_validate(spec)
+    except ValidationError:
+        return True
+    for origin in (Origin.SEED, Origin.HELD_OUT):  # which of the two a program is for is no merit of the gate
+        task = domain.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+        if isinstance(task, Task) and examined(domain, task, random.Random(0)) is None:
+            return False
+        if isinstance(task, Rejection) and task.reason != "held_out":
+            return True
+    return True
+
+
+def any_call(spec: Spec, rng: random.Random) -> Spec:
+    return rng.choice(spec["calls"])
+
+
+def any_argument(spec: Spec, rng: random.Random) -> tuple[Spec, str]:
+    calls = [call for call in spec["calls"] if call["args"]]
+    call = rng.choice(calls) if calls else spec["calls"][0]
+    call["args"] = call["args"] or {"added": 1}
+    return call["args"], rng.choice(list(call["args"]))
+
+
+def no_such_tool(spec: Spec, rng: random.Random) -> None:
+    any_call(spec, rng)["tool"] += "_all"
+
+
+def argument_missing(spec: Spec, rng: random.Random) -> None:
+    args, name = any_argument(spec, rng)
+    for call in spec["calls"]:
+        if call["args"] is args:
+            call["args"] = {}
+    args.pop(name)
+
+
+def argument_unknown(spec: Spec, rng: random.Random) -> None:
+    any_call(spec, rng)["args"]["no_such_argument"] = "x"
+
+
+def argument_of_another_type(spec: Spec, rng: random.Random) -> None:
+    args, name = any_argument(spec, rng)
+    args[name] = {"not": ["a", "value"]}
+
+
+def record_that_is_not_there(spec: Spec, rng: random.Random) -> None:
+    named = [(call["args"], name) for call in spec["calls"] for name in call["args"] if name.endswith("id")]
+    if not named:
+        return no_such_tool(spec, rng)
+    args, name = rng.choice(named)
+    args[name] = "nobody-0"
+    return None
+
+
+def use_of_nothing(spec: Spec, rng: random.Random) -> None:
+    spec["chained"] = True
+    call = spec["calls"][-1]
+    name = next(iter(call["args"]), "x")
+    call["uses"] = [
+        {"parameter": name, "call": max(0, len(spec["calls"]) - 2), "path": ["no", "such", "place"]}
+    ]
+
+
+def question_of_nothing(spec: Spec, rng: random.Random) -> None:
+    spec["answer"], spec["questions"] = (
+        True,
+        [{"call": len(spec["calls"]) - 1, "path": ["no", "such", "place"]}],
+    )
+
+
+def untrue_number(spec: Spec, rng: random.Random) -> None:
+    spec["n_calls"] = 1 + spec["n_calls"] % 3
+
+
+def untrue_chain(spec: Spec, rng: random.Random) -> None:
+    spec["chained"] = not spec["chained"]
+
+
+def untrue_answer(spec: Spec, rng: random.Random) -> None:
+    spec["answer"] = not spec["answer"]
+
+
+def same_call_again(spec: Spec, rng: random.Random) -> None:
+    """A read that is asked for twice, with the number of calls as it was."""
+    spec["calls"].append(copy.deepcopy(spec["calls"][0]))
+
+
+def more_tools_than_there_are(spec: Spec, rng: random.Random) -> None:
+    spec["n_tools"] = 16
+
+
+SPOILERS: dict[str, Callable[[Spec, random.Random], None]] = {
+    one.__name__: one
+    for one in (
+        *(
+            no_such_tool,
+            argument_missing,
+            argument_unknown,
+            argument_of_another_type,
+            record_that_is_not_there,
+        ),
+        *(use_of_nothing, question_of_nothing, untrue_number, untrue_chain, untrue_answer, same_call_again),
+        *(more_tools_than_there_are,),
+    )
+}
+
+if __name__ == "__main__":
+    main()
