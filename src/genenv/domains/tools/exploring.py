@@ -31,6 +31,7 @@ class Explorer:
         self.world, self._rng = world, rng
         self._recipes: dict[str, Recipe] = {}
         self._failures: dict[str, str] = {}
+        self._values: dict[str, dict[str, list[Json]]] = {}
 
     @classmethod
     def of(cls, world: World, graph: Graph, rng: random.Random) -> Explorer:
@@ -80,7 +81,10 @@ class Explorer:
 
     def values(self, before: Sequence[Call]) -> dict[str, list[Json]]:
         """The values of the state after some calls, by kind."""
-        return leaves(self.world.play(before).state)
+        key = repr([call.json for call in before])
+        if key not in self._values:
+            self._values[key] = leaves(self.world.play(before).state)
+        return self._values[key]
 
     # pairs
 

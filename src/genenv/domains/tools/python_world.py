@@ -28,6 +28,9 @@ START_S = 60.0
 """How long importing the file may take."""
 CALL_S = 5.0
 """How long one call may take."""
+_IN_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
+_SMALL = 8 << 20
+"""Bytes of a folder that is put there."""
 
 
 class NotStarted(UsageError):
@@ -59,7 +62,7 @@ class PythonWorld:
     def __init__(self, folder: Path, file: str, name: str | None = None, *, call_s: float = CALL_S) -> None:
         self._folder, self._file, self._name, self._call_s = folder.resolve(), file, name, call_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._scratch = tempfile.mkdtemp(prefix="genenv-tools-")
+        self._scratch = tempfile.mkdtemp(prefix="genenv-tools-", dir=_place_for(self._folder))
         self._removed = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         try:
             first = self._started()
@@ -163,6 +166,12 @@ class PythonWorld:
         if self._process is not None:
             _kill(self._process)
             self._process = None
+
+
+def _place_for(folder: Path) -> str | None:
+    """In memory where that is possible: tools that write files would wait for a disk. None: where usual."""
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return _IN_MEMORY if size < _SMALL and os.access(_IN_MEMORY, os.W_OK) else None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
