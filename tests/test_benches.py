@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import scripted_genenv
+from bundles import EXAMPLES
 
 TESTS = Path(__file__).parent
 BENCH = TESTS.parent / "bench"
@@ -25,7 +26,15 @@ RUNS = 'if __name__ == "__main__":'
 SCRIPTS = {path.stem for path in BENCH.glob("*.py") if RUNS in path.read_text(encoding="utf-8")}
 SIZES = ("--dtype", "float32", "--repeats", "1")
 
-FAST = {"agent_only", "contrast_picture", "domains", "picture", "quickstart_seeds", "gate_precision"}
+FAST = {
+    "agent_only",
+    "contrast_picture",
+    "domains",
+    "picture",
+    "quickstart_seeds",
+    "gate_precision",
+    "own_tools",
+}
 """Those whose small run is one of the tests below, or of another file."""
 BY_HAND = {"parity_travelplanner", "travelplanner_worker"}
 """Those whose smallest run takes minutes, and what they start."""
@@ -114,6 +123,19 @@ def test_every_bench_is_imported_and_answers_to_help() -> None:
     done = program("-c", HELPS, *(path for path in paths if path.stem not in {"agent_only"}))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {}
+
+
+def test_all_spoiled_programs_of_own_tools_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("--tasks", "24", "--held-out", "4", "--mutations", "60")
+    monkeypatch.setattr(sys, "argv", ["own_tools.py", str(EXAMPLES / "desk.py"), *small])
+    bench("own_tools", monkeypatch).main()
+    said = {
+        key: value for line in capsys.readouterr().out.splitlines() for key, value in json.loads(line).items()
+    }
+    assert (said["mutations"], said["refused"]) == (60, 60)
+    assert said["tasks"] == 24
 
 
 AGENT_ONLY = """

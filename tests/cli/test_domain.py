@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from own_tools import EXAMPLES
+from bundles import EXAMPLES
 from typed import refused, succeeds
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-own-tools.md"

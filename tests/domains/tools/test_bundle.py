@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bundles import EXAMPLES, call, ledger, made
 from genenv.domains import load_domain
 from genenv.domains.parameters import ByParameters, at_random
 from genenv.domains.tools.audit import audit
@@ -25,7 +26,6 @@ from genenv.domains.tools.spec import Program
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
-from own_tools import EXAMPLES, call, ledger, made
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bundles import EXAMPLES, call, ledger
 from genenv.domains.tools.python_world import PythonWorld
 from genenv.domains.tools.world import Outcome
 from genenv.errors import UsageError
-from own_tools import EXAMPLES, call, ledger
 
 
 @pytest.fixture(scope="module")
