@@ -6,8 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from bundles import EXAMPLES
+from bundles import EXAMPLES, made
+from genenv.cli.app import app
+from genenv.domains import load_domain
+from genenv.gate.gate import base_tasks
 from typed import refused, succeeds
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-own-tools.md"
@@ -61,6 +65,21 @@ def test_what_is_wrong_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     assert said in refused("domain", "new", "desk", "--from", source)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:
+    made(tmp_path / "desk", base=6, held_out=1)
+    domain = load_domain(f"{tmp_path}/desk")
+    task = next(iter(base_tasks(domain, domain.seeds(), seed=0).values()))
+    words = ["play", f"{tmp_path}/desk", "--task", task.id]
+    solved = CliRunner().invoke(app, words, input="".join(f"{reply}\n\n" for reply in task.oracle))
+    assert solved.exit_code == 0
+    assert task.messages[-1].content in solved.stdout
+    assert "\nsolved: The state is right" in solved.stdout
+    left = CliRunner().invoke(app, words, input="")
+    assert "\nnot solved: Nothing is called." in left.stdout
+    assert task.oracle[0] in left.stdout
+    assert "there is no task 'none'" in refused("play", f"{tmp_path}/desk", "--task", "none")
 
 
 def test_a_folder_that_is_no_bundle_is_no_domain(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ COMMANDS = {
         "genenv.cli.domain:domain",
         "Make a domain of your own tools: `genenv domain new NAME --from tools.py`.",
     ),
+    "play": (
+        "genenv.cli.play:play",
+        "Attempt a task yourself: what the agent is told, and the verdict on what you reply.",
+    ),
     "doctor": (
         "genenv.cli.doctor:doctor",
         "Say what works on this machine, and how to get the rest; "

@@ -34,7 +34,7 @@ Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks of each 
 def check(domain: Name, n: Number = 100, overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
     """Say whether a domain keeps what it promises. No model takes part."""
     begin(f"checking {domain}")
-    config = _config(domain, overrides)
+    config = config_of(domain, overrides)
     table = Table(title=inert(f"{config.domain.name}: what it promises"), title_justify="left")
     for column in ("what", "state", "seen"):
         table.add_column(column, overflow="fold" if column == "seen" else "ellipsis")
@@ -49,7 +49,7 @@ def check(domain: Name, n: Number = 100, overrides: Overrides = []) -> None:  # 
         raise typer.Exit(1)
 
 
-def _config(name: str, overrides: Sequence[str]) -> RunConfig:
+def config_of(name: str, overrides: Sequence[str]) -> RunConfig:
     """The settings of a run with this domain: from a file, or the defaults."""
     if name.endswith(".toml") and Path(name).is_file():
         return load_config(Path(name), overrides)

@@ -29,6 +29,8 @@ class Explorer:
 
     def __init__(self, world: World, rng: random.Random) -> None:
         self.world, self._rng = world, rng
+        self.known: int | None = None
+        """After so many calls a user knows the values there are, and can name none that is made later."""
         self._recipes: dict[str, Recipe] = {}
         self._failures: dict[str, str] = {}
         self._values: dict[str, dict[str, list[Json]]] = {}
@@ -69,9 +71,9 @@ class Explorer:
 
     def attempt(self, recipe: Recipe, before: Sequence[Call], rng: random.Random) -> Call | None:
         """A call that succeeds after others, if one is found in a few tries."""
-        values = self.values(before)
+        tool, values = self.world.tools[recipe.tool], self.values(before[: self.known])
         for _ in range(_MORE_TRIES):
-            args = drawn(self.world.tools[recipe.tool], recipe.ways, values, rng)
+            args = drawn(tool, recipe.ways, values, rng)
             if args is None:
                 continue
             call = Call(tool=recipe.tool, args=args)
@@ -123,7 +125,7 @@ class Explorer:
             if value is None or value in first.args.values():
                 continue
             for _ in range(_TRIES):
-                args = drawn(tool, user.ways, self.values(before), rng)
+                args = drawn(tool, user.ways, self.values(before[: self.known]), rng)
                 if args is None:
                     continue
                 second = Call(tool=link.user, args={**args, link.parameter: value})

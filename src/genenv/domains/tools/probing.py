@@ -67,13 +67,17 @@ class Probe:
             return None
         _, ways, tried = max(found, key=lambda one: one[0])
         optional = self._optional(ways, tried)
-        kinds = dict.fromkeys(kind for outcome in tried.good for kind in single_paths(outcome.result))
+        shown: dict[str, set[str]] = {}
+        for outcome in tried.good:
+            for kind, (_, value) in single_paths(outcome.result).items():
+                shown.setdefault(kind, set()).add(repr(value))
         return Recipe(
             tool=tool.name,
             writes=tried.writes,
             ways={**ways, **optional},
             success=tried.rate,
-            shows=tuple(kinds),
+            shows=tuple(shown),
+            told=tuple(kind for kind, values in shown.items() if kind and len(values) > 1),
             unseen=tuple(name for name in ways if tried.writes and not self._matters(name, ways, tried)),
         )
 

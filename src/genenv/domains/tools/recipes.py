@@ -30,6 +30,8 @@ class Recipe:
     """Share of tries that succeeded, in [0, 1]."""
     shows: tuple[str, ...] = ()
     """Kinds of single values in its results."""
+    told: tuple[str, ...] = ()
+    """Those of them that are worth asking for: they are not the same every time."""
     unseen: tuple[str, ...] = ()
     """Arguments of a tool that writes that leave no trace in the state: no check sees them."""
 

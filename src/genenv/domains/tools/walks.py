@@ -64,7 +64,9 @@ class Walker:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r} that can be called")
         explorer = Explorer.of(self._world, self._graph, rng)
         for _ in range(_WAYS):
+            explorer.known = None
             before = explorer.setup() if rng.random() < 0.5 else ()
+            explorer.known = len(before)
             walked = self._walk(explorer, plan, before, rng)
             questions = self._questions(walked, before, rng) if walked and parameters.answer else ()
             if walked is None or (parameters.answer and not questions):
@@ -125,8 +127,12 @@ class Walker:
         """A value of the last call's result to ask for; none if nothing there is worth asking."""
         calls = [call for _, call in walked]
         last = self._world.play([*before, *calls]).outcomes[-1].result
+        tool = self._world.tools[calls[-1].tool]
         known = {repr(value) for call in calls for value in call.args.values()}
-        worth = [path for path, value in single_paths(last).values() if _can_be_told(value, known) and path]
+        known |= {repr(schema.get("default")) for schema in tool.properties.values()}
+        varied = self._graph.recipes[calls[-1].tool].told
+        found = single_paths(last).items()
+        worth = [path for kind, (path, value) in found if kind in varied and _can_be_told(value, known)]
         return (Question(call=len(calls) - 1, path=rng.choice(worth)),) if worth else ()
 
 
@@ -138,8 +144,8 @@ def step_of(call: Call, *uses: Use) -> Step:
 
 
 def _can_be_told(value: Json, known: set[str]) -> bool:
-    if value is None or isinstance(value, bool) or repr(value) in known:
-        return False
+    if value is None or isinstance(value, bool) or value == 0 or repr(value) in known:
+        return False  # "nothing" is a right answer to what is 0
     return len(str(value)) <= _LONGEST_ANSWER and str(value).strip() != "" and "\n" not in str(value)
 
 
@@ -187,7 +193,7 @@ def _shuffled(names: list[str], rng: random.Random) -> list[str]:
 def reads_last(graph: Graph, plan: str) -> bool:
     """Whether the last call of a plan finds something that could be asked for."""
     last: Recipe = graph.recipes[Plan.read(plan).tools[-1]]
-    return bool(last.shows)
+    return bool(last.told)
 
 
 def sizes_shown(n_tools: int, least: int) -> list[int]:
