@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
-from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
+from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
 
 
 @pytest.fixture(scope="module")
@@ -323,3 +323,16 @@ def test_what_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "bundle").mkdir()
     with pytest.raises(UsageError, match="is there already"):
         made(tmp_path / "bundle", EXAMPLES / "desk.py")
+
+
+def test_the_grammar_takes_programs_variations_and_parameters_and_no_unknown_tool(
+    domain: Tools, written_under: Callable[[JsonObject, JsonObject], bool]
+) -> None:
+    rng, by_parameters = random.Random(0), ByParameters(domain)
+    for seed in domain.seeds()[:2]:
+        schema = domain.spec_schema(seed)
+        assert written_under(schema, seed.spec)
+        assert written_under(schema, domain.variation(seed, rng))
+        assert written_under(by_parameters.spec_schema(seed), by_parameters.variation(seed, rng))
+        calls = [{**seed.spec["calls"][0], "tool": "no_such_tool"}, *seed.spec["calls"][1:]]
+        assert not written_under(schema, {**seed.spec, "calls": calls})

@@ -233,7 +233,7 @@ class Tools:
         try:
             return _awaited(names[tool](*placed, **named))
         finally:
-            state.update({name: names[name] for name in state})
+            state.update({name: names[name] for name in state if name in names})
 
 
 def _bound(function: Callable[..., object], made: type | None, name: str) -> Callable[..., object]:

@@ -8,12 +8,10 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from genenv.domains.base import Domain
-from genenv.domains.common import Refused
 from genenv.domains.tools.build import is_for_measuring
 from genenv.domains.tools.bundle import (
     MARK,
@@ -27,21 +25,19 @@ from genenv.domains.tools.bundle import (
     wordings_toml,
 )
 from genenv.domains.tools.domain import Tools
+from genenv.domains.tools.drawing import Drawing, Examine
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.leaves import ANY, KEY, leaves
 from genenv.domains.tools.python_world import NotStarted, PythonWorld
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.settings import ToolsConfig
-from genenv.domains.tools.spec import Program, ToolsParameters
-from genenv.domains.tools.walks import Walker
+from genenv.domains.tools.spec import Program
 from genenv.domains.tools.wording import first_wordings
 from genenv.domains.tools.world import World
 from genenv.errors import UsageError
 from genenv.runs.progress import Reporter, staged
-from genenv.types import Json, Lineage, Origin, Rejection, Task
+from genenv.types import Json
 
-Examine = Callable[[Domain, Task, random.Random], Rejection | None]
-"""The gate: what is wrong with a task by itself (`genenv.gate.gate.examined`)."""
 _FILES = 64
 """So many files beside the tools' own are copied at most."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
@@ -210,7 +206,7 @@ def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> N
     for which in ("base", "held-out"):
         (folder / f"{which}.jsonl").write_text("", encoding="utf-8")
     domain = Tools(ToolsConfig(), made.bundle.path)
-    drawing = Drawing(domain, made, examine, rng)
+    drawing = Drawing(domain, examine, rng)
     asked, found = (
         {False: wanted.base, True: wanted.held_out},
         {False: list[Program](), True: list[Program]()},
@@ -230,46 +226,8 @@ def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> N
     for which, side in (("base", False), ("held-out", True)):
         lines = "".join(program_line(program) + "\n" for program in found[side])
         (folder / f"{which}.jsonl").write_text(lines, encoding="utf-8")
+    made.refused = drawing.refused
     made.base, made.held_out = len(found[False]), len(found[True])
-
-
-class Drawing:
-    """Draws programs, each other than those before."""
-
-    def __init__(self, domain: Tools, made: Made, examine: Examine, rng: random.Random) -> None:
-        self._domain, self._made, self._examine, self._rng = domain, made, examine, rng
-        self._known: set[str] = set()
-
-    def parameters(self) -> Iterator[ToolsParameters]:
-        """Parameters at random, the tools in turn."""
-        while True:
-            for subject in self._domain.graph.recipes:
-                one = self._rng.choice(list(self._domain.options(subject)))
-                chosen = {name: self._rng.choice(list(values)) for name, values in one.items()}
-                yield ToolsParameters.model_validate(chosen)
-
-    def passing(self, parameters: ToolsParameters) -> Program | None:
-        """A new program that passes the gate."""
-        domain, refused, rng = self._domain, self._made.refused, self._rng
-        try:
-            program = Walker(domain.world, domain.graph).drawn(parameters, rng)
-        except Refused as error:
-            refused[error.rejection.reason] += 1
-            return None
-        key = repr([(step.tool, step.args, step.uses) for step in program.calls])
-        if key in self._known:
-            refused["duplicate"] += 1
-            return None
-        self._known.add(key)
-        lineage = Lineage(origin=Origin.HELD_OUT if is_for_measuring(program) else Origin.SEED)
-        task = domain.build(
-            program, task_id=f"{domain.bundle.name}-{len(self._known)}", lineage=lineage, rng=rng
-        )
-        verdict = task if isinstance(task, Rejection) else self._examine(domain, task, rng)
-        if isinstance(verdict, Rejection):
-            refused[verdict.reason] += 1
-            return None
-        return program
 
 
 def readme(made: Made) -> str:
