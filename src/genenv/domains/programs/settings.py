@@ -13,7 +13,7 @@ Pick = Literal["first", "last", "largest", "whole"]
 
 Range = tuple[int, int]
 """The least and the most."""
-MOST_DEPTH, LEAST_LENGTH, MOST_LENGTH = 6, 2, 9
+MOST_DEPTH, LEAST_LENGTH, MOST_LENGTH = 16, 2, 32
 
 _Depth = Annotated[int, Field(ge=1, le=MOST_DEPTH)]
 _Length = Annotated[int, Field(ge=LEAST_LENGTH, le=MOST_LENGTH)]
