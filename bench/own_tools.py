@@ -27,6 +27,7 @@ from turns import machine, say
 
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.making import Wanted, make
+from genenv.domains.tools.origins import origin_of
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
 from genenv.gate.gate import base_tasks, examined
@@ -45,11 +46,10 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=100)
     parser.add_argument("--mutations", type=int, default=500)
     chosen = parser.parse_args()
-    file, _, made_of = chosen.source.partition(":")
     say(machine=machine())
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bundle"
-        wanted = Wanted(file=Path(file), made_of=made_of, base=chosen.tasks, held_out=chosen.held_out)
+        wanted = Wanted(origin=origin_of(chosen.source), base=chosen.tasks, held_out=chosen.held_out)
         made = make(folder, wanted, examined, Silent())
         say(
             made_s=round(made.seconds, 1),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv.domains.tools.making import Made, Wanted, make
+from genenv.domains.tools.origins import PythonOrigin
 from genenv.domains.tools.world import Call
 from genenv.gate.gate import examined
 from genenv.runs.progress import Silent
@@ -19,10 +20,13 @@ def call(tool: str, **args: Any) -> Call:
     return Call(tool=tool, args=args)
 
 
-def made(folder: Path, file: str | Path = "desk.py", **wanted: Any) -> Made:
+def made(folder: Path, file: str | Path = "desk.py", made_of: str = "", **wanted: Any) -> Made:
     """A bundle of an example, with few tasks."""
     return make(
-        folder, Wanted(file=EXAMPLES / file, **{"base": 24, "held_out": 8, **wanted}), examined, Silent()
+        folder,
+        Wanted(origin=PythonOrigin(EXAMPLES / file, made_of), **{"base": 24, "held_out": 8, **wanted}),
+        examined,
+        Silent(),
     )
 
 

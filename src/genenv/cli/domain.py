@@ -10,7 +10,7 @@ import typer
 
 from genenv.cli.console import ConsoleReporter, begin
 from genenv.domains.tools.making import Wanted, make, readme
-from genenv.errors import UsageError
+from genenv.domains.tools.origins import origin_of
 from genenv.gate.gate import examined
 from genenv.texts import inert
 
@@ -50,11 +50,9 @@ def domain(
     """
     del action  # there is one so far
     begin(f"making {name}")
-    file, _, made_of = source.partition(":")
-    if not file.endswith(".py"):
-        raise UsageError(f"--from {source!r} is no Python file; name one, such as tools.py or tools.py:Class")
+    origin = origin_of(source)
     typer.echo("its tools are called now, in a process of their own and on copies of their files", err=True)
-    wanted = Wanted(file=Path(file), made_of=made_of, base=tasks, held_out=held_out, seed=seed)
+    wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed)
     made = make(name, wanted, examined, ConsoleReporter())
     typer.echo(inert(readme(made)))
     typer.echo(

@@ -16,15 +16,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from genenv.domains.tools.leaves import ANY, KEY
-from genenv.domains.tools.python_world import PythonWorld
 from genenv.domains.tools.recipes import Graph
+from genenv.domains.tools.sources import Source
 from genenv.domains.tools.spec import Program
-from genenv.domains.tools.world import World
+from genenv.domains.tools.world import LimitedWorld, World
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import Json
 
@@ -32,16 +32,6 @@ MARK = "bundle.toml"
 """The file that makes a folder a bundle."""
 VERSION = 1
 T = TypeVar("T")
-
-
-class Source(BaseModel, frozen=True, extra="forbid"):
-    """Where the tools come from."""
-
-    kind: Literal["python"] = "python"
-    file: str
-    """Of the folder `files`."""
-    object: str = ""
-    """The class whose methods are the tools; empty: its functions, or its only class."""
 
 
 class StateRules(BaseModel, frozen=True, extra="forbid"):
@@ -106,11 +96,8 @@ class Bundle:
         Raises:
             UsageError: they cannot be loaded.
         """
-        source = self.about.source
-        made = PythonWorld(self.path / "files", source.file, source.object or None, call_s=call_s)
-        for name in self.about.leave_out:
-            made.tools.pop(name, None)
-        return made
+        opened = self.about.source.open(self.path / "files", call_s)
+        return LimitedWorld(opened, self.about.leave_out) if self.about.leave_out else opened
 
     @cached_property
     def graph(self) -> Graph:
@@ -205,16 +192,16 @@ def graph_json(graph: Graph) -> str:
 
 def about_toml(about: About) -> str:
     """What `bundle.toml` holds, with a line for each setting."""
-    source, told = about.source, {key: json.dumps(value) for key, value in about.model_dump().items()}
+    told = {key: json.dumps(value) for key, value in about.model_dump().items()}
+    source = "\n".join(f"{key} = {json.dumps(value)}" for key, value in about.source.model_dump().items())
     return f"""# A bundle of tools, made by `genenv domain new`. All of it can be edited.
 version = {about.version}
 name = {told["name"]}
 leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls
 
+# Where the tools come from; files are those of the folder `files`.
 [source]
-kind = {json.dumps(source.kind)}
-file = {json.dumps(source.file)}  # of the folder `files`
-object = {json.dumps(source.object)}  # the class of the tools; empty: functions, or the only class
+{source}
 
 [state]
 # What may differ without being wrong, such as "tickets.*.created_at"; "tickets.#": the names of records.

@@ -1,4 +1,4 @@
-"""Makes a bundle of a Python file: copies what it needs, finds out how to call its tools, draws tasks."""
+"""Makes a bundle of tools: copies what they need, finds out how to call its tools, draws tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from genenv.domains.tools.bundle import (
     MARK,
     About,
     Bundle,
-    Source,
     StateRules,
     about_toml,
     graph_json,
@@ -28,7 +27,7 @@ from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.drawing import Drawing, Examine
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.leaves import ANY, KEY, leaves
-from genenv.domains.tools.python_world import NotStarted, PythonWorld
+from genenv.domains.tools.origins import Origin
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
@@ -38,9 +37,6 @@ from genenv.errors import UsageError
 from genenv.runs.progress import Reporter, staged
 from genenv.types import Json
 
-_FILES = 64
-"""So many files beside the tools' own are copied at most."""
-_MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
 _PLAYED_TWICE = 8
 _TRIES_PER_TASK = 12
 
@@ -66,10 +62,8 @@ class Made:
 class Wanted:
     """What a bundle is to hold."""
 
-    file: Path
-    """Python file with the tools."""
-    made_of: str = ""
-    """Its class whose methods are the tools; empty: its functions, or its only class."""
+    origin: Origin
+    """Where the tools are to be had."""
     base: int = 200
     """How many tasks for training are drawn."""
     held_out: int = 100
@@ -88,11 +82,9 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
         reporter: is told how far it is.
 
     Raises:
-        UsageError: the folder is there already, or the file gives no tools that can be called.
+        UsageError: the folder is there already, or there are no tools that can be called.
     """
     start = time.monotonic()
-    if not wanted.file.is_file():
-        raise UsageError(f"there is no file {wanted.file}")
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another name, or remove it")
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-.") or "tools"
@@ -112,24 +104,25 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
 
 
 def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
-    file, files = wanted.file, folder / "files"
-    with staged(reporter, f"loading {file.name}", items=None, unit=""):
-        world = _copied(files, file, wanted.made_of)
+    origin, files = wanted.origin, folder / "files"
+    with staged(reporter, f"loading {origin.label}", items=None, unit=""):
+        source = origin.bring(files)
+        world = source.open(files)
     try:
         with staged(reporter, "trying the tools", items=None, unit=""):
             explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
             graph = explorer.explore()
-            while _brought(world.asked, file.parent, files):  # what tools read when they are called
+            while origin.complete(world, files):  # what tools read when they are called
                 world.close()
-                world = PythonWorld(files, file.name, wanted.made_of or None)
+                world = source.open(files)
                 explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
                 graph = explorer.explore()
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
-            raise UsageError(f"no tool of {file.name} could be called with success ({reasons[:400]})")
+            raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
         about = About(
             name=name,
-            source=Source(file=file.name, object=wanted.made_of),
+            source=source,
             state=StateRules(volatile=tuple(_volatile(world, explorer))),
         )
         wordings = {tool: first_wordings(world.tools[tool]) for tool in graph.recipes}
@@ -138,43 +131,7 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
     (folder / MARK).write_text(about_toml(about), encoding="utf-8")
     (folder / "graph.json").write_text(graph_json(graph), encoding="utf-8")
     (folder / "wordings.toml").write_text(wordings_toml(wordings), encoding="utf-8")
-    return Made(bundle=Bundle.open(folder), left_out=world.left_out, graph=graph, network=world.network)
-
-
-def _copied(files: Path, file: Path, made_of: str) -> PythonWorld:
-    """The tools, from a copy of their file and of what it imports and reads beside it."""
-    files.mkdir(parents=True)
-    shutil.copy(file, files / file.name)
-    for _ in range(_FILES):
-        try:
-            return PythonWorld(files, file.name, made_of or None)
-        except NotStarted as error:
-            module = _MISSING_MODULE.search(str(error))
-            wanted = [
-                *error.asked,
-                *([f"{module[1].split('.')[0]}.py", module[1].split(".")[0]] if module else []),
-            ]
-            if not _brought(wanted, file.parent, files):
-                raise
-    raise UsageError(
-        f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
-    )
-
-
-def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:
-    """Copy what is wanted, is there, and was not copied yet; whether anything was."""
-    beside = [one for one in wanted if (origin / one).exists() and not (files / one).exists()]
-    for one in beside:
-        _copy(origin / one, files / one)
-    return bool(beside)
-
-
-def _copy(origin: Path, to: Path) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    if origin.is_dir():
-        shutil.copytree(origin, to, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-    else:
-        shutil.copy(origin, to)
+    return Made(bundle=Bundle.open(folder), left_out=dict(world.left_out), graph=graph, network=world.network)
 
 
 def _volatile(world: World, explorer: Explorer) -> Iterator[str]:
@@ -236,7 +193,7 @@ def readme(made: Made) -> str:
     lines = [
         f"# {name}",
         "",
-        f"Made by `genenv domain new` from `{made.bundle.about.source.file}`: {len(graph.recipes)} tools, "
+        f"Made by `genenv domain new` from `{made.bundle.about.source.label}`: {len(graph.recipes)} tools, "
         f"{made.base} tasks for training and {made.held_out} for measuring, in {made.seconds:.0f} s. Each "
         "task was played: its solution leads to the same end twice, nothing and random calls do not, and no "
         "call that writes can be left out.",

@@ -7,7 +7,7 @@ same whether it has or not.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -174,3 +174,38 @@ class World(Protocol):
     def close(self) -> None:
         """Let go of processes and folders."""
         ...
+
+
+class LoadedWorld(World, Protocol):
+    """A world that was just opened, and what is known of it."""
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """What is no tool, and why."""
+        ...
+
+    @property
+    def network(self) -> bool:
+        """Whether the tools can reach the network, though they need not."""
+        ...
+
+    @property
+    def asked(self) -> Collection[str]:
+        """Files of the folder that tools wanted to read so far, and that were not there."""
+        ...
+
+
+class LimitedWorld:
+    """A world without some of its tools."""
+
+    def __init__(self, world: World, leave_out: Collection[str]) -> None:
+        self._world = world
+        self.tools = {name: tool for name, tool in world.tools.items() if name not in leave_out}
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `World`."""
+        return self._world.play(calls, watch=watch)
+
+    def close(self) -> None:
+        """See `World`."""
+        self._world.close()

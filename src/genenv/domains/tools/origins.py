@@ -1,0 +1,112 @@
+"""What `genenv domain new --from` names: where tools are to be had, and what a bundle keeps of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from genenv.domains.tools.python_world import NotStarted, PythonWorld
+from genenv.domains.tools.sources import PythonSource, Source
+from genenv.domains.tools.world import LoadedWorld
+from genenv.errors import UsageError
+
+_FILES = 64
+"""So many files beside the tools' own are copied at most."""
+_MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
+
+
+class Origin(Protocol):
+    """Where tools are to be had."""
+
+    @property
+    def label(self) -> str:
+        """What is named while it is loaded."""
+        ...
+
+    def bring(self, files: Path) -> Source:
+        """Copy what the tools need into a new folder.
+
+        Raises:
+            UsageError: there is nothing to copy, or it gives no tools.
+        """
+        ...
+
+    def complete(self, world: LoadedWorld, files: Path) -> bool:
+        """Copy what tools wanted to read when they were called; whether anything was copied."""
+        ...
+
+
+def origin_of(text: str) -> Origin:
+    """Read what `--from` says.
+
+    Raises:
+        UsageError: it is nothing that tools can come from.
+    """
+    file, _, made_of = text.partition(":")
+    if file.endswith(".py"):
+        return PythonOrigin(Path(file), made_of)
+    raise UsageError(f"--from {text!r} is no Python file; name one, such as tools.py or tools.py:Class")
+
+
+class PythonOrigin:
+    """A Python file.
+
+    Args:
+        file: it.
+        made_of: its class whose methods are the tools; empty: its functions, or its only class.
+    """
+
+    def __init__(self, file: Path, made_of: str = "") -> None:
+        self._file, self._made_of = file, made_of
+
+    @property
+    def label(self) -> str:
+        """See `Origin`."""
+        return self._file.name
+
+    def bring(self, files: Path) -> Source:
+        """See `Origin`: the file, and what it imports and reads beside it."""
+        file = self._file
+        if not file.is_file():
+            raise UsageError(f"there is no file {file}")
+        files.mkdir(parents=True)
+        shutil.copy(file, files / file.name)
+        for _ in range(_FILES):
+            try:
+                PythonWorld(files, file.name, self._made_of or None).close()
+            except NotStarted as error:
+                module = _MISSING_MODULE.search(str(error))
+                wanted = [
+                    *error.asked,
+                    *([f"{module[1].split('.')[0]}.py", module[1].split(".")[0]] if module else []),
+                ]
+                if not _brought(wanted, file.parent, files):
+                    raise
+            else:
+                return PythonSource(file=file.name, object=self._made_of)
+        raise UsageError(
+            f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
+        )
+
+    def complete(self, world: LoadedWorld, files: Path) -> bool:
+        """See `Origin`."""
+        return _brought(world.asked, self._file.parent, files)
+
+
+def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:
+    """Copy what is wanted, is there, and was not copied yet; whether anything was."""
+    beside = [one for one in wanted if (origin / one).exists() and not (files / one).exists()]
+    for one in beside:
+        _copy(origin / one, files / one)
+    return bool(beside)
+
+
+def _copy(origin: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if origin.is_dir():
+        shutil.copytree(origin, to, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    else:
+        shutil.copy(origin, to)
