@@ -29,9 +29,19 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="FILE.py[:CLASS]",
-        help="Python file whose functions, or whose class's methods, are the tools. It is imported and its "
-        "tools are called, in a process of their own and on copies.",
+        metavar="FILE.py[:CLASS] | OPENAPI",
+        help="Python file whose functions, or whose class's methods, are the tools: it is imported and its "
+        "tools are called, in a process of their own and on copies. Or an OpenAPI 3 document, a file or an "
+        "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere.",
+        show_default=False,
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="/PATH",
+        help="Of an OpenAPI document: operations whose path begins so. Can be given again.",
         show_default=False,
     ),
 ]
@@ -40,8 +50,14 @@ HeldOut = Annotated[int, typer.Option("--held-out", min=1, max=100_000, help="Ho
 RandomSeed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn.")]
 
 
-def domain(
-    action: What, name: Where, source: From, tasks: Tasks = 200, held_out: HeldOut = 100, seed: RandomSeed = 0
+def domain(  # noqa: PLR0913 - each is an option
+    action: What,
+    name: Where,
+    source: From,
+    only: Only = None,
+    tasks: Tasks = 200,
+    held_out: HeldOut = 100,
+    seed: RandomSeed = 0,
 ) -> None:
     """Make a domain of your own tools: `genenv domain new NAME --from tools.py`.
 
@@ -50,8 +66,8 @@ def domain(
     """
     del action  # there is one so far
     begin(f"making {name}")
-    origin = origin_of(source)
-    typer.echo("its tools are called now, in a process of their own and on copies of their files", err=True)
+    origin = origin_of(source, only or ())
+    typer.echo(origin.warning, err=True)
     wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed)
     made = make(name, wanted, examined, ConsoleReporter())
     typer.echo(inert(readme(made)))

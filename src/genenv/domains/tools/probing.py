@@ -66,14 +66,15 @@ class Probe:
         if not found:
             return None
         _, ways, tried = max(found, key=lambda one: one[0])
-        optional = self._optional(ways, tried)
+        optional, changed = self._optional(ways, tried)
+        writes = tried.writes or changed
         shown: dict[str, set[str]] = {}
         for outcome in tried.good:
             for kind, (_, value) in single_paths(outcome.result).items():
                 shown.setdefault(kind, set()).add(repr(value))
         return Recipe(
             tool=tool.name,
-            writes=tried.writes,
+            writes=writes,
             ways={**ways, **optional},
             success=tried.rate,
             shows=tuple(shown),
@@ -103,28 +104,33 @@ class Probe:
         """Of ways that succeed alike: reads ask for what there is, writes name it and say what is new."""
         if way == FRESH:
             return 0.5 if writes else 0.0
-        rank = 1 - 0.1 * wanted(name, self._tool.name, list(self._values)).index(way)
+        rank = 1 - 0.1 * self._ways(name).index(way)
         if not writes or "id" in words_of(name):
             return rank
         held = self._values[way]
         category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
         return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name) else 0.0
 
-    def _optional(self, ways: Mapping[str, str], without: _Tried) -> dict[str, str]:
-        """Optional arguments that can be given without spoiling the call, and make a difference."""
-        tool, found = self._tool, dict[str, str]()
+    def _optional(self, ways: Mapping[str, str], without: _Tried) -> tuple[dict[str, str], bool]:
+        """Optional arguments that can be given without spoiling the call, and make a difference.
+
+        Also whether with one of them it writes: what changes a record changes nothing where nothing is given.
+        """
+        tool, found, writes = self._tool, dict[str, str](), False
         for name in tool.properties:
             if name in tool.required:
                 continue
             forced = Tool(name=tool.name, parameters={**tool.parameters, "required": [*tool.required, name]})
             for way in self._ways(name):
                 with_it = {**ways, name: way}
-                if self._tried(forced, with_it, _TRIES).rate < without.rate * 0.75:
+                tried = self._tried(forced, with_it, _TRIES)
+                if tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
                     continue
                 if self._matters(name, with_it, without, forced):
                     found[name] = way
+                    writes = writes or tried.writes
                 break
-        return found
+        return found, writes
 
     def _matters(self, name: str, ways: Mapping[str, str], tried: _Tried, tool: Tool | None = None) -> bool:
         """Whether another value of an argument makes another end, or of a tool that reads another result.

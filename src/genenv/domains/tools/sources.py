@@ -7,10 +7,12 @@ needs into a bundle.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from genenv.domains.tools.openapi.mock_world import MockWorld
+from genenv.domains.tools.openapi.reading import fetched
 from genenv.domains.tools.python_world import CALL_S, PythonWorld
 from genenv.domains.tools.world import LoadedWorld
 
@@ -42,4 +44,24 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
         return PythonWorld(files, self.file, self.object or None, call_s=call_s)
 
 
-Source = PythonSource
+class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
+    """Operations of an OpenAPI document, on mock tables of its resources."""
+
+    kind: Literal["openapi"] = "openapi"
+    file: str
+    """Of the folder `files`."""
+    only: tuple[str, ...] = ()
+    """Operations whose path begins with one of these; none: all."""
+
+    @property
+    def label(self) -> str:
+        """How people know it."""
+        return self.file
+
+    def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
+        """See `PythonSource`: no call takes long here."""
+        del call_s
+        return MockWorld(fetched(str(files / self.file)), self.file, self.only)
+
+
+Source = Annotated[PythonSource | OpenApiSource, Field(discriminator="kind")]
