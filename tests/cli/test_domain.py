@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,), (wordings, config), (make, train) = blocks("python"), blocks("toml"), blocks("sh")
+    (code,), (wordings,), (make, train, openapi) = blocks("python"), blocks("toml"), blocks("sh")
     Path("desk.py").write_text(code, encoding="utf-8")
     first, check = (line.split()[1:] for line in make.splitlines())
     said = succeeds(*first, "--tasks", 40, "--held-out", 12).stdout
@@ -34,10 +35,10 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         file.seek(0)
         file.truncate()
         file.writelines([*kept, wordings])
-    Path("desk.toml").write_text(config, encoding="utf-8")
     trained, measured = (line.split()[1:] for line in train.splitlines())
     small = (
         "policy.backend=scripted",
+        "agent.warmup.steps=0",
         "run.rounds=1",
         "run.eval_tasks=4",
         "simulator.contexts=2",
@@ -49,12 +50,19 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert measured == ["eval", "held-out", "--policy", "runs/desk"]
     texts = succeeds("generate", "--run", "runs/desk", "--n", 4).stdout
     assert '"messages"' in texts or "messages" in texts
+    shutil.copy(EXAMPLES / "library.yaml", "openapi.yaml")
+    of_file, of_address = (line.split()[1:] for line in openapi.splitlines())
+    assert "12 tools, 10 tasks" in succeeds(*of_file, "--tasks", 10, "--held-out", 4).stdout.replace(
+        "\n", " "
+    )
+    assert of_address[:3] == ["domain", "new", "shop"]
 
 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("tools.json", "is no Python file; name one, such as tools.py or tools.py:Class"),
+        ("tools.txt", "name a Python file (tools.py, tools.py:Class) or an OpenAPI document"),
+        ("tools.json", "tools.json cannot be read"),
         ("nowhere.py", "there is no file nowhere.py"),
         (f"{EXAMPLES / 'desk.py'}:Nobody", "desk.py has no class 'Nobody'"),
     ],

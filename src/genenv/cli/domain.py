@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +10,10 @@ from typing import Annotated
 import typer
 
 from genenv.cli.console import ConsoleReporter, begin
+from genenv.domains.tools.bundle import as_typed
 from genenv.domains.tools.making import Wanted, make, readme
 from genenv.domains.tools.origins import origin_of
+from genenv.domains.tools.training import TRAINING
 from genenv.gate.gate import examined
 from genenv.texts import inert
 
@@ -72,11 +75,7 @@ def domain(  # noqa: PLR0913 - each is an option
     made = make(name, wanted, examined, ConsoleReporter())
     typer.echo(inert(readme(made)))
     typer.echo(
-        f"the bundle is in {name}; `genenv check {_as_typed(name)}` says whether it keeps its promises,"
+        f"the bundle is in {name}; `genenv check {as_typed(name)}` says whether it keeps its promises,"
     )
-    typer.echo(f'and [domain] name = "{_as_typed(name)}" trains on it')
-
-
-def _as_typed(name: Path) -> str:
-    """The path of a bundle so that it is not taken for the name of a domain."""
-    return str(name) if "/" in str(name) else f"./{name}"
+    run = shlex.quote(f"runs/{made.bundle.name}")
+    typer.echo(f"and `genenv train {shlex.quote(str(name / TRAINING))} --out {run}` trains on it")

@@ -142,11 +142,19 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Reading], list[tuple[str, str]
         if (path / FILE).is_file():
             grid = Grid.open(path)
             contrasts += grid.contrasts
+            absent: dict[str, list[int]] = {}
             for cell in grid.cells():
+                if not cell.path.exists():
+                    absent.setdefault(cell.variant, []).append(cell.seed)
+                    continue
                 try:
                     found.append(read_run(cell.path, cell.variant))
                 except GenenvError as error:
                     notes.append(f"{cell.name} is left out: {error}")
+            for variant, seeds in absent.items():
+                named = "seed" if len(seeds) == 1 else "seeds"
+                left = "is left out: it was" if len(seeds) == 1 else "are left out: they were"
+                notes.append(f"{variant}, {named} {', '.join(map(str, seeds))} {left} not begun yet")
         else:
             found.append(read_run(path))
     return found, contrasts, notes

@@ -5,6 +5,7 @@ files/         the tools' own files
 graph.json     how each tool can be called, as it was found out
 wordings.toml  how each tool is asked for
 tasks/         base data and held-out tasks, one program a line
+train.toml     settings of a run on it, to begin with
 README.md      what was found
 """
 
@@ -55,6 +56,11 @@ class About(BaseModel, frozen=True, extra="forbid"):
 def is_bundle(name: str) -> bool:
     """Whether the name of a domain is the path of a bundle."""
     return "/" in name or name in (".", "..") or (Path(name) / MARK).is_file()
+
+
+def as_typed(folder: Path) -> str:
+    """The path of a bundle so that it is not taken for the name of a domain."""
+    return str(folder) if "/" in str(folder) else f"./{folder}"
 
 
 class Bundle:

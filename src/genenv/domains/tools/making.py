@@ -31,6 +31,7 @@ from genenv.domains.tools.origins import Origin
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
+from genenv.domains.tools.training import TRAINING, training_toml
 from genenv.domains.tools.wording import first_wordings
 from genenv.domains.tools.world import World
 from genenv.errors import UsageError
@@ -95,6 +96,7 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
         _draw(made, wanted, examine, reporter)
         made.seconds = time.monotonic() - start
         (aside / "README.md").write_text(readme(made), encoding="utf-8")
+        (aside / TRAINING).write_text(training_toml(made.bundle, folder), encoding="utf-8")
         aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,77 @@
+"""The settings that a new bundle brings along for a run on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from genenv.domains.tools.bundle import Bundle, as_typed
+
+TRAINING = "train.toml"
+_ENOUGH = 24
+"""So many tasks in one reply are enough to play in single replies alone."""
+
+
+def training_toml(bundle: Bundle, folder: Path) -> str:
+    """What `train.toml` holds.
+
+    Small models play in single replies, where there are tasks enough for that. Tasks are drawn uniformly, and
+    a bandit over their kinds chooses among them: where tasks worth attempting are rare it did as well as a
+    simulator that learns, and costs no tokens (docs/results/coevolution.md).
+
+    Args:
+        bundle: whose tasks are there.
+        folder: where it is going to be, as it was typed.
+    """
+    single = sum(not (one.chained or one.answer) for one in bundle.base.values()) >= _ENOUGH
+    name = json.dumps(as_typed(folder), ensure_ascii=False)
+    return f"""# A run on these tools: genenv train {folder / TRAINING} --out runs/{bundle.name}
+# For a model of some size: another policy.model, and lr = 2e-5 or less with it.
+
+[run]
+name = {json.dumps(bundle.name)}
+rounds = 8
+eval_every = 4
+eval_tasks = 60
+
+[domain]
+name = {name}
+mode = {json.dumps("single" if single else "auto")}  # single: one reply each; auto: several turns too
+descriptions = false
+
+[curriculum]
+base_share = 0.25
+band_filter = false
+candidates = 16  # drawn for each task that is attempted; those are taken that are about half solved, which
+foretold_by = "attempts"  # earlier attempts at tasks of their kind foretell
+
+[simulator]
+source = "variation"  # "model" for a simulator that learns
+writes = "parameters"
+contexts = 16
+variations = 1
+
+[agent]
+rollouts = 8
+max_new_tokens = 88
+temperature = 0.7
+lr = 6e-4
+kl_coefficient = 0.0
+updates_per_epoch = 4
+guidance = "none"
+
+[agent.warmup]
+steps = 20
+batch = 8
+lr = 2e-3
+lr_decay = 0.5
+target_low = 0.3
+target_high = 0.5
+check_every = 10
+check_tasks = 24
+
+[policy]
+model = "smollm2-135m"
+tokens_per_microbatch = 2048
+context_tokens = 1024
+"""
