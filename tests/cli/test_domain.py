@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from bundles import EXAMPLES, made
+from genenv.assistants.base import Reply
 from genenv.cli.app import app
 from genenv.domains import load_domain
 from genenv.gate.gate import base_tasks
@@ -35,7 +37,7 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         file.seek(0)
         file.truncate()
         file.writelines([*kept, wordings])
-    trained, measured = (line.split()[1:] for line in train.splitlines())
+    trained, measured, asked = (line.split()[1:] for line in train.splitlines())
     small = (
         "policy.backend=scripted",
         "agent.warmup.steps=0",
@@ -48,6 +50,7 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         "held-out success" in succeeds(*trained, *(word for one in small for word in ("--set", one))).stdout
     )
     assert measured == ["eval", "held-out", "--policy", "runs/desk"]
+    assert asked == ["try", "runs/desk"]  # a run of scripted players has no model to ask
     texts = succeeds("generate", "--run", "runs/desk", "--n", 4).stdout
     assert '"messages"' in texts or "messages" in texts
     shutil.copy(EXAMPLES / "library.yaml", "openapi.yaml")
@@ -92,3 +95,49 @@ def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_bundle_is_no_domain(tmp_path: Path) -> None:
     assert "is no bundle of tools: it has no bundle.toml" in refused("check", f"{tmp_path}/nothing")
+
+
+class Told:
+    """An assistant that says what it was told to say, and remembers what it was asked."""
+
+    name, native_tools = "told", False
+
+    def __init__(self, *replies: str) -> None:
+        self.replies = list(replies)
+        self.heard: list[list[dict[str, Any]]] = []
+
+    def talk(self, seed: int, *, many_turns: bool = False) -> Told:
+        return self
+
+    async def __call__(self, messages: list[dict[str, Any]], **settings: Any) -> Reply:
+        self.heard.append(list(messages))
+        return Reply(text=self.replies.pop(0))
+
+
+def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path / "desk", base=30, held_out=4)
+    small = ("policy.backend=scripted", "run.rounds=0", "agent.warmup.steps=0", "domain.mode=multi")
+    words = [word for one in small for word in ("--set", one)]
+    succeeds("train", tmp_path / "desk" / "train.toml", "--out", tmp_path / "run", *words)
+    told = Told(
+        'cancel_order(order_id="O-5003")',
+        'refund_order(order_id="O-5001", amount=10)\nsend_mail(to="Ada")',
+        "Done.",
+        "Hello!",
+    )
+    monkeypatch.setattr("genenv.cli.attempt.assistant", lambda *_: told)
+    typed = "cancel O-5003\nn\n\nagain\n\n"
+    said = CliRunner().invoke(app, ["try", f"{tmp_path}/run"], input=typed).stdout
+    assert 'call: cancel_order(order_id="O-5003")\nEnter runs it, n does not:   {"error":"The user' in said
+    assert '{"order_id":"O-5001","refunded":10.0,"reason":"none given"}' in said
+    assert "There is no tool 'send_mail'." in said
+    assert "agent: Done." in said
+    assert "agent: Hello!" in said
+    assert [message["role"] for message in told.heard[2]] == [
+        *("system", "user", "assistant", "tool", "assistant", "tool", "tool")
+    ]
+    assert "is no run" in refused("try", tmp_path / "nowhere")
+    succeeds("train", "tiny", "--out", tmp_path / "other", *words[:4])
+    assert "is of programs, and `genenv try` is for your own tools" in refused("try", tmp_path / "other")

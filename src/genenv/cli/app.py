@@ -53,6 +53,10 @@ COMMANDS = {
         "genenv.cli.play:play",
         "Attempt a task yourself: what the agent is told, and the verdict on what you reply.",
     ),
+    "try": (
+        "genenv.cli.attempt:attempt",
+        "Ask the agent of a run for something: each call is shown before it runs, on a copy of the state.",
+    ),
     "doctor": (
         "genenv.cli.doctor:doctor",
         "Say what works on this machine, and how to get the rest; "

@@ -83,10 +83,7 @@ def build(
         id=task_id,
         domain=domain.name,
         skills=skills_of(program),
-        messages=(
-            Message(role="system", content=_system(domain, shown, multi=multi)),
-            Message(role="user", content=text),
-        ),
+        messages=opening(domain, text, shown, multi=multi),
         spec=program.model_dump(mode="json"),
         payload=json.loads(json.dumps(payload)),
         oracle=_oracle(calls, answers, settings.style, multi=multi),
@@ -185,6 +182,21 @@ def _shown(domain: Tools, program: Program, rng: random.Random) -> list[str]:
     shown = [*needed, *rng.sample(others, count)]
     rng.shuffle(shown)
     return shown
+
+
+def opening(domain: Tools, request: str, shown: Sequence[str], *, multi: bool) -> tuple[Message, ...]:
+    """How a conversation begins.
+
+    Args:
+        domain: whose tools they are, and how calls are written.
+        request: what the user says.
+        shown: names of tools.
+        multi: whether results of calls come back.
+    """
+    return (
+        Message(role="system", content=_system(domain, shown, multi=multi)),
+        Message(role="user", content=request),
+    )
 
 
 def _system(domain: Tools, shown: Sequence[str], *, multi: bool) -> str:

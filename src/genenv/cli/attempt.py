@@ -1,0 +1,109 @@
+"""`genenv try`: a person asks a trained agent for something, and sees each call before it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from genenv.assistants.base import Assistant, ChatMessage
+from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.cli.console import begin
+from genenv.config.run import load_config
+from genenv.domains import load_domain
+from genenv.domains.tools.build import opening
+from genenv.domains.tools.calls import format_calls, read_reply
+from genenv.domains.tools.domain import Tools
+from genenv.domains.tools.world import Call, Outcome
+from genenv.errors import UsageError
+from genenv.evaluation.policy_under_test import assistant, run_of
+from genenv.runs.folder import RunFolder
+from genenv.texts import inert
+
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run, or a round of it: runs/desk@8.", show_default=False)
+]
+Policy = Annotated[
+    str,
+    typer.Option(
+        "--policy", help="Whom to ask instead: a model, or openai:BASE_URL#MODEL.", show_default=False
+    ),
+]
+_MOST_TOKENS = 256
+
+
+def attempt(run: Run, policy: Policy = "") -> None:
+    """Ask the agent of a run for something: each call is shown before it runs, on a copy of the state."""
+    begin(f"loading {policy or run}")
+    path = run_of(run)
+    if path is None:
+        raise UsageError(f"{run} is no run; name the folder of one, such as runs/desk")
+    config = load_config(RunFolder.open(path).config)
+    domain = load_domain(config.domain.name, config.domain.settings)
+    if not isinstance(domain, Tools):
+        raise UsageError(
+            f"{run} is of {config.domain.name}, and `genenv try` is for your own tools; "
+            f"`genenv play {config.domain.name}` lets you attempt a task yourself"
+        )
+    try:
+        asked = assistant(policy or run, PolicyConfig(), EndpointConfig(), SamplingConfig())
+        names = ", ".join(domain.world.tools)
+        typer.echo(f"tools: {names}\nsay what you want; an empty line ends it")
+        asyncio.run(_Session(domain, asked).held())
+    finally:
+        domain.world.close()
+
+
+class _Session:
+    """A state that lasts, and one conversation after the other about it."""
+
+    def __init__(self, domain: Tools, asked: Assistant) -> None:
+        self._domain, self._assistant = domain, asked
+        self._done: list[Call] = []
+        self._multi = domain.settings.mode != "single"
+        native = domain.settings.style == "native"
+        self._tools = [tool.schema for tool in domain.world.tools.values()] if native else []
+
+    async def held(self) -> None:
+        """Answer until nothing is asked for."""
+        while request := _line("\n> "):
+            await self._answered(request)
+
+    async def _answered(self, request: str) -> None:
+        shown = list(self._domain.world.tools)
+        first = opening(self._domain, request, shown, multi=self._multi)
+        messages: list[ChatMessage] = [{"role": one.role, "content": one.content} for one in first]
+        talk = self._assistant.talk(len(self._done), many_turns=self._multi)
+        for _ in range(self._domain.settings.max_turns if self._multi else 1):
+            reply = await talk(messages, tools=self._tools, max_tokens=_MOST_TOKENS)
+            messages.append(reply.message())
+            calls = [Call(tool=one.name, args=one.arguments) for one in reply.calls]
+            if not calls:
+                read = read_reply(reply.text, self._domain.settings.style, self._domain.known)
+                calls = list(read.calls)
+                if not calls:
+                    typer.echo(f"agent: {inert(read.words or reply.text)}")
+                    return
+            answers = [self._run(call) for call in calls]
+            messages += [{"role": "tool", "content": one.text} for one in answers]
+
+    def _run(self, call: Call) -> Outcome:
+        """Show a call, and run it unless the person says no."""
+        typer.echo(f"call: {inert(format_calls([call], 'python'))}")
+        tool = self._domain.world.tools.get(call.tool)
+        problem = f"There is no tool {call.tool!r}." if tool is None else tool.problem(call.args)
+        if problem is not None:
+            outcome = Outcome(error=problem)
+        elif _line("Enter runs it, n does not: ").lower().startswith("n"):
+            outcome = Outcome(error="The user does not want this call.")
+        else:
+            outcome = self._domain.world.play([*self._done, call]).outcomes[-1]
+            self._done.append(call)
+        typer.echo(f"  {inert(outcome.text)}")
+        return outcome
+
+
+def _line(prompt: str) -> str:
+    typer.echo(prompt, nl=False)
+    return typer.get_text_stream("stdin").readline().strip()
