@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,9 @@ from genenv.cli.console import begin
 from genenv.cli.options import Overrides
 from genenv.config.run import RunConfig, load_config
 from genenv.domains import load_domain
+from genenv.domains.tools.domain import Tools
 from genenv.evaluation.domain_check import BROKEN, GOOD, Finding, check_domain
+from genenv.evaluation.tools_check import check_tools
 from genenv.texts import inert
 
 _STYLES = {GOOD: "green", BROKEN: "bold red"}
@@ -39,7 +42,9 @@ def check(domain: Name, n: Number = 100, overrides: Overrides = []) -> None:  # 
     for column in ("what", "state", "seen"):
         table.add_column(column, overflow="fold" if column == "seen" else "ellipsis")
     found: list[Finding] = []
-    for one in check_domain(load_domain(config.domain.name, config.domain.settings), config, n=n):
+    world = load_domain(config.domain.name, config.domain.settings)
+    more = check_tools(world) if isinstance(world, Tools) else ()
+    for one in itertools.chain(check_domain(world, config, n=n), more):
         found.append(one)
         table.add_row(
             one.what, Text(one.state, style=_STYLES.get(one.state, "yellow")), Text(inert(one.seen))

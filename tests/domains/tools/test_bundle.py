@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
 from genenv.errors import DataError, GenenvError, UsageError
+from genenv.evaluation.tools_check import check_tools
 from genenv.gate.gate import base_tasks, examined
 from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
 
@@ -336,3 +338,14 @@ def test_the_grammar_takes_programs_variations_and_parameters_and_no_unknown_too
         assert written_under(by_parameters.spec_schema(seed), by_parameters.variation(seed, rng))
         calls = [{**seed.spec["calls"][0], "tool": "no_such_tool"}, *seed.spec["calls"][1:]]
         assert not written_under(schema, {**seed.spec, "calls": calls})
+
+
+def test_what_is_said_of_a_bundles_tools_and_how_its_tasks_use_them(domain: Tools) -> None:
+    found = {one.what: one for one in check_tools(domain)}
+    assert found["tools that succeed"].seen == "8 of 8"
+    assert found["ids that tools ask for"].seen == "all can be found in the state"
+    assert found["what tasks call"].seen.startswith("8 of 8 tools, ")
+    counts = re.findall(r"(\d+) of \d call", found["difficulty"].seen)
+    assert sum(map(int, counts)) == 80
+    assert re.fullmatch(r"[\d.]+ ms to start an attempt, [\d.]+ ms a call", found["speed"].seen)
+    assert all(one.state == "good" for one in found.values())
