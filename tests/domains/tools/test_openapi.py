@@ -209,6 +209,20 @@ def test_only_some_paths_and_no_more_than_fit() -> None:
         origin_of("tools.py", ["/things"])
 
 
+def test_who_makes_a_record_says_something_whatever_the_document_requires() -> None:
+    thing = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+    order = {"type": "object", "properties": {"id": {"type": "integer"}, "thingId": {"type": "integer"}}}
+
+    def taking(schema: dict[str, Any]) -> dict[str, Any]:
+        content = {"content": {"application/json": {"schema": schema}}}
+        return {"requestBody": content, "responses": {"200": content}}
+
+    item = {"get": {"responses": taking(thing)["responses"]}}
+    paths = {"/things": {"post": taking(thing)}, "/things/{id}": item, "/orders": {"post": taking(order)}}
+    told = [tool.heading for tool in MockWorld(document(paths), "it.json").tools.values()]
+    assert told == ["post_things(name)", "get_things_id(id)", "post_orders(thingId: integer)"]
+
+
 def test_schemas_that_hold_themselves_or_grow_without_end_are_cut() -> None:
     node = {"type": "object", "properties": {"name": {"type": "string"}, "next": {"$ref": "#/c/node"}}}
     wide = {"properties": {f"f{n}": {"$ref": f"#/c/wide{n}"} for n in range(9)}}

@@ -260,13 +260,27 @@ def _tool(action: Action, table: Table) -> Tool:
     body = _body(operation, action, table)
     for name, schema in body.items():
         properties.setdefault(name, schema)
-    wanted = cast("Sequence[str]", (operation.body or {}).get("required", ()))
-    required += [name for name in body if name in wanted or name == action.key]
+    required += _needed(operation, action, table, body)
     schema: JsonObject = {"type": "object", "properties": cast(Json, properties)}
     if required:
         schema = {**schema, "required": cast(Json, list(dict.fromkeys(required)))}
     told = operation.told or f"{' '.join(words_of(operation.name))}"
     return Tool(name=operation.name, description=told, parameters=schema)
+
+
+def _needed(operation: Operation, action: Action, table: Table, body: Mapping[str, Any]) -> list[str]:
+    """Fields of a body without which it says too little.
+
+    Documents often require nothing. Whoever makes a record says what it refers to, and its key where people
+    give it; whoever makes one or sets a part of one says something.
+    """
+    wanted = {*cast("Sequence[str]", (operation.body or {}).get("required", ())), action.key}
+    if action.does is Does.CREATE:
+        wanted |= {*table.refers} | ({table.key} if table.given else set())
+    found = [name for name in body if name in wanted]
+    single = [name for name, schema in body.items() if schema.get("type") not in ("array", "object")]
+    says = action.does in (Does.CREATE, Does.SET_PART)
+    return found or (single[:1] if says else [])
 
 
 def _is_of_use(action: Action, table: Table, name: str) -> bool:

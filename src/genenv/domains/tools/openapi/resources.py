@@ -132,7 +132,8 @@ class Resources:
             return True
         *before, last = operation.segments
         several = singular(last.lower()) != last.lower()
-        if _verb(last) is not None or not (several or not before):
+        acts = _verb(last) is not None and (len(words_of(last)) > 1 or not several)  # `orders` are no order
+        if acts or not (several or not before):
             return False
         if operation.method == "post":
             return bool(operation.body and _record(operation.result)) and several
