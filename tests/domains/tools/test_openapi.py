@@ -223,6 +223,17 @@ def test_who_makes_a_record_says_something_whatever_the_document_requires() -> N
     assert told == ["post_things(name)", "get_things_id(id)", "post_orders(thingId: integer)"]
 
 
+def test_an_id_finds_no_field_that_holds_a_name() -> None:
+    trips = listing({"id": {"type": "string"}, "origin": {"type": "string"}, "dogs": {"type": "boolean"}})
+    uuid = {"type": "string", "format": "uuid"}
+    trips["get"]["parameters"] = [
+        {"name": "origin", "in": "query", "required": True, "schema": uuid},
+        {"name": "dogs", "in": "query", "schema": {"type": "boolean"}},
+    ]
+    (tool,) = MockWorld(document({"/trips": trips}), "it.json").tools.values()
+    assert tool.heading == "get_trips(dogs: boolean=null)"
+
+
 def test_schemas_that_hold_themselves_or_grow_without_end_are_cut() -> None:
     node = {"type": "object", "properties": {"name": {"type": "string"}, "next": {"$ref": "#/c/node"}}}
     wide = {"properties": {f"f{n}": {"$ref": f"#/c/wide{n}"} for n in range(9)}}

@@ -253,7 +253,7 @@ def _tool(action: Action, table: Table) -> Tool:
     properties: dict[str, Any] = {}
     required: list[str] = []
     for one in operation.parameters:
-        if one.place == "path" or _is_of_use(action, table, one.name):
+        if one.place == "path" or _is_of_use(action, table, one.name, one.schema):
             properties[one.name] = varied(one.schema)
             if one.required:
                 required.append(one.name)
@@ -283,11 +283,17 @@ def _needed(operation: Operation, action: Action, table: Table, body: Mapping[st
     return found or (single[:1] if says else [])
 
 
-def _is_of_use(action: Action, table: Table, name: str) -> bool:
+def _is_of_use(action: Action, table: Table, name: str, schema: Mapping[str, Any]) -> bool:
     """Whether a parameter of the query says which records are meant."""
     if plain(name) in _PAGING or action.does is not Does.LIST:
         return False
-    return _field(table, name) is not None or plain(name) in _SEARCH
+    field = _field(table, name)
+    if field is None:
+        return plain(name) in _SEARCH
+    kept = table.fields[field]  # a station's id finds no trip that has its name
+    return "uuid" not in (kept.get("format"), schema.get("format")) or kept.get("format") == schema.get(
+        "format"
+    )
 
 
 def _body(operation: Operation, action: Action, table: Table) -> dict[str, Any]:
@@ -305,7 +311,9 @@ def _body(operation: Operation, action: Action, table: Table) -> dict[str, Any]:
             continue
         if name not in needed and name != action.key:
             optional += 1
-            if optional > _MOST_FIELDS or schema.get("type") in ("object", None):
+            items = cast("Mapping[str, Any]", schema.get("items") or {})
+            of_objects = {schema.get("type"), items.get("type", "string")} & {"object", None}
+            if optional > _MOST_FIELDS or of_objects:
                 continue
         kept[name] = varied(schema)
     return kept

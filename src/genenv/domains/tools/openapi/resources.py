@@ -18,6 +18,8 @@ from genenv.domains.tools.openapi.operations import Operation, is_blank
 
 _KEYS = ("id", "uuid", "key", "slug", "code", "username", "name", "number")
 """Names of fields that name a record, the likeliest first."""
+_OF_THE_PROTOCOL = frozenset({"links", "_links", "self", "href", "_embedded"})
+"""Fields that say where a record is on the web, and nothing of it."""
 _ALIKE = 0.6
 """Share of fields by which a list is one of a table's records."""
 
@@ -155,6 +157,7 @@ class Resources:
             for field_name, inner in cast("dict[str, Any]", body.get("properties", {})).items():
                 fields.setdefault(field_name, inner)
         blank = next((one.segments[-1][1:-1] for one in own if is_blank(one.segments[-1])), "")
+        fields = {one: inner for one, inner in fields.items() if one not in _OF_THE_PROTOCOL}
         key = _key(name, blank, fields)
         asked = next((p.schema for one in own for p in one.parameters if p.name == blank), {"type": "string"})
         bounds = {one: asked[one] for one in ("minimum", "maximum") if one in asked}
