@@ -29,9 +29,19 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="FILE.py[:CLASS]",
-        help="Python file whose functions, or whose class's methods, are the tools. It is imported and its "
-        "tools are called, in a process of their own and on copies.",
+        metavar="FILE.py[:CLASS]|mcp:COMMAND",
+        help="Python file whose functions, or whose class's methods, are the tools; or the command of an MCP "
+        "server, in which {folder} stands for the folder that it works in. It is run and its tools are called, "
+        "in a process of their own and on copies.",
+        show_default=False,
+    ),
+]
+Files = Annotated[
+    Path | None,
+    typer.Option(
+        "--files",
+        metavar="FOLDER",
+        help="What an MCP server's folder holds when an attempt begins; left out, nothing.",
         show_default=False,
     ),
 ]
@@ -40,8 +50,14 @@ HeldOut = Annotated[int, typer.Option("--held-out", min=1, max=100_000, help="Ho
 RandomSeed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn.")]
 
 
-def domain(
-    action: What, name: Where, source: From, tasks: Tasks = 200, held_out: HeldOut = 100, seed: RandomSeed = 0
+def domain(  # noqa: PLR0913 - options
+    action: What,
+    name: Where,
+    source: From,
+    files: Files = None,
+    tasks: Tasks = 200,
+    held_out: HeldOut = 100,
+    seed: RandomSeed = 0,
 ) -> None:
     """Make a domain of your own tools: `genenv domain new NAME --from tools.py`.
 
@@ -50,7 +66,7 @@ def domain(
     """
     del action  # there is one so far
     begin(f"making {name}")
-    origin = origin_of(source)
+    origin = origin_of(source, files)
     typer.echo("its tools are called now, in a process of their own and on copies of their files", err=True)
     wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed)
     made = make(name, wanted, examined, ConsoleReporter())

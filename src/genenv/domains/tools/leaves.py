@@ -21,6 +21,9 @@ _NAMING = frozenset({"id", "key", "name", "number", "no", "code", "title", "slug
 _SPOKEN = frozenset({"name", "title"})
 """Those of names that people say; the key of a record seldom is one."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
+"""In the state of a folder: what there is by its name, whatever the names look like."""
+_BY_NAME = frozenset({FILES, FOLDERS, HIDDEN, TABLES})
 MOST_WANTED = 3
 """Kinds that are tried for a parameter."""
 
@@ -74,7 +77,7 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
 
     def walk(inner: Json, kind: tuple[str, ...], path: tuple[str | int, ...]) -> None:
         if isinstance(inner, Mapping):
-            table = _is_table(inner, bool(kind))
+            table = _is_table(inner, kind)
             for key, one in inner.items():
                 walk(one, (*kind, ANY if table else key), (*path, key))
         elif isinstance(inner, list):
@@ -89,7 +92,7 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
 
 def _walk(value: Json, kind: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
     if isinstance(value, Mapping):
-        table = _is_table(value, bool(kind))
+        table = _is_table(value, kind)
         for key, inner in value.items():
             if table:
                 yield ".".join((*kind, KEY)), key
@@ -101,11 +104,13 @@ def _walk(value: Json, kind: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
         yield ".".join(kind), value
 
 
-def _is_table(value: Mapping[str, Json], inside: bool) -> bool:
+def _is_table(value: Mapping[str, Json], kind: tuple[str, ...]) -> bool:
     """Whether a mapping holds records by their keys, and is not a record itself."""
-    if not value or not inside:
+    if not value or not kind:
         return False
     inner = list(value.values())
+    if len(kind) == 1 and kind[0] in _BY_NAME:
+        return not any(isinstance(one, Mapping | list) for one in inner)
     if all(isinstance(one, Mapping) for one in inner):
         fields = [set(cast("Mapping[str, Json]", one)) for one in inner]
         return all(len(one & fields[0]) * 2 >= len(one | fields[0]) for one in fields)

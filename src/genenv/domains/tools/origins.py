@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Protocol
 
 from genenv.domains.tools.python_world import NotStarted, PythonWorld
+from genenv.domains.tools.mcp_origin import McpOrigin
 from genenv.domains.tools.sources import PythonSource, Source
 from genenv.domains.tools.world import LoadedWorld
 from genenv.errors import UsageError
 
+_MCP = "mcp:"
 _FILES = 64
 """So many files beside the tools' own are copied at most."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
@@ -34,21 +36,31 @@ class Origin(Protocol):
         """
         ...
 
-    def complete(self, world: LoadedWorld, files: Path) -> bool:
-        """Copy what tools wanted to read when they were called; whether anything was copied."""
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
+        """Look at what was found out by calling the tools; None if it stands.
+
+        Else the folder holds more, or the tools are to be opened in another way, and all is to be tried again.
+        """
         ...
 
 
-def origin_of(text: str) -> Origin:
-    """Read what `--from` says.
+def origin_of(text: str, folder: Path | None = None) -> Origin:
+    """Read what `--from` and `--files` say.
 
     Raises:
         UsageError: it is nothing that tools can come from.
     """
+    if text.startswith(_MCP):
+        return McpOrigin.read(text.removeprefix(_MCP), folder)
     file, _, made_of = text.partition(":")
-    if file.endswith(".py"):
-        return PythonOrigin(Path(file), made_of)
-    raise UsageError(f"--from {text!r} is no Python file; name one, such as tools.py or tools.py:Class")
+    if not file.endswith(".py"):
+        raise UsageError(
+            f"--from {text!r} is neither a Python file, such as tools.py or tools.py:Class, nor the command of "
+            "an MCP server, such as 'mcp:npx my-server {folder}'"
+        )
+    if folder is not None:
+        raise UsageError("--files is for MCP servers; what a Python file imports and reads comes along by itself")
+    return PythonOrigin(Path(file), made_of)
 
 
 class PythonOrigin:
@@ -91,9 +103,9 @@ class PythonOrigin:
             f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
         )
 
-    def complete(self, world: LoadedWorld, files: Path) -> bool:
-        """See `Origin`."""
-        return _brought(world.asked, self._file.parent, files)
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
+        """See `Origin`: what tools wanted to read when they were called is copied."""
+        return source if _brought(world.asked, self._file.parent, files) else None
 
 
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:

@@ -7,10 +7,11 @@ needs into a bundle.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, field_validator
 
+from genenv.domains.tools.mcp_world import McpWorld, Running
 from genenv.domains.tools.python_world import CALL_S, PythonWorld
 from genenv.domains.tools.world import LoadedWorld
 
@@ -42,4 +43,39 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
         return PythonWorld(files, self.file, self.object or None, call_s=call_s)
 
 
-Source = PythonSource
+class McpSource(BaseModel, frozen=True, extra="forbid"):
+    """An MCP server that is spoken to over stdio; it works in a copy of the folder `files`."""
+
+    kind: Literal["mcp"] = "mcp"
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Its words; `{folder}` stands for the folder that it works in."""
+    env: tuple[str, ...] = ()
+    """What it is told beside: `NAME=value`."""
+    fresh: bool = True
+    """A new process for every attempt: putting the folder back was measured not to be enough."""
+    network: bool = False
+    """It is left its network, without which it does not start."""
+
+    @field_validator("env")
+    @classmethod
+    def _named(cls, env: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [one for one in env if not one.partition("=")[0] or "=" not in one]:
+            raise ValueError(f"{wrong[0]!r} is not NAME=value")
+        return env
+
+    @property
+    def label(self) -> str:
+        """How people know it."""
+        return f"mcp:{' '.join((*self.env, *self.command))}"
+
+    def open(self, files: Path, call_s: float = CALL_S) -> McpWorld:
+        """See `PythonSource`.
+
+        Raises:
+            UsageError: the server does not start, or has no tools.
+        """
+        running = Running(command=self.command, env=self.env, fresh=self.fresh, network=self.network)
+        return McpWorld(files, running, call_s=call_s)
+
+
+Source = Annotated[PythonSource | McpSource, Field(discriminator="kind")]
