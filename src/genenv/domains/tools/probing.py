@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from genenv.domains.tools.fresh import fresh, is_closed
 from genenv.domains.tools.leaves import leaves, single_paths, wanted, words_of
-from genenv.domains.tools.recipes import FRESH, Recipe, drawn, succeeded
+from genenv.domains.tools.recipes import FRESH, Recipe, drawn, inner_fields, succeeded
 from genenv.domains.tools.world import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
@@ -55,6 +55,12 @@ class Probe:
         choices = [
             [(name, way) for way in self._ways(name)] for name in tool.properties if name in tool.required
         ]
+        choices += [
+            [(field, way) for way in self._inner_ways(field, schema)]
+            for name in tool.properties
+            if name in tool.required
+            for field, schema in inner_fields(tool, name).items()
+        ]
         found: list[tuple[tuple[int, float], dict[str, str], _Tried]] = []
         for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
             ways = dict(combination)
@@ -87,6 +93,13 @@ class Probe:
         fitting = [kind for kind, held in self._values.items() if self._tool.fits(name, held[0])]
         return [*wanted(name, self._tool.name, fitting), FRESH]
 
+    def _inner_ways(self, field: str, schema: Json) -> list[str]:
+        """Ways of a field of a record; a new one alone where nothing is called alike."""
+        name = field.partition(".")[2]
+        alone = Tool(name=self._tool.name, parameters={**self._tool.parameters, "properties": {name: schema}})
+        fitting = [kind for kind, held in self._values.items() if alone.fits(name, held[0])]
+        return [*wanted(name, self._tool.name, fitting), FRESH]
+
     def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
         outcomes: list[Outcome] = []
         for _ in range(tries):
@@ -103,7 +116,9 @@ class Probe:
         """Of ways that succeed alike: reads ask for what there is, writes name it and say what is new."""
         if way == FRESH:
             return 0.5 if writes else 0.0
-        rank = 1 - 0.1 * wanted(name, self._tool.name, list(self._values)).index(way)
+        name = name.rpartition(".")[2] if name not in self._tool.properties else name
+        listed = wanted(name, self._tool.name, list(self._values))
+        rank = 1 - 0.1 * (listed.index(way) if way in listed else len(listed))
         if not writes or "id" in words_of(name):
             return rank
         held = self._values[way]
