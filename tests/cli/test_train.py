@@ -40,7 +40,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
-def test_a_run_ends_with_five_lines_and_what_to_type_next(
+def test_a_run_ends_with_six_lines_and_what_to_type_next(
     finished: Path, config: Path, tmp_path: Path
 ) -> None:
     result = succeeds("train", config, "--out", tmp_path / "again")
@@ -49,6 +49,7 @@ def test_a_run_ends_with_five_lines_and_what_to_type_next(
         "held-out success",
         "valid tasks of the simulator",
         "mean p_hat in the last third of the rounds",
+        "new tasks with mixed outcomes, which alone teach attempts",
         "rounds",
         "time",
         "pictures and tasks",
@@ -92,7 +93,7 @@ def test_resuming_a_finished_run_changes_nothing_and_says_so(finished: Path, con
     for settings in (config, finished / "config.toml"):
         lines = succeeds("train", settings, "--out", finished, "--resume").stdout.splitlines()
         assert lines[0] == f"{finished} is finished: all of its 2 rounds are committed, nothing was changed"
-        assert len(lines) == 7
+        assert len(lines) == 8
     assert contents(finished) == before
 
 

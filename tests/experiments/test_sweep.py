@@ -93,6 +93,24 @@ def test_an_interrupt_stops_the_runs_and_keeps_what_they_have(tmp_path: Path) ->
     assert "stopped; committed rounds are kept" in cell.log.read_text()
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system kills in another way")
+def test_the_runs_of_a_sweep_that_is_killed_end_too(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    longer = [*words(out, "variation", 1), "--set", "run.rounds=4000"]
+    command = [sys.executable, "-m", "genenv", *map(str, longer)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    cell = Cell("variation", 0, out / "variation" / "seed-0")
+    end = time.monotonic() + 30
+    while time.monotonic() < end and (rounds_done(cell) or (0, 0))[0] < 1:
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 30
+    while time.monotonic() < end and "stopped; committed rounds are kept" not in cell.log.read_text():
+        time.sleep(0.1)
+    assert "stopped; committed rounds are kept" in cell.log.read_text()
+
+
 def test_other_settings_in_a_sweeps_folder_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     succeeds(*words(out, "base", 1))

@@ -281,11 +281,13 @@ def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: 
     folder = RunFolder.create(tmp_path / "demo", CONFIG)
     with PoolStore.open(folder.pool, create=False) as store:
         for number in range(11):
-            metrics = {"curriculum/p_hat_mean": number / 10} if number else {}
+            metrics = {"curriculum/p_hat_mean": number / 10, "tasks/mixed": 0.2} if number else {}
             store.commit_round(RoundRecord(number=number, metrics=metrics, state={}))
     assert "mean p̂ in the last third of the rounds 0.85" in Page(write_report(folder.path)).text
     said = "mean p_hat in the last third of the rounds: 0.85 (target band 0.35 to 0.65)"
     assert said in summarise(folder.path)
+    few = "20% in the last third of the rounds (few: docs/experiments.md says what finds more, and when)"
+    assert f"new tasks with mixed outcomes, which alone teach attempts: {few}" in summarise(folder.path)
 
 
 def test_the_table_counts_what_was_lost_and_only_that(page: Page, tmp_path: Path) -> None:

@@ -29,10 +29,21 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="FILE.py[:CLASS]|mcp:COMMAND",
-        help="Python file whose functions, or whose class's methods, are the tools; or the command of an MCP "
-        "server, in which {folder} stands for the folder that it works in. It is run and its tools are called, "
-        "in a process of their own and on copies.",
+        metavar="FILE.py[:CLASS] | OPENAPI | mcp:COMMAND",
+        help="Python file whose functions, or whose class's methods, are the tools: it is imported and its "
+        "tools are called, in a process of their own and on copies. Or an OpenAPI 3 document, a file or an "
+        "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere. "
+        "Or the command of an MCP server, in which {folder} stands for the folder that it works in: it is run, on "
+        "copies of that folder.",
+        show_default=False,
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="/PATH",
+        help="Of an OpenAPI document: operations whose path begins so. Can be given again.",
         show_default=False,
     ),
 ]
@@ -41,7 +52,7 @@ Files = Annotated[
     typer.Option(
         "--files",
         metavar="FOLDER",
-        help="What an MCP server's folder holds when an attempt begins; left out, nothing.",
+        help="What is in the folder of an MCP server when an attempt begins; left out, nothing.",
         show_default=False,
     ),
 ]
@@ -50,10 +61,11 @@ HeldOut = Annotated[int, typer.Option("--held-out", min=1, max=100_000, help="Ho
 RandomSeed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn.")]
 
 
-def domain(  # noqa: PLR0913 - options
+def domain(  # noqa: PLR0913 - each is an option
     action: What,
     name: Where,
     source: From,
+    only: Only = None,
     files: Files = None,
     tasks: Tasks = 200,
     held_out: HeldOut = 100,
@@ -66,8 +78,8 @@ def domain(  # noqa: PLR0913 - options
     """
     del action  # there is one so far
     begin(f"making {name}")
-    origin = origin_of(source, files)
-    typer.echo("its tools are called now, in a process of their own and on copies of their files", err=True)
+    origin = origin_of(source, only or (), files)
+    typer.echo(origin.warning, err=True)
     wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed)
     made = make(name, wanted, examined, ConsoleReporter())
     typer.echo(inert(readme(made)))

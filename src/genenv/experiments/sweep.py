@@ -7,11 +7,12 @@ import re
 import runpy
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import get_all_start_methods, get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -140,6 +141,8 @@ def _train(words: Sequence[str], log: str, environment: Mapping[str, str], folde
     """`genenv train`, in a process of its own: an interrupt by hand comes to the sweep, which tells it."""
     if hasattr(os, "setsid"):
         os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # where the sweep was started to ignore it
+    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -149,6 +152,14 @@ def _train(words: Sequence[str], log: str, environment: Mapping[str, str], folde
             os.dup2(theirs.fileno(), ours)
     sys.argv = ["genenv", "train", *words]
     runpy.run_module("genenv", run_name="__main__")
+
+
+def _end_with_the_sweep() -> None:
+    """A sweep that is killed cannot tell its runs: each sees for itself, and ends as after an interrupt."""
+    sweep = parent_process()
+    if sweep is not None:
+        wait([sweep.sentinel])
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[str]:

@@ -26,9 +26,14 @@ def late_p_hats(metrics: Mapping[int, Mapping[str, float]]) -> list[float]:
         metrics: those of every round, in order. Round 0, the state before training, is not played; a round in
             which no batch was attempted has no p_hat and is left out.
     """
+    return late_values(metrics, "curriculum/p_hat_mean")
+
+
+def late_values(metrics: Mapping[int, Mapping[str, float]], name: str) -> list[float]:
+    """A metric in each round of the last third of those played, where it is there; as `late_p_hats`."""
     played = [values for number, values in metrics.items() if number > 0]
     late = played[len(played) * 2 // 3 :]
-    return [values["curriculum/p_hat_mean"] for values in late if "curriculum/p_hat_mean" in values]
+    return [values[name] for values in late if name in values]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a run came to, in five lines."""
+"""What a run came to, in six lines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from statistics import fmean
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import late_p_hats, target_band
+from genenv.runs.metrics import late_p_hats, late_values, target_band
 from genenv.runs.store.store import PoolStore
 from genenv.types import Origin
 
+_FEW = 0.25
+"""A smaller share of tasks with mixed outcomes is called few: three attempts of four teach nothing."""
+
 
 def summarise(run: Path) -> list[str]:
-    """Five lines: held-out success, valid rate, p_hat, tasks, time. For a run whose store was just checked.
+    """Six lines: held-out success, valid rate, p_hat, mixed outcomes, tasks, time.
+
+    For a run whose store was just checked.
 
     Raises:
         GenenvError: there is no run, or it has no committed round yet.
@@ -37,9 +42,19 @@ def summarise(run: Path) -> list[str]:
         "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
         "mean p_hat in the last third of the rounds: "
         + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
+        "new tasks with mixed outcomes, which alone teach attempts: " + _mixed(metrics),
         f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
         f"time: {seconds / 60:.1f} minutes",
     ]
+
+
+def _mixed(metrics: Mapping[int, Mapping[str, float]]) -> str:
+    """In the last third of the rounds; where they are few, what can be done about it."""
+    late = late_values(metrics, "tasks/mixed")
+    if not late:
+        return "none"
+    few = " (few: docs/experiments.md says what finds more, and when)" if fmean(late) < _FEW else ""
+    return f"{fmean(late):.0%} in the last third of the rounds{few}"
 
 
 def _held_out(metrics: Mapping[int, Mapping[str, float]]) -> str:

@@ -157,6 +157,8 @@ def _words(words: set[str], person: str, rng: random.Random) -> str:
         return rng.choice(CITIES)
     if words & {"address", "street"}:
         return f"{rng.randrange(1, 200)} {rng.choice(LAST_NAMES)} Street"
+    if words & {"username", "login", "handle"}:
+        return person.lower().replace(" ", ".")
     if words & {"currency"}:
         return rng.choice(("USD", "EUR", "GBP", "JPY"))
     if words & {"timezone", "tz"}:

@@ -20,6 +20,8 @@ _NAMING = frozenset({"id", "key", "name", "number", "no", "code", "title", "slug
 """Words by which a record is named."""
 _SPOKEN = frozenset({"name", "title"})
 """Those of names that people say; the key of a record seldom is one."""
+_SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
+"""Those of parameters by which records are looked for: by what people call them."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
 """In the state of a folder: what there is by its name, whatever the names look like."""
@@ -76,7 +78,8 @@ def at(value: Json, path: Sequence[str | int]) -> Json:
 def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
     """Values that a result holds in one place only, by kind: where, and what.
 
-    A list of one item counts, and its length does not show; keys of records do not: they are not named.
+    A list of one item counts, and its length does not show; keys of records do not: they are not named. Of
+    values in fields of one name the outermost counts alone, as a field is all by which one is told.
     """
     found: dict[str, list[tuple[tuple[str | int, ...], Json]]] = {}
 
@@ -92,7 +95,20 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
             found.setdefault(".".join(kind), []).append((path, inner))
 
     walk(value, (), ())
-    return {kind: places[0] for kind, places in found.items() if len(places) == 1}
+    depths: dict[str, list[int]] = {}
+    for kind, places in found.items():
+        depths.setdefault(_field(kind), []).extend(len(path) for path, _ in places)
+    alone = {field for field, held in depths.items() if held.count(min(held)) == 1}
+    return {
+        kind: places[0]
+        for kind, places in found.items()
+        if _field(kind) in alone and len(places[0][0]) == min(depths[_field(kind)])
+    }
+
+
+def _field(kind: str) -> str:
+    """The last name in a kind."""
+    return next((part for part in reversed(kind.split(".")) if part != ANY), "")
 
 
 def _walk(value: Json, kind: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
@@ -135,7 +151,9 @@ def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:
         kinds: those there are.
     """
     name, around = words_of(parameter), set(words_of(tool))
-    scored = [(_likeness(name, around, kind) or _likeness_of_path(name, around, kind), kind) for kind in kinds]
+    scored = [
+        (_likeness(name, around, kind) or _likeness_of_path(name, around, kind), kind) for kind in kinds
+    ]
     if not any(score > 0 for score, _ in scored):
         scored = [(_last_resort(name, kind), kind) for kind in kinds]
     scored.sort(key=lambda pair: -pair[0])
@@ -165,6 +183,8 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     key = () if parts and parts[-1] == KEY else words_of(parts[-1] if parts else "")
     around = {word for part in parts[:-1] for word in words_of(part)}
     asked = set(name)
+    if asked <= _SEARCHED and key and set(key) <= _SPOKEN:
+        return 1.5
     if name == key:
         return 3.0 if len(name) > 1 or not asked <= _NAMING or around & tool else 1.5
     head = [word for word in name if word not in _NAMING]

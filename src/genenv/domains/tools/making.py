@@ -121,9 +121,7 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
             raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
         found = _unsteady(explorer, source.open(files), graph, wanted.seed)
         graph = steady(graph, found)
-        about = About(
-            name=name, source=source, state=StateRules(volatile=found.state, results=found.results)
-        )
+        about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
         wordings = {tool: first_wordings(world.tools[tool]) for tool in graph.recipes}
     finally:
         world.close()

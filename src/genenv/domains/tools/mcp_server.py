@@ -177,7 +177,10 @@ class Server:
             if error.code == CONNECTION_CLOSED:
                 raise NotRunning("it has ended") from error
             return error.message or "The call was refused."
-        except (RuntimeError, ValueError) as error:  # an answer that is none by its own schema, or by the protocol's
+        except (
+            RuntimeError,
+            ValueError,
+        ) as error:  # an answer that is none by its own schema, or by the protocol's
             return " ".join(str(error).split())[:500]
 
     def close(self) -> None:

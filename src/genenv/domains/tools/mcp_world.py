@@ -148,7 +148,9 @@ class McpWorld:
         for number, call in enumerate(calls):
             try:
                 args = {name: self._real(value) for name, value in call.args.items()}
-                outcome = outcome_of(server.call(call.tool, cast("dict[str, Json]", args), self._call_s), MOST_CHARS)
+                outcome = outcome_of(
+                    server.call(call.tool, cast("dict[str, Json]", args), self._call_s), MOST_CHARS
+                )
             except NotRunning:
                 self._end()
                 earlier = self.play(calls[:number], watch=watch)

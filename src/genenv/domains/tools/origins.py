@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from genenv.domains.tools.python_world import NotStarted, PythonWorld
 from genenv.domains.tools.mcp_origin import McpOrigin
-from genenv.domains.tools.sources import PythonSource, Source
+from genenv.domains.tools.openapi.mock_world import MockWorld
+from genenv.domains.tools.openapi.reading import fetched, is_address
+from genenv.domains.tools.python_world import NotStarted, PythonWorld
+from genenv.domains.tools.sources import OpenApiSource, PythonSource, Source
 from genenv.domains.tools.world import LoadedWorld
 from genenv.errors import UsageError
 
@@ -26,6 +28,11 @@ class Origin(Protocol):
     @property
     def label(self) -> str:
         """What is named while it is loaded."""
+        ...
+
+    @property
+    def warning(self) -> str:
+        """What happens now, before it does."""
         ...
 
     def bring(self, files: Path) -> Source:
@@ -44,23 +51,34 @@ class Origin(Protocol):
         ...
 
 
-def origin_of(text: str, folder: Path | None = None) -> Origin:
-    """Read what `--from` and `--files` say.
+def origin_of(text: str, only: Sequence[str] = (), folder: Path | None = None) -> Origin:
+    """Read what `--from` says.
+
+    Args:
+        text: it.
+        only: of an OpenAPI document the paths that are wanted, by how they begin.
+        folder: what is in the folder of an MCP server to begin with.
 
     Raises:
         UsageError: it is nothing that tools can come from.
     """
-    if text.startswith(_MCP):
+    is_server = text.startswith(_MCP)
+    if folder is not None and not is_server:
+        raise UsageError("--files is the folder of an MCP server, and --from names none")
+    if not is_server and (is_address(text) or text.endswith((".json", ".yaml", ".yml"))):
+        return OpenApiOrigin(text, tuple(only))
+    if only:
+        raise UsageError("--only chooses among the paths of an OpenAPI document, and --from names none")
+    if is_server:
         return McpOrigin.read(text.removeprefix(_MCP), folder)
     file, _, made_of = text.partition(":")
-    if not file.endswith(".py"):
-        raise UsageError(
-            f"--from {text!r} is neither a Python file, such as tools.py or tools.py:Class, nor the command of "
-            "an MCP server, such as 'mcp:npx my-server {folder}'"
-        )
-    if folder is not None:
-        raise UsageError("--files is for MCP servers; what a Python file imports and reads comes along by itself")
-    return PythonOrigin(Path(file), made_of)
+    if file.endswith(".py"):
+        return PythonOrigin(Path(file), made_of)
+    raise UsageError(
+        f"--from {text!r} is nothing that tools can come from; name a Python file (tools.py, tools.py:Class), "
+        "an OpenAPI document (openapi.json, openapi.yaml, https://.../openapi.json), or the command of an MCP "
+        "server ('mcp:npx my-server {folder}')"
+    )
 
 
 class PythonOrigin:
@@ -78,6 +96,11 @@ class PythonOrigin:
     def label(self) -> str:
         """See `Origin`."""
         return self._file.name
+
+    @property
+    def warning(self) -> str:
+        """See `Origin`."""
+        return "its tools are called now, in a process of their own and on copies of their files"
 
     def bring(self, files: Path) -> Source:
         """See `Origin`: the file, and what it imports and reads beside it."""
@@ -106,6 +129,42 @@ class PythonOrigin:
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `Origin`: what tools wanted to read when they were called is copied."""
         return source if _brought(world.asked, self._file.parent, files) else None
+
+
+class OpenApiOrigin:
+    """An OpenAPI document, on disk or on the web.
+
+    Args:
+        source: its path or address.
+        only: operations whose path begins with one of these; none: all.
+    """
+
+    def __init__(self, source: str, only: tuple[str, ...] = ()) -> None:
+        self._source, self._only = source, only
+
+    @property
+    def label(self) -> str:
+        """See `Origin`."""
+        return self._source.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def warning(self) -> str:
+        """See `Origin`."""
+        return "its operations are called now on mock tables; nothing is sent to the service"
+
+    def bring(self, files: Path) -> Source:
+        """See `Origin`: the document as it is today."""
+        text = fetched(self._source)
+        MockWorld(text, self.label, self._only)
+        files.mkdir(parents=True)
+        file = "openapi.json" if text.lstrip().startswith("{") else "openapi.yaml"
+        (files / file).write_text(text, encoding="utf-8")
+        return OpenApiSource(file=file, only=self._only)
+
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
+        """See `Origin`: a document is whole."""
+        del world, source, files
+        return None
 
 
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:

@@ -53,13 +53,10 @@ class Probe:
         """How the tool can be called; None if it never succeeds."""
         tool = self._tool
         choices = [
-            [(name, way) for way in self._ways(name)] for name in tool.properties if name in tool.required
-        ]
-        choices += [
-            [(field, way) for way in self._inner_ways(field, schema)]
-            for name in tool.properties
-            if name in tool.required
-            for field, schema in inner_fields(tool, name).items()
+            [(name, way) for way in self._ways(name)]
+            for outer in tool.properties
+            if outer in tool.required
+            for name in (outer, *inner_fields(tool, outer))
         ]
         found: list[tuple[tuple[int, float], dict[str, str], _Tried]] = []
         for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
@@ -72,14 +69,15 @@ class Probe:
         if not found:
             return None
         _, ways, tried = max(found, key=lambda one: one[0])
-        optional = self._optional(ways, tried)
+        optional, changed = self._optional(ways, tried)
+        writes = tried.writes or changed
         shown: dict[str, set[str]] = {}
         for outcome in tried.good:
             for kind, (_, value) in single_paths(outcome.result).items():
                 shown.setdefault(kind, set()).add(repr(value))
         return Recipe(
             tool=tool.name,
-            writes=tried.writes,
+            writes=writes,
             ways={**ways, **optional},
             success=tried.rate,
             shows=tuple(shown),
@@ -88,17 +86,19 @@ class Probe:
         )
 
     def _ways(self, name: str) -> list[str]:
-        if is_closed(self._tool, name):
+        """Ways of an argument, or of a field of a record in one."""
+        tool = self._tool
+        if name not in tool.properties:
+            outer, _, field = name.partition(".")
+            schema = inner_fields(tool, outer)[name]
+            tool, name = (
+                Tool(name=tool.name, parameters={**tool.parameters, "properties": {field: schema}}),
+                field,
+            )
+        if is_closed(tool, name):
             return [FRESH]
-        fitting = [kind for kind, held in self._values.items() if self._tool.fits(name, held[0])]
-        return [*wanted(name, self._tool.name, fitting), FRESH]
-
-    def _inner_ways(self, field: str, schema: Json) -> list[str]:
-        """Ways of a field of a record; a new one alone where nothing is called alike."""
-        name = field.partition(".")[2]
-        alone = Tool(name=self._tool.name, parameters={**self._tool.parameters, "properties": {name: schema}})
-        fitting = [kind for kind, held in self._values.items() if alone.fits(name, held[0])]
-        return [*wanted(name, self._tool.name, fitting), FRESH]
+        fitting = [kind for kind, held in self._values.items() if tool.fits(name, held[0])]
+        return [*wanted(name, tool.name, fitting), FRESH]
 
     def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
         outcomes: list[Outcome] = []
@@ -116,30 +116,33 @@ class Probe:
         """Of ways that succeed alike: reads ask for what there is, writes name it and say what is new."""
         if way == FRESH:
             return 0.5 if writes else 0.0
-        name = name.rpartition(".")[2] if name not in self._tool.properties else name
-        listed = wanted(name, self._tool.name, list(self._values))
-        rank = 1 - 0.1 * (listed.index(way) if way in listed else len(listed))
+        rank = 1 - 0.1 * self._ways(name).index(way)
         if not writes or "id" in words_of(name):
             return rank
         held = self._values[way]
         category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
         return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name) else 0.0
 
-    def _optional(self, ways: Mapping[str, str], without: _Tried) -> dict[str, str]:
-        """Optional arguments that can be given without spoiling the call, and make a difference."""
-        tool, found = self._tool, dict[str, str]()
+    def _optional(self, ways: Mapping[str, str], without: _Tried) -> tuple[dict[str, str], bool]:
+        """Optional arguments that can be given without spoiling the call, and make a difference.
+
+        Also whether with one of them it writes: what changes a record changes nothing where nothing is given.
+        """
+        tool, found, writes = self._tool, dict[str, str](), False
         for name in tool.properties:
             if name in tool.required:
                 continue
             forced = Tool(name=tool.name, parameters={**tool.parameters, "required": [*tool.required, name]})
             for way in self._ways(name):
                 with_it = {**ways, name: way}
-                if self._tried(forced, with_it, _TRIES).rate < without.rate * 0.75:
+                tried = self._tried(forced, with_it, _TRIES)
+                if tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
                     continue
                 if self._matters(name, with_it, without, forced):
                     found[name] = way
+                    writes = writes or tried.writes
                 break
-        return found
+        return found, writes
 
     def _matters(self, name: str, ways: Mapping[str, str], tried: _Tried, tool: Tool | None = None) -> bool:
         """Whether another value of an argument makes another end, or of a tool that reads another result.

@@ -73,7 +73,9 @@ def _is_empty(result: Json) -> bool:
     if result in (None, "", [], {}):
         return True
     held = list(result.values()) if isinstance(result, Mapping) else []
-    return any(isinstance(one, Mapping | list) for one in held) and all(one in (None, "", [], {}) for one in held)
+    return any(isinstance(one, Mapping | list) for one in held) and all(
+        one in (None, "", [], {}) for one in held
+    )
 
 
 def drawn(

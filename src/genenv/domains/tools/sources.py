@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from genenv.domains.tools.mcp_world import McpWorld, Running
+from genenv.domains.tools.openapi.mock_world import MockWorld
+from genenv.domains.tools.openapi.reading import fetched
 from genenv.domains.tools.python_world import CALL_S, PythonWorld
 from genenv.domains.tools.world import LoadedWorld
 
@@ -41,6 +43,26 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
             UsageError: they cannot be loaded.
         """
         return PythonWorld(files, self.file, self.object or None, call_s=call_s)
+
+
+class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
+    """Operations of an OpenAPI document, on mock tables of its resources."""
+
+    kind: Literal["openapi"] = "openapi"
+    file: str
+    """Of the folder `files`."""
+    only: tuple[str, ...] = ()
+    """Operations whose path begins with one of these; none: all."""
+
+    @property
+    def label(self) -> str:
+        """How people know it."""
+        return self.file
+
+    def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
+        """See `PythonSource`: no call takes long here."""
+        del call_s
+        return MockWorld(fetched(str(files / self.file)), self.file, self.only)
 
 
 class McpSource(BaseModel, frozen=True, extra="forbid"):
@@ -78,4 +100,4 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
         return McpWorld(files, running, call_s=call_s)
 
 
-Source = Annotated[PythonSource | McpSource, Field(discriminator="kind")]
+Source = Annotated[PythonSource | OpenApiSource | McpSource, Field(discriminator="kind")]

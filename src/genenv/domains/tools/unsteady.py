@@ -53,9 +53,7 @@ def unsteady(explorer: Explorer, again: World, graph: Graph, rng: random.Random)
     return Unsteady(tuple(_without_inner(state)), tuple(results))
 
 
-def _reads(
-    explorer: Explorer, graph: Graph, rng: random.Random
-) -> Iterator[tuple[tuple[Call, ...], Call]]:
+def _reads(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[tuple[Call, ...], Call]]:
     for recipe in graph.recipes.values():
         for number in range(_READ_TWICE * (not recipe.writes)):
             before = explorer.setup() if number else ()

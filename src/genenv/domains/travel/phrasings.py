@@ -53,7 +53,7 @@ TRAINING = Phrasings(
     ),
     limits={
         "room_rule": ("we need <room_rule>", "choose <room_rule>", "only <room_rule> will do"),
-        "room_type": ("we want <room_type>", "book <room_type>", "<room_type> suit us best"),
+        "room_type": ("we want <room_type>", "book <room_type>", "only <room_type> will do"),
         "cuisines": (
             "we would love <cuisines>",
             "let us taste <cuisines>",

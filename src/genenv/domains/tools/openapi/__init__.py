@@ -1,0 +1,1 @@
+"""OpenAPI documents as worlds: tools of their operations, mock tables of their resources."""

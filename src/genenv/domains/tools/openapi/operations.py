@@ -1,0 +1,165 @@
+"""The operations of a document, and what each does to the tables of its resources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from genenv.domains.tools.openapi.reading import Document, Node
+
+METHODS = ("get", "post", "put", "patch", "delete")
+_JSON = re.compile(r"application/(?:[\w.+-]+\+)?json|\*/\*|application/x-www-form-urlencoded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter in the path or the query."""
+
+    name: str
+    place: str
+    """path or query."""
+    required: bool
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operation as the document describes it."""
+
+    name: str
+    """An identifier, unique in the document."""
+    method: str
+    path: str
+    told: str
+    """What it does, in a sentence."""
+    parameters: tuple[Parameter, ...]
+    body: dict[str, Any] | None
+    """Schema of the JSON that is sent."""
+    result: dict[str, Any] | None
+    """Schema of the JSON that comes back."""
+    problem: str | None = None
+    """Why it cannot be a tool."""
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Parts of the path."""
+        return tuple(part for part in self.path.split("/") if part)
+
+
+def is_blank(segment: str) -> bool:
+    """Whether a part of a path stands for a value."""
+    return segment.startswith("{") and segment.endswith("}")
+
+
+def operations(document: Document) -> Iterator[Operation]:
+    """All operations, in the order of the document."""
+    taken: set[str] = set()
+    for path, node in document.paths.items():
+        item = cast(Node, document.resolved(node))
+        for method in METHODS:
+            one = document.resolved(item.get(method))
+            if isinstance(one, Mapping):
+                name = _named(cast(Node, one), method, path, taken)
+                taken.add(name)
+                yield _operation(document, name, method, path, (item, cast(Node, one)))
+
+
+def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
+    """Its `operationId` as an identifier, or one made of method and path."""
+    told = str(node.get("operationId") or "")
+    if not re.search(r"[A-Za-z]", told):
+        parts = [re.sub(r"\W+", "_", part.strip("{}")) for part in path.split("/") if part]
+        told = "_".join([method, *parts])
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", told)
+    name = "_".join(words).lower()[:60] or method
+    number = 2
+    while name in taken:
+        name = f"{name.rstrip('0123456789_')}_{number}"
+        number += 1
+    return name
+
+
+def _operation(document: Document, name: str, method: str, path: str, nodes: tuple[Node, Node]) -> Operation:
+    item, node = nodes
+    parameters: dict[str, Parameter] = {}
+    problem: str | None = None
+    for one in (*cast("Sequence[object]", item.get("parameters") or ()), *(node.get("parameters") or ())):
+        told = document.resolved(one)
+        if not isinstance(told, Mapping):
+            continue
+        found = _parameter(document, cast(Node, told))
+        if found.place in ("path", "query"):
+            parameters[found.name] = found
+    for blank in re.findall(r"\{([^}]+)\}", path):
+        parameters.setdefault(
+            blank, Parameter(name=blank, place="path", required=True, schema={"type": "string"})
+        )
+    body = None
+    if method != "get" and isinstance(sent := document.resolved(node.get("requestBody")), Mapping):
+        body = _content(document, cast(Node, sent), writing=True)
+        if body is None and cast(Node, sent).get("content"):
+            problem = "it takes no JSON"
+        elif body is not None and body.get("type") == "array":
+            problem = "it takes a list of records at once"
+    summary = " ".join(str(node.get("summary") or node.get("description") or "").split())
+    return Operation(
+        name=name,
+        method=method,
+        path=path,
+        told=re.split(r"(?<=[a-z)])\.\s", summary, maxsplit=1)[0].rstrip(".")[:120],
+        parameters=tuple(parameters.values()),
+        body=body,
+        result=_result(document, node),
+        problem=problem,
+    )
+
+
+def _parameter(document: Document, told: Node) -> Parameter:
+    node = told.get("schema")
+    if node is None:  # a parameter may have a content instead
+        content = told.get("content")
+        first = next(iter(content.values()), {}) if isinstance(content, Mapping) else {}  # pyright: ignore
+        node = cast(Node, first).get("schema", {})
+    schema = document.schema(node, writing=True)
+    schema.setdefault("type", "string")
+    if told.get("description") and "description" not in schema:
+        schema["description"] = " ".join(str(told["description"]).split())[:160]
+    example = told.get("example")
+    if example is not None and not isinstance(example, Mapping | list):
+        schema.setdefault("examples", [example])
+    return Parameter(
+        name=str(told.get("name") or ""),
+        place=str(told.get("in") or ""),
+        required=bool(told.get("required")) or told.get("in") == "path",
+        schema=schema,
+    )
+
+
+def _content(document: Document, node: Node, *, writing: bool) -> dict[str, Any] | None:
+    """The schema of what is sent or comes back as JSON."""
+    content = node.get("content")
+    if not isinstance(content, Mapping):
+        return None
+    for kind, one in cast("Mapping[str, object]", content).items():
+        if _JSON.match(str(kind)) and isinstance(one, Mapping) and "schema" in one:
+            schema = document.schema(cast(Node, one)["schema"], writing=writing)
+            return schema if schema.get("type") in ("object", "array", None) else None
+    return None
+
+
+def _result(document: Document, node: Node) -> dict[str, Any] | None:
+    """Of the first success that has a content."""
+    responses = node.get("responses")
+    if not isinstance(responses, Mapping):
+        return None
+    told = cast("Mapping[object, object]", responses)
+    good = sorted((str(code), one) for code, one in told.items() if str(code).startswith("2"))
+    for _, one in [*good, ("default", told.get("default"))]:
+        answer = document.resolved(one)
+        if isinstance(answer, Mapping):
+            schema = _content(document, cast(Node, answer), writing=False)
+            if schema:
+                return schema
+    return None

@@ -1,0 +1,259 @@
+"""Reads an OpenAPI 3 document, from a file or an address, and resolves what it refers to.
+
+Documents that people publish break the standard in small ways, and a strict parser refuses them for a field
+that nobody needs. So this one looks at what it uses, and leaves out, with a reason, what it cannot read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from genenv.errors import UsageError, first_line
+
+MOST_BYTES = 32 << 20
+"""Of a document."""
+_TIMEOUT_S = 30.0
+_DEEPEST = 16
+"""Schemas within schemas."""
+_MOST_NODES = 2000
+"""Of one schema with all that it holds."""
+_KEPT = (
+    *("type", "enum", "const", "format", "minimum", "maximum", "multipleOf", "default"),
+    *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+)
+"""What of a schema is told to an agent, and held to."""
+_PYTHON: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
+_TOLD = 160
+"""Characters of a description."""
+
+Node = Mapping[str, Any]
+
+
+def is_address(text: str) -> bool:
+    """Whether a document is named by where it is on the web."""
+    return text.startswith(("https://", "http://"))
+
+
+def fetched(source: str) -> str:
+    """The text of a document.
+
+    Args:
+        source: a path, or an address.
+
+    Raises:
+        UsageError: it cannot be had.
+    """
+    try:
+        if is_address(source):
+            with urllib.request.urlopen(source, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone
+                content = cast(bytes, answer.read(MOST_BYTES + 1))
+        else:
+            content = Path(source).read_bytes()
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        raise UsageError(f"{source} cannot be read: {first_line(error)}") from error
+    if len(content) > MOST_BYTES:
+        raise UsageError(f"{source} is larger than {MOST_BYTES >> 20} MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source} is no text in UTF-8") from error
+
+
+class Document:
+    """An OpenAPI 3 document.
+
+    Args:
+        text: JSON or YAML.
+        name: how people know it.
+
+    Raises:
+        UsageError: it is none.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self._root = _parsed(text, name)
+        version = self._root.get("openapi")
+        if not str(version or "").startswith("3."):
+            older = "swagger" in self._root
+            raise UsageError(
+                f"{name} is of Swagger 2; convert it to OpenAPI 3 first"
+                if older
+                else f"{name} is no OpenAPI 3 document: it has no `openapi: 3.…`"
+            )
+        self._left = 0
+        paths = self._root.get("paths")
+        if not isinstance(paths, Mapping) or not paths:
+            raise UsageError(f"{name} describes no paths")
+        self.paths: Mapping[str, Node] = {
+            str(path): cast(Node, item)
+            for path, item in cast(Node, paths).items()
+            if isinstance(self.resolved(item), Mapping)
+        }
+
+    def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
+        """A node, or what it refers to within the document; an empty one where that is nothing."""
+        for _ in range(_DEEPEST):
+            reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
+            if not isinstance(reference, str):
+                return cast(Any, node)
+            node = self._at(reference)
+        return {}
+
+    def _at(self, reference: str) -> object:
+        found: object = self._root
+        if not reference.startswith("#/"):
+            return {}
+        for part in reference[2:].split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping):
+                found = cast("Mapping[str, object]", found).get(key, {})
+            elif isinstance(found, list) and key.isdigit() and int(key) < len(cast("list[object]", found)):
+                found = cast("list[object]", found)[int(key)]
+            else:
+                return {}
+        return found
+
+    def schema(self, node: object, *, writing: bool) -> dict[str, Any]:
+        """A schema without references or alternatives, cut where it holds itself.
+
+        Of alternatives the first is taken, parts of `allOf` are one.
+
+        Args:
+            node: of the document.
+            writing: whether it is of what is sent: without what only the server sets, else the other way.
+        """
+        self._left = _MOST_NODES
+        return self._schema(node, writing, ())
+
+    def _schema(self, node: object, writing: bool, inside: tuple[str, ...]) -> dict[str, Any]:
+        self._left -= 1
+        if self._left < 0 or len(inside) > _DEEPEST:
+            return {}
+        reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
+        if isinstance(reference, str):
+            if reference in inside:
+                return {}
+            inside = (*inside, reference)
+        else:
+            inside = (*inside, "")
+        found = self.resolved(cast(object, node))
+        if not isinstance(found, Mapping):
+            return {}
+        schema = self._merged(cast(Node, found), writing, inside)
+        kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
+        _modern(kept, schema)
+        hidden = "readOnly" if writing else "writeOnly"
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping):
+            inner = {
+                str(name): self._schema(one, writing, inside)
+                for name, one in cast("Mapping[str, object]", properties).items()
+                if not cast(Node, self.resolved(one) or {}).get(hidden)
+            }
+            kept |= {"type": "object", "properties": inner}
+            required = [one for one in schema.get("required") or () if one in inner]
+            if required:
+                kept["required"] = required
+        elif "items" in schema or kept.get("type") == "array":
+            kept |= {"type": "array", "items": self._schema(schema.get("items", {}), writing, inside)}
+        return kept
+
+    def _merged(self, schema: Node, writing: bool, inside: tuple[str, ...]) -> Node:
+        """With the parts of `allOf`, and the first of the alternatives."""
+        parts = [*cast("Sequence[object]", schema.get("allOf") or ())]
+        for key in ("oneOf", "anyOf"):
+            ways = cast("Sequence[object]", schema.get(key) or ())
+            real = [way for way in ways if cast(Node, self.resolved(way) or {}).get("type") != "null"]
+            parts += real[:1]
+        if not parts:
+            return schema
+        whole: dict[str, Any] = {}
+        for part in parts:
+            _join(whole, self._schema(part, writing, inside))
+        _join(whole, {key: one for key, one in schema.items() if key not in ("allOf", "oneOf", "anyOf")})
+        return whole
+
+
+def _join(whole: dict[str, Any], part: Node) -> None:
+    """Lay a part of a schema over what there is; fields of both are kept."""
+    fields: dict[str, Any] = {**whole.get("properties", {}), **(part.get("properties") or {})}
+    required = [*whole.get("required", ()), *(part.get("required") or ())]
+    whole |= part
+    whole |= {"properties": fields} if fields else {}
+    whole |= {"required": required} if required else {}
+
+
+def _modern(kept: dict[str, Any], schema: Node) -> None:
+    """Say in today's JSON schema what OpenAPI 3.0 says in its own words."""
+    kind = kept.get("type")
+    if isinstance(kind, list):
+        kept["type"] = next((one for one in cast("list[str]", kind) if one != "null"), "string")
+    if isinstance(listed := kept.get("enum"), list):
+        kept["enum"] = [one for one in cast("list[object]", listed) if one is not None]
+    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(kept.get(bound), bool) and kept.pop(bound) and limit in kept:
+            kept[bound] = kept.pop(limit)
+    examples = schema.get("examples")
+    if not isinstance(examples, list):
+        examples = [schema["example"]] if "example" in schema else []
+    fitting = _PYTHON.get(str(kept.get("type")), ())
+    examples = [one for one in cast("list[object]", examples) if isinstance(one, fitting)][:4]
+    if examples:
+        kept["examples"] = examples
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and _is_pattern(pattern):
+        kept["pattern"] = pattern
+    told = " ".join(str(schema.get("description") or "").split())
+    if told:
+        kept["description"] = told if len(told) <= _TOLD else told[: _TOLD - 1].rsplit(" ", 1)[0] + "…"
+    if kept.get("default", 0) is None:
+        del kept["default"]
+
+
+def _is_pattern(text: str) -> bool:
+    """Whether Python reads a regular expression that was written for JavaScript."""
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def _parsed(text: str, name: str) -> Node:
+    try:
+        found: object = json.loads(text)
+    except json.JSONDecodeError:
+        import yaml  # takes a while to load, and most documents are JSON
+
+        try:
+            found = _yaml(text)
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            raise UsageError(f"{name} is neither JSON nor YAML: {first_line(error)}") from error
+    except RecursionError as error:
+        raise UsageError(f"{name} is nested too deeply to be read") from error
+    if not isinstance(found, Mapping):
+        raise UsageError(f"{name} is no OpenAPI 3 document, but {type(found).__name__}")
+    return cast(Node, found)
+
+
+def _yaml(text: str) -> object:
+    """YAML as its version 1.2 has it: `2026-01-05` and `18:00` are texts."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Reads plain data."""
+
+    plain = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int")
+    resolvers = cast("dict[str, list[tuple[str, Any]]]", yaml.SafeLoader.yaml_implicit_resolvers)
+    Loader.yaml_implicit_resolvers = {  # pyright: ignore[reportAttributeAccessIssue]
+        first: [(tag, how) for tag, how in listed if tag not in plain] for first, listed in resolvers.items()
+    }
+    whole = re.compile(r"^[-+]?[0-9]+$")
+    cast(Any, Loader).add_implicit_resolver("tag:yaml.org,2002:int", whole, list("-+0123456789"))
+    return cast(object, yaml.load(text, Loader=Loader))  # noqa: S506 - a safe loader
