@@ -138,10 +138,10 @@ def _walk(folder: Path) -> tuple[list[str], list[str]]:
     files: list[str] = []
     folders: list[str] = []
     for where, inner, names in os.walk(folder):
-        base = os.path.relpath(where, folder)
+        base = where[len(str(folder)) + 1 :]
         for one in (*inner, *names):
             place = os.path.join(where, one)
-            path = one if base == "." else f"{base}/{one}"
+            path = f"{base}/{one}" if base else one
             if os.path.islink(place) or os.path.isfile(place):
                 files.append(path)
             elif os.path.isdir(place):

@@ -17,8 +17,8 @@ from genenv.domains.tools.unsteady import differing
 from genenv.domains.tools.world import Call, LoadedWorld, Played
 from genenv.errors import UsageError
 
-_COMPARED = 24
-"""Programs that are played in a process that was used and in a new one."""
+_COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
+"""Programs that are played in a process that was used and in a new one; fewer where new ones take long."""
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -92,7 +92,12 @@ class McpOrigin:
         random.Random(len(programs)).shuffle(programs)
         others = fresh.open(files), fresh.open(files)
         try:
-            alike = all(_alike(world, *others, program) for program in programs[:_COMPARED])
+            alike = True
+            start = time.monotonic()
+            for number, program in enumerate(programs[:_COMPARED]):
+                if not alike or (number >= _AT_LEAST and time.monotonic() - start > _COMPARED_S):
+                    break
+                alike = _alike(world, *others, program)
         finally:
             for other in others:
                 other.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 _WRAPPED = "result"
 """The official package puts an answer that is no object under this name."""
 _MOST_DESCRIBED = 600
+_ERROR = re.compile(r"(?:[\w-]+ ){0,2}errors?\b[^\w]|failed to\b|exception\b", re.IGNORECASE)
+"""How texts begin in which servers say that something went wrong, though the protocol has a mark for that."""
 
 
 def tool_of(listed: McpTool) -> Tool:
@@ -26,10 +30,12 @@ def tool_of(listed: McpTool) -> Tool:
     schema.setdefault("type", "object")
     schema.setdefault("properties", {})
     schema.pop("$schema", None)  # each draft that servers name is read alike
+    reads = listed.annotations.read_only_hint if listed.annotations else None
     return Tool(
         name=listed.name,
         description=_first_sentence(described)[:_MOST_DESCRIBED],
         parameters=cast(JsonObject, schema),
+        writes=None if reads is None else not reads,
     )
 
 
@@ -49,6 +55,8 @@ def outcome_of(answer: CallToolResult | str, most_chars: int) -> Outcome:
         result = result_of(_result(answer))
     except NotPlain as error:
         return Outcome(error=f"The tool returned {error}.")
+    if isinstance(result, str) and _ERROR.match(result):
+        return Outcome(error=result[:most_chars])
     if len(json.dumps(result, ensure_ascii=False)) > most_chars:
         return Outcome(error=f"The result is longer than {most_chars} characters.")
     return Outcome(result=result)
@@ -77,10 +85,14 @@ def _said(content: object) -> str:
 
 
 def _parsed(text: str) -> Json:
-    """Text that is a JSON object or list, as that."""
+    """Text that is a JSON object or list, or one as Python prints it, as that."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
         return cast(Json, json.loads(text))
     except ValueError:
+        pass
+    try:
+        return cast(Json, result_of(ast.literal_eval(text.strip())))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # NotPlain is a ValueError
         return text

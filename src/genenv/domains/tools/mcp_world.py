@@ -33,8 +33,8 @@ _REMEMBERED = 4096
 """Programs whose outcome is kept."""
 _GONE = "The tool ended its process, or took too long."
 _ALWAYS = {
-    "GIT_AUTHOR_DATE": "2026-01-05T09:00:00+00:00",
-    "GIT_COMMITTER_DATE": "2026-01-05T09:00:00+00:00",
+    "GIT_AUTHOR_DATE": "1767603600 +0000",
+    "GIT_COMMITTER_DATE": "1767603600 +0000",
     "GIT_OPTIONAL_LOCKS": "0",
     "npm_config_prefer_offline": "true",
     "npm_config_update_notifier": "false",

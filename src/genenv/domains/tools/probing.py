@@ -63,7 +63,9 @@ class Probe:
             ways = dict(combination)
             if self._tried(tool, ways, _TRIES).rate > 0:
                 tried = self._tried(tool, ways, _MORE_TRIES)
-                if tried.rate > 0:
+                if tool.writes and not tried.writes:
+                    self.said = "it is said to write, and nothing that can be seen changed"
+                elif tried.rate > 0:
                     suits = sum(self._suits(name, way, writes=tried.writes) for name, way in ways.items())
                     found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
         if not found:
@@ -121,7 +123,7 @@ class Probe:
             return rank
         held = self._values[way]
         category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
-        return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name) else 0.0
+        return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name.rpartition(".")[2]) else 0.0
 
     def _optional(self, ways: Mapping[str, str], without: _Tried) -> tuple[dict[str, str], bool]:
         """Optional arguments that can be given without spoiling the call, and make a difference.

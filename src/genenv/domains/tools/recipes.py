@@ -114,7 +114,7 @@ def drawn(
 
 
 def inner_fields(tool: Tool, name: str) -> dict[str, Json]:
-    """Texts, numbers and lists of them that an argument's record has to hold, as `name.field`: their schemas."""
+    """What a record in an argument has to hold, texts, numbers and lists, as `name.field`: their schemas."""
     schema = tool.resolved(tool.properties[name])
     if schema.get("type") == "array":
         schema = tool.resolved(cast(JsonObject, schema.get("items", {})))

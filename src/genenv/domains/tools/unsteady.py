@@ -97,7 +97,7 @@ def _files(one: Json, other: Json, table: str) -> list[str]:
 
 
 def steady(graph: Graph, found: Unsteady) -> Graph:
-    """What is known of tools, without what they find that differs, and without tools that find nothing else."""
+    """What is known of tools, without what they find that differs, or tools that find nothing else."""
     shifting: dict[str, set[str]] = {}
     for one in found.results:
         tool = next(name for name in graph.recipes if one.startswith(f"{name}."))
