@@ -1,4 +1,4 @@
-"""Becomes a server: `python launch.py REPORT cut|open COMMAND ...`, with little memory, cut off from the network.
+"""Becomes a server, with limits and without network: `python launch.py REPORT cut|open COMMAND ...`.
 
 It runs by itself, without the package, so that a server is there a few milliseconds later.
 """
@@ -10,7 +10,6 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 _MEMORY = 2 << 30
@@ -20,7 +19,7 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _DIES_WITH_PARENT = 1
 
 
-def main(report: str, network: str, command: Sequence[str]) -> None:
+def main(report: str, network: str, command: list[str]) -> None:
     """Say which process this is and whether it is cut off; then become the command."""
     # not RLIMIT_AS: engines such as V8 reserve far more addresses than they use
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))

@@ -170,7 +170,7 @@ def _likeness_of_path(name: tuple[str, ...], tool: set[str], kind: str) -> float
 
 
 def _last_resort(name: tuple[str, ...], kind: str) -> float:
-    """What could be meant where nothing is called alike: the name of something, or what can be searched for."""
+    """What could be meant where nothing is called alike: the name of something, also to search for."""
     last = words_of(kind.rsplit(".", 1)[-1])[-1:]
     if last == name[-1:] and last and last[0] in _NAMING:
         return 0.6

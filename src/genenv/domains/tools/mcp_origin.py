@@ -105,7 +105,7 @@ class McpOrigin:
 
 
 def _alike(used: McpWorld, fresh: McpWorld, fresher: McpWorld, program: Sequence[Call]) -> bool:
-    """Whether a program comes out the same in a process that was used, but for what differs between new ones."""
+    """Whether a used process plays a program like a new one, but for what differs between new ones."""
     first, mine = fresh.again(program), used.again(program)
     if (first.outcomes, first.state) == (mine.outcomes, mine.state):
         return True

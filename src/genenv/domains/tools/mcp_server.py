@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from genenv.domains.tools import launch
 from genenv.errors import UsageError
@@ -117,11 +117,11 @@ class Server:
         self._failure = "it ended"
         self._serving = thread.start(self._serve(ready))
         self._serving.add_done_callback(lambda _: ready.set())
-        if not ready.wait(START_S):
-            self._failure = f"it did not answer within {START_S:g} s"
+        in_time = ready.wait(START_S)
         if self._client is None:
             self.close()
-            raise UsageError(f"{how.command[0]} gives no tools: {self._failure}{self._last_words()}")
+            failure = self._failure if in_time else f"it did not answer within {START_S:g} s"
+            raise UsageError(f"{how.command[0]} gives no tools: {failure}{self._last_words()}")
 
     async def _serve(self, ready: threading.Event) -> None:
         """The whole life of the process, in one task, as scopes of cancellation want it."""
@@ -236,7 +236,7 @@ async def _set(event: asyncio.Event) -> None:
 def _said(group: BaseExceptionGroup[BaseException]) -> str:
     one: BaseException = group
     while isinstance(one, BaseExceptionGroup):
-        one = one.exceptions[0]
+        one = cast("BaseExceptionGroup[BaseException]", one).exceptions[0]
     return " ".join(str(one).split())[:300].rstrip(".") or type(one).__name__
 
 

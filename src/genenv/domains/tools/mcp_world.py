@@ -148,15 +148,13 @@ class McpWorld:
         for number, call in enumerate(calls):
             try:
                 args = {name: self._real(value) for name, value in call.args.items()}
-                outcome = outcome_of(
-                    server.call(call.tool, cast("dict[str, Json]", args), self._call_s), MOST_CHARS
-                )
+                outcome = outcome_of(server.call(call.tool, args, self._call_s), MOST_CHARS)
             except NotRunning:
                 self._end()
                 earlier = self.play(calls[:number], watch=watch)
                 gone = (Outcome(error=_GONE),) * (len(calls) - number)
                 return Played(outcomes=(*earlier.outcomes, *gone), state=earlier.state)
-            outcome = cast(Outcome, self._shown_in(outcome))
+            outcome = self._shown_in(outcome)
             if watch:
                 after = self._folder.contents()
                 if after != before:

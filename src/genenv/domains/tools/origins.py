@@ -46,7 +46,7 @@ class Origin(Protocol):
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """Look at what was found out by calling the tools; None if it stands.
 
-        Else the folder holds more, or the tools are to be opened in another way, and all is to be tried again.
+        Else the folder holds more, or the tools are to be opened in another way: all is to be tried again.
         """
         ...
 
@@ -75,9 +75,9 @@ def origin_of(text: str, only: Sequence[str] = (), folder: Path | None = None) -
     if file.endswith(".py"):
         return PythonOrigin(Path(file), made_of)
     raise UsageError(
-        f"--from {text!r} is nothing that tools can come from; name a Python file (tools.py, tools.py:Class), "
-        "an OpenAPI document (openapi.json, openapi.yaml, https://.../openapi.json), or the command of an MCP "
-        "server ('mcp:npx my-server {folder}')"
+        f"--from {text!r} is nothing that tools can come from; name a Python file (tools.py, "
+        "tools.py:Class), an OpenAPI document (openapi.json, openapi.yaml, https://.../openapi.json), or the "
+        "command of an MCP server ('mcp:npx my-server {folder}')"
     )
 
 

@@ -123,7 +123,11 @@ class Probe:
             return rank
         held = self._values[way]
         category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
-        return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name.rpartition(".")[2]) else 0.0
+        return (
+            rank
+            if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name.rpartition(".")[2])
+            else 0.0
+        )
 
     def _optional(self, ways: Mapping[str, str], without: _Tried) -> tuple[dict[str, str], bool]:
         """Optional arguments that can be given without spoiling the call, and make a difference.
