@@ -33,8 +33,8 @@ From = Annotated[
         help="Python file whose functions, or whose class's methods, are the tools: it is imported and its "
         "tools are called, in a process of their own and on copies. Or an OpenAPI 3 document, a file or an "
         "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere. "
-        "Or the command of an MCP server, in which {folder} stands for the folder that it works in: it is run, "
-        "on copies of that folder.",
+        "Or the command of an MCP server, in which {folder} stands for the folder that it works in: it is "
+        "run, on copies of that folder.",
         show_default=False,
     ),
 ]

@@ -234,9 +234,9 @@ async def _set(event: asyncio.Event) -> None:
 
 
 def _said(group: BaseExceptionGroup[BaseException]) -> str:
-    one: BaseException = group
-    while isinstance(one, BaseExceptionGroup):
-        one = cast("BaseExceptionGroup[BaseException]", one).exceptions[0]
+    one: BaseException | BaseExceptionGroup[BaseException] = group.exceptions[0]
+    if isinstance(one, BaseExceptionGroup):
+        return _said(cast("BaseExceptionGroup[BaseException]", one))
     return " ".join(str(one).split())[:300].rstrip(".") or type(one).__name__
 
 
