@@ -131,9 +131,17 @@ class Walker:
         given = [leaves(dict(call.args)) for call in calls]
         known = {repr(value) for one in given for values in one.values() for value in values}
         known |= {repr(schema.get("default")) for schema in tool.properties.values()}
-        varied = self._graph.recipes[calls[-1].tool].told
+        recipe = self._graph.recipes[calls[-1].tool]
+        varied = recipe.told
         found = single_paths(last).items()
-        worth = [path for kind, (path, value) in found if kind in varied and _can_be_told(value, known)]
+        echoed = [value for value in calls[-1].args.values() if isinstance(value, str) and recipe.writes]
+        worth = [
+            path
+            for kind, (path, value) in found
+            if kind in varied
+            and _can_be_told(value, known)
+            and not any(one in str(value) for one in echoed)  # "wrote a.txt" is no news
+        ]
         return (Question(call=len(calls) - 1, path=rng.choice(worth)),) if worth else ()
 
 
