@@ -212,6 +212,14 @@ def test_a_wrong_command_is_one_sentence(text: str, folder: Path | None, said: s
         origin_of(text, (), folder)
 
 
+def test_a_server_whose_folder_is_empty_needs_none(tmp_path: Path) -> None:
+    world = McpWorld(tmp_path / "lost", Running(command=bare("honest"), fresh=False))
+    try:
+        assert world.play([]).state == {"folders": {".": None}}
+    finally:
+        world.close()
+
+
 def test_words_before_the_command_are_its_environment_and_files_are_found_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,9 @@ class EpisodeFolder:
 
     def __init__(self, path: Path, original: Path) -> None:
         self.path, self._original = path, original
-        shutil.copytree(original, path, dirs_exist_ok=True, symlinks=True)
+        path.mkdir(parents=True, exist_ok=True)
+        if original.is_dir():  # an empty one is lost where git carries a bundle
+            shutil.copytree(original, path, dirs_exist_ok=True, symlinks=True)
         self._files, self._folders = _walk(path)
         self._bytes = {name: _raw(path / name) for name in self._files}
         self._times = {name: (path / name).lstat() for name in self._files}

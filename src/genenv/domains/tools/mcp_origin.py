@@ -15,7 +15,7 @@ from genenv.domains.tools.mcp_world import McpWorld
 from genenv.domains.tools.sources import McpSource, Source
 from genenv.domains.tools.unsteady import differing
 from genenv.domains.tools.world import Call, LoadedWorld, Played
-from genenv.errors import UsageError
+from genenv.errors import UsageError, first_line
 
 _COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
 """Programs that are played in a process that was used and in a new one; fewer where new ones take long."""
@@ -70,7 +70,10 @@ class McpOrigin:
         if self._folder is None:
             files.mkdir(parents=True)
         else:
-            shutil.copytree(self._folder, files, symlinks=True)
+            try:
+                shutil.copytree(self._folder, files, symlinks=True)
+            except OSError as error:  # shutil.Error is one
+                raise UsageError(f"{self._folder} cannot be copied: {first_line(error)}") from error
         source = McpSource(command=self._command, env=self._env, fresh=False)
         open_ = source.model_copy(update={"network": True})
         try:
