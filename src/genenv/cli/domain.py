@@ -32,10 +32,12 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="FILE.py[:CLASS] | OPENAPI",
+        metavar="FILE.py[:CLASS] | OPENAPI | mcp:COMMAND",
         help="Python file whose functions, or whose class's methods, are the tools: it is imported and its "
         "tools are called, in a process of their own and on copies. Or an OpenAPI 3 document, a file or an "
-        "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere.",
+        "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere. "
+        "Or the command of an MCP server, in which {folder} stands for the folder that it works in: it is "
+        "run, on copies of that folder.",
         show_default=False,
     ),
 ]
@@ -45,6 +47,15 @@ Only = Annotated[
         "--only",
         metavar="/PATH",
         help="Of an OpenAPI document: operations whose path begins so. Can be given again.",
+        show_default=False,
+    ),
+]
+Files = Annotated[
+    Path | None,
+    typer.Option(
+        "--files",
+        metavar="FOLDER",
+        help="What is in the folder of an MCP server when an attempt begins; left out, nothing.",
         show_default=False,
     ),
 ]
@@ -58,6 +69,7 @@ def domain(  # noqa: PLR0913 - each is an option
     name: Where,
     source: From,
     only: Only = None,
+    files: Files = None,
     tasks: Tasks = 200,
     held_out: HeldOut = 100,
     seed: RandomSeed = 0,
@@ -69,7 +81,7 @@ def domain(  # noqa: PLR0913 - each is an option
     """
     del action  # there is one so far
     begin(f"making {name}")
-    origin = origin_of(source, only or ())
+    origin = origin_of(source, only or (), files)
     typer.echo(origin.warning, err=True)
     wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed)
     made = make(name, wanted, examined, ConsoleReporter())

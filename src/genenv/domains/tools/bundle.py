@@ -40,6 +40,8 @@ class StateRules(BaseModel, frozen=True, extra="forbid"):
 
     volatile: tuple[str, ...] = ()
     """Kinds of values that may differ, such as `tickets.*.created_at`; `tickets.#`: names of records."""
+    results: tuple[str, ...] = ()
+    """`TOOL.KIND`: values in what tools find that may differ, such as `get_time.now`."""
 
 
 class About(BaseModel, frozen=True, extra="forbid"):
@@ -153,6 +155,12 @@ class Bundle:
         """A state without what is declared volatile."""
         return comparable(state, frozenset(self.about.state.volatile)) if self.about.state.volatile else state
 
+    def found(self, tool: str, result: Json) -> Json:
+        """What a tool found, without what is declared to differ."""
+        own = (one.removeprefix(f"{tool}.") for one in self.about.state.results if one.startswith(f"{tool}."))
+        kinds = frozenset(own)
+        return comparable(result, kinds) if kinds else result
+
 
 def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:
     """A state without volatile values; records with volatile names are a list, ordered by what they hold."""
@@ -212,6 +220,8 @@ leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls
 [state]
 # What may differ without being wrong, such as "tickets.*.created_at"; "tickets.#": the names of records.
 volatile = {json.dumps(about.state.volatile)}
+# The same of what tools find, such as "get_time.now".
+results = {json.dumps(about.state.results)}
 """
 
 

@@ -129,10 +129,11 @@ def _unread(
     """What the user asks to be looked up has to be, unless it is a mere means: then the end tells."""
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
-    found = {_canonical(outcome.result) for outcome in attempt.outcomes if outcome.error is None}
+    obtained = [outcome.result for outcome in attempt.outcomes if outcome.error is None]
     for number, (call, outcome) in enumerate(zip(oracle, wanted, strict=True)):
         reads = number not in means and not domain.graph.recipes[call.tool].writes
-        if reads and _canonical(outcome.result) not in found:
+        wants = _canonical(domain.bundle.found(call.tool, outcome.result))
+        if reads and all(_canonical(domain.bundle.found(call.tool, one)) != wants for one in obtained):
             return f"The result of {call.tool} was never obtained."
     return None
 

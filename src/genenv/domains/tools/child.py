@@ -36,6 +36,7 @@ from genenv.domains.tools.describing import (
     public_functions,
 )
 from genenv.domains.tools.files import Folder
+from genenv.domains.tools.launch import cut_off
 from genenv.domains.tools.plain import NotPlain, result_of, state_of
 
 MODULE = "genenv_tools"
@@ -52,7 +53,7 @@ def main(original: str, file: str, name: str | None) -> None:
     os.dup2(2, 1)  # what tools print joins the log
     _limit()
     signal.signal(signal.SIGALRM, _too_long)
-    network = not _cut_off()
+    network = not cut_off()
     folder = Folder(Path.cwd(), Path(original))
     tools: Tools | None = None
     try:
@@ -286,17 +287,6 @@ def _said(error: BaseException) -> str:
 def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _cut_off() -> bool:
-    """Take the network away, where the system lets a process do so; whether it did."""
-    import ctypes
-
-    new_user, new_network = 0x10000000, 0x40000000
-    try:
-        return ctypes.CDLL(None).unshare(new_user | new_network) == 0
-    except (OSError, AttributeError):
-        return False
 
 
 def _connection(connection: sqlite3.Connection) -> tuple[Callable[..., object], tuple[object, ...]]:

@@ -97,8 +97,8 @@ class Explorer:
             if reader.tool == user.tool:
                 continue
             for parameter, way in user.ways.items():
-                if way == FRESH:  # what is said anew need not be found
-                    continue
+                if way == FRESH or parameter not in self.world.tools[user.tool].properties:
+                    continue  # what is said anew need not be found
                 for kind in wanted(parameter, user.tool, reader.shows)[:1]:
                     if self.linked(
                         Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind),

@@ -36,7 +36,7 @@ _CHANGES = frozenset(
     }
     | {"shutil.move", "shutil.copyfile", "shutil.copytree", "sqlite3.connect"}
 )
-_JOURNALS = ("-wal", "-shm", "-journal")
+JOURNALS = ("-wal", "-shm", "-journal")
 _SQLITE = b"SQLite format 3\x00"
 _MOST_BYTES = 1 << 20
 _NO_DATA = frozenset(
@@ -97,7 +97,7 @@ class Folder:
             return {
                 name: original[name]
                 if name in original and _same(path, self._original / path.relative_to(self._path))
-                else _content(path)
+                else content_of(path)
                 for name, path in files.items()
             }
         finally:
@@ -105,14 +105,14 @@ class Folder:
 
     @cached_property
     def _contents_before(self) -> dict[str, Any]:
-        return {name: _content(path) for name, path in _files(self._original).items()}
+        return {name: content_of(path) for name, path in _files(self._original).items()}
 
 
 def _files(folder: Path) -> dict[str, Path]:
     """Those that are no code, by name; with their ending where two are called alike."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix not in _NO_DATA and not path.name.endswith(_JOURNALS):
+        if path.is_file() and path.suffix not in _NO_DATA and not path.name.endswith(JOURNALS):
             whole = path.relative_to(folder)
             short = str(whole.with_suffix(""))
             found[str(whole) if short in found else short] = path
@@ -127,7 +127,15 @@ def _same(one: Path, other: Path) -> bool:
     )
 
 
-def _content(path: Path) -> Any:  # noqa: ANN401 - JSON
+def is_table_file(path: Path) -> bool:
+    """Whether it is an SQLite database."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+    return False
+
+
+def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
+    """What a file holds: rows of tables, JSON as it is, else text."""
     if path.stat().st_size > _MOST_BYTES:
         return f"{path.stat().st_size} bytes, {hashlib.sha256(path.read_bytes()).hexdigest()}"
     content = path.read_bytes()
@@ -138,6 +146,7 @@ def _content(path: Path) -> Any:  # noqa: ANN401 - JSON
     with contextlib.suppress(ValueError):
         if path.suffix == ".json":
             return json.loads(text)
-        if path.suffix == ".jsonl":
-            return [json.loads(line) for line in text.splitlines()]
+    with contextlib.suppress(ValueError):
+        if path.suffix in (".json", ".jsonl"):  # some write lines into either
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
     return list(csv.DictReader(io.StringIO(text))) if path.suffix == ".csv" else text

@@ -11,7 +11,7 @@ from typing import cast
 
 import rstr
 
-from genenv.domains.tools.leaves import words_of
+from genenv.domains.tools.leaves import PATHS, PLACES, words_of
 from genenv.domains.tools.words import (
     CITIES,
     FIRST_NAMES,
@@ -62,7 +62,7 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case "null":
             return None
         case _:
-            return _string(schema, name, rng)
+            return _string(schema, name, rng, set(words_of(tool.name)))
 
 
 def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
@@ -108,7 +108,7 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
     return int(drawn) if whole or float(drawn).is_integer() else round(drawn, 2)
 
 
-def _string(schema: JsonObject, name: str, rng: random.Random) -> str:
+def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
     words = set(words_of(name))
     form = schema.get("format")
     pattern = schema.get("pattern")
@@ -130,11 +130,24 @@ def _string(schema: JsonObject, name: str, rng: random.Random) -> str:
         return f"https://example.com/{rng.choice(THINGS)}"
     if words & {"phone", "mobile", "telephone", "fax"}:
         return f"+1-555-{rng.randrange(1000, 10000)}"
-    text = _words(words, person, rng)
+    text = _path(words, tool, rng) if _is_path(words, tool) else _words(words, person, rng)
     least, most = int(cast(int, schema.get("minLength", 0))), int(cast(int, schema.get("maxLength", 10_000)))
     while len(text) < least:
         text += f" {rng.choice(THINGS)}"
     return text[:most].strip() or "x" * max(1, least)
+
+
+def _is_path(words: set[str], tool: set[str]) -> bool:
+    """Whether a parameter names a file or a folder; a source or destination may be anything elsewhere."""
+    return bool(words & (PATHS - {"source", "destination"})) or bool(
+        words & (PATHS | PLACES) and tool & (PATHS | PLACES)
+    )
+
+
+def _path(words: set[str], tool: set[str], rng: random.Random) -> str:
+    name = f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}"
+    is_place = words & PLACES or (tool & PLACES and not words & {"file", "filename"})
+    return name if is_place else f"{name}.{rng.choice(('txt', 'md'))}"
 
 
 def _words(words: set[str], person: str, rng: random.Random) -> str:

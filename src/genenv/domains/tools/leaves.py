@@ -23,6 +23,14 @@ _SPOKEN = frozenset({"name", "title"})
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
 """Those of parameters by which records are looked for: by what people call them."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
+"""In the state of a folder: what there is by its name, whatever the names look like."""
+_BY_NAME = frozenset({FILES, FOLDERS, HIDDEN, TABLES})
+PATHS = frozenset({"path", "file", "filename", "filepath", "source", "destination"})
+"""Words of parameters that name a file or a folder."""
+PLACES = frozenset({"folder", "directory", "dir", "root", "repo", "repository", "workspace"})
+"""Those of parameters and tools that name a folder."""
+_SEARCHES = frozenset({"query", "keyword", "search", "term", "pattern"})
 MOST_WANTED = 3
 """Kinds that are tried for a parameter."""
 
@@ -77,7 +85,7 @@ def single_paths(value: Json) -> dict[str, tuple[tuple[str | int, ...], Json]]:
 
     def walk(inner: Json, kind: tuple[str, ...], path: tuple[str | int, ...]) -> None:
         if isinstance(inner, Mapping):
-            table = _is_table(inner, bool(kind))
+            table = _is_table(inner, kind)
             for key, one in inner.items():
                 walk(one, (*kind, ANY if table else key), (*path, key))
         elif isinstance(inner, list):
@@ -105,7 +113,7 @@ def _field(kind: str) -> str:
 
 def _walk(value: Json, kind: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
     if isinstance(value, Mapping):
-        table = _is_table(value, bool(kind))
+        table = _is_table(value, kind)
         for key, inner in value.items():
             if table:
                 yield ".".join((*kind, KEY)), key
@@ -117,11 +125,13 @@ def _walk(value: Json, kind: tuple[str, ...]) -> Iterator[tuple[str, Json]]:
         yield ".".join(kind), value
 
 
-def _is_table(value: Mapping[str, Json], inside: bool) -> bool:
+def _is_table(value: Mapping[str, Json], kind: tuple[str, ...]) -> bool:
     """Whether a mapping holds records by their keys, and is not a record itself."""
-    if not value or not inside:
+    if not value or not kind:
         return False
     inner = list(value.values())
+    if len(kind) == 1 and kind[0] in _BY_NAME:
+        return not any(isinstance(one, Mapping | list) for one in inner)
     if all(isinstance(one, Mapping) for one in inner):
         fields = [set(cast("Mapping[str, Json]", one)) for one in inner]
         return all(len(one & fields[0]) * 2 >= len(one | fields[0]) for one in fields)
@@ -140,11 +150,31 @@ def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:
         tool: the name of its tool, which may say of what: the `name` that `find_customer` wants.
         kinds: those there are.
     """
-    scored = sorted(
-        ((_likeness(words_of(parameter), set(words_of(tool)), kind), kind) for kind in kinds),
-        key=lambda pair: -pair[0],
-    )
+    name, around = words_of(parameter), set(words_of(tool))
+    scored = [
+        (_likeness(name, around, kind) or _likeness_of_path(name, around, kind), kind) for kind in kinds
+    ]
+    if not any(score > 0 for score, _ in scored):
+        scored = [(_last_resort(name, kind), kind) for kind in kinds]
+    scored.sort(key=lambda pair: -pair[0])
     return [kind for score, kind in scored if score > 0][:MOST_WANTED]
+
+
+def _likeness_of_path(name: tuple[str, ...], tool: set[str], kind: str) -> float:
+    """How well a file or a folder of the state goes with a parameter, by names that any tool has for them."""
+    asked = set(name)
+    if kind not in (f"{FILES}.{KEY}", f"{FOLDERS}.{KEY}") or not asked & (PATHS | PLACES):
+        return 0.0
+    is_place = bool(asked & PLACES or (tool & PLACES and not asked & {"file", "filename"}))
+    return 0.9 if is_place == kind.startswith(FOLDERS) else 0.8
+
+
+def _last_resort(name: tuple[str, ...], kind: str) -> float:
+    """What could be meant where nothing is called alike: the name of something, also to search for."""
+    last = words_of(kind.rsplit(".", 1)[-1])[-1:]
+    if last == name[-1:] and last and last[0] in _NAMING:
+        return 0.6
+    return 0.5 if set(name) & _SEARCHES and last and last[0] in _SPOKEN else 0.0
 
 
 def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:

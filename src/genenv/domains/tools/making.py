@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,19 +26,17 @@ from genenv.domains.tools.bundle import (
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.drawing import Drawing, Examine
 from genenv.domains.tools.exploring import Explorer
-from genenv.domains.tools.leaves import ANY, KEY, leaves
 from genenv.domains.tools.origins import Origin
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
 from genenv.domains.tools.training import TRAINING, training_toml
+from genenv.domains.tools.unsteady import Unsteady, steady, unsteady
 from genenv.domains.tools.wording import first_wordings
 from genenv.domains.tools.world import World
 from genenv.errors import UsageError
 from genenv.runs.progress import Reporter, staged
-from genenv.types import Json
 
-_PLAYED_TWICE = 8
 _TRIES_PER_TASK = 12
 
 
@@ -114,7 +112,8 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         with staged(reporter, "trying the tools", items=None, unit=""):
             explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
             graph = explorer.explore()
-            while origin.complete(world, files):  # what tools read when they are called
+            while (completed := origin.complete(world, source, files)) is not None:
+                source = completed
                 world.close()
                 world = source.open(files)
                 explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
@@ -122,11 +121,9 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
-        about = About(
-            name=name,
-            source=source,
-            state=StateRules(volatile=tuple(_volatile(world, explorer))),
-        )
+        found = _unsteady(explorer, source.open(files), graph, wanted.seed)
+        graph = steady(graph, found)
+        about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
         wordings = {tool: first_wordings(world.tools[tool]) for tool in graph.recipes}
     finally:
         world.close()
@@ -136,26 +133,11 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
     return Made(bundle=Bundle.open(folder), left_out=dict(world.left_out), graph=graph, network=world.network)
 
 
-def _volatile(world: World, explorer: Explorer) -> Iterator[str]:
-    """Kinds of values that differ when the same program is played twice, a second apart."""
-    programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
-    first = [world.play(program).state for program in programs]
-    time.sleep(1.1)
-    found: dict[str, None] = {}
-    for program, before in zip(programs, first, strict=True):
-        after = world.play(program).state
-        if after != before:
-            found |= dict.fromkeys(_differing(before, after))
-    yield from (
-        kind
-        for kind in found
-        if not any(kind.startswith(f"{one.removesuffix(KEY)}{ANY}") for one in found if one.endswith(KEY))
-    )
-
-
-def _differing(one: Json, other: Json) -> list[str]:
-    left, right = leaves(one), leaves(other)
-    return [kind for kind in left | right if left.get(kind) != right.get(kind)]
+def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Unsteady:
+    try:
+        return unsteady(explorer, again, graph, random.Random(f"{seed} twice"))
+    finally:
+        again.close()
 
 
 def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> None:
@@ -224,6 +206,8 @@ def _notes(made: Made) -> Sequence[str]:
     notes += [f"- `{tool}` is no tool: {why}" for tool, why in made.left_out.items()]
     if volatile := made.bundle.about.state.volatile:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
+    if results := made.bundle.about.state.results:
+        notes.append(f"- Of what tools find, these differ and do not count: {', '.join(results)}")
     if made.network:
         notes.append("- The system did not let the tools' process be cut off from the network.")
     if made.refused:

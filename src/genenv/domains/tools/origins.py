@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from genenv.domains.tools.mcp_origin import McpOrigin
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.openapi.reading import fetched, is_address
 from genenv.domains.tools.python_world import NotStarted, PythonWorld
@@ -15,6 +16,7 @@ from genenv.domains.tools.sources import OpenApiSource, PythonSource, Source
 from genenv.domains.tools.world import LoadedWorld
 from genenv.errors import UsageError
 
+_MCP = "mcp:"
 _FILES = 64
 """So many files beside the tools' own are copied at most."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
@@ -41,31 +43,41 @@ class Origin(Protocol):
         """
         ...
 
-    def complete(self, world: LoadedWorld, files: Path) -> bool:
-        """Copy what tools wanted to read when they were called; whether anything was copied."""
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
+        """Look at what was found out by calling the tools; None if it stands.
+
+        Else the folder holds more, or the tools are to be opened in another way: all is to be tried again.
+        """
         ...
 
 
-def origin_of(text: str, only: Sequence[str] = ()) -> Origin:
+def origin_of(text: str, only: Sequence[str] = (), folder: Path | None = None) -> Origin:
     """Read what `--from` says.
 
     Args:
         text: it.
         only: of an OpenAPI document the paths that are wanted, by how they begin.
+        folder: what is in the folder of an MCP server to begin with.
 
     Raises:
         UsageError: it is nothing that tools can come from.
     """
-    if is_address(text) or text.endswith((".json", ".yaml", ".yml")):
+    is_server = text.startswith(_MCP)
+    if folder is not None and not is_server:
+        raise UsageError("--files is the folder of an MCP server, and --from names none")
+    if not is_server and (is_address(text) or text.endswith((".json", ".yaml", ".yml"))):
         return OpenApiOrigin(text, tuple(only))
     if only:
         raise UsageError("--only chooses among the paths of an OpenAPI document, and --from names none")
+    if is_server:
+        return McpOrigin.read(text.removeprefix(_MCP), folder)
     file, _, made_of = text.partition(":")
     if file.endswith(".py"):
         return PythonOrigin(Path(file), made_of)
     raise UsageError(
-        f"--from {text!r} is nothing that tools can come from; name a Python file (tools.py, tools.py:Class) "
-        "or an OpenAPI document (openapi.json, openapi.yaml, https://.../openapi.json)"
+        f"--from {text!r} is nothing that tools can come from; name a Python file (tools.py, "
+        "tools.py:Class), an OpenAPI document (openapi.json, openapi.yaml, https://.../openapi.json), or the "
+        "command of an MCP server ('mcp:npx my-server {folder}')"
     )
 
 
@@ -114,9 +126,9 @@ class PythonOrigin:
             f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
         )
 
-    def complete(self, world: LoadedWorld, files: Path) -> bool:
-        """See `Origin`."""
-        return _brought(world.asked, self._file.parent, files)
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
+        """See `Origin`: what tools wanted to read when they were called is copied."""
+        return source if _brought(world.asked, self._file.parent, files) else None
 
 
 class OpenApiOrigin:
@@ -149,10 +161,10 @@ class OpenApiOrigin:
         (files / file).write_text(text, encoding="utf-8")
         return OpenApiSource(file=file, only=self._only)
 
-    def complete(self, world: LoadedWorld, files: Path) -> bool:
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `Origin`: a document is whole."""
-        del world, files
-        return False
+        del world, source, files
+        return None
 
 
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from genenv.domains.tools.fresh import fresh, is_closed
 from genenv.domains.tools.leaves import leaves, single_paths, wanted, words_of
-from genenv.domains.tools.recipes import FRESH, Recipe, drawn, succeeded
+from genenv.domains.tools.recipes import FRESH, Recipe, drawn, inner_fields, succeeded
 from genenv.domains.tools.world import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
@@ -53,14 +53,19 @@ class Probe:
         """How the tool can be called; None if it never succeeds."""
         tool = self._tool
         choices = [
-            [(name, way) for way in self._ways(name)] for name in tool.properties if name in tool.required
+            [(name, way) for way in self._ways(name)]
+            for outer in tool.properties
+            if outer in tool.required
+            for name in (outer, *inner_fields(tool, outer))
         ]
         found: list[tuple[tuple[int, float], dict[str, str], _Tried]] = []
         for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
             ways = dict(combination)
             if self._tried(tool, ways, _TRIES).rate > 0:
                 tried = self._tried(tool, ways, _MORE_TRIES)
-                if tried.rate > 0:
+                if tool.writes and not tried.writes:
+                    self.said = "it is said to write, and nothing that can be seen changed"
+                elif tried.rate > 0:
                     suits = sum(self._suits(name, way, writes=tried.writes) for name, way in ways.items())
                     found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
         if not found:
@@ -83,10 +88,19 @@ class Probe:
         )
 
     def _ways(self, name: str) -> list[str]:
-        if is_closed(self._tool, name):
+        """Ways of an argument, or of a field of a record in one."""
+        tool = self._tool
+        if name not in tool.properties:
+            outer, _, field = name.partition(".")
+            schema = inner_fields(tool, outer)[name]
+            tool, name = (
+                Tool(name=tool.name, parameters={**tool.parameters, "properties": {field: schema}}),
+                field,
+            )
+        if is_closed(tool, name):
             return [FRESH]
-        fitting = [kind for kind, held in self._values.items() if self._tool.fits(name, held[0])]
-        return [*wanted(name, self._tool.name, fitting), FRESH]
+        fitting = [kind for kind, held in self._values.items() if tool.fits(name, held[0])]
+        return [*wanted(name, tool.name, fitting), FRESH]
 
     def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
         outcomes: list[Outcome] = []
@@ -109,7 +123,11 @@ class Probe:
             return rank
         held = self._values[way]
         category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
-        return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name) else 0.0
+        return (
+            rank
+            if category and words_of(way.rsplit(".", 1)[-1]) == words_of(name.rpartition(".")[2])
+            else 0.0
+        )
 
     def _optional(self, ways: Mapping[str, str], without: _Tried) -> tuple[dict[str, str], bool]:
         """Optional arguments that can be given without spoiling the call, and make a difference.

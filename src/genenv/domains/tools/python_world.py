@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from genenv.domains.tools.processes import environment, place_for
 from genenv.domains.tools.world import Call, Outcome, Played, Tool
 from genenv.errors import DomainError, UsageError
 from genenv.types import JsonObject
@@ -28,9 +29,6 @@ START_S = 60.0
 """How long importing the file may take."""
 CALL_S = 5.0
 """How long one call may take."""
-_IN_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
-_SMALL = 8 << 20
-"""Bytes of a folder that is put there."""
 
 
 class NotStarted(UsageError):
@@ -62,7 +60,7 @@ class PythonWorld:
     def __init__(self, folder: Path, file: str, name: str | None = None, *, call_s: float = CALL_S) -> None:
         self._folder, self._file, self._name, self._call_s = folder.resolve(), file, name, call_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._scratch = tempfile.mkdtemp(prefix="genenv-tools-", dir=_place_for(self._folder))
+        self._scratch = tempfile.mkdtemp(prefix="genenv-tools-", dir=place_for(self._folder))
         self._removed = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         try:
             first = self._started()
@@ -117,7 +115,7 @@ class PythonWorld:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=self._scratch,
-            env=_environment(),
+            env=environment(),
             start_new_session=True,
         )
         weakref.finalize(self, _kill, self._process)
@@ -168,12 +166,6 @@ class PythonWorld:
             self._process = None
 
 
-def _place_for(folder: Path) -> str | None:
-    """In memory where that is possible: tools that write files would wait for a disk. None: where usual."""
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return _IN_MEMORY if size < _SMALL and os.access(_IN_MEMORY, os.W_OK) else None
-
-
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -183,16 +175,3 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             with contextlib.suppress(OSError):
                 pipe.close()
-
-
-def _environment() -> dict[str, str]:
-    """What the tools' process is told: where Python finds modules, and no secrets."""
-    kept = ("PATH", "LANG", "LC_ALL", "HOME", "VIRTUAL_ENV", "SYSTEMROOT", "TZ")
-    own = str(Path(__file__).parents[3])
-    paths = [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {
-        **{name: os.environ[name] for name in kept if name in os.environ},
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONHASHSEED": "0",
-        "PYTHONUNBUFFERED": "1",
-    }

@@ -8,10 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from genenv.domains.tools.fresh import fresh
 from genenv.domains.tools.world import Outcome, Tool
-from genenv.types import Json
+from genenv.types import Json, JsonObject
 
 FRESH = "new"
 """A value that is drawn by schema and name."""
@@ -25,7 +26,10 @@ class Recipe:
     writes: bool
     """Whether a successful call changes the state."""
     ways: Mapping[str, str]
-    """For each argument `FRESH` or a kind of value; optional ones that do not spoil it are among them."""
+    """For each argument `FRESH` or a kind of value; optional ones that do not spoil it are among them.
+
+    `lines.product_id`: of a field of an argument that is a record, or a list of records.
+    """
     success: float
     """Share of tries that succeeded, in [0, 1]."""
     shows: tuple[str, ...] = ()
@@ -61,7 +65,17 @@ def succeeded(outcome: Outcome, *, writes: bool) -> bool:
     """Whether a call did something: changed the state, or found something."""
     if outcome.error is not None:
         return False
-    return outcome.changed if writes else outcome.result not in (None, "", [], {}, False)
+    return outcome.changed if writes else outcome.result is not False and not _is_empty(outcome.result)
+
+
+def _is_empty(result: Json) -> bool:
+    """Whether a result holds nothing: lists that could hold something, and do not."""
+    if result in (None, "", [], {}):
+        return True
+    held = list(result.values()) if isinstance(result, Mapping) else []
+    return any(isinstance(one, Mapping | list) for one in held) and all(
+        one in (None, "", [], {}) for one in held
+    )
 
 
 def drawn(
@@ -77,6 +91,8 @@ def drawn(
     """
     args: dict[str, Json] = {}
     for name, way in ways.items():
+        if name not in tool.properties:
+            continue
         if name not in tool.required and rng.random() < 0.5:
             continue
         if way == FRESH:
@@ -88,4 +104,35 @@ def drawn(
             args[name] = [one] if tool.resolved(tool.properties[name]).get("type") == "array" else one
         else:
             return None
+    for name, way in ways.items():
+        if name in tool.properties or way == FRESH:
+            continue
+        if not values.get(way):
+            return None
+        _place(args, name, values[way], rng)
     return args if tool.problem(args) is None else None
+
+
+def inner_fields(tool: Tool, name: str) -> dict[str, Json]:
+    """What a record in an argument has to hold, texts, numbers and lists, as `name.field`: their schemas."""
+    schema = tool.resolved(tool.properties[name])
+    if schema.get("type") == "array":
+        schema = tool.resolved(cast(JsonObject, schema.get("items", {})))
+    properties = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
+    required = cast("Sequence[str]", schema.get("required", ()))
+    return {
+        f"{name}.{field}": cast(Json, inner)
+        for field, inner in properties.items()
+        if field in required and "enum" not in inner and inner.get("type") in ("string", "integer", "array")
+    }
+
+
+def _place(args: dict[str, Json], name: str, values: Sequence[Json], rng: random.Random) -> None:
+    """Put values of a kind into the records of an argument."""
+    outer, _, field = name.partition(".")
+    held = args.get(outer)
+    records = held if isinstance(held, list) else [held]
+    for record in cast("Sequence[Any]", records):
+        if isinstance(record, dict) and field in record:
+            one = rng.choice(values)
+            record[field] = [one] if isinstance(record[field], list) else one

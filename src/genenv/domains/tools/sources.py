@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
+from genenv.domains.tools.mcp_world import McpWorld, Running
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.openapi.reading import fetched
 from genenv.domains.tools.python_world import CALL_S, PythonWorld
@@ -64,4 +65,39 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
         return MockWorld(fetched(str(files / self.file)), self.file, self.only)
 
 
-Source = Annotated[PythonSource | OpenApiSource, Field(discriminator="kind")]
+class McpSource(BaseModel, frozen=True, extra="forbid"):
+    """An MCP server that is spoken to over stdio; it works in a copy of the folder `files`."""
+
+    kind: Literal["mcp"] = "mcp"
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Its words; `{folder}` stands for the folder that it works in."""
+    env: tuple[str, ...] = ()
+    """What it is told beside: `NAME=value`."""
+    fresh: bool = True
+    """A new process for every attempt: putting the folder back was measured not to be enough."""
+    network: bool = False
+    """It is left its network, without which it does not start."""
+
+    @field_validator("env")
+    @classmethod
+    def _named(cls, env: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [one for one in env if not one.partition("=")[0] or "=" not in one]:
+            raise ValueError(f"{wrong[0]!r} is not NAME=value")
+        return env
+
+    @property
+    def label(self) -> str:
+        """How people know it."""
+        return f"mcp:{' '.join((*self.env, *self.command))}"
+
+    def open(self, files: Path, call_s: float = CALL_S) -> McpWorld:
+        """See `PythonSource`.
+
+        Raises:
+            UsageError: the server does not start, or has no tools.
+        """
+        running = Running(command=self.command, env=self.env, fresh=self.fresh, network=self.network)
+        return McpWorld(files, running, call_s=call_s)
+
+
+Source = Annotated[PythonSource | OpenApiSource | McpSource, Field(discriminator="kind")]

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from genenv.domains.common import Refused
 from genenv.domains.tools.exploring import Explorer
-from genenv.domains.tools.leaves import single_paths
+from genenv.domains.tools.leaves import leaves, single_paths
 from genenv.domains.tools.recipes import Graph, Link, Recipe
 from genenv.domains.tools.spec import SIZES, Program, Question, Step, ToolsParameters, Use
 from genenv.domains.tools.world import Call, World
@@ -128,11 +128,20 @@ class Walker:
         calls = [call for _, call in walked]
         last = self._world.play([*before, *calls]).outcomes[-1].result
         tool = self._world.tools[calls[-1].tool]
-        known = {repr(value) for call in calls for value in call.args.values()}
+        given = [leaves(dict(call.args)) for call in calls]
+        known = {repr(value) for one in given for values in one.values() for value in values}
         known |= {repr(schema.get("default")) for schema in tool.properties.values()}
-        varied = self._graph.recipes[calls[-1].tool].told
+        recipe = self._graph.recipes[calls[-1].tool]
+        varied = recipe.told
         found = single_paths(last).items()
-        worth = [path for kind, (path, value) in found if kind in varied and _can_be_told(value, known)]
+        echoed = [value for value in calls[-1].args.values() if isinstance(value, str) and recipe.writes]
+        worth = [
+            path
+            for kind, (path, value) in found
+            if kind in varied
+            and _can_be_told(value, known)
+            and not any(one in str(value) for one in echoed)  # "wrote a.txt" is no news
+        ]
         return (Question(call=len(calls) - 1, path=rng.choice(worth)),) if worth else ()
 
 

@@ -68,6 +68,8 @@ class Tool:
     """What it does, in a sentence."""
     parameters: JsonObject = field(default_factory=lambda: {"type": "object", "properties": {}})
     """JSON schema of its arguments, an object."""
+    writes: bool | None = None
+    """Whether its author says that it changes something; None: nothing is said. What it does decides."""
 
     @property
     def properties(self) -> Mapping[str, JsonObject]:

@@ -1,0 +1,151 @@
+"""The folder that a server of tools works in: put back before every attempt, and its state.
+
+The server's memory cannot be seen. What is in its folder can: texts, rows of tables, else a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from genenv.domains.tools.files import JOURNALS, content_of, is_table_file
+from genenv.domains.tools.leaves import FILES, FOLDERS, HIDDEN, TABLES
+from genenv.types import Json
+
+_MOST_BYTES = 1 << 20
+_NAMES = (FILES, FOLDERS, HIDDEN, TABLES)
+
+
+class EpisodeFolder:
+    """A folder that is put back to what it was, file by file, so that what has not changed stays.
+
+    Args:
+        path: it; it is made as a copy.
+        original: what it is put back to.
+    """
+
+    def __init__(self, path: Path, original: Path) -> None:
+        self.path, self._original = path, original
+        path.mkdir(parents=True, exist_ok=True)
+        if original.is_dir():  # an empty one is lost where git carries a bundle
+            shutil.copytree(original, path, dirs_exist_ok=True, symlinks=True)
+        self._files, self._folders = _walk(path)
+        self._bytes = {name: _raw(path / name) for name in self._files}
+        self._times = {name: (path / name).lstat() for name in self._files}
+        self._known: dict[str, tuple[bytes, Json]] = {}
+
+    def restore(self) -> None:
+        """Put it back. A file keeps its place where it can, so that what has it open sees it too."""
+        files, folders = _walk(self.path)
+        for name in files:
+            if name not in self._bytes:
+                (self.path / name).unlink(missing_ok=True)
+        for name in reversed(folders):
+            if name not in self._folders:
+                shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in self._folders:
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        for name, content in self._bytes.items():
+            place = self.path / name
+            if _raw(place) != content:
+                self._put(name, content)
+
+    def _put(self, name: str, content: bytes) -> None:
+        place, before = self.path / name, self._times[name]
+        original = self._original / name
+        if original.is_symlink():
+            place.unlink(missing_ok=True)
+            place.symlink_to(os.readlink(original))
+            return
+        if place.is_symlink():
+            place.unlink()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists():
+            place.chmod(0o600)
+        place.write_bytes(content)
+        place.chmod(before.st_mode & 0o7777)
+        os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def contents(self) -> dict[str, Json]:
+        """What is in it: names of files with their texts, and what files of data hold, by their names."""
+        names, folders = _walk(self.path)
+        files: dict[str, Json] = {}
+        hidden: dict[str, Json] = {}
+        tables: dict[str, Json] = {}
+        data: dict[str, Json] = {}
+        for name in sorted(names):
+            if name.endswith(JOURNALS):
+                continue
+            content = self._content(name)
+            if name.startswith(".") or "/." in name:
+                hidden[name] = content
+            elif isinstance(content, str):
+                files[name] = content
+            else:
+                files[name] = None  # what it holds stands under its own name
+                short = str(Path(name).with_suffix(""))
+                data[name if short in data or short in _NAMES else short] = content
+                if isinstance(content, dict) and is_table_file(self.path / name):
+                    tables |= dict.fromkeys(content)
+        shown = dict.fromkeys((".", *(one for one in sorted(folders) if not _is_hidden(one))))
+        found: dict[str, Json] = {FILES: files, HIDDEN: hidden, TABLES: tables, FOLDERS: dict(shown)}
+        return {**{key: value for key, value in found.items() if value}, **data}
+
+    def _content(self, name: str) -> Json:
+        place = self.path / name
+        raw = _raw(place)
+        known = self._known.get(name)
+        if known is not None and known[0] == raw and not _journalled(place):
+            return known[1]
+        content = self._read(place, raw)
+        self._known[name] = (raw, content)
+        return content
+
+    def _read(self, place: Path, raw: bytes) -> Json:
+        if place.is_symlink():
+            return f"a link to {raw.decode('utf-8', 'replace')}"
+        if len(raw) <= _MOST_BYTES and (is_table_file(place) or _is_text(raw)):
+            return content_of(place)
+        return f"{len(raw)} bytes, {hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or "/." in name
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        return "\0" not in raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+
+
+def _journalled(place: Path) -> bool:
+    """Whether rows of a database stand in a file beside it."""
+    return any(os.path.exists(f"{place}{ending}") for ending in JOURNALS)
+
+
+def _raw(place: Path) -> bytes:
+    """A file's bytes, or where a link leads; nothing if it is gone or may not be read."""
+    try:
+        return os.readlink(place).encode() if place.is_symlink() else place.read_bytes()
+    except OSError:
+        return b""
+
+
+def _walk(folder: Path) -> tuple[list[str], list[str]]:
+    """Names of files (and links) and of folders in it, the outer ones first."""
+    files: list[str] = []
+    folders: list[str] = []
+    for where, inner, names in os.walk(folder):
+        base = where[len(str(folder)) + 1 :]
+        for one in (*inner, *names):
+            place = os.path.join(where, one)
+            path = f"{base}/{one}" if base else one
+            if os.path.islink(place) or os.path.isfile(place):
+                files.append(path)
+            elif os.path.isdir(place):
+                folders.append(path)
+    return files, folders

@@ -1,0 +1,246 @@
+"""A running MCP server: its process, and the official client that talks to it from a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from genenv.domains.tools import launch
+from genenv.errors import UsageError
+from genenv.types import Json
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult
+    from mcp.types import Tool as McpTool
+
+START_S = 60.0
+"""How long a server may take until it says which tools it has."""
+_MOST_LOG = 1 << 20
+_PAGES = 100
+_NUMBERS = itertools.count()
+T = TypeVar("T")
+
+
+class NotRunning(Exception):
+    """The server has ended, or does not answer. The message is a sentence's end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a server is started."""
+
+    command: Sequence[str]
+    folder: Path
+    """Where it runs."""
+    aside: Path
+    """A folder for its log and the like."""
+    environment: Mapping[str, str]
+    network: bool = False
+    """It is not cut off."""
+
+
+class Thread:
+    """A thread with an event loop, for what is asynchronous."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_run, args=(self._loop,), name="genenv-mcp", daemon=True)
+        thread.start()
+        self._ended = weakref.finalize(self, _end, self._loop, thread)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin something."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """End all of it."""
+        self._ended()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    with contextlib.suppress(RuntimeError):  # it is closed already
+        loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join(timeout=10)
+
+
+class Server:
+    """A server that was started and has said which tools it has.
+
+    Args:
+        how: it is started.
+        thread: where its client lives.
+
+    Raises:
+        UsageError: it does not start, or speaks no MCP.
+    """
+
+    def __init__(self, how: Launch, thread: Thread) -> None:
+        client_class()
+        self._how, self._thread = how, thread
+        self._report, self._log = how.aside / f"report-{next(_NUMBERS)}", how.aside / "log"
+        self._log.write_bytes(b"")
+        self._nonsense = 0
+        self.tools: list[McpTool] = []
+        self.network = False
+        """Whether it can reach the network."""
+        self._stop = asyncio.Event()
+        self._client: Client | None = None
+        self._killed = weakref.finalize(self, _kill_reported, self._report)
+        ready = threading.Event()
+        self._failure = "it ended"
+        self._serving = thread.start(self._serve(ready))
+        self._serving.add_done_callback(lambda _: ready.set())
+        in_time = ready.wait(START_S)
+        if self._client is None:
+            self.close()
+            failure = self._failure if in_time else f"it did not answer within {START_S:g} s"
+            raise UsageError(f"{how.command[0]} gives no tools: {failure}{self._last_words()}")
+
+    async def _serve(self, ready: threading.Event) -> None:
+        """The whole life of the process, in one task, as scopes of cancellation want it."""
+        from mcp import MCPError, StdioServerParameters, stdio_client
+
+        how, mode = self._how, "open" if self._how.network else "cut"
+        parameters = StdioServerParameters(
+            command=sys.executable,
+            args=["-I", "-S", launch.__file__, str(self._report), mode, *how.command],
+            env=dict(how.environment),
+            cwd=how.folder,
+            encoding_error_handler="replace",
+        )
+        try:
+            with self._log.open("a", encoding="utf-8") as log:
+                streams = stdio_client(parameters, errlog=log)
+                async with client_class()(streams, message_handler=self._heard, cache=None) as client:
+                    self.tools = await _listed(client)
+                    self.network = not self._report.read_text(encoding="utf-8").endswith("1")
+                    self._client = client
+                    ready.set()
+                    await self._stop.wait()
+        except* (MCPError, OSError, ValueError, RuntimeError) as group:
+            self._failure = _said(group)
+        finally:  # what it started may outlive it
+            _kill_reported(self._report)
+            self._report.unlink(missing_ok=True)
+
+    async def _heard(self, message: object) -> None:
+        if isinstance(message, Exception):
+            self._nonsense += 1
+
+    def call(self, tool: str, args: Mapping[str, Json], limit_s: float) -> CallToolResult | str:
+        """What a tool answers, or the error with which the protocol refuses it.
+
+        Raises:
+            NotRunning: the process has ended, or takes too long.
+        """
+        from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED
+
+        if self._client is None or self._serving.done():
+            raise NotRunning("it has ended")
+        if self._log.stat().st_size > _MOST_LOG:
+            os.truncate(self._log, 0)
+        answer = self._thread.start(self._client.call_tool(tool, dict(args)))
+        try:
+            return answer.result(limit_s)
+        except TimeoutError as error:
+            answer.cancel()
+            raise NotRunning("it took too long") from error
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise NotRunning("it has ended") from error
+            return error.message or "The call was refused."
+        except (
+            RuntimeError,
+            ValueError,
+        ) as error:  # an answer that is none by its own schema, or by the protocol's
+            return " ".join(str(error).split())[:500]
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._killed()
+        with contextlib.suppress(RuntimeError):  # the thread has ended
+            self._thread.start(_set(self._stop))
+        if wait([self._serving], 10).not_done:
+            self._serving.cancel()
+
+    def _last_words(self) -> str:
+        """The end of what it wrote to its log, and whether it wrote nonsense."""
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+            told = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            nonsense = "; it prints lines that are no MCP" if self._nonsense else ""
+            return nonsense + (f" ({told[:300]})" if told else "")
+        return ""
+
+
+def client_class() -> type[Client]:
+    """The official client.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        from mcp import Client
+    except ImportError as error:
+        raise UsageError("MCP servers need the package mcp: pip install 'genenv[mcp]'") from error
+    logger = logging.getLogger("mcp")
+    if not logger.handlers:  # it would print what servers do wrong
+        logger.addHandler(logging.NullHandler())
+    return Client
+
+
+async def _listed(client: Client) -> list[McpTool]:
+    tools: list[McpTool] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tools
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+def _said(group: BaseExceptionGroup[BaseException]) -> str:
+    one: BaseException | BaseExceptionGroup[BaseException] = group.exceptions[0]
+    if isinstance(one, BaseExceptionGroup):
+        return _said(cast("BaseExceptionGroup[BaseException]", one))
+    return " ".join(str(one).split())[:300].rstrip(".") or type(one).__name__
+
+
+def _kill_reported(report: Path) -> None:
+    """Kill the processes of the server that said its number."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        os.killpg(int(report.read_text(encoding="utf-8").split()[0]), signal.SIGKILL)

@@ -1,0 +1,123 @@
+"""What differs from one time to the next: in states, and in what tools that only read find."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+from genenv.domains.tools.exploring import Explorer
+from genenv.domains.tools.leaves import ANY, FILES, HIDDEN, KEY, leaves
+from genenv.domains.tools.recipes import Graph
+from genenv.domains.tools.world import Call, Played, World
+from genenv.types import Json
+
+_PLAYED_TWICE = 8
+_READ_TWICE = 3
+_FEW = 12
+"""So many files that differ are named one by one; where there are more, none of them counts."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unsteady:
+    """What does not count."""
+
+    state: tuple[str, ...]
+    """Kinds of values of states."""
+    results: tuple[str, ...]
+    """`TOOL.KIND`, of what tools find; `TOOL.` alone: all of it."""
+
+
+def unsteady(explorer: Explorer, again: World, graph: Graph, rng: random.Random) -> Unsteady:
+    """Play programs in two worlds, a second apart.
+
+    Args:
+        explorer: of the one world.
+        again: the other one, opened anew.
+        graph: what is known of the tools.
+        rng: draws the programs.
+    """
+    programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
+    programs += [(*before, call) for before, call in _reads(explorer, graph, rng)]
+    first = [explorer.world.play(program) for program in programs]
+    time.sleep(1.1)
+    state: dict[str, None] = {}
+    results: dict[str, None] = {}
+    for program, one in zip(programs, first, strict=True):
+        other = again.play(program)
+        if other.state != one.state:
+            state |= dict.fromkeys(differing(one.state, other.state))
+        results |= dict.fromkeys(_results(program, one, other, graph))
+    return Unsteady(tuple(_without_inner(state)), tuple(results))
+
+
+def _reads(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[tuple[Call, ...], Call]]:
+    for recipe in graph.recipes.values():
+        for number in range(_READ_TWICE * (not recipe.writes)):
+            before = explorer.setup() if number else ()
+            call = explorer.attempt(recipe, before, rng)
+            if call is not None:
+                yield before, call
+
+
+def _results(program: Sequence[Call], one: Played, other: Played, graph: Graph) -> Iterator[str]:
+    for call, left, right in zip(program, one.outcomes, other.outcomes, strict=True):
+        if not graph.recipes[call.tool].writes and left.result != right.result:
+            yield from (f"{call.tool}.{kind}" for kind in differing(left.result, right.result))
+
+
+def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
+    """Kinds without those of records whose names differ already."""
+    keys = [one for one in kinds if one.endswith(KEY)]
+    yield from (
+        kind for kind in kinds if not any(kind.startswith(f"{one.removesuffix(KEY)}{ANY}") for one in keys)
+    )
+
+
+def differing(one: Json, other: Json) -> list[str]:
+    """Kinds of values that differ; files, of which each is a kind of its own, by their names."""
+    left, right = leaves(one), leaves(other)
+    found: list[str] = []
+    for kind in left | right:
+        if left.get(kind) == right.get(kind):
+            continue
+        table = kind.removesuffix(f".{ANY}")
+        named = _files(one, other, table) if table in (FILES, HIDDEN) and table != kind else []
+        found += [f"{table}.{name}" for name in named] or [kind]
+    return found
+
+
+def _files(one: Json, other: Json, table: str) -> list[str]:
+    """Files that both have, and that hold something else; none if there are many."""
+    left, right = (cast("Mapping[str, Mapping[str, Json]]", state).get(table, {}) for state in (one, other))
+    named = [name for name in left if name in right and left[name] != right[name]]
+    return named if len(named) <= _FEW and set(left) == set(right) else []
+
+
+def steady(graph: Graph, found: Unsteady) -> Graph:
+    """What is known of tools, without what they find that differs, or tools that find nothing else."""
+    shifting: dict[str, set[str]] = {}
+    for one in found.results:
+        tool = next(name for name in graph.recipes if one.startswith(f"{name}."))
+        shifting.setdefault(tool, set()).add(one.removeprefix(f"{tool}."))
+    lost = {
+        tool
+        for tool, kinds in shifting.items()
+        if not graph.recipes[tool].writes and set(graph.recipes[tool].shows) <= kinds
+    }
+    recipes = {
+        name: dataclasses.replace(
+            recipe, told=tuple(kind for kind in recipe.told if kind not in shifting.get(name, ()))
+        )
+        for name, recipe in graph.recipes.items()
+        if name not in lost
+    }
+    links = tuple(
+        link
+        for link in graph.links
+        if lost.isdisjoint((link.reader, link.user)) and link.kind not in shifting.get(link.reader, ())
+    )
+    said = dict.fromkeys(sorted(lost), "what it finds differs from one time to the next")
+    return Graph(recipes, links, {**graph.failures, **said})

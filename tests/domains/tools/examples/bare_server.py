@@ -1,0 +1,95 @@
+"""An MCP server without any package, which can be told to misbehave: a ledger of accounts in a folder."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+mode, ledger = sys.argv[1], Path("accounts.json")
+calls = 0
+remembered = json.loads(ledger.read_text()) if ledger.exists() else {}
+
+if mode == "dies":
+    sys.exit("no licence was found")
+if mode == "babbles":
+    print("Welcome! This is a fine server.", flush=True)
+if mode in ("babbles", "silent"):
+    time.sleep(60)
+
+STRING, NUMBER = {"type": "string"}, {"type": "number", "minimum": 1}
+TOOLS = {
+    "open_account": ("Open an account.", {"owner": STRING, "city": STRING}),
+    "deposit": ("Deposit money.", {"account_id": STRING, "amount": NUMBER}),
+    "get_account": ("Get an account.", {"account_id": STRING}),
+    "find_account": ("Find an account by its owner.", {"owner": STRING}),
+    "close_account": ("Close an account.", {"account_id": STRING}),
+    "last_log": ("Get the last line of the log.", {}),
+}
+ONLY_HANGS = {"hangs": {"hang": ("Hang.", {})}, "ends": {"end": ("End.", {})}}
+
+
+def called(name, args):
+    accounts = remembered if mode == "keeps" else json.loads(ledger.read_text())["accounts"]
+    accounts = accounts.get("accounts", accounts) if mode == "keeps" else accounts
+    if name == "hang":
+        time.sleep(60)
+    if name == "end":
+        os._exit(1)
+    if name == "last_log":
+        return {"at": time.time_ns(), "by": "clerk"}
+    if name == "open_account":
+        args = {"account_id": f"A-{len(accounts) + 1}", **args, "balance": 0}
+        accounts[args.pop("account_id")] = args
+    elif name == "find_account":
+        return next(
+            {"account_id": key, **one} for key, one in accounts.items() if one["owner"] == args["owner"]
+        )
+    else:
+        one = accounts[args["account_id"]]
+        if name == "deposit":
+            one["balance"] += args["amount"]
+        elif name == "close_account":
+            del accounts[args["account_id"]]
+        else:
+            return one
+    ledger.write_text(json.dumps({"accounts": accounts}))
+    return {"accounts": len(accounts)}
+
+
+def answer(method, params):
+    if method == "initialize":
+        version = params["protocolVersion"]
+        return {
+            "protocolVersion": version,
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "bare", "version": "1"},
+        }
+    if method == "tools/list":
+        tools = {**TOOLS, **ONLY_HANGS.get(mode, {})}
+        return {
+            "tools": [
+                {
+                    "name": name,
+                    "description": said,
+                    "inputSchema": {"type": "object", "properties": schema, "required": list(schema)},
+                }
+                for name, (said, schema) in tools.items()
+            ]
+        }
+    if method == "tools/call":
+        try:
+            text = json.dumps(called(params["name"], params.get("arguments") or {}))
+        except (KeyError, StopIteration) as error:
+            return {"content": [{"type": "text", "text": f"Error: there is no {error}"}]}
+        return {"content": [{"type": "text", "text": text}]}
+    return None
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    result = answer(message["method"], message.get("params", {}))
+    told = {"result": result} if result is not None else {"error": {"code": -32601, "message": "unknown"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}), flush=True)
