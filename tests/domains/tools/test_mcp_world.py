@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from bundles import EXAMPLES, call
-from genenv.domains.tools import mcp_server
 from genenv.domains.tools.bundle import Bundle
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.making import Wanted, make
-from genenv.domains.tools.mcp_origin import McpOrigin
-from genenv.domains.tools.mcp_world import McpWorld, Running
+from genenv.domains.tools.mcp import server as mcp_server
+from genenv.domains.tools.mcp.origin import McpOrigin
+from genenv.domains.tools.mcp.world import McpWorld, Running
 from genenv.domains.tools.origins import origin_of
 from genenv.domains.tools.sources import McpSource
 from genenv.domains.tools.world import Outcome

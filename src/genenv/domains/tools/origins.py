@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from genenv.domains.tools.mcp_origin import McpOrigin
+from genenv.domains.tools.mcp.origin import McpOrigin
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.openapi.reading import fetched, is_address
 from genenv.domains.tools.python_world import NotStarted, PythonWorld

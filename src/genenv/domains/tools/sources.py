@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
-from genenv.domains.tools.mcp_world import McpWorld, Running
+from genenv.domains.tools.mcp.world import McpWorld, Running
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.openapi.reading import fetched
 from genenv.domains.tools.python_world import CALL_S, PythonWorld

@@ -11,32 +11,19 @@ TRAINING = "train.toml"
 _ENOUGH = 24
 """So many tasks in one reply are enough to play in single replies alone."""
 
-
-def training_toml(bundle: Bundle, folder: Path) -> str:
-    """What `train.toml` holds.
-
-    Small models play in single replies, where there are tasks enough for that. Tasks are drawn uniformly, and
-    a bandit over their kinds chooses among them: where tasks worth attempting are rare it did as well as a
-    simulator that learns, and costs no tokens (docs/results/coevolution.md).
-
-    Args:
-        bundle: whose tasks are there.
-        folder: where it is going to be, as it was typed.
-    """
-    single = sum(not (one.chained or one.answer) for one in bundle.base.values()) >= _ENOUGH
-    name = json.dumps(as_typed(folder), ensure_ascii=False)
-    return f"""# A run on these tools: genenv train {folder / TRAINING} --out runs/{bundle.name}
+_TEMPLATE = """\
+# A run on these tools: genenv train {file} --out runs/{run}
 # For a model of some size: another policy.model, and lr = 2e-5 or less with it.
 
 [run]
-name = {json.dumps(bundle.name)}
+name = {quoted}
 rounds = 8
 eval_every = 4
 eval_tasks = 60
 
 [domain]
 name = {name}
-mode = {json.dumps("single" if single else "auto")}  # single: one reply each; auto: several turns too
+mode = {mode}  # single: one reply each; auto: several turns too
 descriptions = false
 
 [curriculum]
@@ -75,3 +62,25 @@ model = "smollm2-135m"
 tokens_per_microbatch = 2048
 context_tokens = 1024
 """
+
+
+def training_toml(bundle: Bundle, folder: Path) -> str:
+    """What `train.toml` holds.
+
+    Small models play in single replies, where there are tasks enough for that. Tasks are drawn uniformly, and
+    a bandit over their kinds chooses among them: where tasks worth attempting are rare it did as well as a
+    simulator that learns, and costs no tokens (docs/results/coevolution.md).
+
+    Args:
+        bundle: whose tasks are there.
+        folder: where it is going to be, as it was typed.
+    """
+    single = sum(not (one.chained or one.answer) for one in bundle.base.values()) >= _ENOUGH
+    name = json.dumps(as_typed(folder), ensure_ascii=False)
+    return _TEMPLATE.format(
+        file=folder / TRAINING,
+        run=bundle.name,
+        quoted=json.dumps(bundle.name),
+        name=name,
+        mode=json.dumps("single" if single else "auto"),
+    )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from genenv.domains.tools.mcp_world import McpWorld
+from genenv.domains.tools.mcp.world import McpWorld
 from genenv.domains.tools.sources import McpSource, Source
 from genenv.domains.tools.unsteady import differing
 from genenv.domains.tools.world import Call, LoadedWorld, Played
