@@ -32,6 +32,7 @@ FAST = {
     "domains",
     "picture",
     "quickstart_seeds",
+    "rarity_picture",
     "gate_precision",
     "own_tools",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 import subprocess
 import sys
@@ -115,6 +116,16 @@ def test_the_picture_of_a_results_page_is_drawn_from_a_sweep(sweep: Path, tmp_pa
     drawn = (tmp_path / "out.svg").read_text()
     assert "<!-- random variations (3 seeds) -->" in drawn
     assert "thousand attempts" in drawn
+
+
+def test_the_picture_of_rare_tasks_is_drawn_from_sweeps(sweep: Path, tmp_path: Path) -> None:
+    arms = ["--arm", "base=base tasks", "--arm", "variation=random variations"]
+    out = ["--uniform", "variation", "--rare", "tasks/mixed", "--out", tmp_path / "out.svg"]
+    command = [sys.executable, BENCH / "rarity_picture.py", sweep, *arms, *out]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["arm"], one["seeds"]) for one in said] == [("base", 3)]
+    assert "<!-- random variations -->" in (tmp_path / "out.svg").read_text()
 
 
 def test_without_a_plan_all_are_held_against_the_first_and_that_is_said(sweep: Path) -> None:
