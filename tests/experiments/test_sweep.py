@@ -73,15 +73,20 @@ def test_a_run_that_fails_ends_no_other_and_is_tried_again(tmp_path: Path) -> No
     assert "2 of 2 runs are finished" in succeeds(*words(out, seeds=1)).stdout
 
 
-def test_an_interrupt_stops_the_runs_and_keeps_what_they_have(tmp_path: Path) -> None:
-    out = tmp_path / "sweep"
-    longer = [*words(out, "variation", 1), "--set", "run.rounds=400"]
+def playing(out: Path, rounds: int) -> tuple[subprocess.Popen[bytes], Cell]:
+    """A sweep of one run, of which a round is committed."""
+    longer = [*words(out, "variation", 1), "--set", f"run.rounds={rounds}"]
     command = [sys.executable, "-m", "genenv", *map(str, longer)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     cell = Cell("variation", 0, out / "variation" / "seed-0")
     end = time.monotonic() + 30
     while time.monotonic() < end and (rounds_done(cell) or (0, 0))[0] < 1:
         time.sleep(0.1)
+    return process, cell
+
+
+def test_an_interrupt_stops_the_runs_and_keeps_what_they_have(tmp_path: Path) -> None:
+    process, cell = playing(tmp_path / "sweep", rounds=400)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -95,16 +100,9 @@ def test_an_interrupt_stops_the_runs_and_keeps_what_they_have(tmp_path: Path) ->
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system kills in another way")
 def test_the_runs_of_a_sweep_that_is_killed_end_too(tmp_path: Path) -> None:
-    out = tmp_path / "sweep"
-    longer = [*words(out, "variation", 1), "--set", "run.rounds=4000"]
-    command = [sys.executable, "-m", "genenv", *map(str, longer)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    cell = Cell("variation", 0, out / "variation" / "seed-0")
-    end = time.monotonic() + 30
-    while time.monotonic() < end and (rounds_done(cell) or (0, 0))[0] < 1:
-        time.sleep(0.1)
+    process, cell = playing(tmp_path / "sweep", rounds=4000)
     process.kill()
-    process.wait()
+    process.communicate()
     end = time.monotonic() + 30
     while time.monotonic() < end and "stopped; committed rounds are kept" not in cell.log.read_text():
         time.sleep(0.1)

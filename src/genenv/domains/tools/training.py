@@ -68,8 +68,8 @@ def training_toml(bundle: Bundle, folder: Path) -> str:
     """What `train.toml` holds.
 
     Small models play in single replies, where there are tasks enough for that. Tasks are drawn uniformly, and
-    a bandit over their kinds chooses among them: where tasks worth attempting are rare it did as well as a
-    simulator that learns, and costs no tokens (docs/results/coevolution.md).
+    a bandit over their kinds chooses among them: where tasks worth attempting are rare it did at least as well
+    as a simulator that learns, and costs no tokens (docs/results/coevolution.md).
 
     Args:
         bundle: whose tasks are there.

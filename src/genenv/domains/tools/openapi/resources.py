@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from genenv.domains.tools.leaves import singular, words_of
 from genenv.domains.tools.openapi.operations import Operation, is_blank
+from genenv.domains.tools.words import VERBS
 
 _KEYS = ("id", "uuid", "key", "slug", "code", "username", "name", "number")
 """Names of fields that name a record, the likeliest first."""
@@ -334,7 +335,5 @@ def _alike(listed: Mapping[str, Any], table: Table) -> bool:
 
 
 def _verb(segment: str) -> str | None:
-    from genenv.domains.tools.words import VERBS
-
     words = words_of(segment)
     return words[0] if words and words[0] in VERBS else None
