@@ -67,9 +67,9 @@ context_tokens = 1024
 def training_toml(bundle: Bundle, folder: Path) -> str:
     """What `train.toml` holds.
 
-    Small models play in single replies, where there are tasks enough for that. Tasks are drawn uniformly, and
-    a bandit over their kinds chooses among them: where tasks worth attempting are rare it did at least as well
-    as a simulator that learns, and costs no tokens (docs/results/coevolution.md).
+    Small models play in single replies, where there are tasks enough for that. Tasks are drawn uniformly,
+    and a bandit over their kinds chooses among them: where tasks worth attempting are rare it did at least
+    as well as a simulator that learns, and costs no tokens (docs/results/coevolution.md).
 
     Args:
         bundle: whose tasks are there.
