@@ -54,7 +54,7 @@ lr = 2e-3
 lr_decay = 0.5
 target_low = 0.3
 target_high = 0.5
-check_every = 2
+check_every = 10
 check_tasks = 24
 
 [policy]
