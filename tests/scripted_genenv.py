@@ -11,8 +11,8 @@ from typing import Any
 
 import genenv.domains.tool_calling.seeds as base_data
 from genenv.agent.player import Agent
+from genenv.api import opening
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.cli import opening
 from genenv.cli.app import main
 from genenv.coevolve import Players
 from genenv.domains.base import Domain
@@ -63,7 +63,7 @@ def _parameters(item: tuple[str, ToolSpec]) -> int:
     return sum(len(tool.parameters) for tool in offered(seed))
 
 
-def scripted_players(config: Any, domain: Domain) -> Players:
+def scripted_players(config: Any, domain: Domain, *_: object) -> Players:
     """An agent that gives up ever more often, and a simulator that writes the domain's own variations.
 
     Giving up is right where a value is missing. The simulator sometimes breaks off.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from genenv.api.opening import open_domain
 from genenv.build import build_players
-from genenv.cli.opening import open_domain
 from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.domains.shifting import SUFFIX

@@ -17,7 +17,7 @@ HANGING = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     import scripted_genenv as fakes
-    from genenv.cli import opening
+    from genenv.api import opening
     from genenv.agent.player import Agent
 
     def hang(*_):  # like a batch or an update: Python code that gives the event loop no turn

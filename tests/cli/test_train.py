@@ -14,7 +14,7 @@ import pytest
 import genenv
 import genenv.runs.store.database
 import scripted_genenv as fakes
-from genenv.cli import opening
+from genenv.api import opening
 from genenv.config.run import all_settings, load_config
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from genenv.api.opening import open_domain
 from genenv.build import build_players
-from genenv.cli.opening import open_domain
 from genenv.coevolve import CoEvolution
 from genenv.config.run import dump_toml, resolve
 from genenv.domains import load_domain

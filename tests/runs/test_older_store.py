@@ -15,7 +15,7 @@ import pytest
 from typer.testing import Result
 
 import scripted_genenv as fakes
-from genenv.cli import opening
+from genenv.api import opening
 from genenv.runs.folder import RunFolder
 from genenv.runs.store import database
 from genenv.runs.store.store import PoolStore

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import scripted_genenv as fakes
+from genenv.api import opening
 from genenv.backends.local import hub
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
-from genenv.cli import opening
 from genenv.config.base import is_place
 from genenv.config.run import RunConfig, all_settings, load_config
 from genenv.domains import domain_names

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli import opening
+from genenv.api import opening
 from genenv.cli.console import ConsoleReporter, begin
 from genenv.cli.options import Config, Corpus, Overrides, check_named, said
 from genenv.coevolve import Players
@@ -54,7 +54,7 @@ def generate(
         _make_way(out)
     opening.check_models(settings)
     domain = opening.open_domain(settings)
-    players = opening.load_players(settings, domain)
+    players = opening.load_players(settings, domain, ConsoleReporter())
     writing = _Writing(world=World(settings, domain), players=players)
     tasks, written = asyncio.run(_written(writing, folder, n))
     if not tasks:

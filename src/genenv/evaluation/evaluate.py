@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-import genenv
+from genenv import version
 from genenv.assistants.base import Assistant
 from genenv.errors import UsageError
 from genenv.evaluation.base import Benchmark, Exports, Item, Judged
@@ -226,7 +226,7 @@ def _identity(
     """What was measured and how: two results are of the same measurement when these agree."""
     benchmark = prepared.benchmark
     return {
-        "genenv": genenv.__version__,
+        "genenv": version.__version__,
         "benchmark": benchmark.name,
         "split": prepared.split,
         "settings": config.benchmarks[benchmark.name].model_dump(mode="json"),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import genenv
+from genenv import version
 from genenv.errors import UsageError
 from genenv.evaluation.base import Answered, Benchmark, Exports
 from genenv.evaluation.records import FAILED
@@ -58,7 +58,7 @@ class Export:
         if not files:
             return []
         self.folder.mkdir(parents=True, exist_ok=True)
-        manifest = {"genenv": genenv.__version__, "policy": self._policy}
+        manifest = {"genenv": version.__version__, "policy": self._policy}
         write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
         written: list[Path] = []
         for relative, text in files.items():

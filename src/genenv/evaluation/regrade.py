@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import genenv
+from genenv import version
 from genenv.config.checks import validated
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Benchmark, Item
@@ -197,7 +197,7 @@ def _summary(stored: Stored, outcome: Outcome, changed: int, kept: Path) -> Json
     return {
         "complete": bool(before.get("complete")) and not outcome.failed,
         **{key: before.get(key) for key in IDENTITY},
-        "genenv": genenv.__version__,
+        "genenv": version.__version__,
         "settings": stored.settings,
         "data": dict(stored.hashes),
         "rules": rules,

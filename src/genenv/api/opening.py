@@ -1,4 +1,4 @@
-"""What `train` and `generate` open, in this order: the names of models, the domain, the players."""
+"""What training and writing tasks open, in this order: the names of models, the domain, the players."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import cast
 from pydantic import BaseModel
 
 from genenv.build import build_players
-from genenv.cli.console import ConsoleReporter
 from genenv.coevolve import Players
 from genenv.config.run import RunConfig
 from genenv.curriculum.seed_choice import choose_seeds
@@ -17,6 +16,7 @@ from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.domains.parameters import ByParameters
 from genenv.domains.shifting import ShiftingDomain
+from genenv.runs.progress import Reporter, staged
 
 
 def check_models(config: RunConfig) -> None:
@@ -55,13 +55,18 @@ def _domain(config: RunConfig, settings: BaseModel) -> Domain:
     return cast(Domain, ByParameters(domain)) if config.simulator.writes == "parameters" else domain
 
 
-def load_players(config: RunConfig, domain: Domain) -> Players:
+def load_players(config: RunConfig, domain: Domain, reporter: Reporter) -> Players:
     """The two players.
+
+    Args:
+        config: which.
+        domain: for it.
+        reporter: is told that models are being loaded.
 
     Raises:
         UsageError: a model cannot be loaded or used here.
     """
     policy = config.policy
     loaded = policy.model if policy.backend == "local" else f"{policy.backend} players"
-    with ConsoleReporter().stage(f"loading {loaded}", items=None, unit=""):
+    with staged(reporter, f"loading {loaded}", items=None, unit=""):
         return build_players(config, domain)
