@@ -1,12 +1,14 @@
 """genenv trains an LLM agent for your own tools with tasks that a second LLM, the simulator, learns to write.
 
 The simulator is rewarded for tasks that the agent solves about half of the time, and code, not a model,
-decides what is correct (GenEnv, arXiv:2512.19682). This module holds the nouns that flow through a round and
-nothing heavy: it loads no torch. `genenv.coevolve` is the loop, `genenv.config.run` its settings;
-`genenv.domains` and `genenv.backends` are the two things you are most likely to replace.
+decides what is correct (GenEnv, arXiv:2512.19682). Here are the nouns that flow through a round, and what a
+program calls: `train`, `Domain`, `load_agent`, `Run` (docs/python.md). Importing it loads nothing heavy.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from genenv.errors import DataError, GenenvError, RolloutError, UpdateSkipped, UsageError
 from genenv.types import (
@@ -28,12 +30,35 @@ from genenv.types import (
     Trace,
     Verdict,
 )
+from genenv.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from genenv.api.agent import Agent, load_agent
+    from genenv.api.domain import Domain
+    from genenv.api.runs import Run, train
+
+_LATER = {
+    "Agent": "genenv.api.agent",
+    "Domain": "genenv.api.domain",
+    "Run": "genenv.api.runs",
+    "load_agent": "genenv.api.agent",
+    "train": "genenv.api.runs",
+}
+"""What is loaded when it is first asked for."""
+
+
+def __getattr__(name: str) -> object:
+    """What a program calls, loaded when it is asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'genenv' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
+
 
 __all__ = [
+    "Agent",
     "Context",
     "DataError",
+    "Domain",
     "GenenvError",
     "Generation",
     "Group",
@@ -45,6 +70,7 @@ __all__ = [
     "RejectReason",
     "Rejection",
     "RolloutError",
+    "Run",
     "Seed",
     "SimulatorSample",
     "StopReason",
@@ -55,4 +81,6 @@ __all__ = [
     "UsageError",
     "Verdict",
     "__version__",
+    "load_agent",
+    "train",
 ]

@@ -9,7 +9,7 @@ import time
 
 from rich.console import Console
 
-from genenv.cli.console import PLAIN_EVERY_S, ConsoleReporter
+from genenv.api.console import PLAIN_EVERY_S, ConsoleReporter
 
 
 def reporter(every_s: float) -> tuple[ConsoleReporter, io.StringIO]:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from genenv.cli.console import ConsoleReporter, begin
+from genenv.api.console import ConsoleReporter
+from genenv.cli.console import begin
 from genenv.domains.tools.bundle import as_typed
 from genenv.domains.tools.making import Wanted, make, readme
 from genenv.domains.tools.origins import origin_of

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from genenv.api import opening
-from genenv.cli.console import ConsoleReporter, begin
+from genenv.api.console import ConsoleReporter
+from genenv.cli.console import begin
 from genenv.cli.options import Config, Corpus, Overrides, check_named, said
 from genenv.coevolve import Players
 from genenv.errors import DataError, UsageError

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from genenv.cli.console import ConsoleReporter
+from genenv.api.console import ConsoleReporter
 from genenv.cli.tables import show
 
 if TYPE_CHECKING:

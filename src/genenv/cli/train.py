@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from genenv.api import training
-from genenv.cli.console import ConsoleReporter, begin
+from genenv.api.console import ConsoleReporter
+from genenv.cli.console import begin
 from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
 from genenv.config.run import anchored, load_config
 from genenv.errors import UsageError

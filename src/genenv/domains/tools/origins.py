@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,9 +15,11 @@ from genenv.domains.tools.openapi.reading import fetched, is_address
 from genenv.domains.tools.python_world import NotStarted, PythonWorld
 from genenv.domains.tools.sources import OpenApiSource, PythonSource, Source
 from genenv.domains.tools.world import LoadedWorld
+from genenv.domains.tools.written_out import WrittenOut
 from genenv.errors import UsageError
 
 _MCP = "mcp:"
+_CODE = "tools.py"
 _FILES = 64
 """So many files beside the tools' own are copied at most."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
@@ -87,10 +90,12 @@ class PythonOrigin:
     Args:
         file: it.
         made_of: its class whose methods are the tools; empty: its functions, or its only class.
+        beside: where the files lie that it imports and reads; left out, its own folder.
     """
 
-    def __init__(self, file: Path, made_of: str = "") -> None:
+    def __init__(self, file: Path, made_of: str = "", *, beside: Path | None = None) -> None:
         self._file, self._made_of = file, made_of
+        self._beside = file.parent if beside is None else beside
 
     @property
     def label(self) -> str:
@@ -118,7 +123,7 @@ class PythonOrigin:
                     *error.asked,
                     *([f"{module[1].split('.')[0]}.py", module[1].split(".")[0]] if module else []),
                 ]
-                if not _brought(wanted, file.parent, files):
+                if not _brought(wanted, self._beside, files):
                     raise
             else:
                 return PythonSource(file=file.name, object=self._made_of)
@@ -128,7 +133,42 @@ class PythonOrigin:
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `Origin`: what tools wanted to read when they were called is copied."""
-        return source if _brought(world.asked, self._file.parent, files) else None
+        return source if _brought(world.asked, self._beside, files) else None
+
+
+class CodeOrigin:
+    """Functions, or a class, of a notebook or a program.
+
+    Args:
+        written: what they are as a file.
+    """
+
+    def __init__(self, written: WrittenOut) -> None:
+        self._written = written
+
+    @property
+    def label(self) -> str:
+        """See `Origin`."""
+        return _CODE
+
+    @property
+    def warning(self) -> str:
+        """See `Origin`."""
+        return PythonOrigin(Path(_CODE)).warning
+
+    def bring(self, files: Path) -> Source:
+        """See `Origin`: a file that holds them, and what that imports and reads."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / _CODE
+            file.write_text(self._written.text, encoding="utf-8")
+            return self._as_file(file).bring(files)
+
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
+        """See `Origin`: what tools wanted to read when they were called is copied."""
+        return self._as_file(files / _CODE).complete(world, source, files)
+
+    def _as_file(self, file: Path) -> PythonOrigin:
+        return PythonOrigin(file, self._written.made_of, beside=self._written.beside)
 
 
 class OpenApiOrigin:

@@ -1,0 +1,155 @@
+"""A world of tasks in a program's hands: look at its tasks, attempt them, check it, train on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from genenv.api.console import ConsoleReporter
+from genenv.api.running import apart
+from genenv.api.settings import Values, words
+from genenv.config.run import RunConfig, load_config
+from genenv.domains import load_domain
+from genenv.domains.attempt import Attempt
+from genenv.domains.tools.bundle import as_typed, is_bundle
+from genenv.domains.tools.making import Wanted, make
+from genenv.domains.tools.origins import CodeOrigin, origin_of
+from genenv.domains.tools.training import TRAINING
+from genenv.domains.tools.written_out import Tool, written_out
+from genenv.evaluation.domain_check import Finding, check_domain
+from genenv.gate.gate import base_tasks, examined
+from genenv.runs.progress import Reporter
+from genenv.types import Task, Verdict
+
+if TYPE_CHECKING:
+    from genenv.domains.base import Domain as World
+
+
+class Domain:
+    """A world in which tasks are written, attempted and checked.
+
+    Args:
+        name: one that comes with genenv (`"household"`), the folder of a bundle (`"./desk"`), or
+            `"package.module:Class"`.
+        settings: the domain's own, such as `{"mode": "single"}`.
+
+    Raises:
+        UsageError: there is no such domain, or a setting is not allowed.
+    """
+
+    def __init__(self, name: str | Path, settings: Mapping[str, object] | None = None) -> None:
+        self.name = as_typed(name) if isinstance(name, Path) else name
+        own: Values = {f"domain.{key}": value for key, value in (settings or {}).items()}
+        self._settings = own
+        self._config: RunConfig = load_config(None, words({"domain.name": self.name, **own}))
+
+    @classmethod
+    def from_tools(
+        cls,
+        tools: Tool | Sequence[Tool] | str,
+        folder: str | Path = "tools",
+        *,
+        tasks: int = 200,
+        held_out: int = 100,
+        seed: int = 0,
+        reporter: Reporter | None = None,
+    ) -> Domain:
+        """Make a domain of your own tools: find out how they can be called, draw tasks, play and check them.
+
+        The tools are called, in a process of their own and on copies of their state.
+
+        Args:
+            tools: functions with type hints, or a class whose methods are the tools; or text, as for
+                `genenv domain new --from`: a Python file, an OpenAPI document, `mcp:COMMAND`.
+            folder: where the bundle is made; it must not be there yet. `Domain(folder)` opens it again.
+            tasks: how many for training.
+            held_out: how many for measuring.
+            seed: of all that is drawn.
+            reporter: is told how far it is; left out, standard error shows it.
+
+        Raises:
+            UsageError: the folder is there already, or nothing of the tools can be called.
+        """
+        if isinstance(tools, str):
+            origin = origin_of(tools)
+        else:
+            listed = cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
+            origin = CodeOrigin(written_out(listed))
+        wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed)
+        make(Path(folder), wanted, examined, reporter or ConsoleReporter())
+        return cls(Path(folder))
+
+    @classmethod
+    def of_run(cls, config: RunConfig) -> Domain:
+        """The domain of a run's settings."""
+        own = config.domain.settings.model_dump(mode="json", exclude_none=True)
+        return cls(config.domain.name, own)
+
+    @cached_property
+    def world(self) -> World:
+        """What it is made of: see `genenv.domains.base.Domain`."""
+        return load_domain(self._config.domain.name, self._config.domain.settings)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """The base data as tasks."""
+        return tuple(base_tasks(self.world, self.world.seeds(), seed=self._config.run.seed).values())
+
+    @cached_property
+    def held_out(self) -> tuple[Task, ...]:
+        """Tasks for measuring only."""
+        return tuple(self.world.held_out())
+
+    def attempt(self, task: Task) -> Attempt:
+        """Begin an attempt at a task, to be played reply by reply."""
+        return Attempt(self.world, task)
+
+    def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """The verdict on an attempt, from the agent's replies alone."""
+        return self.world.check(task, replies)
+
+    def check(self, n: int = 100) -> tuple[Finding, ...]:
+        """Whether it keeps what it promises, as `genenv check` says it.
+
+        Args:
+            n: how many tasks of each kind are looked at.
+        """
+        return apart(lambda: tuple(check_domain(self.world, self._config, n=n)))
+
+    @property
+    def suggested(self) -> Path | None:
+        """The settings of a run that a bundle brings along; None for other domains."""
+        file = Path(self.name) / TRAINING
+        return file if is_bundle(self.name) and file.is_file() else None
+
+    def run_config(self, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
+        """Settings of a run on it: those that its bundle suggests, or the defaults.
+
+        Args:
+            overrides: laid over them, `key=value` each.
+            variant: laid over them by name.
+        """
+        named: Values = {} if self.suggested else {"domain.name": self.name}
+        return load_config(self.suggested, [*words({**named, **self._settings}), *overrides], variant=variant)
+
+    def close(self) -> None:
+        """End the processes that hold its tools, where there are any."""
+        tools = self.__dict__.get("world")
+        ended = getattr(getattr(tools, "world", None), "close", None)
+        if ended is not None:
+            ended()
+
+    def __repr__(self) -> str:
+        """How it is opened."""
+        return f"Domain({self.name!r})"
+
+
+def named(domain: Domain | str | Path) -> Domain:
+    """A domain, or the one that is named.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    return domain if isinstance(domain, Domain) else Domain(domain)

@@ -1,0 +1,143 @@
+"""A run in a program's hands: train, go on, look at what came of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from genenv.api import training
+from genenv.api.agent import Agent, load_agent
+from genenv.api.console import ConsoleReporter
+from genenv.api.domain import Domain
+from genenv.api.running import apart
+from genenv.api.settings import words
+from genenv.config.run import RunConfig, anchored, load_config
+from genenv.errors import UsageError
+from genenv.runs.branching import Origin as Branching
+from genenv.runs.folder import RunFolder
+from genenv.runs.progress import Reporter
+from genenv.runs.report.page import write_report
+from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
+from genenv.types import Origin, Task
+
+log = logging.getLogger(__name__)
+
+
+class Run:
+    """A run on disk.
+
+    Args:
+        path: its folder.
+
+    Raises:
+        UsageError: it is no run.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._folder = RunFolder.open(self.path)
+
+    @property
+    def config(self) -> RunConfig:
+        """Its settings, all of them decided."""
+        return load_config(self._folder.config)
+
+    @property
+    def metrics(self) -> dict[int, dict[str, float]]:
+        """What was measured, by round; docs/configuration.md lists the names. Round 0 is the start."""
+        with PoolStore.open(self._folder.pool, create=False, check=False) as store:
+            return {number: dict(found) for number, found in store.metrics_by_round().items()}
+
+    @property
+    def held_out(self) -> dict[int, float]:
+        """Success on held-out tasks, in [0, 1], by the round after which it was measured."""
+        rates = {number: found.get("agent/eval_success") for number, found in self.metrics.items()}
+        return {number: rate for number, rate in rates.items() if rate is not None}
+
+    @property
+    def domain(self) -> Domain:
+        """The world it was trained on."""
+        return Domain.of_run(self.config)
+
+    def tasks(self, round_: int | None = None) -> tuple[Task, ...]:
+        """The tasks that were written and passed the gate.
+
+        Args:
+            round_: those of one round; left out, all.
+        """
+        rounds = None if round_ is None else range(round_, round_ + 1)
+        with PoolStore.open(self._folder.pool, create=False, check=False) as store:
+            return store.tasks(origin=Origin.GENERATED, rounds=rounds)
+
+    def agent(self, round_: int | None = None, settings: Mapping[str, object] | None = None) -> Agent:
+        """The agent after a round.
+
+        Args:
+            round_: which; left out, the last one. Only some of the newest are kept: `run.keep_checkpoints`.
+            settings: as for `load_agent`.
+        """
+        name = self.path.as_posix() if round_ is None else f"{self.path.as_posix()}@{round_}"
+        return load_agent(name, settings)
+
+    def report(self) -> Path:
+        """Write the page for people; returns where."""
+        return write_report(self.path)
+
+    def __str__(self) -> str:
+        """What it came to, in six lines."""
+        return "\n".join(summarise(self.path))
+
+    def __repr__(self) -> str:
+        """How it is opened."""
+        return f"Run({self.path.as_posix()!r})"
+
+
+def train(  # noqa: PLR0913 - as the command's options
+    config: RunConfig | Domain | str | Path,
+    out: str | Path | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
+    variant: str = "",
+    start_from: str = "",
+    resume: bool = False,
+    reporter: Reporter | None = None,
+) -> Run:
+    """Co-evolve an agent and its simulator; returns when all rounds are committed.
+
+    Args:
+        config: the settings: a TOML file, the name of one that comes with genenv (`"demo"`), a
+            `RunConfig`, or a `Domain`, whose bundle's own settings are taken.
+        out: the folder of the run; left out, `runs/NAME`.
+        settings: laid over them, such as `{"run.rounds": 4}`.
+        variant: settings laid over them by name, as by `--variant`.
+        start_from: `RUN@ROUND`, whose weights, pools and statistics are the start.
+        resume: go on with the run in `out`, if it is there; without it a run that is there is refused.
+        reporter: is told how far it is; left out, standard error shows it. `Silent()` for none.
+
+    Raises:
+        UsageError: a setting is not allowed, a model cannot be had, or `out` holds a run.
+        GenenvError: it cannot go on. Committed rounds stay, and `resume=True` goes on from them.
+    """
+    told, overrides = reporter or ConsoleReporter(), words(settings or {})
+    file = None
+    if isinstance(config, RunConfig):
+        if overrides or variant:
+            raise UsageError(
+                "settings and variant are for a file or a domain; a RunConfig has all of its own"
+            )
+        chosen = config
+    elif isinstance(config, Domain):
+        chosen = config.run_config(overrides, variant=variant)
+    else:
+        file = Path(config)
+        chosen = load_config(file, overrides, variant=variant)
+    chosen = anchored(chosen)
+    path = Path(out) if out is not None else Path("runs") / chosen.run.name
+    if resume and (path / "config.toml").is_file():
+        apart(lambda: training.go_on(path, told, log.info, file=file, overrides=overrides))
+    else:
+        origin = Branching.named(start_from) if start_from else None
+        apart(lambda: training.start(chosen, path, told, file=file, origin=origin))
+    return Run(path)
