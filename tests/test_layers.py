@@ -16,7 +16,6 @@ LAYERS = (
     "errors",
     "texts",
     "types",
-    "version",
     "seeding",
     "config.base",
     "runs.progress",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from genenv.config.version import __version__
 from genenv.errors import DataError, GenenvError, RolloutError, UpdateSkipped, UsageError
 from genenv.types import (
     Context,
@@ -30,17 +31,18 @@ from genenv.types import (
     Trace,
     Verdict,
 )
-from genenv.version import __version__
 
 if TYPE_CHECKING:
     from genenv.api.agent import Agent, load_agent
     from genenv.api.domain import Domain
     from genenv.api.runs import Run, train
+    from genenv.runs.progress import Silent
 
 _LATER = {
     "Agent": "genenv.api.agent",
     "Domain": "genenv.api.domain",
     "Run": "genenv.api.runs",
+    "Silent": "genenv.runs.progress",
     "load_agent": "genenv.api.agent",
     "train": "genenv.api.runs",
 }
@@ -72,6 +74,7 @@ __all__ = [
     "RolloutError",
     "Run",
     "Seed",
+    "Silent",
     "SimulatorSample",
     "StopReason",
     "Task",

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+_LOOK_S = 0.5
+"""So often an interrupt is looked for that does not wake a thread that waits."""
 
 
 def apart(work: Callable[[], T]) -> T:
@@ -30,10 +32,10 @@ def apart(work: Callable[[], T]) -> T:
     thread = _Thread(lambda: found.append(work()))
     thread.start()
     try:
-        thread.join()
+        thread.wait()
     except KeyboardInterrupt:
         thread.interrupt()
-        thread.join()
+        thread.wait()
         raise
     if thread.error is not None:
         raise thread.error
@@ -47,6 +49,7 @@ class _Thread(threading.Thread):
         super().__init__(name="genenv", daemon=True)
         self._work = work
         self.error: BaseException | None = None
+        self._ended = threading.Event()
 
     def run(self) -> None:
         """Do the work."""
@@ -54,6 +57,13 @@ class _Thread(threading.Thread):
             self._work()
         except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
             self.error = error
+        finally:
+            self._ended.set()
+
+    def wait(self) -> None:
+        """Until the work has ended. After an interrupt `join` would say that it has."""
+        while not self._ended.wait(_LOOK_S):
+            pass
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the thread, before its next instruction."""

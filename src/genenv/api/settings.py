@@ -27,13 +27,13 @@ def _toml(key: str, value: object) -> str:
         value = str(value)
     if isinstance(value, Mapping):
         table = cast("Mapping[object, object]", value)
-        inner = ", ".join(f"{json.dumps(str(name))} = {_toml(key, one)}" for name, one in table.items())
+        inner = ", ".join(f"{_toml(key, str(name))} = {_toml(key, one)}" for name, one in table.items())
         return f"{{{inner}}}"
     if isinstance(value, list | tuple):
         listed = ", ".join(_toml(key, one) for one in cast("Sequence[object]", value))
         return f"[{listed}]"
     if isinstance(value, str | bool | int):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, float):
         return repr(value)
     raise UsageError(f"{key} cannot be {value!r}; give text, a number, true or false, or a list of these")

@@ -14,9 +14,9 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from genenv.config.version import __version__
 from genenv.errors import GenenvError, disk_is_full, out_of_memory
 from genenv.texts import inert, masked
-from genenv.version import __version__
 
 COMMANDS = {
     "train": ("genenv.cli.train:train", "Co-evolve an agent and its simulator."),

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from genenv import version
 from genenv.assistants.base import Assistant
+from genenv.config import version
 from genenv.errors import UsageError
 from genenv.evaluation.base import Benchmark, Exports, Item, Judged
 from genenv.evaluation.config import EvaluationConfig

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from genenv import version
+from genenv.config import version
 from genenv.errors import UsageError
 from genenv.evaluation.base import Answered, Benchmark, Exports
 from genenv.evaluation.records import FAILED

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from genenv import version
+from genenv.config import version
 from genenv.config.checks import validated
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Benchmark, Item

@@ -121,7 +121,7 @@ class _Found:
     def _write_source(self, name: str, value: Tool) -> None:
         if value.__name__ == "<lambda>":
             raise UsageError(f"{name!r} is a lambda; write it as a function, with type hints and a docstring")
-        if not isinstance(value, type) and (inner := cast(types.FunctionType, value).__code__.co_freevars):
+        if not isinstance(value, type) and (inner := _plain(value).__code__.co_freevars):
             raise UsageError(
                 f"{name!r} uses {inner[0]!r} of the function it was made in; make that an "
                 "argument or a global"
@@ -153,6 +153,11 @@ class _Found:
         self.parts.append(f"{name} = {told}")
 
 
+def _plain(function: Callable[..., object]) -> types.FunctionType:
+    """A function without what decorates it."""
+    return cast(types.FunctionType, inspect.unwrap(function))
+
+
 def _is_defined(value: object) -> bool:
     """Whether something has a module and a name of its own there: a class or a function."""
     return isinstance(value, type | types.FunctionType | types.BuiltinFunctionType) and not isinstance(
@@ -173,7 +178,7 @@ def _names_around(value: Tool) -> Mapping[str, object]:
         module = inspect.getmodule(value)
         around = vars(module) if module is not None else {}
     else:
-        around = cast(types.FunctionType, value).__globals__
+        around = _plain(value).__globals__
     return {name: one for name, one in around.items() if getattr(builtins, name, around) is not one}
 
 

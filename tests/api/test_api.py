@@ -1,0 +1,135 @@
+"""What a program calls: settings as values, work in a notebook's cell, a run and its agent."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import genenv
+from bundles import EXAMPLES
+from genenv.api.running import apart
+from genenv.api.settings import words
+from genenv.errors import UsageError
+
+SHORT = {
+    "policy.backend": "scripted",
+    "agent.warmup.steps": 0,
+    "run.rounds": 1,
+    "run.eval_tasks": 4,
+    "simulator.contexts": 2,
+    "agent.rollouts": 2,
+}
+
+VALUES = st.recursive(
+    st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(VALUES)
+def test_a_value_is_the_same_in_toml(value: object) -> None:
+    (said,) = words({"a.b": value})
+    assert said.startswith("a.b=")
+    assert tomllib.loads(f"value = {said[4:]}")["value"] == value
+
+
+def test_what_has_no_form_in_toml_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"run\.seed cannot be None"):
+        words({"run.seed": None})
+
+
+def test_work_with_a_loop_of_its_own_runs_inside_another_loop() -> None:
+    async def inner() -> str:
+        await asyncio.sleep(0)
+        return threading.current_thread().name
+
+    async def cell() -> str:
+        return apart(lambda: asyncio.run(inner()))
+
+    assert apart(lambda: asyncio.run(inner())) == threading.current_thread().name
+    assert asyncio.run(cell()) == "genenv"
+
+    async def fails() -> None:
+        apart(lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(fails())
+
+
+def test_an_interrupt_of_a_cell_ends_its_work() -> None:
+    code = """
+import asyncio, os, signal, threading, time
+from genenv.api.running import apart
+ended = []
+def work():
+    try:
+        while True: time.sleep(0.01)
+    finally: ended.append(True)
+async def cell():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    apart(work)
+loop = asyncio.new_event_loop()
+try: loop.run_until_complete(cell())
+except KeyboardInterrupt: print(ended)
+"""
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == "[True]", done.stderr
+    assert time.monotonic() - start < 30
+
+
+def test_from_a_file_to_a_run_and_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    silent = genenv.Silent()
+    domain = genenv.Domain.from_tools(
+        str(EXAMPLES / "desk.py"), "desk", tasks=24, held_out=8, reporter=silent
+    )
+    assert (len(domain.tasks), len(domain.held_out)) == (24, 8)
+    assert domain.suggested == Path("desk/train.toml")
+    assert {one.state for one in domain.check(4)} <= {"good", "poor"}
+    run = genenv.train(domain, "runs/desk", settings=SHORT, reporter=silent)
+    assert sorted(run.metrics) == [0, 1]
+    assert list(run.held_out) == [0, 1]
+    assert "held-out success" in str(run)
+    assert run.config.run.rounds == 1
+    assert (
+        run.domain.held_out
+        == genenv.Domain("./desk", {"mode": run.config.domain.settings.mode, "descriptions": False}).held_out
+    )  # type: ignore[attr-defined]
+    assert all(task.lineage.origin == "generated" for task in run.tasks(1))
+    with pytest.raises(UsageError, match="already holds a run"):
+        genenv.train(domain, "runs/desk", settings=SHORT, reporter=silent)
+    again = genenv.train(domain, "runs/desk", settings={"run.rounds": 2}, resume=True, reporter=silent)
+    assert sorted(again.metrics) == [0, 1, 2]
+    with pytest.raises(UsageError, match="is there already"):
+        genenv.Domain.from_tools(str(EXAMPLES / "desk.py"), "desk")
+    domain.close()
+
+
+def test_what_is_named_wrongly_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean 'household'"):
+        genenv.Domain("houshold")
+    with pytest.raises(UsageError, match=r"did you mean 'domain\.mode'"):
+        genenv.Domain("tool_calling", {"mod": "single"})
+    with pytest.raises(UsageError, match="a RunConfig has all of its own"):
+        genenv.train(genenv.Domain("tool_calling").run_config(), tmp_path, settings={"run.seed": 1})
+    with pytest.raises(UsageError):
+        genenv.Run(tmp_path)
+    with pytest.raises(AttributeError, match="no attribute 'tain'"):
+        genenv.tain  # type: ignore[attr-defined]  # noqa: B018
