@@ -31,6 +31,7 @@ FAST = {
     "contrast_picture",
     "domains",
     "picture",
+    "portability",
     "quickstart_seeds",
     "rarity_picture",
     "gate_precision",

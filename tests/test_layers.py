@@ -39,6 +39,7 @@ LAYERS = (
     "runs",
     "coevolve",
     "build",
+    "environments",
     "evaluation",
     "experiments",
     "lab",

@@ -45,6 +45,10 @@ COMMANDS = {
         "genenv.cli.check:check",
         "Say whether a domain keeps what it promises. No model takes part.",
     ),
+    "export-env": (
+        "genenv.cli.export_env:export_env",
+        "Write the tasks of a domain as an environment of TRL, verifiers, OpenEnv and Gymnasium.",
+    ),
     "domain": (
         "genenv.cli.domain:domain",
         "Make a domain of your own tools: `genenv domain new NAME --from tools.py`.",

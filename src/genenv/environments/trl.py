@@ -1,0 +1,163 @@
+# pyright: standard
+"""Tasks in TRL: what `GRPOTrainer` takes as `environment_factory`, its rewards, and its dataset.
+
+TRL offers every public method of an environment as a tool. Where a domain's tasks offer tools, those are
+they, with their own schemas; where an attempt is a conversation in text, one tool, `act`, says the next
+reply; where a task is one reply, there is no tool, and the completion itself is graded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from genenv.environments.exported import Exported, Session
+from genenv.errors import UsageError
+from genenv.types import JsonObject
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+_KEPT = ("reset", "get_reward")
+OVER = "The task has ended."
+_NOT_SHOWN = "Done."
+"""Where a task is one reply, nobody hears what its calls find."""
+ACT: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "act",
+        "description": "Say the next reply of the task, and hear what comes of it.",
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"type": "string", "description": "The whole reply."}},
+            "required": ["text"],
+        },
+    },
+}
+
+
+class _Tool(dict[str, Any]):
+    """A tool's schema, which TRL's chat template takes as it is, and what it does when it is called."""
+
+    def __init__(self, schema: JsonObject, call: Callable[[str, JsonObject], str]) -> None:
+        super().__init__(schema)
+        self.__name__ = str(cast(JsonObject, schema["function"])["name"])
+        self._call = call
+
+    def __call__(self, **arguments: Any) -> str:  # noqa: ANN401 - whatever a model writes
+        return self._call(self.__name__, arguments)
+
+
+class Environment:
+    """One attempt after the other. `environment_class` makes a class of it that has the tools."""
+
+    _exported: Exported
+    _tools: Sequence[JsonObject]
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._kept: list[JsonObject] = []
+        for schema in self._tools:
+            tool = _Tool(schema, self._called)
+            self.__dict__[tool.__name__] = tool
+
+    def reset(self, task: str, **row: object) -> None:
+        """Begin an attempt at the task of a row."""
+        del row
+        self._session, self._kept = self._exported.session(task), []
+
+    def _called(self, name: str, arguments: JsonObject) -> str:
+        session = self._session
+        if session is None or session.done:
+            return OVER
+        call: JsonObject = {"function": {"name": name, "arguments": arguments}}
+        if name == "act" and self._tools == [ACT]:
+            heard = session.reply(str(arguments.get("text", "")))
+        elif session.max_turns == 1:
+            self._kept.append(call)
+            return _NOT_SHOWN
+        else:
+            heard = session.reply("", [call])
+        return "\n".join(str(one["content"]) for one in heard) or OVER
+
+    def _graded(self, words: str) -> float:
+        """The reward, after the last words of the agent, which call nothing."""
+        session = self._session
+        if session is None:
+            return 0.0
+        if not session.done and (self._kept or self._tools != [ACT]):
+            session.reply(words, self._kept)
+        return session.verdict().reward
+
+
+def environment_class(folder: str | Path) -> type[Environment]:
+    """The class that `GRPOTrainer` takes as `environment_factory`.
+
+    Args:
+        folder: of an environment that `genenv export-env` wrote.
+
+    Raises:
+        UsageError: a tool has a name that cannot be a tool's there.
+    """
+    exported = Exported(Path(folder))
+    tools = exported.tools or ([ACT] if exported.max_turns > 1 else [])
+
+    def placeholder(self: Environment, **arguments: object) -> str:
+        """TRL looks for functions of the class; the tool itself is the instance's."""
+        raise NotImplementedError
+
+    names = [str(cast(JsonObject, tool["function"])["name"]) for tool in tools]
+    if taken := sorted(name for name in names if name in _KEPT or name.startswith("_")):
+        raise UsageError(f"its tool {taken[0]!r} has a name that TRL keeps for itself; rename the tool")
+    body: dict[str, object] = {"_exported": exported, "_tools": tools, "__doc__": Environment.__doc__}
+    return type("Environment", (Environment,), body | dict.fromkeys(names, placeholder))
+
+
+def reward_function(folder: str | Path) -> Callable[..., list[float]]:
+    """The reward that `GRPOTrainer` takes in `reward_funcs`: the domain's verdict, in [0, 1].
+
+    Args:
+        folder: of the environment.
+    """
+    exported = Exported(Path(folder))
+
+    def verdict(
+        completions: Sequence[Sequence[Mapping[str, Any]]],
+        environments: Sequence[Environment] | None = None,
+        task: Sequence[str] | None = None,
+        **others: object,
+    ) -> list[float]:
+        del others
+        said = [_last_words(completion) for completion in completions]
+        if environments is not None:
+            return [one._graded(words) for one, words in zip(environments, said, strict=True)]
+        return [_single(exported, text, words) for text, words in zip(task or (), said, strict=True)]
+
+    return verdict
+
+
+def _single(exported: Exported, task: str, words: str) -> float:
+    session = exported.session(task)
+    session.reply(words)
+    return session.verdict().reward
+
+
+def _last_words(completion: Sequence[Mapping[str, Any]]) -> str:
+    """What the agent says last, where it calls nothing with it."""
+    last = completion[-1] if completion else {}
+    if last.get("role") != "assistant" or last.get("tool_calls"):
+        return ""
+    return str(last.get("content") or "")
+
+
+def dataset(folder: str | Path, split: str = "train") -> Dataset:
+    """The rows of a split as `train_dataset`: `id`, `prompt`, `task`.
+
+    Args:
+        folder: of the environment.
+        split: `train` or `held_out`.
+    """
+    from datasets import Dataset
+
+    return Dataset.from_list([dict(row) for row in Exported(Path(folder)).rows(split)])
