@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from bundles import EXAMPLES, made
 from genenv.assistants.base import Reply
 from genenv.cli.app import app
+from genenv.config.run import load_config
 from genenv.domains import load_domain
 from genenv.gate.gate import base_tasks
 from typed import refused, succeeds
@@ -91,6 +92,15 @@ def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:
     assert "\nnot solved: Nothing is called." in left.stdout
     assert task.oracle[0] in left.stdout
     assert "there is no task 'none'" in refused("play", f"{tmp_path}/desk", "--task", "none")
+
+
+def test_longer_tasks_can_be_asked_for(tmp_path: Path) -> None:
+    words = ("--tasks", 30, "--held-out", 4, "--most-calls", 6)
+    succeeds("domain", "new", tmp_path / "desk", "--from", EXAMPLES / "desk.py", *words)
+    config = load_config(tmp_path / "desk" / "train.toml", [f"domain.name={tmp_path}/desk"])
+    assert (config.domain.settings.model_dump()["most_calls"], config.agent.max_new_tokens) == (6, 176)
+    domain = load_domain(f"{tmp_path}/desk", config.domain.settings)
+    assert max(domain.steps(task) for task in base_tasks(domain, domain.seeds(), seed=0).values()) > 3
 
 
 def test_a_folder_that_is_no_bundle_is_no_domain(tmp_path: Path) -> None:

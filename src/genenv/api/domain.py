@@ -16,7 +16,7 @@ from genenv.domains.attempt import Attempt
 from genenv.domains.tools.bundle import as_typed, is_bundle
 from genenv.domains.tools.making import Wanted, make
 from genenv.domains.tools.origins import CodeOrigin, origin_of
-from genenv.domains.tools.training import TRAINING
+from genenv.domains.tools.training import TRAINING, USUAL_CALLS
 from genenv.domains.tools.written_out import Tool, written_out
 from genenv.evaluation.domain_check import Finding, check_domain
 from genenv.gate.gate import base_tasks, examined
@@ -46,13 +46,14 @@ class Domain:
         self._config: RunConfig = load_config(None, words({"domain.name": self.name, **own}))
 
     @classmethod
-    def from_tools(
+    def from_tools(  # noqa: PLR0913 - each says what is made
         cls,
         tools: Tool | Sequence[Tool] | str,
         folder: str | Path = "tools",
         *,
         tasks: int = 200,
         held_out: int = 100,
+        most_calls: int = USUAL_CALLS,
         seed: int = 0,
         reporter: Reporter | None = None,
     ) -> Domain:
@@ -66,6 +67,7 @@ class Domain:
             folder: where the bundle is made; it must not be there yet. `Domain(folder)` opens it again.
             tasks: how many for training.
             held_out: how many for measuring.
+            most_calls: so many calls at most solve one of them.
             seed: of all that is drawn.
             reporter: is told how far it is; left out, standard error shows it.
 
@@ -77,7 +79,8 @@ class Domain:
         else:
             listed = cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
             origin = CodeOrigin(written_out(listed))
-        wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed)
+        shape = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
+        wanted = Wanted(origin=origin, seed=seed, **shape)
         make(Path(folder), wanted, examined, reporter or ConsoleReporter())
         return cls(Path(folder))
 

@@ -14,7 +14,7 @@ from genenv.cli.console import begin
 from genenv.domains.tools.bundle import as_typed
 from genenv.domains.tools.making import Wanted, make, readme
 from genenv.domains.tools.origins import origin_of
-from genenv.domains.tools.training import TRAINING
+from genenv.domains.tools.training import TRAINING, USUAL_CALLS
 from genenv.gate.gate import examined
 from genenv.texts import inert
 
@@ -62,6 +62,9 @@ Files = Annotated[
 ]
 Tasks = Annotated[int, typer.Option("--tasks", min=1, max=100_000, help="How many tasks for training.")]
 HeldOut = Annotated[int, typer.Option("--held-out", min=1, max=100_000, help="How many for measuring.")]
+MostCalls = Annotated[
+    int, typer.Option("--most-calls", min=1, max=8, help="So many calls at most solve a task.")
+]
 RandomSeed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn.")]
 
 
@@ -73,6 +76,7 @@ def domain(  # noqa: PLR0913 - each is an option
     files: Files = None,
     tasks: Tasks = 200,
     held_out: HeldOut = 100,
+    most_calls: MostCalls = USUAL_CALLS,
     seed: RandomSeed = 0,
 ) -> None:
     """Make a domain of your own tools: `genenv domain new NAME --from tools.py`.
@@ -84,7 +88,7 @@ def domain(  # noqa: PLR0913 - each is an option
     begin(f"making {name}")
     origin = origin_of(source, only or (), files)
     typer.echo(origin.warning, err=True)
-    wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed)
+    wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
     made = make(name, wanted, examined, ConsoleReporter())
     typer.echo(inert(readme(made)))
     typer.echo(

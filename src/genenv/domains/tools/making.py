@@ -30,7 +30,7 @@ from genenv.domains.tools.origins import Origin
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
-from genenv.domains.tools.training import TRAINING, training_toml
+from genenv.domains.tools.training import TRAINING, USUAL_CALLS, training_toml
 from genenv.domains.tools.unsteady import Unsteady, steady, unsteady
 from genenv.domains.tools.wording import first_wordings
 from genenv.domains.tools.world import World
@@ -69,6 +69,8 @@ class Wanted:
     """How many for measuring."""
     seed: int = 0
     """Of all that is drawn."""
+    most_calls: int = USUAL_CALLS
+    """So many calls at most solve one of them."""
 
 
 def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> Made:
@@ -94,7 +96,8 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
         _draw(made, wanted, examine, reporter)
         made.seconds = time.monotonic() - start
         (aside / "README.md").write_text(readme(made), encoding="utf-8")
-        (aside / TRAINING).write_text(training_toml(made.bundle, folder), encoding="utf-8")
+        settings = training_toml(made.bundle, folder, most_calls=wanted.most_calls)
+        (aside / TRAINING).write_text(settings, encoding="utf-8")
         aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -146,7 +149,7 @@ def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> N
     folder.mkdir()
     for which in ("base", "held-out"):
         (folder / f"{which}.jsonl").write_text("", encoding="utf-8")
-    domain = Tools(ToolsConfig(), made.bundle.path)
+    domain = Tools(ToolsConfig(most_calls=wanted.most_calls), made.bundle.path)
     drawing = Drawing(domain, examine, rng)
     asked, found = (
         {False: wanted.base, True: wanted.held_out},

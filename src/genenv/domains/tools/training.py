@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 
 from genenv.domains.tools.bundle import Bundle, as_typed
+from genenv.domains.tools.settings import ToolsConfig
 
 TRAINING = "train.toml"
+USUAL_CALLS = ToolsConfig().most_calls
+_TOKENS = 88
+"""Of a reply with the usual number of calls."""
 _ENOUGH = 24
 """So many tasks in one reply are enough to play in single replies alone."""
 
@@ -24,7 +28,7 @@ eval_tasks = 60
 [domain]
 name = {name}
 mode = {mode}  # single: one reply each; auto: several turns too
-descriptions = false
+descriptions = false{most_calls}
 
 [curriculum]
 base_share = 0.25
@@ -40,7 +44,7 @@ variations = 1
 
 [agent]
 rollouts = 8
-max_new_tokens = 88
+max_new_tokens = {tokens}
 temperature = 0.7
 lr = 6e-4
 kl_coefficient = 0.0
@@ -64,7 +68,7 @@ context_tokens = 1024
 """
 
 
-def training_toml(bundle: Bundle, folder: Path) -> str:
+def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS) -> str:
     """What `train.toml` holds.
 
     Small models play in single replies, where there are tasks enough for that. Tasks are drawn uniformly,
@@ -74,6 +78,7 @@ def training_toml(bundle: Bundle, folder: Path) -> str:
     Args:
         bundle: whose tasks are there.
         folder: where it is going to be, as it was typed.
+        most_calls: how many calls solve one of its tasks at most.
     """
     single = sum(not (one.chained or one.answer) for one in bundle.base.values()) >= _ENOUGH
     name = json.dumps(as_typed(folder), ensure_ascii=False)
@@ -83,4 +88,6 @@ def training_toml(bundle: Bundle, folder: Path) -> str:
         quoted=json.dumps(bundle.name),
         name=name,
         mode=json.dumps("single" if single else "auto"),
+        most_calls="" if most_calls == USUAL_CALLS else f"\nmost_calls = {most_calls}",
+        tokens=max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS),
     )
