@@ -5,10 +5,10 @@
     python bench/portability.py desk_env record --out desk.jsonl --n 1000
     python bench/portability.py desk_env play desk.jsonl --through trl
 
-An attempt is a list of replies: a task's solution, a piece of it, one with a call spoiled, random replies, or
-nonsense. `record` plays them in genenv and writes down what its check says. `play` runs in whatever Python
-has the other package (trl, verifiers, openenv or openenv-core, gymnasium), plays the same replies through it,
-and counts verdicts that differ. A line of JSON each.
+An attempt is a list of replies: a task's solution, a piece of it, one with a call spoiled, all its calls at
+once, random replies, or nonsense. `record` plays them in genenv and writes down what its check says. `play`
+runs in whatever Python has the other package (trl, verifiers, openenv or openenv-core, gymnasium), plays the
+same replies through it, and counts verdicts that differ. A line of JSON each.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from genenv.assistants.call_formats import read_calls
-from genenv.environments.exported import Exported
+from genenv.environments.exported import Exported, task_text
 from genenv.types import Task
 
 Turn = dict[str, Any]
-"""`content`, and `calls`: at most one."""
+"""`content` and `calls`."""
 Log = dict[str, Any]
 """`task`: a row's; `turns`; `verdict`: reward, success, explanation."""
 NONSENSE = ("", "I cannot do that.", "<tool_call>\n{not json\n</tool_call>", '{"name": 3}', "0" * 3000)
@@ -76,15 +76,8 @@ def _record(exported: Exported, out: Path, n: int, rng: random.Random) -> None:
             turns, verdict = _through_genenv(exported, task, KINDS[kind](exported, task, rng))
             kinds[kind] += 1
             successes += verdict["success"]
-            row = next(iter(_rows_of(exported, task)))
-            file.write(json.dumps({"task": row, "turns": turns, "verdict": verdict}) + "\n")
+            file.write(json.dumps({"task": task_text(task), "turns": turns, "verdict": verdict}) + "\n")
     print(json.dumps({"recorded": n, "kinds": dict(kinds), "successes": successes}))
-
-
-def _rows_of(exported: Exported, task: Task) -> Sequence[str]:
-    from genenv.environments.exported import task_text
-
-    return [task_text(task)]
 
 
 def _through_genenv(exported: Exported, task: Task, turns: Sequence[Turn]) -> tuple[list[Turn], Any]:
@@ -100,14 +93,23 @@ def _through_genenv(exported: Exported, task: Task, turns: Sequence[Turn]) -> tu
 
 
 def _turns(exported: Exported, replies: Sequence[str]) -> list[Turn]:
-    """Replies as they go over a wire: a call a turn, and words alone."""
+    """Replies as they go over a wire: words, and calls apart from them."""
     turns: list[Turn] = []
     for text in replies:
         words, calls = read_calls(text) if exported.tools else (text, ())
-        turns += [{"content": "", "calls": [{"name": c.name, "arguments": c.arguments}]} for c in calls]
-        if words or not calls:
-            turns.append({"content": words, "calls": []})
+        called = [{"name": call.name, "arguments": call.arguments} for call in calls]
+        turns.append({"content": words, "calls": called})
     return turns
+
+
+def _crowded(exported: Exported, task: Task, rng: random.Random) -> list[Turn]:
+    """All calls of a solution in one turn, some of them after others that are of no use."""
+    turns = _solution(exported, task, rng)
+    calls = [call for turn in turns for call in turn["calls"]]
+    if not calls:
+        return turns
+    idle = [calls[0]] * rng.choice((0, 0, 7))
+    return [{"content": "", "calls": [*idle, *calls]}, turns[-1]]
 
 
 def _solution(exported: Exported, task: Task, rng: random.Random) -> list[Turn]:
@@ -147,6 +149,7 @@ def _nonsense(exported: Exported, task: Task, rng: random.Random) -> list[Turn]:
 
 
 KINDS: Mapping[str, Callable[[Exported, Task, random.Random], list[Turn]]] = {
+    "crowded": _crowded,
     "nonsense": _nonsense,
     "piece": _piece,
     "random": _random,
@@ -212,9 +215,10 @@ def _trl(package: str, logs: Sequence[Log]) -> list[float | None]:
             calls = turn["calls"]
             if "act" in named:
                 calls = [{"name": "act", "arguments": {"text": turn["content"]}}]
-            completion.append({"role": "assistant", "content": "" if calls else turn["content"]})
+            completion.append({"role": "assistant", "content": "" if "act" in named else turn["content"]})
+            if calls:
+                completion[-1]["tool_calls"] = [{"type": "function", "function": call} for call in calls]
             for call in calls:
-                completion[-1]["tool_calls"] = [{"type": "function", "function": call}]
                 if call["name"] not in named:
                     playable = False  # TRL itself answers such a call
                     continue

@@ -49,6 +49,11 @@ _LATER = {
 """What is loaded when it is first asked for."""
 
 
+def __dir__() -> list[str]:
+    """All that there is, what is loaded later too."""
+    return __all__
+
+
 def __getattr__(name: str) -> object:
     """What a program calls, loaded when it is asked for."""
     if name not in _LATER:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import genenv
-from bundles import EXAMPLES
+from bundles import EXAMPLES, made
 from genenv.api.running import apart
 from genenv.api.settings import words
 from genenv.errors import UsageError
@@ -133,3 +136,39 @@ def test_what_is_named_wrongly_is_one_sentence(tmp_path: Path) -> None:
         genenv.Run(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'tain'"):
         genenv.tain  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_domain_is_graded_from_several_threads(tmp_path: Path) -> None:
+    made(tmp_path / "desk", base=12, held_out=2)
+    with genenv.Domain(tmp_path / "desk") as domain:
+        pairs = [(task, other.oracle) for task in domain.tasks for other in domain.tasks[:3]]
+        alone = [domain.grade(*pair) for pair in pairs]
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda pair: domain.grade(*pair), pairs)) == alone
+
+
+def test_a_run_that_is_continued_is_the_one_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path / "desk", base=24, held_out=8)
+    run = genenv.train(genenv.Domain("./desk"), "run", settings=SHORT, reporter=genenv.Silent())
+    assert run.domain.held_out == genenv.Domain("./desk").held_out
+    for wrong, said in (
+        (genenv.Domain("programs"), "was started with other settings"),
+        (genenv.Domain("./desk", {"style": "json"}), r"was started with other settings: domain\.style"),
+        (run.config, "with resume=True name them by a file or a domain"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            genenv.train(wrong, "run", resume=True, reporter=genenv.Silent())
+    shutil.copytree("desk", "moved/desk")
+    assert genenv.Domain("moved/desk").run_config().domain.name == "moved/desk"
+
+
+def test_what_there_is_can_be_listed() -> None:
+    assert {"train", "Domain", "load_agent", "Task"} <= set(dir(genenv))
+
+
+def test_numbers_of_other_kinds_are_numbers() -> None:
+    values = {"a.b": np.float64(0.5), "a.c": np.int64(3), "a.d": Path("x")}
+    assert words(values) == ["a.b=0.5", "a.c=3", 'a.d="x"']

@@ -5,15 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import functools
+import importlib
 import json
+import linecache
+import logging
 import math as numbers
+import re
 import subprocess
 import sys
+import types
+import xml.etree.ElementTree
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from random import randint
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -84,6 +91,58 @@ def calls_never() -> int:
     return NEVER()
 
 
+globals()["TURN"] = object()  # no line of its own makes it
+
+
+def reads_loop() -> str:
+    """It."""
+    return str(TURN)  # noqa: F821 - it is there
+
+
+Boxes = list["Box"]
+Positive = Annotated[int, "above 0"]
+PLAIN = re.compile("[a-z]+")
+log = logging.getLogger("tests")
+
+
+class Counted(dict[str, int]):
+    """A kind of dict."""
+
+    def total(self) -> int:
+        """All of it."""
+        return sum(self.values())
+
+
+COUNTED = Counted(a=1, b=2)
+
+
+@functools.cache
+def cached(word: str) -> bool:
+    """Kept."""
+    return bool(PLAIN.fullmatch(word))
+
+
+def much(word: str, boxes: Boxes, log: str = "x") -> list[Box]:
+    """Local names are no globals: df, log.
+
+    Begins further left than the function.
+    """
+    df = [cached(word), len(xml.etree.ElementTree.tostring(xml.etree.ElementTree.Element("a")))]
+    return [Box(size=Size.S, holds=[str(one), log, str(COUNTED.total())]) for one in df][: len(boxes) or 1]
+
+
+df = object()
+
+if True:
+
+    def inside(n: Positive) -> int:
+        """Further right.
+
+        Text at the margin.
+        """
+        return randint(n, n)
+
+
 class Shop:
     """Tools that are methods."""
 
@@ -105,11 +164,63 @@ def ran(code: str) -> str:
 def test_what_functions_use_comes_along() -> None:
     written = written_out([take, pack])
     assert written.made_of == ""
-    assert written.beside == Path(__file__).parent
+    assert written.beside == Path(__file__).parents[2]  # where `tests.api` is imported from
     assert "__all__ = ['take', 'pack']" in written.text
     assert "import math as numbers" in written.text
     said = ran(written.text + "print(take('red'), pack(Size.L).holds)")
     assert said == """{'red': 2, 'root': 4} ['["x"]']"""
+
+
+def test_what_has_no_value_as_text_is_made_as_its_line_makes_it() -> None:
+    said = ran(written_out([late, endless]).text + "print(late(), endless())")
+    assert said == "2026-01-01 inf"
+
+
+def test_names_are_those_that_are_global_where_they_are_read() -> None:
+    written = written_out([much, inside])
+    assert "\ndf = " not in written.text
+    assert "getLogger" not in written.text
+    assert "Boxes = " in written.text
+    said = ran(written.text + "print(much('abc', []), inside(3))")
+    assert said == "[Box(size=<Size.S: 's'>, holds=['True', 'x', '3'])] 3"
+
+
+def test_a_class_of_a_notebooks_cell_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As notebooks do it: a module without a file, cells in the cache of lines."""
+    names: dict[str, Any] = {"__name__": "a_notebook"}
+    module = types.ModuleType("a_notebook")
+    module.__dict__.update(names)
+    monkeypatch.setitem(sys.modules, "a_notebook", module)
+    cells = (
+        "from dataclasses import dataclass\nRATE = float('inf')",
+        "@dataclass\nclass Line:\n    n: int\n",
+        "def add(line: Line) -> int:\n    'Add.'\n    return line.n if line.n < RATE else 0\n"
+        "class Shop:\n    'Shop.'\n    def add(self, line: Line) -> int:\n        'Add.'\n"
+        "        return line.n",
+    )
+    for number, text in enumerate(cells):
+        name = f"<ipython-input-{number}-abc>"
+        monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+        exec(compile(text, name, "exec"), module.__dict__)  # noqa: S102 - as a notebook does
+    assert ran(written_out([module.add]).text + "print(add(Line(3)))") == "3"
+    assert ran(written_out([module.Shop]).text + "print(Shop().add(Line(4)))") == "4"
+
+
+def test_a_module_of_a_package_brings_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pk").mkdir()
+    (tmp_path / "pk" / "__init__.py").write_text("")
+    (tmp_path / "pk" / "words.py").write_text("LIMIT = {1: 'one'}\n\ndef say(n):\n    return LIMIT[n]\n")
+    code = (
+        "from .words import LIMIT, say\n\n\n"
+        "def tell(n: int) -> str:\n    'Tell.'\n    return say(n) + str(LIMIT)\n"
+    )
+    (tmp_path / "pk" / "t.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("pk.t")
+    written = written_out([module.tell])
+    assert written.beside == tmp_path
+    assert "from pk.words import say" in written.text
+    assert "LIMIT = {1: 'one'}" in written.text
 
 
 def test_a_class_is_its_methods() -> None:
@@ -125,9 +236,8 @@ def test_a_class_is_its_methods() -> None:
         ([Shop, take], "a class whose methods are the tools is given alone"),
         ([Shop().count], "neither a function nor a class"),
         ([functools.partial(take, "red")], "neither a function nor a class"),
-        ([late], "'late' uses 'CLOCK', a date that cannot be written down as text"),
-        ([endless], "'endless' uses 'LIMIT', a float that cannot"),
         ([calls_never], "'NEVER' is a lambda"),
+        ([reads_loop], "'reads_loop' uses 'TURN', which cannot be written down as text"),
     ],
 )
 def test_what_cannot_be_written_is_one_sentence(tools: list[Any], said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,33 @@ def test_a_solution_by_calls_is_rewarded_and_nothing_is_not(importable: Path) ->
         environment, nothing = module.Environment(), module.Environment()
         environment.reset(**row)
         nothing.reset(**row)
-        for reply in task.oracle[:-1]:
-            (call,) = trl_calls(reply)
-            called(environment, call["name"], **call["arguments"])
-        words = [[{"role": "assistant", "content": task.oracle[-1]}], [{"role": "assistant", "content": ""}]]
-        assert module.reward(completions=words, environments=[environment, nothing]) == [1.0, 0.0]
-        assert called(environment, "get_order", order_id="O-5001") == trl.OVER
+        for at_once in (False, True):
+            said = completion(environment, task.oracle, at_once=at_once)
+            silent = [{"role": "assistant", "content": ""}]
+            assert module.reward(completions=[said, silent], environments=[environment, nothing]) == [
+                1.0,
+                0.0,
+            ]
+            environment.reset(**row)
+    assert called(module.Environment(), "get_order", order_id="O-5001") == trl.OVER
     assert module.reward(completions=[[]], environments=[module.Environment()]) == [0.0]
+
+
+def completion(environment: Any, replies: Sequence[str], *, at_once: bool = False) -> list[dict[str, Any]]:
+    """Replies as TRL plays them: their calls, what is heard, words; all calls in one turn or a turn each."""
+    turns = [trl_calls(reply) for reply in replies]
+    if at_once:
+        turns = [[call for turn in turns for call in turn], []]
+    said: list[dict[str, Any]] = []
+    for turn in turns:
+        words = "" if turn else replies[-1]
+        said.append(
+            {"role": "assistant", "content": words, "tool_calls": [{"function": call} for call in turn]}
+        )
+        for call in turn:
+            heard = called(environment, call["name"], **call["arguments"])
+            said.append({"role": "tool", "name": call["name"], "content": heard})
+    return said
 
 
 def trl_calls(reply: str) -> list[dict[str, Any]]:
@@ -91,10 +112,8 @@ def test_calls_of_a_task_of_one_reply_are_kept_for_it(tmp_path: Path) -> None:
     folder = tmp_path / "single" / "single" / "data"
     environment, task = trl.environment_class(folder)(), trl.Exported(folder).tasks()[0]
     environment.reset(task=str(trl.Exported(folder).rows()[0]["task"]))
-    for call in trl_calls(task.oracle[0]):
-        called(environment, call["name"], **call["arguments"])
-    last = [{"role": "assistant", "content": ""}]
-    assert trl.reward_function(folder)(completions=[last], environments=[environment]) == [1.0]
+    said = completion(environment, task.oracle)
+    assert trl.reward_function(folder)(completions=[said], environments=[environment]) == [1.0]
 
 
 def test_a_tool_that_is_called_as_trl_calls_something_is_refused(

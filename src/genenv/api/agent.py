@@ -14,14 +14,12 @@ from genenv.api.running import apart
 from genenv.api.settings import words
 from genenv.assistants.base import Assistant, ChatMessage, Reply
 from genenv.config.run import load_config
-from genenv.errors import UsageError
+from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.held_out.conversation import Conversation, Limits
 from genenv.evaluation.policy_under_test import assistant, run_of
 from genenv.runs.folder import RunFolder
 from genenv.types import JsonObject, Message, StopReason, Task, Verdict
-
-_CUT = Verdict(reward=0.0, success=False, explanation=UNFINISHED[StopReason.LENGTH], readable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class Agent:
     def attempt(
         self, tasks: Task | Sequence[Task], domain: Domain | str | Path | None = None
     ) -> list[Attempted]:
-        """Attempt tasks, as many at a time as the model is best given.
+        """Attempt tasks, as many at a time as the model is best given; one that cannot go on has failed.
 
         Args:
             tasks: of a domain, such as `domain.held_out`.
@@ -101,11 +99,15 @@ class Agent:
         free = asyncio.Semaphore(self._assistant.concurrency(many_turns=many))
 
         async def one(task: Task) -> Attempted:
-            async with free:
-                talk = self._assistant.talk(next(self._conversations), many_turns=many)
-                held = Conversation(talk, self._limits)
-                await held.play(world.episode(task))
-            verdict = _CUT if held.cut else world.check(task, held.replies)
+            talk = self._assistant.talk(next(self._conversations), many_turns=many)
+            held = Conversation(talk, self._limits)
+            try:
+                async with free:
+                    await held.play(world.episode(task))
+            except RolloutError as error:
+                return Attempted(task, tuple(held.replies), _failed(str(error)))
+            cut = UNFINISHED[StopReason.LENGTH]
+            verdict = _failed(cut) if held.cut else world.check(task, held.replies)
             return Attempted(task, tuple(held.replies), verdict)
 
         return list(await asyncio.gather(*(one(task) for task in tasks)))
@@ -138,6 +140,11 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
         timeout_s=config.agent.episode_timeout_s,
     )
     return Agent(found, assistant(found, asked.policy, asked.endpoint, asked.sampling), limits, domain)
+
+
+def _failed(why: str) -> Verdict:
+    """Of an attempt that did not come to its end."""
+    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
 
 
 def _chat(message: ChatMessage | Message) -> ChatMessage:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from genenv.api.console import ConsoleReporter
 from genenv.api.running import apart
 from genenv.api.settings import Values, words
 from genenv.config.run import RunConfig, load_config
-from genenv.domains import load_domain
+from genenv.domains import close_domain, load_domain
 from genenv.domains.attempt import Attempt
 from genenv.domains.tools.bundle import as_typed, is_bundle
 from genenv.domains.tools.making import Wanted, make
@@ -33,7 +33,8 @@ class Domain:
     Args:
         name: one that comes with genenv (`"household"`), the folder of a bundle (`"./desk"`), or
             `"package.module:Class"`.
-        settings: the domain's own, such as `{"mode": "single"}`.
+        settings: the domain's own, such as `{"mode": "single"}`; those left out are as a bundle's own
+            `train.toml` has them.
 
     Raises:
         UsageError: there is no such domain, or a setting is not allowed.
@@ -42,13 +43,14 @@ class Domain:
     def __init__(self, name: str | Path, settings: Mapping[str, object] | None = None) -> None:
         self.name = as_typed(name) if isinstance(name, Path) else name
         own: Values = {f"domain.{key}": value for key, value in (settings or {}).items()}
-        self._settings = own
-        self._config: RunConfig = load_config(None, words({"domain.name": self.name, **own}))
+        self.overrides = tuple(words({"domain.name": self.name, **own}))
+        """Which domain it is, as for `--set`."""
+        self._config: RunConfig = load_config(self.suggested, self.overrides)
 
     @classmethod
     def from_tools(  # noqa: PLR0913 - each says what is made
         cls,
-        tools: Tool | Sequence[Tool] | str,
+        tools: Tool | Sequence[Tool] | str | Path,
         folder: str | Path = "tools",
         *,
         tasks: int = 200,
@@ -74,8 +76,8 @@ class Domain:
         Raises:
             UsageError: the folder is there already, or nothing of the tools can be called.
         """
-        if isinstance(tools, str):
-            origin = origin_of(tools)
+        if isinstance(tools, str | Path):
+            origin = origin_of(str(tools))
         else:
             listed = cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
             origin = CodeOrigin(written_out(listed))
@@ -134,15 +136,20 @@ class Domain:
             overrides: laid over them, `key=value` each.
             variant: laid over them by name.
         """
-        named: Values = {} if self.suggested else {"domain.name": self.name}
-        return load_config(self.suggested, [*words({**named, **self._settings}), *overrides], variant=variant)
+        return load_config(self.suggested, [*self.overrides, *overrides], variant=variant)
 
     def close(self) -> None:
         """End the processes that hold its tools, where there are any."""
-        tools = self.__dict__.get("world")
-        ended = getattr(getattr(tools, "world", None), "close", None)
-        if ended is not None:
-            ended()
+        if "world" in self.__dict__:
+            close_domain(self.world)
+
+    def __enter__(self) -> Self:
+        """It is closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See `close`."""
+        self.close()
 
     def __repr__(self) -> str:
         """How it is opened."""

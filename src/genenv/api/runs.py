@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 from genenv.api import training
@@ -21,8 +21,6 @@ from genenv.runs.report.page import write_report
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
 from genenv.types import Origin, Task
-
-log = logging.getLogger(__name__)
 
 
 class Run:
@@ -56,7 +54,7 @@ class Run:
         rates = {number: found.get("agent/eval_success") for number, found in self.metrics.items()}
         return {number: rate for number, rate in rates.items() if rate is not None}
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """The world it was trained on."""
         return Domain.of_run(self.config)
@@ -114,6 +112,7 @@ def train(  # noqa: PLR0913 - as the command's options
         variant: settings laid over them by name, as by `--variant`.
         start_from: `RUN@ROUND`, whose weights, pools and statistics are the start.
         resume: go on with the run in `out`, if it is there; without it a run that is there is refused.
+            Settings other than its own are refused, but for those that may change, such as `run.rounds`.
         reporter: is told how far it is; left out, standard error shows it. `Silent()` for none.
 
     Raises:
@@ -121,23 +120,31 @@ def train(  # noqa: PLR0913 - as the command's options
         GenenvError: it cannot go on. Committed rounds stay, and `resume=True` goes on from them.
     """
     told, overrides = reporter or ConsoleReporter(), words(settings or {})
-    file = None
+    file: Path | None = None
     if isinstance(config, RunConfig):
         if overrides or variant:
             raise UsageError(
                 "settings and variant are for a file or a domain; a RunConfig has all of its own"
             )
         chosen = config
-    elif isinstance(config, Domain):
-        chosen = config.run_config(overrides, variant=variant)
     else:
-        file = Path(config)
+        if isinstance(config, Domain):
+            file, overrides = config.suggested, [*config.overrides, *overrides]
+        else:
+            file = Path(config)
         chosen = load_config(file, overrides, variant=variant)
     chosen = anchored(chosen)
     path = Path(out) if out is not None else Path("runs") / chosen.run.name
-    if resume and (path / "config.toml").is_file():
-        apart(lambda: training.go_on(path, told, log.info, file=file, overrides=overrides))
-    else:
+    if not (resume and (path / "config.toml").is_file()):
         origin = Branching.named(start_from) if start_from else None
         apart(lambda: training.start(chosen, path, told, file=file, origin=origin))
+        return Run(path)
+    if variant or start_from or isinstance(config, RunConfig):
+        raise UsageError(
+            "a run that is continued has its settings: with resume=True name them by a file or a domain, and "
+            "leave variant and start_from out"
+        )
+    done = apart(lambda: training.go_on(path, told, told.note, file=file, overrides=overrides))
+    if done is not None:
+        told.note(done)
     return Run(path)

@@ -11,6 +11,7 @@ from genenv.api import opening
 from genenv.backends.settings import AUTOMATIC, OF_THE_MACHINE
 from genenv.coevolve import CoEvolution, Players
 from genenv.config.run import RunConfig, as_tables, dump_toml
+from genenv.domains import close_domain
 from genenv.domains.base import Domain
 from genenv.gate.gate import base_tasks
 from genenv.runs.branching import Origin
@@ -135,6 +136,21 @@ def _play(
         proven: told them and the last round of a run that is continued, when it was proven whole.
     """
     domain = opening.open_domain(config)
+    try:
+        _play_on(domain, config, folder, reporter, create=create, proven=proven)
+    finally:
+        close_domain(domain)
+
+
+def _play_on(
+    domain: Domain,
+    config: RunConfig,
+    folder: RunFolder,
+    reporter: Reporter,
+    *,
+    create: Callable[[RunConfig], None] | None,
+    proven: Callable[[RunConfig, int | None], None] | None,
+) -> None:
     config = _chosen(config)
     players = opening.load_players(config, domain, reporter)
     config = _settled(config, players)

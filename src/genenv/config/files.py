@@ -123,18 +123,22 @@ def _toml_lines(table: JsonObject, prefix: str) -> Iterator[str]:
     """Values first, then a block for each section."""
     for key, value in table.items():
         if not isinstance(value, Mapping):
-            yield f"{key} = {_toml_value(value)}"
+            yield f"{key} = {toml_value(value)}"
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield f"\n[{prefix}{key}]"
             yield from _toml_lines(value, f"{prefix}{key}.")
 
 
-def _toml_value(value: Json) -> str:
+def toml_value(value: Json) -> str:
+    """A value as TOML has it, on one line."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Mapping):
+        inner = (f"{toml_value(key)} = {toml_value(one)}" for key, one in value.items())
+        return f"{{{', '.join(inner)}}}"
     if isinstance(value, Sequence):
-        return f"[{', '.join(map(_toml_value, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return repr(value)

@@ -71,6 +71,13 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
     return guarded(own)
 
 
+def close_domain(domain: Domain) -> None:
+    """End the processes that hold a domain's tools, where there are any."""
+    ended = getattr(getattr(domain, "world", None), "close", None)
+    if ended is not None:
+        ended()
+
+
 def _domain_class(name: str) -> type:
     where = name if ":" in name else _DOMAINS.get(name)
     if where is None:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from genenv.assistants.base import ChatMessage, ToolCall
 from genenv.assistants.call_formats import arguments_of
 from genenv.backends.chat.tool_format import as_text
-from genenv.domains import domain_config, load_domain
+from genenv.domains import close_domain, domain_config, load_domain
 from genenv.domains.attempt import Attempt
 from genenv.domains.base import Domain
 from genenv.errors import DataError, UsageError, first_line
@@ -91,10 +91,9 @@ class Session:
         Raises:
             UsageError: the attempt has ended.
         """
-        named = [_call(one) for one in calls]
         with self._exported.lock:
-            heard = self._attempt.reply(as_text(content, named))
-        self.messages = _chat(heard, [call.id for call in named])
+            heard = self._attempt.reply(reply_text(content, calls))
+        self.messages = _chat(heard, [str(one.get("id", "")) for one in calls])
         return self.messages
 
     def verdict(self) -> Verdict:
@@ -117,6 +116,7 @@ class Exported:
         self.folder = folder
         self.lock = threading.RLock()
         """Attempts of several sessions share a domain."""
+        self._rows: dict[str, list[JsonObject]] = {}
         try:
             self.about = About.model_validate_json((folder / ABOUT).read_bytes())
         except OSError as error:
@@ -143,6 +143,11 @@ class Exported:
         """
         if split not in SPLITS:
             raise UsageError(f"there is no split {split!r}; there are {' and '.join(SPLITS)}")
+        if split not in self._rows:
+            self._rows[split] = self._read(split)
+        return self._rows[split]
+
+    def _read(self, split: str) -> list[JsonObject]:
         file = self.folder / f"{split}.jsonl"
         try:
             lines = file.read_text(encoding="utf-8").splitlines()
@@ -153,6 +158,16 @@ class Exported:
     def tasks(self, split: str = "train") -> list[Task]:
         """The tasks of a split."""
         return [task_of(str(row["task"])) for row in self.rows(split)]
+
+    def close(self) -> None:
+        """End the processes that hold its tools, where there are any."""
+        if "domain" in self.__dict__:
+            close_domain(self.domain)
+
+    def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """The verdict on an attempt, from the agent's replies alone."""
+        with self.lock:
+            return self.domain.check(task, replies)
 
     def session(self, task: Task | str) -> Session:
         """Begin an attempt.
@@ -177,6 +192,16 @@ class Exported:
         """The most replies that any of its tasks asks for."""
         tasks = [task for split in SPLITS for task in self.tasks(split)]
         return max((self.domain.episode(task).max_turns for task in tasks), default=1)
+
+
+def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
+    """A reply as a domain reads it.
+
+    Args:
+        content: its words.
+        calls: its calls, in OpenAI's form.
+    """
+    return as_text(content, [_call(one) for one in calls])
 
 
 def row_of(domain: Domain, task: Task) -> JsonObject:

@@ -83,6 +83,10 @@ class TaskEnvironment(gymnasium.Env[str, str]):
             info |= {"success": verdict.success, "explanation": verdict.explanation}
         return text, 0.0 if verdict is None else float(verdict.reward), session.done, False, info
 
+    def close(self) -> None:
+        """End the processes that hold its tools."""
+        self._exported.close()
+
     def _playing(self) -> Session:
         if self._session is None:
             raise UsageError("no attempt has begun; call reset")

@@ -7,6 +7,7 @@ it is best installed into an environment of its own, beside genenv without extra
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,12 +68,13 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         task: str | None = None,
         **others: Any,  # noqa: ANN401 - as the base class has it
     ) -> ChatObservation:
-        """Begin an attempt: at a row's own `task`, at the task of an id, or at that of number `seed`."""
+        """Begin an attempt: at a row's own `task`, at that of an id or of number `seed`, or at any."""
         del others
-        rows = [] if task is not None else self._exported.rows(split)
-        chosen = task if task is not None else _chosen(rows, task_id, seed or 0)
-        self._session = self._exported.session(chosen)
-        self._name = next((str(row["id"]) for row in rows if row["task"] == chosen), "")
+        self._name = ""
+        if task is None:
+            row = _chosen(self._exported.rows(split), task_id, seed)
+            task, self._name = str(row["task"]), str(row["id"])
+        self._session = self._exported.session(task)
         self._state = State(episode_id=episode_id, step_count=0)
         return self._observed(tools=self._session.tools)
 
@@ -112,12 +114,14 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         )
 
 
-def _chosen(rows: list[Any], task_id: str | None, number: int) -> str:
+def _chosen(rows: list[Any], task_id: str | None, number: int | None) -> Any:  # noqa: ANN401 - JSON
+    if not rows:
+        raise UsageError("this split has no tasks")
     if task_id is None:
-        return str(rows[number % len(rows)]["task"])
+        return rows[number % len(rows)] if number is not None else random.choice(rows)
     for row in rows:
         if row["id"] == task_id:
-            return str(row["task"])
+            return row
     raise UsageError(f"there is no task {task_id!r} in this split")
 
 

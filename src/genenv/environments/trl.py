@@ -4,6 +4,9 @@
 TRL offers every public method of an environment as a tool. Where a domain's tasks offer tools, those are
 they, with their own schemas; where an attempt is a conversation in text, one tool, `act`, says the next
 reply; where a task is one reply, there is no tool, and the completion itself is graded.
+
+A tool does not know which calls came in one turn, so it answers as if all so far had; the verdict is of the
+completion, turn by turn, as genenv grades it.
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from genenv.environments.exported import Exported, Session
+from genenv.environments.exported import Exported, Session, reply_text, task_of
 from genenv.errors import UsageError
-from genenv.types import JsonObject
+from genenv.types import JsonObject, Task
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 _KEPT = ("reset", "get_reward")
+Completion = Sequence[Mapping[str, Any]]
+"""What was said after a prompt, as messages."""
 OVER = "The task has ended."
 _NOT_SHOWN = "Done."
 """Where a task is one reply, nobody hears what its calls find."""
@@ -45,7 +50,7 @@ class _Tool(dict[str, Any]):
         self.__name__ = str(cast(JsonObject, schema["function"])["name"])
         self._call = call
 
-    def __call__(self, **arguments: Any) -> str:  # noqa: ANN401 - whatever a model writes
+    def __call__(self, /, **arguments: Any) -> str:  # noqa: ANN401 - whatever a model writes
         return self._call(self.__name__, arguments)
 
 
@@ -56,8 +61,9 @@ class Environment:
     _tools: Sequence[JsonObject]
 
     def __init__(self) -> None:
-        self._session: Session | None = None
-        self._kept: list[JsonObject] = []
+        self._task: Task | None = None
+        self._game: Session | None = None
+        self._calls: list[JsonObject] = []
         for schema in self._tools:
             tool = _Tool(schema, self._called)
             self.__dict__[tool.__name__] = tool
@@ -65,30 +71,37 @@ class Environment:
     def reset(self, task: str, **row: object) -> None:
         """Begin an attempt at the task of a row."""
         del row
-        self._session, self._kept = self._exported.session(task), []
+        self._task, self._calls = task_of(task), []
+        self._game = self._exported.session(self._task) if self._tools == [ACT] else None
 
     def _called(self, name: str, arguments: JsonObject) -> str:
-        session = self._session
-        if session is None or session.done:
+        if self._game is not None:
+            if self._game.done:
+                return OVER
+            heard = self._game.reply(str(arguments.get("text", "")))
+            return "\n".join(str(one["content"]) for one in heard) or OVER
+        if self._task is None:
             return OVER
-        call: JsonObject = {"function": {"name": name, "arguments": arguments}}
-        if name == "act" and self._tools == [ACT]:
-            heard = session.reply(str(arguments.get("text", "")))
-        elif session.max_turns == 1:
-            self._kept.append(call)
-            return _NOT_SHOWN
-        else:
-            heard = session.reply("", [call])
-        return "\n".join(str(one["content"]) for one in heard) or OVER
+        self._calls.append({"function": {"name": name, "arguments": arguments}})
+        heard = self._exported.session(self._task).reply("", self._calls)
+        return str(heard[-1]["content"]) if heard else _NOT_SHOWN
 
-    def _graded(self, words: str) -> float:
-        """The reward, after the last words of the agent, which call nothing."""
-        session = self._session
-        if session is None:
+    def _graded(self, completion: Completion) -> float:
+        """The reward: of a game as far as it was played, else of the replies, turn by turn."""
+        if self._task is None:
             return 0.0
-        if not session.done and (self._kept or self._tools != [ACT]):
-            session.reply(words, self._kept)
-        return session.verdict().reward
+        if self._game is not None:
+            return self._game.verdict().reward
+        return self._exported.grade(self._task, _replies(completion)).reward
+
+
+def _replies(completion: Completion) -> list[str]:
+    """The agent's replies, words and calls of a turn together."""
+    return [
+        reply_text(str(one.get("content") or ""), one.get("tool_calls") or ())
+        for one in completion
+        if one.get("role") == "assistant"
+    ]
 
 
 def environment_class(folder: str | Path) -> type[Environment]:
@@ -123,32 +136,20 @@ def reward_function(folder: str | Path) -> Callable[..., list[float]]:
     exported = Exported(Path(folder))
 
     def verdict(
-        completions: Sequence[Sequence[Mapping[str, Any]]],
+        completions: Sequence[Completion],
         environments: Sequence[Environment] | None = None,
         task: Sequence[str] | None = None,
         **others: object,
     ) -> list[float]:
         del others
-        said = [_last_words(completion) for completion in completions]
         if environments is not None:
-            return [one._graded(words) for one, words in zip(environments, said, strict=True)]
-        return [_single(exported, text, words) for text, words in zip(task or (), said, strict=True)]
+            return [one._graded(said) for one, said in zip(environments, completions, strict=True)]
+        return [
+            exported.grade(task_of(text), _replies(said)).reward
+            for text, said in zip(task or (), completions, strict=True)
+        ]
 
     return verdict
-
-
-def _single(exported: Exported, task: str, words: str) -> float:
-    session = exported.session(task)
-    session.reply(words)
-    return session.verdict().reward
-
-
-def _last_words(completion: Sequence[Mapping[str, Any]]) -> str:
-    """What the agent says last, where it calls nothing with it."""
-    last = completion[-1] if completion else {}
-    if last.get("role") != "assistant" or last.get("tool_calls"):
-        return ""
-    return str(last.get("content") or "")
 
 
 def dataset(folder: str | Path, split: str = "train") -> Dataset:

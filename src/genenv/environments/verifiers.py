@@ -7,6 +7,7 @@ install it beside genenv without extras.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,9 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
                     asked = client.chat.completions.create(model=ctx.model, messages=messages, **offered)
                     reply = (await asked).choices[0].message.model_dump(exclude_none=True)
                     messages.append(reply)
-                    session.reply(reply.get("content") or "", reply.get("tool_calls") or ())
-            verdict = session.verdict()
+                    said = (reply.get("content") or "", reply.get("tool_calls") or ())
+                    await asyncio.to_thread(session.reply, *said)
+            verdict = await asyncio.to_thread(session.verdict)
             trace.state.reward, trace.state.success = verdict.reward, verdict.success
             trace.state.replies = len(session.replies)
             return vf.ProgramResult(exit_code=0, stdout="", stderr="")

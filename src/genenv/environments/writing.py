@@ -7,11 +7,12 @@ import keyword
 import random
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.domains import domain_config, load_domain
+from genenv.domains import close_domain, domain_config, domain_names, load_domain
 from genenv.domains.base import Domain
 from genenv.domains.tools.bundle import is_bundle
 from genenv.environments.exported import ABOUT, BUNDLE, About, row_of
@@ -23,6 +24,9 @@ from genenv.types import Rejection, Task
 
 _NATIVE: Mapping[str, str] = {"style": "native", "mode": "multi"}
 """What other trainers want where a domain can be set so: tools in the model's form, results are heard."""
+
+
+_TAKEN = frozenset({"datasets", "genenv", "gymnasium", "openenv", "trl", "verifiers"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,7 @@ def write(
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text.replace("PACKAGE", package), encoding="utf-8")
         (aside / "README.md").write_text(readme(told), encoding="utf-8")
-        _closed(domain)
+        close_domain(domain)
         aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -114,17 +118,19 @@ def write(
 def native(export: Export) -> dict[str, object]:
     """The domain's settings that are not its defaults; where nobody asks otherwise, as trainers want them."""
     kind = domain_config(export.domain)
-    fits = "style" in kind.model_fields
+    ours = export.domain in domain_names() or is_bundle(export.domain)
+    fits = ours and "style" in kind.model_fields
     wanted = {key: value for key, value in _NATIVE.items() if fits and key not in export.asked}
-    chosen = kind.model_validate({**export.settings, **wanted}).model_dump(mode="json", exclude_none=True)
-    usual = kind().model_dump(mode="json", exclude_none=True)
-    return {key: value for key, value in chosen.items() if value != usual.get(key)}
+    chosen = kind.model_validate({**export.settings, **wanted})
+    return chosen.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
 
 def _package(name: str) -> str:
     found = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()
     if not found.isidentifier() or keyword.iskeyword(found):
         raise UsageError(f"{name!r} cannot be the name of a Python package; choose a folder like desk_env")
+    if found in _TAKEN or found in sys.stdlib_module_names:
+        raise UsageError(f"{found!r} is the name of another Python package; choose a folder like desk_env")
     return found
 
 
@@ -148,9 +154,3 @@ def _rows(file: Path, domain: Domain, tasks: Sequence[Task]) -> int:
         for task in tasks:
             to.write(json_line(row_of(domain, task)) + "\n")
     return len(tasks)
-
-
-def _closed(domain: Domain) -> None:
-    ended = getattr(getattr(domain, "world", None), "close", None)
-    if ended is not None:
-        ended()

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,6 +61,7 @@ class PythonWorld:
     def __init__(self, folder: Path, file: str, name: str | None = None, *, call_s: float = CALL_S) -> None:
         self._folder, self._file, self._name, self._call_s = folder.resolve(), file, name, call_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()  # one question at a time, whoever asks
         self._scratch = tempfile.mkdtemp(prefix="genenv-tools-", dir=place_for(self._folder))
         self._removed = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         try:
@@ -81,6 +83,10 @@ class PythonWorld:
         Raises:
             DomainError: the state cannot be copied or read.
         """
+        with self._lock:
+            return self._played(calls, watch=watch)
+
+    def _played(self, calls: Sequence[Call], *, watch: bool) -> Played:
         request = {"calls": [call.json for call in calls], "states": watch, "call_s": self._call_s}
         answer = self._asked(request, 2 + 2 * self._call_s * max(1, len(calls)))
         if answer is None:
@@ -94,14 +100,15 @@ class PythonWorld:
         """The program up to the call that ends the process; it and what comes after it fail."""
         if not calls:
             raise DomainError(f"{self._file}: copying the state ends the process, or hangs")
-        before = self.play(calls[:-1], watch=watch)
+        before = self._played(calls[:-1], watch=watch)
         gone = Outcome(error="The tool ended its process, or took too long.")
         return Played(outcomes=(*before.outcomes, gone), state=before.state)
 
     def close(self) -> None:
         """End the process, and remove its folder."""
-        self._end()
-        self._removed()
+        with self._lock:
+            self._end()
+            self._removed()
 
     # the process
 
