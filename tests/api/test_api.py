@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import genenv
 from bundles import EXAMPLES, made
 from genenv.api.running import apart
-from genenv.api.settings import words
+from genenv.api.values import words
 from genenv.errors import UsageError
 
 SHORT = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from genenv.agent.rollout import UNFINISHED
 from genenv.api.domain import Domain, named
 from genenv.api.running import apart
-from genenv.api.settings import words
+from genenv.api.values import words
 from genenv.assistants.base import Assistant, ChatMessage, Reply
 from genenv.config.run import load_config
 from genenv.errors import RolloutError, UsageError

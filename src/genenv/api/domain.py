@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from genenv.api.console import ConsoleReporter
 from genenv.api.running import apart
-from genenv.api.settings import Values, words
+from genenv.api.values import Values, words
 from genenv.config.run import RunConfig, load_config
 from genenv.domains import close_domain, load_domain
 from genenv.domains.attempt import Attempt

@@ -11,7 +11,7 @@ from genenv.api.agent import Agent, load_agent
 from genenv.api.console import ConsoleReporter
 from genenv.api.domain import Domain
 from genenv.api.running import apart
-from genenv.api.settings import words
+from genenv.api.values import words
 from genenv.config.run import RunConfig, anchored, load_config
 from genenv.errors import UsageError
 from genenv.runs.branching import Origin as Branching
