@@ -41,6 +41,7 @@ LAYERS = (
     "coevolve",
     "build",
     "evaluation",
+    "exporting",
     "experiments",
     "lab",
     "cli",
