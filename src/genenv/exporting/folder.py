@@ -53,9 +53,9 @@ def _about_the_disk(error: Exception) -> str | None:
     What writes weights raises errors of its own, which quote the system's number; numpy says how many numbers
     were written.
     """
-    text = first_line(error)
-    if disk_is_full(error) or (isinstance(error, OSError) and "requested and" in text):
+    if disk_is_full(error):
         return "the disk is full; free some space, or choose another --out"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}; choose another --out"
-    return f"{text}; choose another --out" if "(os error " in text else None
+    if isinstance(error, OSError):
+        why = error.strerror or f"the disk took less than it was given ({first_line(error)})"
+        return f"{why}; free some space, or choose another --out"
+    return f"{first_line(error)}; choose another --out" if "(os error " in str(error) else None

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from genenv.backends.chat.template import ChatTemplate
 
-_ROLES = ("system", "user", "assistant")
-_TRIED = ("u", "su", "uau", "suau", "uauau", "suauau")
+_ROLES = ("system", "user", "assistant", "tool")
+_TRIED = ("u", "su", "uau", "suau", "uat", "suatau", "uauatau", "suauauat")
 """Conversations by the first letters of their roles."""
 _MARK = "\u2402"
 """Stands on both sides of a number, for what is said."""
@@ -81,8 +81,8 @@ def _found(template: ChatTemplate, begin: str) -> Turns | None:
     asked, ready = _gaps(template, "user"), _gaps(template, "user", reply=True)
     said = _gaps(template, "user", "assistant", "user")
     told = _gaps(template, "system", "user")
-    answered = _gaps(template, "user", "assistant")
-    if not all((asked, ready, said, told, answered)):
+    answered, found = _gaps(template, "user", "assistant"), _gaps(template, "user", "assistant", "tool")
+    if not all((asked, ready, said, told, answered, found)):
         return None
     after_user, after_assistant = asked[-1], answered[-1]
     before_user = said[2].removeprefix(after_assistant)
@@ -94,6 +94,7 @@ def _found(template: ChatTemplate, begin: str) -> Turns | None:
             "system": (told[0].removeprefix(first), told[1].removesuffix(before_user)),
             "user": (before_user, after_user),
             "assistant": (said[1].removeprefix(after_user), after_assistant),
+            "tool": (found[2].removeprefix(after_assistant), found[3]),
         },
         reply=ready[-1].removeprefix(after_user),
     )

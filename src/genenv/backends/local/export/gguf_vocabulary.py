@@ -9,6 +9,7 @@ the agent was trained may differ from the one of its makers.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,11 @@ class Vocabulary:
         made = json.loads(backend.to_str()) if backend is not None else {"model": {}}
         self._merges: Sequence[Any] = made["model"].get("merges", ())
         why, rule = _oddity(made), ""
+        if not why and not self._merges:
+            why = "it has no merges"
         if not why:
             rule = _RULES.get((_cuts(made), bool(made["model"].get("ignore_merges"))), "")
             why = "" if rule else "it cuts texts by a rule of its own"
-        if not why and not self._merges:
-            why = "it has no merges"
         if why:
             raise UsageError(
                 f"the tokenizer of {base} cannot be written to GGUF: {why}; "
@@ -80,6 +81,7 @@ class Vocabulary:
         writer.add_tokenizer_pre(self.rule)
         writer.add_token_list(tokens)
         writer.add_token_types(types)
+        logging.getLogger("gguf.vocab").setLevel(logging.ERROR)  # a token without a row is left out, rightly
         special = gguf.SpecialVocab(saved, load_merges=True, n_vocab=self._rows)
         special.special_token_ids |= {"eot": end_id}
         special.add_special_token = {"bos": self._adds(0, "bos"), "eos": self._adds(-1, "eos")}
@@ -111,8 +113,10 @@ class Vocabulary:
 def _oddity(made: Mapping[str, Any]) -> str:
     """What of a tokenizer has no place in GGUF; empty where all has."""
     model = made["model"]
-    if model.get("type") != "BPE" or model.get("byte_fallback"):
+    if model.get("type") != "BPE":
         return f"it is no byte-level BPE, but {model.get('type') or 'of a kind of its own'}"
+    if model.get("byte_fallback"):
+        return "it has bytes for what it does not know alone, as SentencePiece"
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return "it marks the pieces of words"
     if (made["normalizer"] or {}).get("type", "NFC") != "NFC":
