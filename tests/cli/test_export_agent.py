@@ -84,6 +84,7 @@ def test_a_gguf_file_has_a_modelfile_beside_it(played: Path, tmp_path: Path) -> 
     assert f"llama-server -m {tmp_path}/out/run-1.gguf" in told
     lines = (tmp_path / "out/Modelfile").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "FROM ./run-1.gguf"
+    assert "PARAMETER num_ctx 512" in lines
     assert lines[-1] == 'PARAMETER stop "<|im_end|>"'
 
 

@@ -43,7 +43,7 @@ Dtype = Annotated[
     str,
     typer.Option(
         metavar="|".join(DTYPES),
-        help="Number format of the merged weights; auto: that of the base's own files, and float16 for GGUF.",
+        help="Number format of the merged weights; auto: that of the files they come from, float16 for GGUF.",
     ),
 ]
 

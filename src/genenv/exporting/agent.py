@@ -128,7 +128,7 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
         base=made.base,
         rank=config.lora_rank,
         run=source.folder.path.as_posix(),
-        context_tokens=config.context_tokens,
+        context_tokens=agent.context_tokens,
         example=bool(example),
         own_tools=is_bundle(source.config.domain.name),
     )
@@ -166,7 +166,7 @@ def _merged(wanted: Wanted, source: Source, agent: TrainedAgent, folder: Path) -
             gguf=file,
             turns=turns_of(template, vocabulary.begin),
             end=agent.end,
-            context_tokens=agent.config.context_tokens,
+            context_tokens=agent.context_tokens,
         )
         (folder / "Modelfile").write_text(modelfile(told), encoding="utf-8")
     return Made(form=wanted.form, dtype=dtype, base=agent.base, template=template, nearness=nearness)

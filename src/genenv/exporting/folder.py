@@ -56,6 +56,6 @@ def _about_the_disk(error: Exception) -> str | None:
     if disk_is_full(error):
         return "the disk is full; free some space, or choose another --out"
     if isinstance(error, OSError):
-        why = error.strerror or f"the disk took less than it was given ({first_line(error)})"
-        return f"{why}; free some space, or choose another --out"
+        less = f"the disk took less than it was given ({first_line(error)}); free some space, or"
+        return f"{f'{error.strerror};' if error.strerror else less} choose another --out"
     return f"{first_line(error)}; choose another --out" if "(os error " in str(error) else None

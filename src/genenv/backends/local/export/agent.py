@@ -27,6 +27,8 @@ from genenv.backends.settings import EMBEDDED, PolicyConfig
 from genenv.errors import DataError, UsageError
 from genenv.types import Message
 
+FORMATS = ("float32", "bfloat16", "float16")
+"""What weights can be rounded to."""
 _CPU = torch.device("cpu")
 _DEFAULT = "default"
 """PEFT's name for the adapter of a folder."""
@@ -67,11 +69,11 @@ class TrainedAgent:
         transformers.utils.logging.disable_progress_bar()
         self.base, self.config, self.folder = base, config, folder
         self.is_whole = config.tuning == "full"
-        self.source = loading.resolve(base)
-        place = str(folder) if self.is_whole else self.source
-        self.tokenizer = loading.load_tokenizer(place)
+        self.source = str(folder) if self.is_whole else loading.resolve(base)
+        """What the weights are read from, to which the adapter is added if there is one."""
+        self.tokenizer = loading.load_tokenizer(self.source)
         self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
-        self.causal = loading.load_causal_lm(place, dtype=self._run_dtype(), device=_CPU)
+        self.causal = loading.load_causal_lm(self.source, dtype=self._run_dtype(), device=_CPU)
         loading.check_vocabulary(base, self.tokenizer, self.causal)
         self._peft = None if self.is_whole else self._with_adapter()
 
@@ -99,9 +101,10 @@ class TrainedAgent:
         return made.eval()
 
     def own_dtype(self) -> str:
-        """The number format that the base comes in; that of the run where its files do not say."""
+        """The number format of the files that were read; that of the run where they do not say."""
         found = transformers.AutoConfig.from_pretrained(hub.check(self.source), trust_remote_code=False).dtype
-        return str(found or self.causal.dtype).removeprefix("torch.")
+        name = str(found).removeprefix("torch.")
+        return name if name in FORMATS else str(self.causal.dtype).removeprefix("torch.")
 
     def shared_base(self) -> tuple[str, bool]:
         """Under which name or folder others load the base, and whether that has the weights of the run."""
@@ -109,6 +112,12 @@ class TrainedAgent:
             return hub.EMBEDDED_HUB, self.source == hub.EMBEDDED_HUB
         path = Path(self.source)
         return (str(path.resolve()) if path.is_dir() else self.base), True
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest text of the run, and never more than the model allows."""
+        most = getattr(self.causal.config, "max_position_embeddings", None) or self.config.context_tokens
+        return min(self.config.context_tokens, most)
 
     @property
     def end(self) -> str:
