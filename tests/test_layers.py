@@ -41,6 +41,7 @@ LAYERS = (
     "build",
     "environments",
     "evaluation",
+    "exporting",
     "experiments",
     "lab",
     "api",

@@ -61,6 +61,10 @@ COMMANDS = {
         "genenv.cli.attempt:attempt",
         "Ask the agent of a run for something: each call is shown before it runs, on a copy of the state.",
     ),
+    "export-agent": (
+        "genenv.cli.export_agent:export_agent",
+        "Take a trained agent out of a run: a folder for transformers, vLLM, PEFT, llama.cpp or Ollama.",
+    ),
     "doctor": (
         "genenv.cli.doctor:doctor",
         "Say what works on this machine, and how to get the rest; "

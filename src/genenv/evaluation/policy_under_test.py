@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from genenv.assistants.base import Assistant
@@ -19,6 +20,16 @@ ENDPOINT = "openai:"
 _SMALL = 1_000_000
 """Bytes of files that are read for a digest: configurations, and the manifests of checkpoints."""
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<player>agent|simulator))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPlayer:
+    """A player of a run, as `runs/demo@12:agent` names it."""
+
+    run: Path
+    round: int | None
+    """None: the newest that has a checkpoint."""
+    player: str
 
 
 def assistant(
@@ -42,11 +53,8 @@ def assistant(
     check_name(name)
     if name.startswith(ENDPOINT):
         return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling)
-    of_run = _OF_RUN.fullmatch(name)
-    if of_run and (run := run_of(name)):
-        number = None if of_run["round"] is None else int(of_run["round"])
-        return _of_run(run, number, of_run["player"] or "agent", policy, sampling)
-    return _base(name, policy, sampling)
+    named = player_of(name)
+    return _base(name, policy, sampling) if named is None else _of_run(named, policy, sampling)
 
 
 def run_of(name: str) -> Path | None:
@@ -55,9 +63,20 @@ def run_of(name: str) -> Path | None:
     Raises:
         UsageError: it names a round of what is no run.
     """
+    named = player_of(name)
+    return None if named is None else named.run
+
+
+def player_of(name: str) -> NamedPlayer | None:
+    """The player that the name of a policy is of; None for a model or an endpoint.
+
+    Raises:
+        UsageError: it names a round of what is no run.
+    """
     of_run = None if name.startswith(ENDPOINT) else _OF_RUN.fullmatch(name)
     if of_run and (Path(of_run["run"]) / "config.toml").is_file():
-        return Path(of_run["run"])
+        number = None if of_run["round"] is None else int(of_run["round"])
+        return NamedPlayer(run=Path(of_run["run"]), round=number, player=of_run["player"] or "agent")
     if of_run and of_run["round"] is not None:
         from genenv.backends.local import hub
 
@@ -112,17 +131,16 @@ def _whole(
     return LocalAssistant(sampler, sampling, name=name, weights=weights)
 
 
-def _of_run(
-    run: Path, number: int | None, player: str, policy: PolicyConfig, sampling: SamplingConfig
-) -> Assistant:
+def _of_run(named: NamedPlayer, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
     from genenv.assistants.local import LocalAssistant
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.player_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
 
+    run, player = named.run, named.player
     folder = RunFolder.open(run)
     trained = load_config(folder.config).policy
-    checkpoint, number = folder.checkpoint(number)
+    checkpoint, number = folder.checkpoint(named.round)
     base = (trained.simulator_model if player == "simulator" else None) or trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets"}
     kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as it was trained

@@ -39,7 +39,7 @@ def read_identity(path: Path) -> Identity:
     Raises:
         DataError: the file is damaged or cannot be read.
     """
-    with _reading(path) as connection:
+    with reading(path) as connection:
         if not _has_table(connection, "run"):
             last = connection.execute("SELECT coalesce(max(number), -1) FROM rounds").fetchone()[0]
             return Identity(id="", legacy_until=last)
@@ -53,14 +53,19 @@ def read_last_round(path: Path) -> int | None:
     Raises:
         DataError: the file is damaged or cannot be read.
     """
-    with _reading(path) as connection:
+    with reading(path) as connection:
         if not _has_table(connection, "rounds"):
             return None
         return connection.execute("SELECT max(number) FROM rounds").fetchone()[0]
 
 
 @contextmanager
-def _reading(path: Path) -> Generator[sqlite3.Connection]:
+def reading(path: Path) -> Generator[sqlite3.Connection]:
+    """A connection to a store that writes nothing.
+
+    Raises:
+        DataError: the file is damaged or cannot be read.
+    """
     # Without a `-wal` file nobody has it open, and a folder that cannot be written does no harm.
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     uri = f"{path.absolute().as_uri()}?{mode}"

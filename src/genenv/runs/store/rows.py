@@ -79,7 +79,12 @@ def _messages_json(messages: Sequence[Message]) -> str:
     return to_json([{"role": message.role, "content": message.content} for message in messages])
 
 
-def _messages_of(text: str) -> tuple[Message, ...]:
+def messages_of(text: str) -> tuple[Message, ...]:
+    """The messages in a column.
+
+    Raises:
+        ValueError: it holds something else.
+    """
     items = cast("list[dict[str, str]]", from_json(text))
     try:
         return tuple(Message(role=cast("Role", item["role"]), content=item["content"]) for item in items)
@@ -105,7 +110,7 @@ _IDS = Column(pack_ids, unpack_ids)
 _FLOATS = Column(pack_floats, unpack_floats)
 _OBJECT = Column(to_json, object_from_json)
 _STRINGS = Column(to_json, strings_from_json)
-_MESSAGES = Column(_messages_json, _messages_of)
+_MESSAGES = Column(_messages_json, messages_of)
 
 SEED = Noun(Seed, id=_PLAIN, domain=_PLAIN, spec=_OBJECT, skills=_STRINGS)
 CONTEXT = Noun(Context, id=_PLAIN, round=_PLAIN, messages=_MESSAGES)

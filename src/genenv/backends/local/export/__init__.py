@@ -1,0 +1,1 @@
+"""A trained agent out of a run, in the forms that other programs load."""

@@ -1,0 +1,191 @@
+# pyright: standard
+"""A trained agent as one model: a base and its adapter, merged, and how near that is to the two apart.
+
+Shapes: T = tokens of a text, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import peft
+import safetensors
+import safetensors.torch
+import torch
+import transformers
+from peft.tuners.lora import LoraLayer
+from torch import Tensor
+
+from genenv.backends.chat.format import ChatFormat
+from genenv.backends.local import hardware, hub, loading, weights
+from genenv.backends.local.player_weights import ADAPTER
+from genenv.backends.settings import EMBEDDED, PolicyConfig
+from genenv.errors import DataError, UsageError
+from genenv.types import Message
+
+FORMATS = ("float32", "bfloat16", "float16")
+"""What weights can be rounded to."""
+_CPU = torch.device("cpu")
+_DEFAULT = "default"
+"""PEFT's name for the adapter of a folder."""
+_MOST_TOKENS = 256
+"""Of each text that is compared."""
+_PART = 0.5
+"""Texts are compared where the model takes at most this part of the memory in float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearness:
+    """How near a merged and rounded model is to base and adapter apart, both in float32 arithmetic."""
+
+    texts: int
+    places: int
+    """Tokens of the texts."""
+    same: int
+    """Places at which both find the same next token the likeliest."""
+    nats: float
+    """By how much the log-probability of that token differs, in the mean."""
+
+
+class TrainedAgent:
+    """A trained agent in this machine's memory, on the CPU."""
+
+    def __init__(self, base: str, config: PolicyConfig, folder: Path) -> None:
+        """Load what a run has trained.
+
+        Args:
+            base: the model that the run began with.
+            config: the run's own settings.
+            folder: what the checkpoint holds of the agent: an adapter, or with full tuning a whole model.
+
+        Raises:
+            UsageError: the base cannot be had or loaded.
+            DataError: the adapter is damaged, or of another model.
+        """
+        transformers.utils.logging.disable_progress_bar()
+        self.base, self.config, self.folder = base, config, folder
+        self.is_whole = config.tuning == "full"
+        self.source = str(folder) if self.is_whole else loading.resolve(base)
+        """What the weights are read from, to which the adapter is added if there is one."""
+        self.tokenizer = loading.load_tokenizer(self.source)
+        self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
+        self.causal = loading.load_causal_lm(self.source, dtype=self._run_dtype(), device=_CPU)
+        loading.check_vocabulary(base, self.tokenizer, self.causal)
+        self._peft = None if self.is_whole else self._with_adapter()
+
+    def _run_dtype(self) -> torch.dtype:
+        """The number format of the base in the run."""
+        full = self.is_whole or self.config.dtype == "auto"
+        return torch.float32 if full else getattr(torch, self.config.dtype)
+
+    def _with_adapter(self) -> Any:  # noqa: ANN401
+        try:
+            saved = safetensors.torch.load_file(self.folder / ADAPTER)
+            with warnings.catch_warnings():
+                # PEFT uses names that transformers will rename.
+                warnings.simplefilter("ignore", FutureWarning)
+                made = peft.PeftModel.from_pretrained(self.causal, str(self.folder))
+        except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+            raise DataError(f"the weights in {self.folder} cannot be read: {error}") from error
+        own = peft.get_peft_model_state_dict(made, save_embedding_layers=False)
+        if {k: v.shape for k, v in saved.items()} != {k: v.shape for k, v in own.items()}:
+            raise DataError(f"the adapter in {self.folder} belongs to another model or other LoRA settings")
+        if weights.not_finite(saved.items()):
+            raise DataError(
+                f"the adapter in {self.folder} holds numbers that are not finite (NaN or infinity)"
+            )
+        return made.eval()
+
+    def own_dtype(self) -> str:
+        """The number format of the files that were read; that of the run where they do not say."""
+        found = transformers.AutoConfig.from_pretrained(hub.check(self.source), trust_remote_code=False).dtype
+        name = str(found).removeprefix("torch.")
+        return name if name in FORMATS else str(self.causal.dtype).removeprefix("torch.")
+
+    def shared_base(self) -> tuple[str, bool]:
+        """Under which name or folder others load the base, and whether that has the weights of the run."""
+        if self.base == EMBEDDED:
+            return hub.EMBEDDED_HUB, self.source == hub.EMBEDDED_HUB
+        path = Path(self.source)
+        return (str(path.resolve()) if path.is_dir() else self.base), True
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest text of the run, and never more than the model allows."""
+        most = getattr(self.causal.config, "max_position_embeddings", None) or self.config.context_tokens
+        return min(self.config.context_tokens, most)
+
+    @property
+    def end(self) -> str:
+        """The token that ends a turn."""
+        return str(self.tokenizer.convert_ids_to_tokens(self.chat.end_id))
+
+    def merge(self, dtype: str, texts: Sequence[Sequence[Message]] = ()) -> Nearness | None:
+        """Make base and adapter one model: W + (alpha / r) B A, summed in float32, then rounded.
+
+        Args:
+            dtype: `float32`, `bfloat16` or `float16`.
+            texts: conversations on which to compare it with the two apart.
+
+        Returns:
+            How near it is; None without texts, or where memory is too small for float32.
+
+        Raises:
+            UsageError: weights do not fit into the number format.
+        """
+        rounded: torch.dtype = getattr(torch, dtype)
+        ids = [self.chat.render(text, first=True)[:_MOST_TOKENS] for text in texts]
+        compared = bool(ids) and self._fits_in_float32()
+        before_TV = self._read(ids) if compared else None
+        if self._peft is not None:
+            for layer in self._peft.modules():
+                if isinstance(layer, LoraLayer):
+                    _add_delta(layer, rounded)
+            self.causal, self._peft = self._peft.unload(), None
+        self._cast(rounded)
+        if bad := weights.not_finite(self.causal.named_parameters()):
+            raise UsageError(
+                f"{bad[0]} has numbers that {dtype} cannot hold; choose --dtype bfloat16 or float32"
+            )
+        if before_TV is None:
+            return None
+        nearness = _nearness(len(ids), before_TV, self._read(ids))
+        self._cast(rounded)
+        return nearness
+
+    def _fits_in_float32(self) -> bool:
+        return _PART * hardware.memory_bytes(_CPU) > 4 * self.causal.num_parameters()
+
+    def _cast(self, dtype: torch.dtype) -> None:
+        """Bring the weights into a number format, but not what the model makes itself, as its rotations."""
+        for parameter in (self._peft or self.causal).parameters():
+            parameter.data = parameter.data.to(dtype)
+
+    @torch.no_grad()
+    def _read(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        """[T, V] log-probabilities of the model as it is on texts, in float32, in which it is left."""
+        self._cast(torch.float32)
+        model = self._peft or self.causal
+        rows = [model(input_ids=torch.tensor([text])).logits[0].float().log_softmax(-1) for text in ids]
+        return torch.cat(rows)
+
+
+def _add_delta(layer: Any, dtype: torch.dtype) -> None:  # noqa: ANN401
+    """Make what an adapter adds to the weight of its layer part of the weight."""
+    weight = layer.get_base_layer().weight
+    weight.data = (weight.data.float() + layer.get_delta_weight(_DEFAULT).float()).to(dtype)
+
+
+def _nearness(texts: int, before_TV: Tensor, after_TV: Tensor) -> Nearness:
+    likeliest_T1 = before_TV.argmax(-1, keepdim=True)
+    differences_T1 = before_TV.gather(-1, likeliest_T1) - after_TV.gather(-1, likeliest_T1)
+    return Nearness(
+        texts=texts,
+        places=len(likeliest_T1),
+        same=int((after_TV.argmax(-1, keepdim=True) == likeliest_T1).sum()),
+        nats=float(differences_T1.abs().mean()),
+    )
