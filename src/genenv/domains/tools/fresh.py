@@ -45,11 +45,11 @@ def is_closed(tool: Tool, parameter: str) -> bool:
 
 
 def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
-    told = str(schema.get("description", ""))
+    told, examples = str(schema.get("description", "")), schema.get("examples")
     schema = tool.resolved(schema)
     if "const" in schema:
         return schema["const"]
-    for listed in (schema.get("enum"), schema.get("examples")):
+    for listed in (schema.get("enum"), examples, schema.get("examples")):
         if isinstance(listed, list) and listed:
             return rng.choice(listed)
     kind = schema.get("type")
