@@ -33,12 +33,12 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="FILE.py[:CLASS] | OPENAPI | mcp:COMMAND",
+        metavar="FILE.py[:CLASS] | OPENAPI | mcp:COMMAND | mcp:ADDRESS",
         help="Python file whose functions, or whose class's methods, are the tools: it is imported and its "
         "tools are called, in a process of their own and on copies. Or an OpenAPI 3 document, a file or an "
         "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere. "
         "Or the command of an MCP server, in which {folder} stands for the folder that it works in: it is "
-        "run, on copies of that folder.",
+        "run, on copies of that folder. Or an MCP server's address: it is asked, and its answers are kept.",
         show_default=False,
     ),
 ]
@@ -60,6 +60,14 @@ Files = Annotated[
         show_default=False,
     ),
 ]
+Writes = Annotated[
+    bool,
+    typer.Option(
+        "--allow-writes",
+        help="Of an MCP server with an address: call tools too that may write, for real. Left out, tools "
+        "that do not say that they only read are none.",
+    ),
+]
 Tasks = Annotated[int, typer.Option("--tasks", min=1, max=100_000, help="How many tasks for training.")]
 HeldOut = Annotated[int, typer.Option("--held-out", min=1, max=100_000, help="How many for measuring.")]
 MostCalls = Annotated[
@@ -74,6 +82,7 @@ def domain(  # noqa: PLR0913 - each is an option
     source: From,
     only: Only = None,
     files: Files = None,
+    allow_writes: Writes = False,
     tasks: Tasks = 200,
     held_out: HeldOut = 100,
     most_calls: MostCalls = USUAL_CALLS,
@@ -86,7 +95,7 @@ def domain(  # noqa: PLR0913 - each is an option
     """
     del action  # there is one so far
     begin(f"making {name}")
-    origin = origin_of(source, only or (), files)
+    origin = origin_of(source, only or (), files, writes=allow_writes)
     typer.echo(origin.warning, err=True)
     wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
     made = make(name, wanted, examined, ConsoleReporter())

@@ -86,6 +86,19 @@ def test_every_program_starts_from_the_same_folder_and_sees_it_by_the_same_name(
     assert notes.play([]).state["files"] == {"plan.md": "Sail", "todo.md": "Buy milk"}
 
 
+def test_a_program_that_goes_on_where_another_one_ended_comes_out_like_the_whole(notes: McpWorld) -> None:
+    calls = [
+        call("write_note", title="to do", text="sew"),
+        call("delete_note", title="plan"),
+        call("list_notes"),
+    ]
+    for number in range(1, 4):
+        continued = notes.play(calls[:number], watch=True)
+    assert continued.outcomes[-1].result == ["to do", "todo"]
+    assert notes.again(calls) == continued
+    assert notes.play(calls) == notes.play(calls) == continued
+
+
 def test_errors_pictures_long_results_and_what_is_printed_are_outcomes(notes: McpWorld) -> None:
     played = notes.play(
         [call("read_note", title="none"), call("draw_note"), call("shout"), call("chatter"), call("no_tool")]

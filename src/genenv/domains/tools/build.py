@@ -15,6 +15,7 @@ from genenv.domains.tools.calls import format_calls
 from genenv.domains.tools.leaves import at
 from genenv.domains.tools.settings import Style, ToolsConfig
 from genenv.domains.tools.spec import Program, Step
+from genenv.domains.tools.told import read
 from genenv.domains.tools.wording import Said, clause, found_text, instruction
 from genenv.domains.tools.world import Call, Outcome, Tool, World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
@@ -140,7 +141,7 @@ def _consistent(world: World, program: Program, settings: ToolsConfig) -> None:
 
 def _value(result: Json, path: Sequence[str | int]) -> Json:
     try:
-        value = at(result, path)
+        value = at(read(result), path)
     except LookupError:
         raise Refused(RejectReason.EXECUTION, f"a result has nothing at {'.'.join(map(str, path))}") from None
     if not isinstance(value, str | int | float) or isinstance(value, bool):

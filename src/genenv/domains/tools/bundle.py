@@ -25,6 +25,7 @@ from genenv.domains.tools.leaves import ANY, KEY
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.sources import Source
 from genenv.domains.tools.spec import Program
+from genenv.domains.tools.told import read
 from genenv.domains.tools.world import LimitedWorld, World
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import Json
@@ -159,7 +160,7 @@ class Bundle:
         """What a tool found, without what is declared to differ."""
         own = (one.removeprefix(f"{tool}.") for one in self.about.state.results if one.startswith(f"{tool}."))
         kinds = frozenset(own)
-        return comparable(result, kinds) if kinds else result
+        return comparable(read(result), kinds) if kinds else result
 
 
 def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:

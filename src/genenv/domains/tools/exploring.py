@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from genenv.domains.tools.leaves import leaves, single_paths, wanted
-from genenv.domains.tools.probing import Probe
+from genenv.domains.tools.luck import Luck
+from genenv.domains.tools.probing import Probe, State
 from genenv.domains.tools.recipes import FRESH, Graph, Link, Recipe, drawn, succeeded
+from genenv.domains.tools.told import kind_said, read, said, source_of, sources_of
 from genenv.domains.tools.world import Call, Outcome, World
 from genenv.types import Json
 
@@ -22,6 +25,8 @@ _SETUPS = 6
 _LONGEST_SETUP = 4
 _TRIES = 3
 _MORE_TRIES = 9
+_ASKED = 3
+"""So many different calls of a tool say what it tells."""
 
 
 class Explorer:
@@ -33,23 +38,31 @@ class Explorer:
         """After so many calls a user knows the values there are, and can name none that is made later."""
         self._recipes: dict[str, Recipe] = {}
         self._failures: dict[str, str] = {}
-        self._values: dict[str, dict[str, list[Json]]] = {}
+        self._held: dict[str, dict[str, list[Json]]] = {}
+        self._told: dict[tuple[str, str], dict[str, list[Json]]] = {}
+        self._luck = Luck()
 
     @classmethod
     def of(cls, world: World, graph: Graph, rng: random.Random) -> Explorer:
         """One that knows already what another one found out."""
         made = cls(world, rng)
         made._recipes = dict(graph.recipes)
+        for recipe in graph.recipes.values():
+            made._luck.recall(recipe)
         return made
 
     def explore(self) -> Graph:
-        """Try every tool on the first state, and those that never succeed after random writes."""
+        """Try every tool on the first state, and those that never succeed after random writes.
+
+        Those are also given what tools that succeed tell.
+        """
         for number in range(_PASSES):
             setups = [(), *(self.setup() for _ in range(_SETUPS * bool(number)))]
             left = [tool for name, tool in self.world.tools.items() if name not in self._recipes]
             for tool in left:
                 for before in setups:
-                    probe = Probe(self.world, tool, before, self._rng)
+                    values = self.values(before, everything=number > 0)
+                    probe = Probe(self.world, tool, State(before, values), self._rng, self._luck)
                     if (recipe := probe.recipe()) is not None:
                         self._recipes[tool.name] = recipe
                         self._failures.pop(tool.name, None)
@@ -57,7 +70,12 @@ class Explorer:
                     self._failures[tool.name] = probe.said
             if not left:
                 break
-        return Graph(self._ordered(), tuple(self._links()), self._failures)
+        links = tuple(self._links())
+        learned = {
+            name: replace(recipe, fails=self._luck.fails(name, recipe.ways))
+            for name, recipe in self._ordered().items()
+        }
+        return Graph(learned, links, self._failures)
 
     def setup(self, longest: int = _LONGEST_SETUP) -> tuple[Call, ...]:
         """Random writes that succeed one after the other."""
@@ -71,22 +89,64 @@ class Explorer:
 
     def attempt(self, recipe: Recipe, before: Sequence[Call], rng: random.Random) -> Call | None:
         """A call that succeeds after others, if one is found in a few tries."""
-        tool, values = self.world.tools[recipe.tool], self.values(before[: self.known])
+        values = self.values(before[: self.known])
         for _ in range(_MORE_TRIES):
-            args = drawn(tool, recipe.ways, values, rng)
+            args = self._drawn(recipe, values, rng)
             if args is None:
                 continue
             call = Call(tool=recipe.tool, args=args)
-            if succeeded(self._last([*before, call]), writes=recipe.writes):
+            good = succeeded(self._last([*before, call]), writes=recipe.writes)
+            self._luck.note(call, recipe.ways, good=good)
+            if good:
                 return call
         return None
 
-    def values(self, before: Sequence[Call]) -> dict[str, list[Json]]:
-        """The values of the state after some calls, by kind."""
+    def _drawn(
+        self, recipe: Recipe, values: Mapping[str, Sequence[Json]], rng: random.Random
+    ) -> dict[str, Json] | None:
+        fails = self._luck.fails(recipe.tool, recipe.ways)
+        return drawn(self.world.tools[recipe.tool], recipe.ways, values, rng, fails)
+
+    def values(self, before: Sequence[Call], *, everything: bool = False) -> Mapping[str, list[Json]]:
+        """The values of the state after some calls, by kind, and those that tools tell of it.
+
+        Args:
+            before: the calls.
+            everything: whether all that tools tell is wanted, or what other tools are known to take.
+        """
+        readers = [name for name, one in self._recipes.items() if not one.writes] if everything else ()
+        sources = dict.fromkeys(
+            (*readers, *(source for one in self._recipes.values() for source in sources_of(one)))
+        )
+        found: dict[str, list[Json]] = dict(self._in_state(before))
+        for reader in sources:
+            found |= self._said(reader, before, frozenset())
+        return found
+
+    def _in_state(self, before: Sequence[Call]) -> dict[str, list[Json]]:
         key = repr([call.json for call in before])
-        if key not in self._values:
-            self._values[key] = leaves(self.world.play(before).state)
-        return self._values[key]
+        if key not in self._held:
+            self._held[key] = leaves(self.world.play(before).state)
+        return self._held[key]
+
+    def _said(self, reader: str, before: Sequence[Call], above: frozenset[str]) -> dict[str, list[Json]]:
+        """What a tool tells after some calls, which may need what another one tells."""
+        key = reader, repr([call.json for call in before])
+        recipe = self._recipes.get(reader)
+        if recipe is None or recipe.writes or reader in above:
+            return {}
+        if key not in self._told:
+            values: dict[str, list[Json]] = dict(self._in_state(before))
+            for source in sources_of(recipe):
+                values |= self._said(source, before, above | {reader})
+            rng = random.Random(repr(key))
+            calls: dict[str, Call] = {}
+            for _ in range(_ASKED):
+                if (args := self._drawn(recipe, values, rng)) is not None:
+                    calls.setdefault(repr(args), Call(tool=reader, args=args))
+            outcomes = [self._last([*before, call]) for call in calls.values()]
+            self._told[key] = said(reader, (one.result for one in outcomes if one.error is None))
+        return self._told[key]
 
     # pairs
 
@@ -99,7 +159,7 @@ class Explorer:
             for parameter, way in user.ways.items():
                 if way == FRESH or parameter not in self.world.tools[user.tool].properties:
                     continue  # what is said anew need not be found
-                for kind in wanted(parameter, user.tool, reader.shows)[:1]:
+                for kind in _fitting(parameter, way, reader, user.tool):
                     if self.linked(
                         Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind),
                         (),
@@ -120,12 +180,12 @@ class Explorer:
             first = self.attempt(reader, before, rng)
             if first is None:
                 return None
-            result = self._last([*before, first]).result
+            result = read(self._last([*before, first]).result)
             path, value = single_paths(result).get(link.kind, ((), None))
             if value is None or value in first.args.values():
                 continue
             for _ in range(_TRIES):
-                args = drawn(tool, user.ways, self.values(before[: self.known]), rng)
+                args = self._drawn(user, self.values(before[: self.known]), rng)
                 if args is None:
                     continue
                 second = Call(tool=link.user, args={**args, link.parameter: value})
@@ -140,3 +200,10 @@ class Explorer:
 
     def _ordered(self) -> dict[str, Recipe]:
         return {name: self._recipes[name] for name in self.world.tools if name in self._recipes}
+
+
+def _fitting(parameter: str, way: str, reader: Recipe, user: str) -> list[str]:
+    """The kind of what a reader shows that a parameter may take: by its name, or as it was found to."""
+    if source_of(way) == reader.tool:
+        return [kind for kind in reader.shows if kind_said(reader.tool, kind) == way][:1]
+    return wanted(parameter, user, reader.shows)[:1]

@@ -15,6 +15,7 @@ from genenv.domains.tools.leaves import PATHS, PLACES, words_of
 from genenv.domains.tools.words import (
     CITIES,
     FIRST_NAMES,
+    IDENTIFIER_WORDS,
     LAST_NAMES,
     NOTES,
     PERSON_WORDS,
@@ -27,6 +28,9 @@ from genenv.types import Json, JsonObject
 
 _FIRST_DAY = Day(2026, 1, 5)
 _DEEPEST = 4
+_AS_QUOTED = 3 / 4
+"""How often a value is one that the description of its parameter names."""
+_IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 
 
 def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
@@ -41,10 +45,11 @@ def is_closed(tool: Tool, parameter: str) -> bool:
 
 
 def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+    told, examples = str(schema.get("description", "")), schema.get("examples")
     schema = tool.resolved(schema)
     if "const" in schema:
         return schema["const"]
-    for listed in (schema.get("enum"), schema.get("examples")):
+    for listed in (schema.get("enum"), examples, schema.get("examples")):
         if isinstance(listed, list) and listed:
             return rng.choice(listed)
     kind = schema.get("type")
@@ -62,7 +67,15 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case "null":
             return None
         case _:
+            quoted = _quoted(told)
+            if len(quoted) > 1 and rng.random() < _AS_QUOTED:
+                return rng.choice(quoted)
             return _string(schema, name, rng, set(words_of(tool.name)))
+
+
+def _quoted(description: str) -> list[str]:
+    """Words in quotation marks, as descriptions list what can be given: 'local', 'remote'."""
+    return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
 
 
 def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
@@ -169,7 +182,8 @@ def _words(words: set[str], person: str, rng: random.Random) -> str:
         return person if rng.random() < 0.5 else f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
     if words & {"query", "keyword", "search", "term", "word"}:
         return rng.choice(THINGS)
-    return f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
+    space = "-" if words & IDENTIFIER_WORDS else " "
+    return f"{rng.choice(QUALITIES)}{space}{rng.choice(THINGS)}"
 
 
 def _of_pattern(pattern: str, rng: random.Random) -> str:

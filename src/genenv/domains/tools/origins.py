@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from genenv.domains.tools.mcp.origin import McpOrigin
+from genenv.domains.tools.mcp.remote import RemoteOrigin
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.openapi.reading import fetched, is_address
 from genenv.domains.tools.python_world import NotStarted, PythonWorld
@@ -54,24 +55,36 @@ class Origin(Protocol):
         ...
 
 
-def origin_of(text: str, only: Sequence[str] = (), folder: Path | None = None) -> Origin:
+def origin_of(
+    text: str, only: Sequence[str] = (), folder: Path | None = None, *, writes: bool = False
+) -> Origin:
     """Read what `--from` says.
 
     Args:
         text: it.
         only: of an OpenAPI document the paths that are wanted, by how they begin.
         folder: what is in the folder of an MCP server to begin with.
+        writes: whether tools of a server on the network are called that may write.
 
     Raises:
         UsageError: it is nothing that tools can come from.
     """
     is_server = text.startswith(_MCP)
+    is_remote = is_server and is_address(text.removeprefix(_MCP))
+    if writes and not is_remote:
+        raise UsageError("--allow-writes is for an MCP server with an address, and --from names none")
+    if is_remote and folder is not None:
+        raise UsageError(
+            "--files is the folder of an MCP server that is started; one with an address has none"
+        )
     if folder is not None and not is_server:
         raise UsageError("--files is the folder of an MCP server, and --from names none")
     if not is_server and (is_address(text) or text.endswith((".json", ".yaml", ".yml"))):
         return OpenApiOrigin(text, tuple(only))
     if only:
         raise UsageError("--only chooses among the paths of an OpenAPI document, and --from names none")
+    if is_remote:
+        return RemoteOrigin(text.removeprefix(_MCP), writes=writes)
     if is_server:
         return McpOrigin.read(text.removeprefix(_MCP), folder)
     file, _, made_of = text.partition(":")
@@ -80,7 +93,7 @@ def origin_of(text: str, only: Sequence[str] = (), folder: Path | None = None) -
     raise UsageError(
         f"--from {text!r} is nothing that tools can come from; name a Python file (tools.py, "
         "tools.py:Class), an OpenAPI document (openapi.json, openapi.yaml, https://.../openapi.json), or the "
-        "command of an MCP server ('mcp:npx my-server {folder}')"
+        "command of an MCP server ('mcp:npx my-server {folder}') or its address (mcp:http://.../mcp)"
     )
 
 

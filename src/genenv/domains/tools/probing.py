@@ -9,14 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from genenv.domains.tools.fresh import fresh, is_closed
-from genenv.domains.tools.leaves import leaves, single_paths, wanted, words_of
+from genenv.domains.tools.leaves import single_paths, wanted, words_of
+from genenv.domains.tools.luck import Luck, single
 from genenv.domains.tools.recipes import FRESH, Recipe, drawn, inner_fields, succeeded
+from genenv.domains.tools.told import read, source_of
 from genenv.domains.tools.world import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
 _TRIES = 3
 _MORE_TRIES = 9
 _MOST_COMBINATIONS = 24
+_LAST = 4
+"""Kinds of told values that are tried for a parameter that goes by its name with none."""
 _FEW = 6
 """So many distinct values at most make a category, if they look like one."""
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
@@ -29,8 +33,19 @@ class _Tried:
     """What some tries of one combination came to."""
 
     rate: float
+    """Share that succeeded, of those without a value that always fails."""
     writes: bool
     good: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state in which a tool is tried."""
+
+    before: Sequence[Call]
+    """Calls that make it."""
+    values: Mapping[str, Sequence[Json]]
+    """What it holds, by kind, and what tools tell of it."""
 
 
 class Probe:
@@ -39,13 +54,14 @@ class Probe:
     Args:
         world: whose tool it is.
         tool: it.
-        before: calls that make the state.
+        state: how it is tried.
         rng: draws arguments.
+        luck: what values have come to so far.
     """
 
-    def __init__(self, world: World, tool: Tool, before: Sequence[Call], rng: random.Random) -> None:
-        self._world, self._tool, self._before, self._rng = world, tool, before, rng
-        self._values = leaves(world.play(before).state)
+    def __init__(self, world: World, tool: Tool, state: State, rng: random.Random, luck: Luck) -> None:
+        self._world, self._tool, self._rng, self._luck = world, tool, rng, luck
+        self._before, self._values = state.before, state.values
         self.said = "it was given no value that there is"
         """What the last call that failed said."""
 
@@ -75,7 +91,7 @@ class Probe:
         writes = tried.writes or changed
         shown: dict[str, set[str]] = {}
         for outcome in tried.good:
-            for kind, (_, value) in single_paths(outcome.result).items():
+            for kind, (_, value) in single_paths(read(outcome.result)).items():
                 shown.setdefault(kind, set()).add(repr(value))
         return Recipe(
             tool=tool.name,
@@ -100,19 +116,30 @@ class Probe:
         if is_closed(tool, name):
             return [FRESH]
         fitting = [kind for kind, held in self._values.items() if tool.fits(name, held[0])]
-        return [*wanted(name, tool.name, fitting), FRESH]
+        held = [kind for kind in fitting if source_of(kind) is None]
+        told = [kind for kind in fitting if source_of(kind) not in (None, tool.name)]
+        return [*wanted(name, tool.name, held), *(wanted(name, tool.name, told) or told[:_LAST]), FRESH]
 
     def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
-        outcomes: list[Outcome] = []
+        outcomes: list[tuple[dict[str, Json], Outcome]] = []
         for _ in range(tries):
-            args = drawn(tool, ways, self._values, self._rng)
+            args = drawn(tool, ways, self._values, self._rng, self._luck.fails(tool.name, ways))
             if args is None:
                 break
-            outcomes.append(self._play(args).outcomes[-1])
-            self.said = outcomes[-1].error or self.said
-        writes = any(outcome.changed for outcome in outcomes)
-        good = tuple(outcome for outcome in outcomes if succeeded(outcome, writes=writes))
-        return _Tried(len(good) / tries, writes, good)
+            outcome = self._play(args).outcomes[-1]
+            outcomes.append((args, outcome))
+            good = outcome.changed or (not tool.writes and succeeded(outcome, writes=False))
+            self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
+            self.said = outcome.error or self.said
+        writes = any(outcome.changed for _, outcome in outcomes)
+        good = tuple(outcome for _, outcome in outcomes if succeeded(outcome, writes=writes))
+        fails = self._luck.fails(tool.name, ways)
+        avoided = sum(
+            any(single(args.get(name)) in values for name, values in fails.items())
+            for args, outcome in outcomes
+            if outcome not in good
+        )
+        return _Tried(len(good) / max(1, tries - avoided), writes, good)
 
     def _suits(self, name: str, way: str, *, writes: bool) -> float:
         """Of ways that succeed alike: reads ask for what there is, writes name it and say what is new."""
@@ -157,7 +184,8 @@ class Probe:
         """
         compared = False
         for _ in range(_MORE_TRIES):
-            args = drawn(tool or self._tool, ways, self._values, self._rng)
+            fails = self._luck.fails(self._tool.name, ways)
+            args = drawn(tool or self._tool, ways, self._values, self._rng, fails)
             if args is None or name not in args:
                 continue
             other = dict(args)

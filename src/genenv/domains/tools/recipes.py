@@ -10,12 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from pydantic import JsonValue
+
 from genenv.domains.tools.fresh import fresh
 from genenv.domains.tools.world import Outcome, Tool
 from genenv.types import Json, JsonObject
 
 FRESH = "new"
 """A value that is drawn by schema and name."""
+_AGAIN = 1 / 8
+"""How often values are drawn from all, though some of them failed whenever they were tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class Recipe:
     """Those of them that are worth asking for: they are not the same every time."""
     unseen: tuple[str, ...] = ()
     """Arguments of a tool that writes that leave no trace in the state: no check sees them."""
+    fails: Mapping[str, tuple[JsonValue, ...]] = field(default_factory=dict[str, tuple[JsonValue, ...]])
+    """Values that never succeeded where others of the same argument did: they are seldom drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +85,11 @@ def _is_empty(result: Json) -> bool:
 
 
 def drawn(
-    tool: Tool, ways: Mapping[str, str], values: Mapping[str, Sequence[Json]], rng: random.Random
+    tool: Tool,
+    ways: Mapping[str, str],
+    values: Mapping[str, Sequence[Json]],
+    rng: random.Random,
+    fails: Mapping[str, Sequence[Json]] | None = None,
 ) -> dict[str, Json] | None:
     """Arguments by their ways; of the optional ones each with one chance in two. None: no such value there.
 
@@ -88,6 +98,7 @@ def drawn(
         ways: see `Recipe`.
         values: of the state, by kind.
         rng: draws.
+        fails: values that are seldom drawn, by parameter.
     """
     args: dict[str, Json] = {}
     for name, way in ways.items():
@@ -100,7 +111,7 @@ def drawn(
             if name not in tool.required and args[name] == tool.properties[name].get("default"):
                 del args[name]
         elif values.get(way):
-            one = rng.choice(values[way])
+            one = _chosen(values[way], (fails or {}).get(name, ()), rng)
             args[name] = [one] if tool.resolved(tool.properties[name]).get("type") == "array" else one
         else:
             return None
@@ -111,6 +122,12 @@ def drawn(
             return None
         _place(args, name, values[way], rng)
     return args if tool.problem(args) is None else None
+
+
+def _chosen(values: Sequence[Json], fails: Sequence[Json], rng: random.Random) -> Json:
+    """One of some values; those that fail as a rule seldom, as the state may be another one now."""
+    better = [one for one in values if one not in fails] if fails else []
+    return rng.choice(better if better and rng.random() >= _AGAIN else values)
 
 
 def inner_fields(tool: Tool, name: str) -> dict[str, Json]:

@@ -15,6 +15,7 @@ from genenv.domains.tools.mcp.world import McpWorld, Running
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.openapi.reading import fetched
 from genenv.domains.tools.python_world import CALL_S, PythonWorld
+from genenv.domains.tools.recorded import RecordedWorld, Recording
 from genenv.domains.tools.world import LoadedWorld
 
 
@@ -100,4 +101,26 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
         return McpWorld(files, running, call_s=call_s)
 
 
-Source = Annotated[PythonSource | OpenApiSource | McpSource, Field(discriminator="kind")]
+class RecordedSource(BaseModel, frozen=True, extra="forbid"):
+    """A service that was asked when the bundle was made; its answers are in the folder `files`."""
+
+    kind: Literal["recorded"] = "recorded"
+    address: str
+    """Where it was asked."""
+
+    @property
+    def label(self) -> str:
+        """How people know it."""
+        return self.address
+
+    def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
+        """See `PythonSource`: nothing is asked any more.
+
+        Raises:
+            DataError: what was recorded is not there, or not as it should be.
+        """
+        del call_s
+        return RecordedWorld(Recording.load(files))
+
+
+Source = Annotated[PythonSource | OpenApiSource | McpSource | RecordedSource, Field(discriminator="kind")]

@@ -11,6 +11,7 @@ from typing import cast
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.leaves import ANY, FILES, HIDDEN, KEY, leaves
 from genenv.domains.tools.recipes import Graph
+from genenv.domains.tools.told import read
 from genenv.domains.tools.world import Call, Played, World
 from genenv.types import Json
 
@@ -65,7 +66,7 @@ def _reads(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tup
 def _results(program: Sequence[Call], one: Played, other: Played, graph: Graph) -> Iterator[str]:
     for call, left, right in zip(program, one.outcomes, other.outcomes, strict=True):
         if not graph.recipes[call.tool].writes and left.result != right.result:
-            yield from (f"{call.tool}.{kind}" for kind in differing(left.result, right.result))
+            yield from (f"{call.tool}.{kind}" for kind in differing(read(left.result), read(right.result)))
 
 
 def _without_inner(kinds: Iterable[str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.leaves import leaves, single_paths
 from genenv.domains.tools.recipes import Graph, Link, Recipe
 from genenv.domains.tools.spec import SIZES, Program, Question, Step, ToolsParameters, Use
+from genenv.domains.tools.told import read
 from genenv.domains.tools.world import Call, World
 from genenv.types import Json, RejectReason
 
@@ -133,7 +134,7 @@ class Walker:
         known |= {repr(schema.get("default")) for schema in tool.properties.values()}
         recipe = self._graph.recipes[calls[-1].tool]
         varied = recipe.told
-        found = single_paths(last).items()
+        found = single_paths(read(last)).items()
         echoed = [value for value in calls[-1].args.values() if isinstance(value, str) and recipe.writes]
         worth = [
             path

@@ -48,6 +48,8 @@ person customer user author assignee owner member contact employee guest patient
 """)
 )
 """Words of parameters that take a person's name."""
+IDENTIFIER_WORDS = frozenset(_listed("alias branch bucket channel container label slug tag topic"))
+"""Words of parameters that take a name without spaces."""
 VERBS = frozenset(
     _listed("""
 add adjust answer append apply archive assign book buy calculate cancel change check clear close compute

@@ -8,14 +8,41 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from genenv.domains.tools.files import JOURNALS, content_of, is_table_file
+from genenv.domains.tools.git_index import MARK, staged
 from genenv.domains.tools.leaves import FILES, FOLDERS, HIDDEN, TABLES
 from genenv.types import Json
 
 _MOST_BYTES = 1 << 20
 _NAMES = (FILES, FOLDERS, HIDDEN, TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    raw: bytes
+    """Its bytes, or where it leads."""
+    link: bool
+    mode: int
+    times: tuple[int, int]
+    """Of the last access and the last change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is in a folder, by what is other than at first."""
+
+    changed: Mapping[str, _File]
+    removed: frozenset[str]
+    folders: frozenset[str]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds."""
+        return sum(len(one.raw) for one in self.changed.values())
 
 
 class EpisodeFolder:
@@ -27,46 +54,49 @@ class EpisodeFolder:
     """
 
     def __init__(self, path: Path, original: Path) -> None:
-        self.path, self._original = path, original
+        self.path = path
         path.mkdir(parents=True, exist_ok=True)
         if original.is_dir():  # an empty one is lost where git carries a bundle
             shutil.copytree(original, path, dirs_exist_ok=True, symlinks=True)
-        self._files, self._folders = _walk(path)
-        self._bytes = {name: _raw(path / name) for name in self._files}
-        self._times = {name: (path / name).lstat() for name in self._files}
+        files, folders = _walk(path)
+        self._first = {name: _file(path / name) for name in files}
+        self._folders = tuple(folders)
         self._known: dict[str, tuple[bytes, Json]] = {}
 
-    def restore(self) -> None:
-        """Put it back. A file keeps its place where it can, so that what has it open sees it too."""
+    def snapshot(self) -> Snapshot:
+        """What is in it now."""
+        files, folders = _walk(self.path)
+        changed: dict[str, _File] = {}
+        for name in files:
+            place, first = self.path / name, self._first.get(name)
+            if first is None or first.link != place.is_symlink() or first.raw != _raw(place):
+                changed[name] = _file(place)
+        return Snapshot(changed, frozenset(self._first).difference(files), frozenset(folders))
+
+    def restore(self, wanted: Snapshot | None = None) -> None:
+        """Put it back. A file keeps its place where it can, so that what has it open sees it too.
+
+        Args:
+            wanted: what it is to hold; left out, what it held at first.
+        """
+        kept = dict(self._first)
+        if wanted is not None:
+            kept = {name: one for name, one in kept.items() if name not in wanted.removed}
+            kept |= wanted.changed
+        keep_folders = wanted.folders if wanted is not None else self._folders
         files, folders = _walk(self.path)
         for name in files:
-            if name not in self._bytes:
+            if name not in kept:
                 (self.path / name).unlink(missing_ok=True)
         for name in reversed(folders):
-            if name not in self._folders:
+            if name not in keep_folders:
                 shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in self._folders:
+        for name in sorted(keep_folders):
             (self.path / name).mkdir(parents=True, exist_ok=True)
-        for name, content in self._bytes.items():
+        for name, one in kept.items():
             place = self.path / name
-            if _raw(place) != content:
-                self._put(name, content)
-
-    def _put(self, name: str, content: bytes) -> None:
-        place, before = self.path / name, self._times[name]
-        original = self._original / name
-        if original.is_symlink():
-            place.unlink(missing_ok=True)
-            place.symlink_to(os.readlink(original))
-            return
-        if place.is_symlink():
-            place.unlink()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.exists():
-            place.chmod(0o600)
-        place.write_bytes(content)
-        place.chmod(before.st_mode & 0o7777)
-        os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
+            if place.is_symlink() != one.link or _raw(place) != one.raw:
+                _put(place, one)
 
     def contents(self) -> dict[str, Json]:
         """What is in it: names of files with their texts, and what files of data hold, by their names."""
@@ -108,7 +138,28 @@ class EpisodeFolder:
             return f"a link to {raw.decode('utf-8', 'replace')}"
         if len(raw) <= _MOST_BYTES and (is_table_file(place) or _is_text(raw)):
             return content_of(place)
+        if raw.startswith(MARK) and (told := staged(raw)) is not None:
+            return told
         return f"{len(raw)} bytes, {hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def _file(place: Path) -> _File:
+    stat = place.lstat()
+    return _File(_raw(place), place.is_symlink(), stat.st_mode & 0o7777, (stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def _put(place: Path, one: _File) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_symlink() or one.link:
+        place.unlink(missing_ok=True)
+    if one.link:
+        place.symlink_to(os.fsdecode(one.raw))
+        return
+    if place.exists():
+        place.chmod(0o600)
+    place.write_bytes(one.raw)
+    place.chmod(one.mode)
+    os.utime(place, ns=one.times)
 
 
 def _is_hidden(name: str) -> bool:

@@ -74,9 +74,9 @@ def _result(answer: CallToolResult) -> Json:
 
 def _said(content: object) -> str:
     """A piece of content as text; pictures and the like are named."""
-    text = getattr(content, "text", None) or getattr(getattr(content, "resource", None), "text", None)
-    if isinstance(text, str):
-        return text
+    for held in (content, getattr(content, "resource", None)):
+        if isinstance(text := getattr(held, "text", None), str):
+            return text
     kind = str(getattr(content, "type", "content")).replace("_", " ")
     data = getattr(content, "data", None)
     named = getattr(content, "mime_type", None) or getattr(content, "uri", None)

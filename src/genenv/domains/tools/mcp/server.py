@@ -139,13 +139,13 @@ class Server:
             with self._log.open("a", encoding="utf-8") as log:
                 streams = stdio_client(parameters, errlog=log)
                 async with client_class()(streams, message_handler=self._heard, cache=None) as client:
-                    self.tools = await _listed(client)
+                    self.tools = await listed(client)
                     self.network = not self._report.read_text(encoding="utf-8").endswith("1")
                     self._client = client
                     ready.set()
                     await self._stop.wait()
         except* (MCPError, OSError, ValueError, RuntimeError) as group:
-            self._failure = _said(group)
+            self._failure = failure_of(group)
         finally:  # what it started may outlive it
             _kill_reported(self._report)
             self._report.unlink(missing_ok=True)
@@ -217,7 +217,8 @@ def client_class() -> type[Client]:
     return Client
 
 
-async def _listed(client: Client) -> list[McpTool]:
+async def listed(client: Client) -> list[McpTool]:
+    """All tools of a server."""
     tools: list[McpTool] = []
     cursor: str | None = None
     for _ in range(_PAGES):
@@ -233,10 +234,11 @@ async def _set(event: asyncio.Event) -> None:
     event.set()
 
 
-def _said(group: BaseExceptionGroup[BaseException]) -> str:
+def failure_of(group: BaseExceptionGroup[BaseException]) -> str:
+    """The first of some errors, as the end of a sentence."""
     one: BaseException | BaseExceptionGroup[BaseException] = group.exceptions[0]
     if isinstance(one, BaseExceptionGroup):
-        return _said(cast("BaseExceptionGroup[BaseException]", one))
+        return failure_of(cast("BaseExceptionGroup[BaseException]", one))
     return " ".join(str(one).split())[:300].rstrip(".") or type(one).__name__
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from genenv.domains.tools.child import MOST_CHARS
-from genenv.domains.tools.mcp.folders import EpisodeFolder
+from genenv.domains.tools.mcp.folders import EpisodeFolder, Snapshot
 from genenv.domains.tools.mcp.results import outcome_of, tool_of
 from genenv.domains.tools.mcp.server import Launch, NotRunning, Server, Thread
 from genenv.domains.tools.processes import environment, place_for
@@ -31,6 +31,8 @@ SHOWN = "/files"
 """That folder, as arguments and results name it: where it really is differs from one time to the next."""
 _REMEMBERED = 4096
 """Programs whose outcome is kept."""
+_MOST_KEPT = 64 << 10
+"""Bytes in which a folder differs from the first one, so that it is kept beside an outcome."""
 _GONE = "The tool ended its process, or took too long."
 _ALWAYS = {
     "GIT_AUTHOR_DATE": "1767603600 +0000",
@@ -62,6 +64,8 @@ class _Memory:
 
     played: Played
     sealed: bool = False
+    after: Snapshot | None = None
+    """The folder at its end, for programs that begin so."""
 
 
 class McpWorld:
@@ -86,7 +90,7 @@ class McpWorld:
         self._folder = EpisodeFolder(scratch / "files", files)
         (scratch / "tmp").mkdir()
         self._how = self._launch(scratch)
-        self._known: OrderedDict[tuple[str, bool], _Memory] = OrderedDict()
+        self._known: OrderedDict[str, _Memory] = OrderedDict()
         self._programs: dict[str, Sequence[Call]] = {}
         self._thread = Thread()
         self._server: Server | None = None
@@ -119,18 +123,25 @@ class McpWorld:
         )
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `World`. A call that ends the process fails, and so does what comes after it."""
-        key = (repr([(call.tool, sorted(call.args.items())) for call in calls]), watch)
+        """See `World`. A call that ends the process fails, and so does what comes after it.
+
+        The first time it is played from the longest beginning that is known on, the second time all of it:
+        once it came out alike it is not played again.
+        """
+        key = _key(calls)
         known = self._known.get(key)
-        if known is not None:
+        if known is None:
+            played, after = self._continued(calls)
+            self._known[key] = _Memory(played, after=after)
+        elif known.sealed or watch:
             self._known.move_to_end(key)
-            if known.sealed or watch:
-                return known.played
-        played = self._played(calls, watch=watch)
-        self._known[key] = _Memory(played, sealed=known is not None and known.played == played)
+            return known.played
+        else:
+            played, after = self._played(calls, self._begun())
+            self._known[key] = _Memory(played, sealed=known.played == played, after=after)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        self._programs[key[0]] = calls
+        self._programs[key] = calls
         return played
 
     def programs(self) -> list[Sequence[Call]]:
@@ -139,36 +150,45 @@ class McpWorld:
 
     def again(self, calls: Sequence[Call]) -> Played:
         """Play, whatever is known of it already."""
-        return self._played(calls, watch=True)
+        return self._played(calls, self._begun())[0]
 
-    def _played(self, calls: Sequence[Call], *, watch: bool) -> Played:
+    def _continued(self, calls: Sequence[Call]) -> tuple[Played, Snapshot | None]:
+        """Play what follows on the longest beginning that is known."""
+        for number in range(len(calls) - 1, 0, -1) if not self.running.fresh else ():
+            known = self._known.get(_key(calls[:number]))
+            if known is not None and known.after is not None:
+                played, after = self._played(calls[number:], self._begun(known.after))
+                whole = (*known.played.outcomes, *played.outcomes)
+                return Played(outcomes=whole, state=played.state), after
+        return self._played(calls, self._begun())
+
+    def _played(self, calls: Sequence[Call], server: Server) -> tuple[Played, Snapshot | None]:
+        """Play in the folder as it is; also how it is afterwards."""
         outcomes: list[Outcome] = []
-        server = self._begun()
-        before = self._folder.contents() if watch else {}
+        start = self._folder.snapshot()
+        state = self._folder.contents()
         for number, call in enumerate(calls):
             try:
                 args = {name: self._real(value) for name, value in call.args.items()}
                 outcome = outcome_of(server.call(call.tool, args, self._call_s), MOST_CHARS)
             except NotRunning:
                 self._end()
-                earlier = self.play(calls[:number], watch=watch)
+                earlier, _ = self._played(calls[:number], self._begun(start))
                 gone = (Outcome(error=_GONE),) * (len(calls) - number)
-                return Played(outcomes=(*earlier.outcomes, *gone), state=earlier.state)
+                return Played(outcomes=(*earlier.outcomes, *gone), state=earlier.state), None
+            before, state = state, self._folder.contents()
+            changed = state != before
             outcome = self._shown_in(outcome)
-            if watch:
-                after = self._folder.contents()
-                if after != before:
-                    outcome = Outcome(result=outcome.result, error=outcome.error, changed=True)
-                before = after
-            outcomes.append(outcome)
-        state = before if watch else self._folder.contents()
-        return Played(outcomes=tuple(outcomes), state=self._shown(cast(Json, state)))
+            outcomes.append(Outcome(result=outcome.result, error=outcome.error, changed=changed))
+        after = self._folder.snapshot()
+        whole = Played(outcomes=tuple(outcomes), state=self._shown(cast(Json, state)))
+        return whole, after if after.size <= _MOST_KEPT else None
 
-    def _begun(self) -> Server:
-        """A server in the first state."""
+    def _begun(self, state: Snapshot | None = None) -> Server:
+        """A server in a state; left out, the first one."""
         if self.running.fresh:
             self._end()
-        self._folder.restore()
+        self._folder.restore(state)
         if self._server is None:
             self._server = Server(self._how, self._thread)
         return self._server
@@ -203,3 +223,7 @@ class McpWorld:
         self._end()
         self._thread.close()
         self._removed()
+
+
+def _key(calls: Sequence[Call]) -> str:
+    return repr([(call.tool, sorted(call.args.items())) for call in calls])

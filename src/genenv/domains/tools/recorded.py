@@ -1,0 +1,243 @@
+"""A service that cannot be copied: its answers are recorded when a bundle is made, and replayed in training.
+
+Its state cannot be seen. What was written stands for it: two attempts that wrote the same come to the same
+end. Tools that read are recorded as they answer before anything is written, and answer nothing after it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from genenv.domains.tools.exploring import Explorer
+from genenv.domains.tools.fresh import is_closed
+from genenv.domains.tools.recipes import FRESH, Graph, Recipe, succeeded
+from genenv.domains.tools.world import Call, LimitedWorld, Outcome, Played, Tool, World
+from genenv.errors import DataError
+from genenv.types import Json, JsonObject
+
+FILE = "recorded.json"
+"""Of a bundle's folder `files`."""
+_NOT_RECORDED = "This call was not recorded when the bundle was made, and the service is not asked now."
+_AFTER = "What the service finds after something was written was not recorded; look before you write."
+_MOST_SENT, _MOST_WRITTEN = 2000, 200
+"""So many different calls at most are sent, so many of them of tools that may write."""
+_EACH, _IN_VAIN = 60, 20
+"""So many successful calls of each tool are recorded, if those are not known already so often in a row."""
+_EXAMPLES = 64
+
+Send = Callable[[Call], Outcome]
+"""Asks the service."""
+
+
+class RecordedTool(BaseModel, frozen=True, extra="forbid"):
+    """A tool, as it was listed."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, JsonValue]
+    writes: bool | None = None
+
+
+class Answer(BaseModel, frozen=True, extra="forbid"):
+    """What a call was answered."""
+
+    tool: str
+    args: dict[str, JsonValue]
+    result: JsonValue = None
+    error: str | None = None
+
+
+class Recording(BaseModel, frozen=True, extra="forbid"):
+    """What was recorded of a service."""
+
+    tools: tuple[RecordedTool, ...]
+    left_out: dict[str, str] = {}
+    """What is no tool, and why."""
+    answers: tuple[Answer, ...] = ()
+
+    def save(self, files: Path) -> None:
+        """Write it into a bundle's folder."""
+        files.mkdir(parents=True)
+        (files / FILE).write_text(self.model_dump_json(indent=1, exclude_defaults=True), encoding="utf-8")
+
+    @classmethod
+    def load(cls, files: Path) -> Recording:
+        """Read it.
+
+        Raises:
+            DataError: it is not there, or not as it should be.
+        """
+        file = files / FILE
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise DataError(f"{file}: {place}: {first['msg']}") from error
+
+
+class RecordedWorld:
+    """Tools that answer as they were recorded.
+
+    Args:
+        recording: what was recorded.
+    """
+
+    network = False
+    asked: frozenset[str] = frozenset()
+
+    def __init__(self, recording: Recording) -> None:
+        self.left_out: Mapping[str, str] = recording.left_out
+        self._answers = {
+            _key(Call(tool=one.tool, args=one.args)): Outcome(result=one.result, error=one.error)
+            for one in recording.answers
+        }
+        self.tools = {
+            one.name: Tool(
+                name=one.name, description=one.description, parameters=one.parameters, writes=one.writes
+            )
+            for one in recording.tools
+        }
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `World`."""
+        del watch
+        return _played(calls, self.tools, self._answer)
+
+    def _answer(self, call: Call) -> Outcome:
+        return self._answers.get(_key(call)) or Outcome(error=_NOT_RECORDED)
+
+    def close(self) -> None:
+        """See `World`: there is nothing to let go of."""
+
+
+class Recorder:
+    """Tools that ask the service, each different call once; what reads, only before anything was written.
+
+    Args:
+        tools: by name.
+        send: asks it.
+    """
+
+    def __init__(self, tools: Mapping[str, Tool], send: Send) -> None:
+        self.tools, self._send = tools, send
+        self.sent: dict[str, tuple[Call, Outcome]] = {}
+        """What was asked, and answered."""
+        self._written = 0
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        """See `World`."""
+        del watch
+        return _played(calls, self.tools, self._answer)
+
+    def _answer(self, call: Call) -> Outcome:
+        key = _key(call)
+        if key in self.sent:
+            return self.sent[key][1]
+        writes = may_write(self.tools[call.tool])
+        too_late = self._written >= _MOST_WRITTEN if writes else self._written > 0
+        if too_late or len(self.sent) >= _MOST_SENT:
+            return Outcome(error=_NOT_RECORDED)
+        self._written += writes
+        self.sent[key] = call, self._send(call)
+        return self.sent[key][1]
+
+    def close(self) -> None:
+        """See `World`."""
+
+
+def record(
+    tools: Mapping[str, Tool], send: Send, left_out: Mapping[str, str], rng: random.Random
+) -> Recording:
+    """Find out how a service's tools can be called, and record what they answer.
+
+    Args:
+        tools: those that may be called.
+        send: asks the service.
+        left_out: what is no tool, and why.
+        rng: draws calls.
+    """
+    recorder = Recorder(tools, send)
+    writers = [name for name, one in tools.items() if may_write(one)]
+    if 0 < len(writers) < len(tools):
+        _try_all(LimitedWorld(recorder, writers), rng)
+    graph = _try_all(recorder, rng)
+    answers = tuple(
+        Answer.model_validate({**call.json, "result": outcome.result, "error": outcome.error})
+        for call, outcome in recorder.sent.values()
+    )
+    return Recording(
+        tools=tuple(_with_examples(one, graph.recipes.get(one.name), answers) for one in tools.values()),
+        left_out=dict(left_out),
+        answers=answers,
+    )
+
+
+def _try_all(world: World, rng: random.Random) -> Graph:
+    """Find out how tools can be called, and call them with as many values as tasks may be of."""
+    explorer = Explorer(world, rng)
+    graph = explorer.explore()
+    for recipe in graph.recipes.values():
+        found: set[str] = set()
+        in_vain = 0
+        while len(found) < _EACH and in_vain < _IN_VAIN:
+            call = explorer.attempt(recipe, (), rng)
+            new = call is not None and _key(call) not in found
+            in_vain = 0 if new else in_vain + 1
+            found |= {_key(call)} if call is not None else set()
+    for link in graph.links:
+        for _ in range(_IN_VAIN):
+            explorer.linked(link, (), rng)
+    return graph
+
+
+def may_write(tool: Tool) -> bool:
+    """Whether a tool counts as one that writes: its author does not say that it only reads."""
+    return tool.writes is not False
+
+
+def _played(calls: Sequence[Call], tools: Mapping[str, Tool], answer: Send) -> Played:
+    outcomes: list[Outcome] = []
+    written: list[str] = []
+    for call in calls:
+        writes = may_write(tools[call.tool])
+        outcome = answer(call) if writes or not written else Outcome(error=_AFTER)
+        if writes and outcome.error is None:
+            written.append(_key(call))
+            outcome = Outcome(result=outcome.result, changed=True)
+        outcomes.append(outcome)
+    state: JsonObject = {"written": sorted(written)} if written else {}
+    return Played(outcomes=tuple(outcomes), state=state)
+
+
+def _key(call: Call) -> str:
+    return json.dumps([call.tool, dict(call.args)], sort_keys=True, ensure_ascii=False)
+
+
+def _with_examples(tool: Tool, recipe: Recipe | None, answers: Sequence[Answer]) -> RecordedTool:
+    """A tool whose new values are those that were recorded: others have no answer."""
+    mine = [
+        one.args
+        for one in answers
+        if one.tool == tool.name and succeeded(Outcome(result=one.result, error=one.error), writes=False)
+    ]
+    shown: dict[str, Json] = {}
+    for name, schema in tool.properties.items():
+        values = {repr(args[name]): args[name] for args in mine if name in args}
+        drawn = recipe is not None and recipe.ways.get(name) == FRESH and not is_closed(tool, name)
+        shown[name] = {**schema, "examples": [*values.values()][:_EXAMPLES]} if values and drawn else schema
+    return RecordedTool.model_validate(
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": {**tool.parameters, "properties": shown},
+            "writes": tool.writes,
+        }
+    )
