@@ -2,6 +2,8 @@
 
     python bench/own_tools.py tests/domains/tools/examples/desk.py
     python bench/own_tools.py tools.py:Class --tasks 200 --mutations 500
+    python bench/own_tools.py 'mcp:my-server {folder}' --files folder --mutations 120
+    python bench/own_tools.py --bundle m-git --mutations 120
 
 Makes a bundle in a temporary folder, then times it alone, and spoils programs of its tasks in ways that each
 make a program that is none: another tool, an argument that is missing, of another type or not there, a use or
@@ -30,6 +32,7 @@ from genenv.domains.tools.making import Wanted, make
 from genenv.domains.tools.origins import origin_of
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
+from genenv.domains.tools.world import anew
 from genenv.gate.gate import base_tasks, examined
 from genenv.runs.progress import Silent
 from genenv.types import Lineage, Origin, Rejection, Task
@@ -41,24 +44,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", metavar="FILE.py[:CLASS]")
+    parser.add_argument("source", metavar="FILE.py[:CLASS] | OPENAPI | mcp:COMMAND", nargs="?")
+    parser.add_argument("--files", type=Path, help="of an MCP server")
+    parser.add_argument("--bundle", type=Path, help="one that was made already")
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--held-out", type=int, default=100)
     parser.add_argument("--mutations", type=int, default=500)
     chosen = parser.parse_args()
     say(machine=machine())
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "bundle"
-        wanted = Wanted(origin=origin_of(chosen.source), base=chosen.tasks, held_out=chosen.held_out)
-        made = make(folder, wanted, examined, Silent())
-        say(
-            made_s=round(made.seconds, 1),
-            tools=len(made.graph.recipes),
-            links=len(made.graph.links),
-            tasks=made.base,
-            held_out=made.held_out,
-            drawn_and_refused=dict(made.refused),
-        )
+        folder = chosen.bundle or Path(scratch) / "bundle"
+        if chosen.bundle is None:
+            making(folder, chosen)
         domain = Tools(ToolsConfig(), folder)
         try:
             tasks = list(base_tasks(domain, domain.seeds(), seed=0).values())
@@ -68,9 +65,23 @@ def main() -> None:
             domain.world.close()
 
 
+def making(folder: Path, chosen: argparse.Namespace) -> None:
+    origin = origin_of(chosen.source, folder=chosen.files)
+    wanted = Wanted(origin=origin, base=chosen.tasks, held_out=chosen.held_out)
+    made = make(folder, wanted, examined, Silent())
+    say(
+        made_s=round(made.seconds, 1),
+        tools=len(made.graph.recipes),
+        links=len(made.graph.links),
+        tasks=made.base,
+        held_out=made.held_out,
+        drawn_and_refused=dict(made.refused),
+    )
+
+
 def times(domain: Tools, tasks: list[Task]) -> None:
     """Medians."""
-    say(start_ms=median_ms(lambda: domain.world.play([]), 500))
+    say(start_ms=median_ms(lambda: anew(domain.world, []), 100))
     graded = median_ms(lambda: [domain.check(task, task.oracle) for task in tasks], 5) / len(tasks)
     calls = sum(domain.steps(task) for task in tasks) / len(tasks)
     say(graded_ms=round(graded, 2), calls_a_task=round(calls, 2))

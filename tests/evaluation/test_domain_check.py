@@ -13,7 +13,8 @@ from typer.testing import CliRunner, Result
 from genenv.cli.app import app
 from genenv.config.run import resolve
 from genenv.domains import domain_names, load_domain
-from genenv.evaluation.domain_check import BROKEN, GOOD, POOR, check_domain
+from genenv.evaluation.domain_check import BROKEN, GOOD, POOR, Pace, check_domain
+from genenv.runs.progress import Silent
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +55,16 @@ def test_the_example_of_the_page_keeps_its_promises(weekdays: Any) -> None:
     assert result.exit_code == 0, result.stderr
     assert "solutions that pass when they are played" in result.stdout
     assert "broken" not in result.stdout
+
+
+def test_a_part_of_a_slow_domain_ends_in_time_and_says_so() -> None:
+    ticks = iter(range(0, 10_000, 10))
+    pace = Pace(Silent(), limit_s=25, clock=lambda: next(ticks))
+    found = {one.what: one for one in check_domain(load_domain("travel"), resolve({}), n=9, pace=pace)}
+    seeds = found["seeds that are tasks"]
+    assert seeds.state == GOOD
+    assert seeds.seen == "3 of 3; no more than 3 of 9, as 25 s were over"
+    assert "as 25 s were over" in found["an uninformed agent"].seen
 
 
 GRADES = "return Verdict(reward=float(right), success=right"

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from genenv.cli.console import begin
+from genenv.cli.console import ConsoleReporter, begin
 from genenv.cli.options import Overrides
 from genenv.config.run import RunConfig, load_config
 from genenv.domains import load_domain
 from genenv.domains.tools.domain import Tools
-from genenv.evaluation.domain_check import BROKEN, GOOD, Finding, check_domain
+from genenv.evaluation.domain_check import BROKEN, GOOD, Finding, Pace, check_domain
 from genenv.evaluation.tools_check import check_tools
 from genenv.texts import inert
 
@@ -44,7 +44,7 @@ def check(domain: Name, n: Number = 100, overrides: Overrides = []) -> None:  # 
     found: list[Finding] = []
     world = load_domain(config.domain.name, config.domain.settings)
     more = check_tools(world) if isinstance(world, Tools) else ()
-    for one in itertools.chain(check_domain(world, config, n=n), more):
+    for one in itertools.chain(check_domain(world, config, n=n, pace=Pace(ConsoleReporter())), more):
         found.append(one)
         table.add_row(
             one.what, Text(one.state, style=_STYLES.get(one.state, "yellow")), Text(inert(one.seen))

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -20,10 +22,14 @@ from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import RunConfig
 from genenv.domains.base import Domain
 from genenv.gate.gate import Gate, base_task, written
+from genenv.runs.progress import Reporter, Silent, staged
 from genenv.seeding import generator
 from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task
 
 GOOD, POOR, BROKEN = "good", "poor", "broken"
+LIMIT_S = 30.0
+"""So long at most a part takes, but for the item that is under way and the held-out tasks."""
+T = TypeVar("T")
 _FEW_VALID, _UNINFORMED = 0.5, 0.05
 _GARBAGE = ((), ("",), ("{" * 10_000,), ("\x00\u202e\ud800",), ("0" * 1_000_000,), ("yes",) * 100)
 
@@ -38,48 +44,86 @@ class Finding:
     seen: str
 
 
-def check_domain(domain: Domain, config: RunConfig, *, n: int) -> Iterator[Finding]:
+class Pace:
+    """Goes through what is to be looked at, tells how far it is, and stops where a domain is slow.
+
+    Args:
+        reporter: is told.
+        limit_s: no new item is begun after so many seconds of one part.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self, reporter: Reporter, limit_s: float = LIMIT_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.reporter, self._limit_s, self._clock = reporter, limit_s, clock
+        self._cut: dict[str, str] = {}
+
+    def through(self, what: str, items: Sequence[T]) -> Iterator[T]:
+        """The items, as far as there is time; one at least."""
+        start = self._clock()
+        with self.reporter.stage(what, items=len(items), unit="tasks") as stage:
+            for number, item in enumerate(items):
+                if number and self._clock() - start > self._limit_s:
+                    self._cut[what] = (
+                        f"; no more than {number} of {len(items)}, as {self._limit_s:g} s were over"
+                    )
+                    break
+                yield item
+                stage(0, 1)
+
+    def note(self, what: str) -> str:
+        """That time was over, if it was."""
+        return self._cut.get(what, "")
+
+
+def check_domain(domain: Domain, config: RunConfig, *, n: int, pace: Pace | None = None) -> Iterator[Finding]:
     """Look at a domain part by part.
 
     Args:
         domain: as a run has it.
         config: its settings; the gate's are read.
         n: how many seeds, held-out tasks and variations to look at, at most.
+        pace: is told how far it is, and says how long a part may take; left out, nobody is told.
 
     Raises:
         DomainError: a method of a user's own domain raises, hangs or returns the wrong thing.
     """
-    seed = config.run.seed
+    seed, pace = config.run.seed, pace or Pace(Silent())
     yield _seeds(domain)
     gate = Gate(domain, config.curriculum, seed=seed)
-    held_out = list(domain.held_out())
+    with staged(pace.reporter, "held-out tasks", items=None, unit=""):
+        held_out = list(domain.held_out())
     gate.protect(held_out)
+    what = "seeds that are tasks"
     chosen = list(domain.seeds())[:n]
-    built = [base_task(domain, item.id, item.spec, seed=seed) for item in chosen]
+    built = [base_task(domain, item.id, item.spec, seed=seed) for item in pace.through(what, chosen)]
     base = [task for task in built if isinstance(task, Task)]
     refused = [task for task in built if isinstance(task, Rejection)]
     yield Finding(
-        what="seeds that are tasks",
+        what=what,
         state=GOOD if len(base) > _FEW_VALID * len(built) else BROKEN,
-        seen=_share(len(base), len(built)) + _reasons(refused),
+        seen=_share(len(base), len(built)) + _reasons(refused) + pace.note(what),
     )
     tasks = [*base, *held_out[:n]]
     if not tasks:
         return
-    proposals = _variations(domain, gate, chosen, seed)
+    what = "variations that pass the gate"
+    proposals = _variations(domain, gate, pace.through(what, chosen), seed)
     valid = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
     yield Finding(
-        what="variations that pass the gate",
+        what=what,
         state=GOOD if len(valid) > _FEW_VALID * len(proposals) else POOR,
         seen=_share(len(valid), len(proposals))
-        + _reasons([p.outcome for p in proposals if isinstance(p.outcome, Rejection)]),
+        + _reasons([p.outcome for p in proposals if isinstance(p.outcome, Rejection)])
+        + pace.note(what),
     )
     tasks += valid
-    yield _all("solutions that pass the check", tasks, lambda task: _passes(domain, task))
-    yield _played(domain, tasks)
-    yield _all("garbage that fails", tasks, lambda task: _garbage_fails(domain, task))
-    yield _uninformed(domain, tasks, seed)
-    yield _all("the same twice", tasks, lambda task: _repeats(domain, task, seed))
+    yield _all("solutions that pass the check", tasks, lambda task: _passes(domain, task), pace)
+    yield _played(domain, tasks, pace)
+    yield _all("garbage that fails", tasks, lambda task: _garbage_fails(domain, task), pace)
+    yield _uninformed(domain, tasks, seed, pace)
+    yield _all("the same twice", tasks, lambda task: _repeats(domain, task, seed), pace)
     yield _held_out(domain, base, held_out)
     yield _sizes(domain, chosen, tasks, config)
 
@@ -98,7 +142,7 @@ def _seeds(domain: Domain) -> Finding:
     )
 
 
-def _variations(domain: Domain, gate: Gate, seeds: Sequence[Seed], seed: int) -> list[Proposal]:
+def _variations(domain: Domain, gate: Gate, seeds: Iterable[Seed], seed: int) -> list[Proposal]:
     """What the gate makes of a variation of each seed."""
     proposals: list[Proposal] = []
     for number, item in enumerate(seeds):
@@ -134,7 +178,7 @@ def _repeats(domain: Domain, task: Task, seed: int) -> str:
     return "" if one == other else "build makes another task of the same spec and random numbers"
 
 
-def _played(domain: Domain, tasks: Sequence[Task]) -> Finding:
+def _played(domain: Domain, tasks: Sequence[Task], pace: Pace) -> Finding:
     """Solutions as an agent would give them, turn by turn."""
 
     async def play(task: Task) -> str:
@@ -149,17 +193,21 @@ def _played(domain: Domain, tasks: Sequence[Task]) -> Finding:
         trace = group.traces[0]
         return "" if trace.success else f"{trace.stop_reason.value}: {trace.explanation}"
 
-    return _all("solutions that pass when they are played", tasks, lambda task: asyncio.run(play(task)))
+    return _all("solutions that pass when they are played", tasks, lambda task: asyncio.run(play(task)), pace)
 
 
-def _uninformed(domain: Domain, tasks: Sequence[Task], seed: int) -> Finding:
-    rng = generator(seed, "check", "uninformed")
-    tried = [domain.check(task, domain.random_replies(task, rng)).success for task in tasks for _ in range(4)]
+def _uninformed(domain: Domain, tasks: Sequence[Task], seed: int, pace: Pace) -> Finding:
+    rng, what = generator(seed, "check", "uninformed"), "an uninformed agent"
+    tried = [
+        domain.check(task, domain.random_replies(task, rng)).success
+        for task in pace.through(what, tasks)
+        for _ in range(4)
+    ]
     rate = sum(tried) / len(tried)
     return Finding(
-        what="an uninformed agent",
+        what=what,
         state=GOOD if rate <= _UNINFORMED else POOR,
-        seen=f"solves {rate:.1%} of {len(tried)} attempts (best under {_UNINFORMED:.0%})",
+        seen=f"solves {rate:.1%} of {len(tried)} attempts (best under {_UNINFORMED:.0%})" + pace.note(what),
     )
 
 
@@ -199,10 +247,11 @@ def _length(messages: Sequence[Message]) -> int:
     return sum(len(message.content) for message in messages)
 
 
-def _all(what: str, tasks: Sequence[Task], problem: Callable[[Task], str]) -> Finding:
+def _all(what: str, tasks: Sequence[Task], problem: Callable[[Task], str], pace: Pace) -> Finding:
     """All tasks but those with a problem; the first of these is told."""
-    found = [(task.id, said) for task in tasks if (said := problem(task))]
-    seen = _share(len(tasks) - len(found), len(tasks))
+    looked = [(task.id, problem(task)) for task in pace.through(what, tasks)]
+    found = [(name, said) for name, said in looked if said]
+    seen = _share(len(looked) - len(found), len(looked)) + pace.note(what)
     if found:
         seen += f"; {found[0][0]}: {found[0][1]}"
     return Finding(what=what, state=BROKEN if found else GOOD, seen=seen)

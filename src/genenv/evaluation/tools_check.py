@@ -11,7 +11,7 @@ from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.leaves import words_of
 from genenv.domains.tools.recipes import FRESH
 from genenv.domains.tools.spec import Program
-from genenv.domains.tools.world import Call
+from genenv.domains.tools.world import Call, anew
 from genenv.evaluation.domain_check import GOOD, POOR, Finding
 
 _TIMED = 20
@@ -90,9 +90,9 @@ def _speed(domain: Tools, programs: Sequence[Program]) -> Finding:
     for program in programs[:_TIMED]:
         calls = [Call(tool=step.tool, args=dict(step.args)) for step in (*program.before, *program.calls)]
         began = time.perf_counter()
-        domain.world.play(())
+        anew(domain.world, ())
         started = time.perf_counter()
-        domain.world.play(calls)
+        anew(domain.world, calls)
         starts.append(1000 * (started - began))
         steps.append(1000 * max(0.0, time.perf_counter() - started - (started - began)) / max(1, len(calls)))
     if not starts:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from genenv.domains.tools.bundle import comparable
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.fresh import fresh
 from genenv.domains.tools.git_index import staged
@@ -18,6 +19,7 @@ from genenv.domains.tools.luck import Luck
 from genenv.domains.tools.mcp.folders import EpisodeFolder
 from genenv.domains.tools.recipes import Recipe, drawn
 from genenv.domains.tools.told import read, said
+from genenv.domains.tools.unsteady import unsteady
 from genenv.domains.tools.world import Call, Outcome, Played, Tool
 from genenv.types import Json
 
@@ -153,3 +155,36 @@ def test_the_staging_area_of_a_repository_is_what_git_lists(tmp_path: Path) -> N
     assert staged(raw) == git("ls-files", "--stage").rstrip("\n")
     assert staged(raw[:80]) is None
     assert staged(b"DIRC") is None
+
+
+class Logged:
+    """Every write leaves a line in the log of its topic that holds a number, another one in each world."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        text: Json = {"type": "string", "enum": ["tea", "sea", "lea", "pea", "bee"]}
+        parameters = {"type": "object", "properties": {"topic": text}, "required": ["topic"]}
+        self.tools = {"write": Tool(name="write", parameters=parameters)}
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        del watch
+        topics = [str(call.args["topic"]) for call in calls]
+        hidden: Json = {
+            **{f".store/{one}": "kept" for one in topics},
+            **{f".store/logs/{one}": str(self._number) for one in topics},
+        }
+        done = tuple(Outcome(result="done", changed=one not in topics[:at]) for at, one in enumerate(topics))
+        return Played(outcomes=done, state={"hidden": hidden} if topics else {})
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_folder_whose_files_all_differ_does_not_count_whatever_is_written_there_later() -> None:
+    explorer = Explorer(Logged(1), random.Random(0))
+    graph = explorer.explore()
+    found = unsteady(explorer, Logged(2), graph, random.Random(0))
+    assert found.state == ("hidden..store/logs/",)
+    volatile = frozenset(found.state)
+    state = {"hidden": {".store/new": "kept", ".store/logs/new": "3", ".store/logs/deep/er": "4"}}
+    assert comparable(state, volatile) == {"hidden": {".store/new": "kept"}}

@@ -40,7 +40,8 @@ class StateRules(BaseModel, frozen=True, extra="forbid"):
     """What of a state counts."""
 
     volatile: tuple[str, ...] = ()
-    """Kinds of values that may differ, such as `tickets.*.created_at`; `tickets.#`: names of records."""
+    """Kinds of values that may differ, such as `tickets.*.created_at`; `tickets.#`: names of records;
+    `files.logs/`: all files of a folder."""
     results: tuple[str, ...] = ()
     """`TOOL.KIND`: values in what tools find that may differ, such as `get_time.now`."""
 
@@ -170,13 +171,16 @@ def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:
         return f"{kind}.{name}" if kind else name
 
     if isinstance(state, Mapping):
+        folders = tuple(one for one in volatile if one.endswith("/"))
         if inner(KEY) in volatile:
             kept = [comparable(one, volatile, inner(ANY)) for one in state.values()]
             return sorted(kept, key=lambda one: json.dumps(one, sort_keys=True))
         return {
             key: comparable(one, volatile, inner(ANY) if _is_record(kind, key, volatile) else inner(key))
             for key, one in state.items()
-            if inner(key) not in volatile and inner(ANY) not in volatile
+            if inner(key) not in volatile
+            and inner(ANY) not in volatile
+            and not (folders and inner(key).startswith(folders))
         }
     if isinstance(state, list):
         return [comparable(one, volatile, inner(ANY)) for one in state]
@@ -219,7 +223,8 @@ leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls
 {source}
 
 [state]
-# What may differ without being wrong, such as "tickets.*.created_at"; "tickets.#": the names of records.
+# What may differ without being wrong, such as "tickets.*.created_at"; "tickets.#": the names of records;
+# "files.logs/": all files of a folder.
 volatile = {json.dumps(about.state.volatile)}
 # The same of what tools find, such as "get_time.now".
 results = {json.dumps(about.state.results)}

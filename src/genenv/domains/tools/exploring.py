@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ _SETUPS = 6
 _LONGEST_SETUP = 4
 _TRIES = 3
 _MORE_TRIES = 9
+_SAME = 2
+"""So often a call is tried with the same values of the state and others that are new."""
 _ASKED = 3
 """So many different calls of a tool say what it tells."""
 
@@ -90,15 +93,20 @@ class Explorer:
     def attempt(self, recipe: Recipe, before: Sequence[Call], rng: random.Random) -> Call | None:
         """A call that succeeds after others, if one is found in a few tries."""
         values = self.values(before[: self.known])
+        failed = Counter[str]()
         for _ in range(_MORE_TRIES):
             args = self._drawn(recipe, values, rng)
             if args is None:
+                continue
+            found = repr([args.get(name) for name, way in recipe.ways.items() if way != FRESH])
+            if failed[found] >= _SAME and found != "[]":
                 continue
             call = Call(tool=recipe.tool, args=args)
             good = succeeded(self._last([*before, call]), writes=recipe.writes)
             self._luck.note(call, recipe.ways, good=good)
             if good:
                 return call
+            failed[found] += 1
         return None
 
     def _drawn(

@@ -46,12 +46,37 @@ def unsteady(explorer: Explorer, again: World, graph: Graph, rng: random.Random)
     time.sleep(1.1)
     state: dict[str, None] = {}
     results: dict[str, None] = {}
+    steady_ones: set[str] = set()
+    begin = _hidden_files(explorer.world.play(()).state)
     for program, one in zip(programs, first, strict=True):
         other = again.play(program)
+        left, right = _hidden_files(one.state), _hidden_files(other.state)
+        steady_ones |= {
+            name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
+        }
         if other.state != one.state:
             state |= dict.fromkeys(differing(one.state, other.state))
         results |= dict.fromkeys(_results(program, one, other, graph))
-    return Unsteady(tuple(_without_inner(state)), tuple(results))
+    named = dict.fromkeys(_by_folder(kind, steady_ones) for kind in _without_inner(state))
+    return Unsteady(tuple(named), tuple(results))
+
+
+def _hidden_files(state: Json) -> Mapping[str, Json]:
+    """The hidden files of a folder's state."""
+    held = cast("Mapping[str, Json]", state).get(HIDDEN) if isinstance(state, Mapping) else None
+    return cast("Mapping[str, Json]", held) if isinstance(held, Mapping) else {}
+
+
+def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
+    """The folder of a hidden file that differs, where nothing below it changes alike both times.
+
+    Files that are not there yet, such as the log of a new branch, differ as those beside them do.
+    """
+    folder, slash, _ = kind.rpartition("/")
+    inside = f"{folder.removeprefix(f'{HIDDEN}.')}/"
+    if kind.startswith(f"{HIDDEN}.") and slash and not any(one.startswith(inside) for one in steady_ones):
+        return f"{folder}/"
+    return kind
 
 
 def _reads(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[tuple[Call, ...], Call]]:

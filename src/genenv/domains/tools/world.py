@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from genenv.types import Json, JsonObject
 
@@ -197,6 +197,20 @@ class LoadedWorld(World, Protocol):
         ...
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A world that does not play again what it knows."""
+
+    def again(self, calls: Sequence[Call]) -> Played:
+        """Play, whatever is known of it already."""
+        ...
+
+
+def anew(world: World, calls: Sequence[Call]) -> Played:
+    """Play, in any world, whatever it knows of it already."""
+    return world.again(calls) if isinstance(world, Remembers) else world.play(calls)
+
+
 class LimitedWorld:
     """A world without some of its tools."""
 
@@ -207,6 +221,10 @@ class LimitedWorld:
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
         return self._world.play(calls, watch=watch)
+
+    def again(self, calls: Sequence[Call]) -> Played:
+        """See `Remembers`."""
+        return anew(self._world, calls)
 
     def close(self) -> None:
         """See `World`."""

@@ -137,7 +137,7 @@ class McpWorld:
             self._known.move_to_end(key)
             return known.played
         else:
-            played, after = self._played(calls, self._begun())
+            played, after = self._played(calls)
             self._known[key] = _Memory(played, sealed=known.played == played, after=after)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
@@ -150,22 +150,22 @@ class McpWorld:
 
     def again(self, calls: Sequence[Call]) -> Played:
         """Play, whatever is known of it already."""
-        return self._played(calls, self._begun())[0]
+        return self._played(calls)[0]
 
     def _continued(self, calls: Sequence[Call]) -> tuple[Played, Snapshot | None]:
         """Play what follows on the longest beginning that is known."""
         for number in range(len(calls) - 1, 0, -1) if not self.running.fresh else ():
             known = self._known.get(_key(calls[:number]))
             if known is not None and known.after is not None:
-                played, after = self._played(calls[number:], self._begun(known.after))
+                played, after = self._played(calls[number:], known.after)
                 whole = (*known.played.outcomes, *played.outcomes)
                 return Played(outcomes=whole, state=played.state), after
-        return self._played(calls, self._begun())
+        return self._played(calls)
 
-    def _played(self, calls: Sequence[Call], server: Server) -> tuple[Played, Snapshot | None]:
-        """Play in the folder as it is; also how it is afterwards."""
+    def _played(self, calls: Sequence[Call], start: Snapshot | None = None) -> tuple[Played, Snapshot | None]:
+        """Play from a state on; also how the folder is afterwards."""
         outcomes: list[Outcome] = []
-        start = self._folder.snapshot()
+        server = self._begun(start)
         state = self._folder.contents()
         for number, call in enumerate(calls):
             try:
@@ -173,7 +173,7 @@ class McpWorld:
                 outcome = outcome_of(server.call(call.tool, args, self._call_s), MOST_CHARS)
             except NotRunning:
                 self._end()
-                earlier, _ = self._played(calls[:number], self._begun(start))
+                earlier, _ = self._played(calls[:number], start)
                 gone = (Outcome(error=_GONE),) * (len(calls) - number)
                 return Played(outcomes=(*earlier.outcomes, *gone), state=earlier.state), None
             before, state = state, self._folder.contents()
