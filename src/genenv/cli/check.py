@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from genenv.cli.console import ConsoleReporter, begin
+from genenv.api.console import ConsoleReporter
+from genenv.cli.console import begin
 from genenv.cli.options import Overrides
 from genenv.config.run import RunConfig, load_config
 from genenv.domains import load_domain
