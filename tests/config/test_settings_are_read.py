@@ -38,7 +38,7 @@ OWNERS = {
     "logging": ("runs/sinks.py",),
     "policy": ("backends/", "build.py"),
     "run": ("coevolve.py", "cli/", "runs/world.py"),
-    "shift": ("runs/world.py", "cli/opening.py"),
+    "shift": ("runs/world.py", "api/opening.py"),
     "shift.domain": ("domains/",),
     "simulator": (
         "simulator/",
@@ -46,7 +46,7 @@ OWNERS = {
         "backends/local/optimizer.py",
         "coevolve.py",
         "build.py",
-        "cli/opening.py",
+        "api/opening.py",
     ),
     "simulator.endpoint": ("assistants/",),
     "simulator.warmup": ("learning/warmup.py",),
