@@ -44,15 +44,41 @@ def loaded(folder: Path, **more: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("tuning", ["lora", "full"])
-def test_the_model_says_what_the_agent_says(runs: dict[str, Path], tmp_path: Path, tuning: str) -> None:
+def test_the_model_says_what_the_agent_says(
+    runs: dict[str, Path], tiny: Any, tmp_path: Path, tuning: str
+) -> None:
     exported = export(runs[tuning], tmp_path / "out")
     model, tokenizer = loaded(tmp_path / "out")
     ids = tokenizer.encode(TEXT)
+    assert ids == load_tokenizer(str(tiny.folder())).encode(TEXT)
     torch.testing.assert_close(logprobs(model, ids), agents_logprobs(runs[tuning], 1, ids), atol=2e-5, rtol=0)
     assert exported.nearness is not None
     assert (exported.nearness.texts, exported.nearness.same) == (2, exported.nearness.places)
     assert exported.nearness.nats < 1e-5
     assert exported.bytes == sum(path.stat().st_size for path in (tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["gemma", "gpt_neox", "qwen2"])
+def test_other_kinds_of_models_do_as_well(tiny: Any, toy: Any, tmp_path: Path, kind: str) -> None:
+    run = trained_run(tmp_path / "run", tiny.folder(kind), toy)
+    export(run, tmp_path / "out")
+    model, tokenizer = loaded(tmp_path / "out")
+    ids = tokenizer.encode(TEXT)
+    assert ids == load_tokenizer(str(tiny.folder(kind))).encode(TEXT)
+    assert tokenizer.chat_template == tiny.tokenizer().chat_template
+    torch.testing.assert_close(logprobs(model, ids), agents_logprobs(run, 1, ids), atol=1e-4, rtol=0)
+
+
+def test_older_readers_find_how_positions_are_rotated(tiny: Any, toy: Any, tmp_path: Path) -> None:
+    linear = {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}
+    run = trained_run(tmp_path / "run", tiny.folder(rope_parameters=linear), toy)
+    export(run, tmp_path / "out")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert config["rope_theta"] == 500.0
+    assert config["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
+    model, tokenizer = loaded(tmp_path / "out")
+    ids = tokenizer.encode(TEXT)
+    torch.testing.assert_close(logprobs(model, ids), agents_logprobs(run, 1, ids), atol=1e-3, rtol=0)
 
 
 def test_rounds_are_told_apart_and_the_last_is_taken(runs: dict[str, Path], tmp_path: Path) -> None:
