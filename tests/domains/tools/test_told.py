@@ -102,6 +102,7 @@ def test_what_a_recipe_knows_is_taken_over() -> None:
 )
 def test_lines_of_fields_are_records(text: str, fields: Json) -> None:
     assert read(text) == fields
+    assert read({"content": [text]}) == {"content": [fields]}
 
 
 def test_values_that_are_told_have_the_tool_in_their_kind() -> None:

@@ -7,7 +7,7 @@ state of a service cannot be seen at all. A tool that reads tells them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from genenv.domains.tools.leaves import ANY, KEY, leaves
@@ -27,9 +27,9 @@ def read(result: Json) -> Json:
     """A result as its fields: a text of lines `name: value` is a record, or a list of them."""
     if isinstance(result, str):
         return _records(result) or result
-    if isinstance(result, list):
-        return [_records(one) or one if isinstance(one, str) else one for one in result]
-    return result
+    if isinstance(result, Mapping):
+        return {name: read(one) for name, one in result.items()}
+    return [read(one) for one in result] if isinstance(result, list) else result
 
 
 def _records(text: str) -> Json:
