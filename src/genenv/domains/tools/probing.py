@@ -118,7 +118,8 @@ class Probe:
         fitting = [kind for kind, held in self._values.items() if tool.fits(name, held[0])]
         held = [kind for kind in fitting if source_of(kind) is None]
         told = [kind for kind in fitting if source_of(kind) not in (None, tool.name)]
-        return [*wanted(name, tool.name, held), *(wanted(name, tool.name, told) or told[:_LAST]), FRESH]
+        named = wanted(name, tool.name, told)
+        return [*wanted(name, tool.name, held), *named, FRESH, *(told[:_LAST] if not named else ())]
 
     def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
         outcomes: list[tuple[dict[str, Json], Outcome]] = []

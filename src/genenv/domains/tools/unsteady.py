@@ -16,7 +16,8 @@ from genenv.domains.tools.world import Call, Played, World
 from genenv.types import Json
 
 _PLAYED_TWICE = 8
-_READ_TWICE = 3
+_EACH_TWICE, _TRIES = 3, 8
+"""So many programs that end with a call of each tool, in so many tries."""
 _FEW = 12
 """So many files that differ are named one by one; where there are more, none of them counts."""
 
@@ -41,7 +42,7 @@ def unsteady(explorer: Explorer, again: World, graph: Graph, rng: random.Random)
         rng: draws the programs.
     """
     programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
-    programs += [(*before, call) for before, call in _reads(explorer, graph, rng)]
+    programs += _each(explorer, graph, rng)
     first = [explorer.world.play(program) for program in programs]
     time.sleep(1.1)
     state: dict[str, None] = {}
@@ -79,13 +80,18 @@ def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
     return kind
 
 
-def _reads(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[tuple[Call, ...], Call]]:
+def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[Call, ...]]:
+    """Programs that end with a call of each tool, after others that write."""
     for recipe in graph.recipes.values():
-        for number in range(_READ_TWICE * (not recipe.writes)):
+        found = 0
+        for number in range(_TRIES):
             before = explorer.setup() if number else ()
             call = explorer.attempt(recipe, before, rng)
             if call is not None:
-                yield before, call
+                yield (*before, call)
+                found += 1
+            if found == _EACH_TWICE:
+                break
 
 
 def _results(program: Sequence[Call], one: Played, other: Played, graph: Graph) -> Iterator[str]:
