@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,14 +25,25 @@ FILE = "recorded.json"
 """Of a bundle's folder `files`."""
 _NOT_RECORDED = "This call was not recorded when the bundle was made, and the service is not asked now."
 _AFTER = "What the service finds after something was written was not recorded; look before you write."
-_MOST_SENT, _MOST_WRITTEN = 2000, 200
+MOST_SENT, MOST_WRITTEN = 2000, 200
 """So many different calls at most are sent, so many of them of tools that may write."""
 _EACH, _IN_VAIN = 60, 20
 """So many successful calls of each tool are recorded, if those are not known already so often in a row."""
 _EXAMPLES = 64
 
+_SILENT, _SILENT_IN_A_ROW = 3, 6
+"""So many calls of a tool, or of any, may go without an answer; then it, or the service, is asked no more."""
+
 Send = Callable[[Call], Outcome]
-"""Asks the service."""
+"""Asks the service; raises `NoAnswer` where it does not answer."""
+
+
+class NoAnswer(Exception):
+    """A service did not answer a call. The message is a sentence's end: `it took too long`."""
+
+
+class Ended(NoAnswer):
+    """It will not answer any call any more."""
 
 
 class RecordedTool(BaseModel, frozen=True, extra="forbid"):
@@ -59,6 +71,8 @@ class Recording(BaseModel, frozen=True, extra="forbid"):
     left_out: dict[str, str] = {}
     """What is no tool, and why."""
     answers: tuple[Answer, ...] = ()
+    ended: str = ""
+    """Why the service was asked no more before all was recorded; empty: all was."""
 
     def save(self, files: Path) -> None:
         """Write it into a bundle's folder."""
@@ -95,6 +109,8 @@ class RecordedWorld:
 
     def __init__(self, recording: Recording) -> None:
         self.left_out: Mapping[str, str] = recording.left_out
+        self.ended = recording.ended
+        """See `Recording`."""
         self._answers = {
             _key(Call(tool=one.tool, args=one.args)): Outcome(result=one.result, error=one.error)
             for one in recording.answers
@@ -124,13 +140,22 @@ class Recorder:
     Args:
         tools: by name.
         send: asks it.
+        most: so many calls at most are sent.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], send: Send) -> None:
-        self.tools, self._send = tools, send
+    def __init__(self, tools: Mapping[str, Tool], send: Send, most: int = MOST_SENT) -> None:
+        self.tools, self._send, self._most = tools, send, most
         self.sent: dict[str, tuple[Call, Outcome]] = {}
         """What was asked, and answered."""
+        self.ended = ""
+        """Why nothing is asked any more."""
+        self.silent: dict[str, str] = {}
+        """Tools that were not answered, and why not."""
         self._written = 0
+        self._unsure: set[str] = set()
+        """Calls that may have written, though nothing was answered: they are not sent again."""
+        self._unanswered = Counter[str]()
+        self._in_a_row = 0
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
@@ -142,19 +167,41 @@ class Recorder:
         if key in self.sent:
             return self.sent[key][1]
         writes = may_write(self.tools[call.tool])
-        too_late = self._written >= _MOST_WRITTEN if writes else self._written > 0
-        if too_late or len(self.sent) >= _MOST_SENT:
+        too_late = self._written >= MOST_WRITTEN if writes else self._written > 0
+        given_up = self.ended or self._unanswered[call.tool] >= _SILENT or key in self._unsure
+        if too_late or given_up or len(self.sent) >= self._most:
             return Outcome(error=_NOT_RECORDED)
         self._written += writes
-        self.sent[key] = call, self._send(call)
-        return self.sent[key][1]
+        try:
+            outcome = self._send(call)
+        except Ended as error:
+            self.ended = str(error)
+            return Outcome(error=_NOT_RECORDED)
+        except NoAnswer as error:
+            self._unsure |= {key} if writes else set()
+            return self._no_answer(call.tool, str(error))
+        self._in_a_row = self._unanswered[call.tool] = 0
+        self.sent[key] = call, outcome
+        return outcome
+
+    def _no_answer(self, tool: str, why: str) -> Outcome:
+        self._in_a_row += 1
+        self._unanswered[tool] += 1
+        self.silent[tool] = why
+        if self._in_a_row >= _SILENT_IN_A_ROW:
+            self.ended = f"it did not answer {self._in_a_row} calls in a row: {why}"
+        return Outcome(error=f"The service does not answer: {why}.")
 
     def close(self) -> None:
         """See `World`."""
 
 
 def record(
-    tools: Mapping[str, Tool], send: Send, left_out: Mapping[str, str], rng: random.Random
+    tools: Mapping[str, Tool],
+    send: Send,
+    left_out: Mapping[str, str],
+    rng: random.Random,
+    most: int = MOST_SENT,
 ) -> Recording:
     """Find out how a service's tools can be called, and record what they answer.
 
@@ -163,8 +210,9 @@ def record(
         send: asks the service.
         left_out: what is no tool, and why.
         rng: draws calls.
+        most: so many calls at most are sent.
     """
-    recorder = Recorder(tools, send)
+    recorder = Recorder(tools, send, most)
     writers = [name for name, one in tools.items() if may_write(one)]
     if 0 < len(writers) < len(tools):
         _try_all(LimitedWorld(recorder, writers), rng)
@@ -173,10 +221,18 @@ def record(
         Answer.model_validate({**call.json, "result": outcome.result, "error": outcome.error})
         for call, outcome in recorder.sent.values()
     )
+    answered = {one.tool for one in answers}
+    silent = {name: recorder.silent.get(name) or recorder.ended for name in tools if name not in answered}
+    silent = {name: f"the service did not answer its calls: {why}" for name, why in silent.items() if why}
     return Recording(
-        tools=tuple(_with_examples(one, graph.recipes.get(one.name), answers) for one in tools.values()),
-        left_out=dict(left_out),
+        tools=tuple(
+            _with_examples(one, graph.recipes.get(one.name), answers)
+            for one in tools.values()
+            if one.name not in silent
+        ),
+        left_out={**left_out, **silent},
         answers=answers,
+        ended=recorder.ended,
     )
 
 
