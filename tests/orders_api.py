@@ -43,6 +43,7 @@ class Api:
     def __init__(self) -> None:
         self.received: list[tuple[str, str, dict[str, str]]] = []
         """Method, path with query, headers."""
+        self.bodies: list[bytes] = []
         self.special: dict[str, Callable[[], Answer]] = {}
         """What is answered to paths instead of what usually is."""
         self.most = 1_000_000
@@ -67,15 +68,17 @@ class Api:
         match [method, *names]:
             case ["GET", "customers"]:
                 return as_json(CUSTOMERS)
+            case ["POST", "customers"]:
+                return as_json({"id": f"C-{200 + len(self.of('/v1/customers'))}"}, 201)
+            case ["DELETE", "customers", name]:
+                return (204, {}, b"") if name in {one["id"] for one in CUSTOMERS} else _missing(name)
             case ["GET", "customers", name]:
                 found = [one for one in CUSTOMERS if one["id"] == name]
                 return as_json({**found[0], "seen": headers["authorization"]}) if found else _missing(name)
             case ["GET", "orders"]:
                 page = int(query.get("page", ["1"])[0])
                 fitting = [one for one in ORDERS if [one["status"]] == query.get("filter[status]")]
-                return as_json(
-                    {"orders": fitting[(page - 1) * _PER_PAGE : page * _PER_PAGE], "page": page}
-                )
+                return as_json({"orders": fitting[(page - 1) * _PER_PAGE : page * _PER_PAGE], "page": page})
             case ["GET", "orders", name]:
                 found = [one for one in ORDERS if one["id"] == name]
                 return as_json(found[0]) if found else _missing(name)
@@ -108,7 +111,7 @@ def served() -> Iterator[Api]:
             api.at_once += 1
             api.most_at_once = max(api.most_at_once, api.at_once)
             api.received.append((self.command, self.path, headers))
-            self.rfile.read(int(headers.get("content-length", 0)))
+            api.bodies.append(self.rfile.read(int(headers.get("content-length", 0))))
             if len(api.received) > api.most:
                 self.close_connection = True
             else:

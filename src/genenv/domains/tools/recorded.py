@@ -10,6 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -144,9 +145,12 @@ class Recorder:
     """
 
     def __init__(self, tools: Mapping[str, Tool], send: Send, most: int = MOST_SENT) -> None:
-        self.tools, self._send, self._most = tools, send, most
+        self.tools: Mapping[str, Tool] = tools
+        self._send, self._most = send, most
         self.sent: dict[str, tuple[Call, Outcome]] = {}
         """What was asked, and answered."""
+        self.share = most // max(1, len(tools))
+        """So many calls of each tool at most are sent."""
         self.ended = ""
         """Why nothing is asked any more."""
         self.silent: dict[str, str] = {}
@@ -154,7 +158,7 @@ class Recorder:
         self._written = 0
         self._unsure: set[str] = set()
         """Calls that may have written, though nothing was answered: they are not sent again."""
-        self._unanswered = Counter[str]()
+        self._asked, self._unanswered = Counter[str](), Counter[str]()
         self._in_a_row = 0
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
@@ -168,10 +172,13 @@ class Recorder:
             return self.sent[key][1]
         writes = may_write(self.tools[call.tool])
         too_late = self._written >= MOST_WRITTEN if writes else self._written > 0
-        given_up = self.ended or self._unanswered[call.tool] >= _SILENT or key in self._unsure
-        if too_late or given_up or len(self.sent) >= self._most:
+        given_up = self._unanswered[call.tool] >= _SILENT or key in self._unsure
+        if self._left <= 0:
+            self.ended = self.ended or f"{self._most} requests were sent, as many as are allowed"
+        if too_late or given_up or self.ended or self._asked[call.tool] >= self.share:
             return Outcome(error=_NOT_RECORDED)
         self._written += writes
+        self._asked[call.tool] += 1
         try:
             outcome = self._send(call)
         except Ended as error:
@@ -191,6 +198,24 @@ class Recorder:
         if self._in_a_row >= _SILENT_IN_A_ROW:
             self.ended = f"it did not answer {self._in_a_row} calls in a row: {why}"
         return Outcome(error=f"The service does not answer: {why}.")
+
+    @property
+    def _left(self) -> int:
+        return self._most - self._asked.total()
+
+    def share_the_rest(self) -> None:
+        """Let tools that read, and have had their share, have what others left of theirs."""
+        hungry = sum(asked >= self.share for asked in self._asked.values())
+        kept = min(MOST_WRITTEN, self.share * sum(map(may_write, self.tools.values())))
+        self.share += max(0, self._left - kept) // max(1, hungry)
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """What was answered, as it is kept."""
+        return tuple(
+            Answer.model_validate({**call.json, "result": outcome.result, "error": outcome.error})
+            for call, outcome in self.sent.values()
+        )
 
     def close(self) -> None:
         """See `World`."""
@@ -214,22 +239,22 @@ def record(
     """
     recorder = Recorder(tools, send, most)
     writers = [name for name, one in tools.items() if may_write(one)]
-    if 0 < len(writers) < len(tools):
-        _try_all(LimitedWorld(recorder, writers), rng)
-    graph = _try_all(recorder, rng)
-    answers = tuple(
-        Answer.model_validate({**call.json, "result": outcome.result, "error": outcome.error})
-        for call, outcome in recorder.sent.values()
-    )
+    graph = Graph()
+    if len(writers) < len(tools):
+        graph = _try_all(LimitedWorld(recorder, writers), rng)
+        # once more as they will be replayed: with the values that were recorded, others are found in answers
+        recorder.tools = _as_recorded(tools, graph, recorder.answers)
+        recorder.share_the_rest()
+        graph = _try_all(LimitedWorld(recorder, writers), rng)
+    if writers:
+        graph = _try_all(recorder, rng)
+    answers = recorder.answers
     answered = {one.tool for one in answers}
     silent = {name: recorder.silent.get(name) or recorder.ended for name in tools if name not in answered}
     silent = {name: f"the service did not answer its calls: {why}" for name, why in silent.items() if why}
+    kept = {name: one for name, one in tools.items() if name not in silent}
     return Recording(
-        tools=tuple(
-            _with_examples(one, graph.recipes.get(one.name), answers)
-            for one in tools.values()
-            if one.name not in silent
-        ),
+        tools=tuple(map(_recorded_tool, _as_recorded(kept, graph, answers).values())),
         left_out={**left_out, **silent},
         answers=answers,
         ended=recorder.ended,
@@ -277,23 +302,32 @@ def _key(call: Call) -> str:
     return json.dumps([call.tool, dict(call.args)], sort_keys=True, ensure_ascii=False)
 
 
-def _with_examples(tool: Tool, recipe: Recipe | None, answers: Sequence[Answer]) -> RecordedTool:
-    """A tool whose new values are those that were recorded: others have no answer."""
+def _as_recorded(tools: Mapping[str, Tool], graph: Graph, answers: Sequence[Answer]) -> dict[str, Tool]:
+    """Tools whose new values are those that were recorded: others have no answer."""
+    return {
+        name: _with_examples(one, graph.recipes.get(name), [made for made in answers if made.tool == name])
+        for name, one in tools.items()
+    }
+
+
+def _with_examples(tool: Tool, recipe: Recipe | None, answers: Sequence[Answer]) -> Tool:
     mine = [
-        one.args
-        for one in answers
-        if one.tool == tool.name and succeeded(Outcome(result=one.result, error=one.error), writes=False)
+        one.args for one in answers if succeeded(Outcome(result=one.result, error=one.error), writes=False)
     ]
     shown: dict[str, Json] = {}
     for name, schema in tool.properties.items():
         values = {repr(args[name]): args[name] for args in mine if name in args}
         drawn = recipe is not None and recipe.ways.get(name) == FRESH and not is_closed(tool, name)
         shown[name] = {**schema, "examples": [*values.values()][:_EXAMPLES]} if values and drawn else schema
+    return replace(tool, parameters={**tool.parameters, "properties": shown})
+
+
+def _recorded_tool(tool: Tool) -> RecordedTool:
     return RecordedTool.model_validate(
         {
             "name": tool.name,
             "description": tool.description,
-            "parameters": {**tool.parameters, "properties": shown},
+            "parameters": tool.parameters,
             "writes": tool.writes,
         }
     )

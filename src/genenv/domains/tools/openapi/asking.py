@@ -159,8 +159,10 @@ class Asker:
                 raise NotTaken("The service sends this call elsewhere, and what may write is not sent twice.")
             url = url.join(target)
             if not _same_host(first, url):
-                told = self._headers.safe(url.host or url.scheme)
-                raise NotTaken(f"The service sends this call to {told}, and only {first.host} is asked.")
+                raise NotTaken(
+                    f"The service sends this call to {self._headers.safe(_host(url))}, and only "
+                    f"{_host(first)} is asked."
+                )
         raise NotTaken("The service sends this call in circles.")
 
     def _opened(self) -> AsyncClient:
@@ -188,6 +190,10 @@ def status_said(status: int) -> str:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
+
+
+def _host(url: URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"
 
 
 def _same_host(first: URL, url: URL) -> bool:

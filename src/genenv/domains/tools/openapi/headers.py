@@ -51,7 +51,8 @@ class Headers:
             self._values[name] = _VARIABLE.sub(
                 lambda found, name=name: self._held(name, found[1] or found[2], environment), value
             )
-            self._secrets |= set(_forms(self._values[name])) if _VARIABLE.search(value) else set()
+            if _VARIABLE.search(value):
+                self._secrets |= {form for form in _forms(self._values[name]) if len(form) >= _SHORTEST}
 
     def _held(self, header: str, variable: str, environment: Mapping[str, str]) -> str:
         value = environment.get(variable, "").strip()
@@ -79,13 +80,14 @@ class Headers:
 
     def safe(self, text: str) -> str:
         """Text of the service's without secrets."""
-        return masked(text, self._secrets)
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            text = text.replace(secret, MASK)
+        return text
 
     def without(self, value: Json) -> Json:
         """An answer without secrets."""
         if isinstance(value, str):
-            text = clean(value)
-            return self.safe(text) if self._secrets else text
+            return self.safe(clean(value))
         if isinstance(value, Mapping):
             return {str(self.without(name)): self.without(one) for name, one in value.items()}
         return [self.without(one) for one in value] if isinstance(value, list) else value
@@ -123,4 +125,4 @@ def _forms(value: str) -> Iterator[str]:
     except (binascii.Error, UnicodeDecodeError):
         return
     yield plain
-    yield plain.partition(":")[2] or MASK
+    yield plain.partition(":")[2]

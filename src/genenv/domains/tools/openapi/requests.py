@@ -153,10 +153,12 @@ def _argument(name: str) -> str:
 
 
 def _of_body(operation: Operation) -> Iterator[Parameter]:
-    """The fields of what is sent."""
+    """The fields of what is sent; where the document requires none of them the first says something."""
     sent = operation.body or {}
-    required = set(cast("Sequence[str]", sent.get("required", ())))
-    for name, schema in cast("Mapping[str, dict[str, Any]]", sent.get("properties", {})).items():
+    fields = cast("Mapping[str, dict[str, Any]]", sent.get("properties", {}))
+    single = [name for name, schema in fields.items() if schema.get("type") not in ("array", "object")]
+    required = set(cast("Sequence[str]", sent.get("required", ()))) or set(single[:1])
+    for name, schema in fields.items():
         yield Parameter(name=name, place=_BODY, required=name in required, schema=schema)
 
 
