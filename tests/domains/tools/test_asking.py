@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from genenv.domains.tools.openapi import asking
+from genenv.domains.tools.openapi.answering import outcome_of
 from genenv.domains.tools.openapi.asking import Asker, NotTaken, Request
 from genenv.domains.tools.openapi.headers import Headers
 from genenv.domains.tools.openapi.operations import FORM, operations
 from genenv.domains.tools.openapi.reading import Document
 from genenv.domains.tools.openapi.requests import Requests, reads
-from genenv.domains.tools.openapi.service import outcome_of
 from genenv.domains.tools.recorded import Ended, NoAnswer
 from genenv.errors import UsageError
 from orders_api import KEY, Answer, Api, as_json, served

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -20,7 +22,7 @@ from genenv.domains.tools.recorded import Recording
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.runs.progress import Silent
-from orders_api import KEY, Api, as_json, served
+from orders_api import KEY, Answer, Api, as_json, served
 
 ORDERS = EXAMPLES / "orders.yaml"
 HEADER = "Authorization: Bearer $ORDERS_TOKEN"
@@ -250,6 +252,34 @@ def test_what_is_sent_is_said_before_anything_is(api: Api, waits: Waits) -> None
         asking(api, waits, writes=True).warning
     )
     assert api.received == []
+
+
+def test_a_list_that_is_too_long_is_asked_for_in_parts(api: Api, waits: Waits, tmp_path: Path) -> None:
+    size = {"name": "per_page", "in": "query", "schema": {"type": "integer", "maximum": 100, "default": 50}}
+    paths = {f"/{name}": {"get": {"operationId": name, "parameters": [size]}} for name in ("logs", "notes")}
+    document = tmp_path / "openapi.json"
+    document.write_text(json.dumps({"openapi": "3.1.0", "paths": paths}))
+
+    def logs() -> Answer:
+        asked = parse_qs(urlsplit(api.received[-1][1]).query)
+        count = int(asked.get("per_page", ["50"])[0])
+        return as_json([{"id": number, "text": "x" * 2000} for number in range(count)])
+
+    api.special |= {"/v1/logs": logs, "/v1/notes": lambda: as_json([{"id": 1}])}
+    service = Service(address=api.address)
+    world = (
+        ServiceOrigin(str(document), service, wait=waits).bring(tmp_path / "files").open(tmp_path / "files")
+    )
+    assert [one.heading for one in world.tools.values()] == [
+        "logs(per_page: integer)",
+        "notes(per_page: integer=50)",
+    ]
+    sizes = [path.partition("=")[2] for _, path, _ in api.of("/v1/logs")]
+    assert sizes[0] == ""
+    assert len(sizes) == len(set(sizes))
+    assert set(sizes[1:]) <= set(map(str, range(1, 11)))
+    assert len(api.of("/v1/notes")) == len({path for _, path, _ in api.of("/v1/notes")})
+    assert world.play([call("logs", per_page=int(sizes[1]))]).outcomes[0].error is None
 
 
 def test_only_some_paths(api: Api, waits: Waits, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ CALL_S = 30.0
 """How long a call may take with all that it is redirected to."""
 MOST_BYTES = 1 << 20
 """Of an answer."""
+TOO_LARGE = f"The service answers more than {MOST_BYTES >> 20} MiB."
 _TRIES = 4
 _MOST_WAIT_S, _MOST_WAITED_S = 120.0, 900.0
 """So long a service may have itself waited for, once and in all."""
@@ -214,7 +215,7 @@ async def _read(response: Response) -> Reply:
     async for part in response.aiter_raw():
         size += len(part)
         if size > MOST_BYTES:
-            raise NotTaken(f"The service answers more than {MOST_BYTES >> 20} MiB.")
+            raise NotTaken(TOO_LARGE)
         parts.append(part)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return Reply(status=response.status_code, kind=kind, body=b"".join(parts))

@@ -6,19 +6,25 @@ import json
 import keyword
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from genenv.domains.tools.leaves import words_of
 from genenv.domains.tools.openapi.asking import NotTaken, Request
 from genenv.domains.tools.openapi.operations import FORM, Operation, Parameter, is_json
+from genenv.domains.tools.openapi.resources import plain
 from genenv.domains.tools.world import Tool
 from genenv.types import Json, JsonObject
 
 _MOST_OPTIONAL = 8
 """Arguments that can be left out."""
 _BODY = "body"
+_SIZES = frozenset(
+    ("limit", "perpage", "pagesize", "pagelimit", "size", "maxresults", "count", "first", "top", "take")
+)
+"""Parameters that say how many records are listed at once."""
+_FEW = 10
 _CHANGES = frozenset(
     (
         *("add", "cancel", "create", "delete", "disable", "enable", "login", "logoff", "logout", "pay"),
@@ -49,7 +55,7 @@ class Requests:
     """
 
     def __init__(self, operation: Operation, given: Collection[str] = ()) -> None:
-        self._operation = operation
+        self._operation, self._given = operation, given
         self.problem = _problem(operation, given)
         """Why it cannot be called; None: it can."""
         self._slots = [] if self.problem else list(_slots(operation, given))
@@ -67,6 +73,21 @@ class Requests:
             parameters={**schema, "required": required} if required else schema,
             writes=not reads(one),
         )
+
+    @property
+    def shorter(self) -> Requests | None:
+        """The same where few records are asked for at once, if that can be said."""
+        for number, one in enumerate(self._operation.parameters):
+            bare = plain(one.name) in _SIZES and one.schema.get("type") == "integer"
+            if bare and "enum" not in one.schema and one.place == "query" and not one.required:
+                kept = {name: told for name, told in one.schema.items() if name in ("type", "description")}
+                most = one.schema.get("maximum")
+                few = min(_FEW, most) if isinstance(most, int) and most > 0 else _FEW
+                schema = {**kept, "minimum": 1, "maximum": few}
+                listed = list(self._operation.parameters)
+                listed[number] = replace(one, required=True, schema=schema)
+                return Requests(replace(self._operation, parameters=tuple(listed)), self._given)
+        return None
 
     def of(self, args: Mapping[str, Json]) -> Request:
         """The request that a call is.

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from genenv.domains.tools.child import MOST_CHARS
-from genenv.domains.tools.openapi.asking import Asker, NotTaken, Reply, Wait, status_said
+from genenv.domains.tools.openapi.answering import TOO_LONG, outcome_of
+from genenv.domains.tools.openapi.asking import TOO_LARGE, Asker, NotTaken, Wait
 from genenv.domains.tools.openapi.headers import Headers
 from genenv.domains.tools.openapi.mock_world import MOST_TOOLS
 from genenv.domains.tools.openapi.operations import Operation, operations
 from genenv.domains.tools.openapi.reading import Document, fetched, is_address
 from genenv.domains.tools.openapi.requests import Requests, reads
-from genenv.domains.tools.plain import NotPlain, result_of
-from genenv.domains.tools.recorded import MOST_SENT, MOST_WRITTEN, record
+from genenv.domains.tools.recorded import MOST_SENT, MOST_WRITTEN, Ended, NoAnswer, record
 from genenv.domains.tools.sources import RecordedSource, Source
 from genenv.domains.tools.world import Call, LoadedWorld, Outcome
 from genenv.errors import UsageError
 from genenv.texts import masked
-from genenv.types import Json
-
-_MOST_TOLD = 300
-"""Characters of what a service says of an error."""
-_TELLING = ("detail", "message", "error_description", "error", "errors", "title", "reason", "msg")
-"""Fields of an error that say what is wrong, the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +87,12 @@ class ServiceOrigin:
         name = self._document.rstrip("/").rsplit("/", 1)[-1]
         document = Document(self._headers.safe(fetched(self._document)), name)
         requests, left_out = self._chosen(operations(document), name)
-        tools = {one: made.tool for one, made in requests.items()}
         asker = Asker(self._address, self._headers, self._most, self._wait)
-
-        def send(call: Call) -> Outcome:
-            try:
-                return outcome_of(asker.ask(requests[call.tool].of(call.args)), self._headers)
-            except NotTaken as error:
-                return Outcome(error=str(error))
-
+        line = _Line(requests, asker, self._headers)
         try:
-            made = record(tools, send, left_out, random.Random("recording"), self._most)
+            line.shorten()
+            tools = {one: made.tool for one, made in requests.items()}
+            made = record(tools, line.send, left_out, random.Random("recording"), self._most)
         finally:
             asker.close()
         if not made.answers:
@@ -145,43 +132,43 @@ class ServiceOrigin:
         return chosen, left_out
 
 
-def outcome_of(reply: Reply, headers: Headers) -> Outcome:
-    """What the agent is told of an answer.
+class _Line:
+    """What is said to a service, and what it answers."""
 
-    Args:
-        reply: it.
-        headers: whose secrets it is rid of.
-    """
-    answer: Json = None
-    try:
-        answer = headers.without(result_of(json.loads(reply.body or b"null")))
-        problem = ""
-    except NotPlain as error:
-        problem = f"The service answers {error}."
-    except (ValueError, RecursionError):
-        problem = f"The service answers {headers.safe(reply.kind)[:80] or 'something'} that is no JSON."
-    if not 200 <= reply.status < 300:
-        told = _told(answer)
-        return Outcome(error=f"The service answers {status_said(reply.status)}{f': {told}' if told else '.'}")
-    if problem:
-        return Outcome(error=problem)
-    if len(json.dumps(answer, ensure_ascii=False)) > MOST_CHARS:
-        return Outcome(error=f"The result is longer than {MOST_CHARS} characters.")
-    return Outcome(result=answer)
+    def __init__(self, requests: dict[str, Requests], asker: Asker, headers: Headers) -> None:
+        self._requests, self._asker, self._headers = requests, asker, headers
+        self._known: dict[str, Outcome] = {}
+        """What calls without arguments were answered before anything was recorded."""
 
+    def send(self, call: Call) -> Outcome:
+        """What the agent is told.
 
-def _told(answer: Json, depth: int = 0) -> str:
-    """What a service says of an error."""
-    if isinstance(answer, str):
-        return " ".join(answer.split())[:_MOST_TOLD]
-    if depth > 4:
-        return ""
-    if isinstance(answer, list):
-        return next((told for one in answer[:4] if (told := _told(one, depth + 1))), "")
-    if isinstance(answer, Mapping):
-        held = (answer[name] for name in _TELLING if name in answer)
-        return next((told for one in held if (told := _told(one, depth + 1))), "")
-    return ""
+        Raises:
+            NoAnswer: nothing was answered.
+        """
+        if not call.args and call.tool in self._known:
+            return self._known[call.tool]
+        try:
+            return outcome_of(self._asker.ask(self._requests[call.tool].of(call.args)), self._headers)
+        except NotTaken as error:
+            return Outcome(error=str(error))
+
+    def shorten(self) -> None:
+        """Have lists that are too long for an agent, and can be had in parts, asked for in parts."""
+        for name, one in list(self._requests.items()):
+            shorter = one.shorter
+            if shorter is None or one.tool.required or one.tool.writes:
+                continue
+            try:
+                outcome = self.send(Call(tool=name, args={}))
+            except Ended:
+                return
+            except NoAnswer:
+                continue
+            if outcome.error in (TOO_LONG, TOO_LARGE):
+                self._requests[name] = shorter
+            else:
+                self._known[name] = outcome
 
 
 def _address(text: str) -> str:
