@@ -16,6 +16,7 @@ from genenv.cli.app import app
 from genenv.config.run import load_config
 from genenv.domains import load_domain
 from genenv.gate.gate import base_tasks
+from orders_api import KEY, served
 from typed import refused, succeeds
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-own-tools.md"
@@ -77,6 +78,23 @@ def test_what_is_wrong_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     assert said in refused("domain", "new", "desk", "--from", source)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_service_is_asked_for_real_after_that_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORDERS_TOKEN", KEY)
+    command = ("domain", "new", tmp_path / "orders", "--from", EXAMPLES / "orders.yaml")
+    with served() as api:
+        words = ("--server", f"{api.address}/", "--header", "Authorization: Bearer $ORDERS_TOKEN")
+        few = ("--only", "/customers", "--tasks", 4, "--held-out", 1, "--most-requests", 50)
+        done = succeeds(*command, *words, *few)
+        assert 1 < len(api.received) <= 50
+    assert done.stderr.index("50 requests at most") < done.stderr.index("loading")
+    assert "2 tools, 4 tasks" in done.stdout.replace("\n", " ")
+    assert KEY not in done.output
+    told = refused(*command, *words[2:])
+    assert "--header goes along with requests to --server, and there is none" in told
 
 
 def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from genenv.api.console import ConsoleReporter
 from genenv.cli.console import begin
 from genenv.domains.tools.bundle import as_typed
 from genenv.domains.tools.making import Wanted, make, readme
+from genenv.domains.tools.openapi.service import Service
 from genenv.domains.tools.origins import origin_of
+from genenv.domains.tools.recorded import MOST_SENT
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS
+from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.texts import inert
 
@@ -36,7 +39,8 @@ From = Annotated[
         metavar="FILE.py[:CLASS] | OPENAPI | mcp:COMMAND | mcp:ADDRESS",
         help="Python file whose functions, or whose class's methods, are the tools: it is imported and its "
         "tools are called, in a process of their own and on copies. Or an OpenAPI 3 document, a file or an "
-        "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere. "
+        "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere, "
+        "unless --server has them asked for real. "
         "Or the command of an MCP server, in which {folder} stands for the folder that it works in: it is "
         "run, on copies of that folder. Or an MCP server's address: it is asked, and its answers are kept.",
         show_default=False,
@@ -60,12 +64,43 @@ Files = Annotated[
         show_default=False,
     ),
 ]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Of an OpenAPI document: where its service is. It is asked with GET, and its answers are kept "
+        "and replayed; left out, mock tables take its place.",
+        show_default=False,
+    ),
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="'NAME: VALUE'",
+        help="Goes along with each request to --server, such as 'Authorization: Bearer $TOKEN' in single "
+        "quotes: the bundle keeps the variable's name, never what it holds. Can be given again.",
+        show_default=False,
+    ),
+]
+MostRequests = Annotated[
+    int | None,
+    typer.Option(
+        "--most-requests",
+        min=1,
+        max=100_000,
+        help="So many requests at most are sent to --server, or to an MCP server with an address; left out, "
+        f"{MOST_SENT}.",
+        show_default=False,
+    ),
+]
 Writes = Annotated[
     bool,
     typer.Option(
         "--allow-writes",
-        help="Of an MCP server with an address: call tools too that may write, for real. Left out, tools "
-        "that do not say that they only read are none.",
+        help="Of --server, or an MCP server with an address: call tools too that may write, for real. Left "
+        "out, operations other than GET, and tools that do not say that they only read, are none.",
     ),
 ]
 Tasks = Annotated[int, typer.Option("--tasks", min=1, max=100_000, help="How many tasks for training.")]
@@ -82,6 +117,9 @@ def domain(  # noqa: PLR0913 - each is an option
     source: From,
     only: Only = None,
     files: Files = None,
+    server: Server = None,
+    header: Header = None,
+    most_requests: MostRequests = None,
     allow_writes: Writes = False,
     tasks: Tasks = 200,
     held_out: HeldOut = 100,
@@ -95,7 +133,10 @@ def domain(  # noqa: PLR0913 - each is an option
     """
     del action  # there is one so far
     begin(f"making {name}")
-    origin = origin_of(source, only or (), files, writes=allow_writes)
+    if header and server is None:
+        raise UsageError("--header goes along with requests to --server, and there is none")
+    service = Service(address=server, headers=tuple(header or ())) if server is not None else None
+    origin = origin_of(source, only or (), files, writes=allow_writes, service=service, most=most_requests)
     typer.echo(origin.warning, err=True)
     wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
     made = make(name, wanted, examined, ConsoleReporter())

@@ -28,6 +28,7 @@ from genenv.domains.tools.drawing import Drawing, Examine
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.origins import Origin
 from genenv.domains.tools.recipes import Graph
+from genenv.domains.tools.recorded import RecordedWorld
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS, training_toml
@@ -50,6 +51,8 @@ class Made:
     graph: Graph
     network: bool
     """Whether the tools can reach the network."""
+    ended: str = ""
+    """Why a service was asked no more before all was recorded."""
     base: int = 0
     held_out: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])
@@ -133,7 +136,13 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
     (folder / MARK).write_text(about_toml(about), encoding="utf-8")
     (folder / "graph.json").write_text(graph_json(graph), encoding="utf-8")
     (folder / "wordings.toml").write_text(wordings_toml(wordings), encoding="utf-8")
-    return Made(bundle=Bundle.open(folder), left_out=dict(world.left_out), graph=graph, network=world.network)
+    return Made(
+        bundle=Bundle.open(folder),
+        left_out=dict(world.left_out),
+        graph=graph,
+        network=world.network,
+        ended=world.ended if isinstance(world, RecordedWorld) else "",
+    )
 
 
 def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Unsteady:
@@ -211,6 +220,8 @@ def _notes(made: Made) -> Sequence[str]:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
     if results := made.bundle.about.state.results:
         notes.append(f"- Of what tools find, these differ and do not count: {', '.join(results)}")
+    if made.ended:
+        notes.append(f"- Not all was recorded: {made.ended}. What was is here.")
     if made.network:
         notes.append("- The system did not let the tools' process be cut off from the network.")
     if made.refused:

@@ -13,7 +13,9 @@ from genenv.domains.tools.mcp.origin import McpOrigin
 from genenv.domains.tools.mcp.remote import RemoteOrigin
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.openapi.reading import fetched, is_address
+from genenv.domains.tools.openapi.service import Service, ServiceOrigin
 from genenv.domains.tools.python_world import NotStarted, PythonWorld
+from genenv.domains.tools.recorded import MOST_SENT
 from genenv.domains.tools.sources import OpenApiSource, PythonSource, Source
 from genenv.domains.tools.world import LoadedWorld
 from genenv.domains.tools.written_out import WrittenOut
@@ -56,7 +58,13 @@ class Origin(Protocol):
 
 
 def origin_of(
-    text: str, only: Sequence[str] = (), folder: Path | None = None, *, writes: bool = False
+    text: str,
+    only: Sequence[str] = (),
+    folder: Path | None = None,
+    *,
+    writes: bool = False,
+    service: Service | None = None,
+    most: int | None = None,
 ) -> Origin:
     """Read what `--from` says.
 
@@ -64,27 +72,38 @@ def origin_of(
         text: it.
         only: of an OpenAPI document the paths that are wanted, by how they begin.
         folder: what is in the folder of an MCP server to begin with.
-        writes: whether tools of a server on the network are called that may write.
+        writes: whether tools of a service on the network are called that may write.
+        service: where the operations of an OpenAPI document are asked for real.
+        most: so many requests at most are sent to a service on the network.
 
     Raises:
         UsageError: it is nothing that tools can come from.
     """
     is_server = text.startswith(_MCP)
     is_remote = is_server and is_address(text.removeprefix(_MCP))
-    if writes and not is_remote:
-        raise UsageError("--allow-writes is for an MCP server with an address, and --from names none")
+    is_document = not is_server and (is_address(text) or text.endswith((".json", ".yaml", ".yml")))
+    if service is not None and not is_document:
+        raise UsageError("--server is where an OpenAPI document's service is, and --from names no document")
+    for name, given in (("--allow-writes", writes), ("--most-requests", most is not None)):
+        if given and not is_remote and service is None:
+            raise UsageError(
+                f"{name} is for an MCP server with an address, or an OpenAPI document with --server, "
+                "and there is neither"
+            )
     if is_remote and folder is not None:
         raise UsageError(
             "--files is the folder of an MCP server that is started; one with an address has none"
         )
     if folder is not None and not is_server:
         raise UsageError("--files is the folder of an MCP server, and --from names none")
-    if not is_server and (is_address(text) or text.endswith((".json", ".yaml", ".yml"))):
+    if service is not None:
+        return ServiceOrigin(text, service, only, writes=writes, most=most or MOST_SENT)
+    if is_document:
         return OpenApiOrigin(text, tuple(only))
     if only:
         raise UsageError("--only chooses among the paths of an OpenAPI document, and --from names none")
     if is_remote:
-        return RemoteOrigin(text.removeprefix(_MCP), writes=writes)
+        return RemoteOrigin(text.removeprefix(_MCP), writes=writes, most=most or MOST_SENT)
     if is_server:
         return McpOrigin.read(text.removeprefix(_MCP), folder)
     file, _, made_of = text.partition(":")

@@ -107,6 +107,8 @@ class RecordedSource(BaseModel, frozen=True, extra="forbid"):
     kind: Literal["recorded"] = "recorded"
     address: str
     """Where it was asked."""
+    headers: tuple[str, ...] = ()
+    """What went along, as it was typed: `Authorization: Bearer $TOKEN`, never what the variable holds."""
 
     @property
     def label(self) -> str:

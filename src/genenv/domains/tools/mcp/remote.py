@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genenv.domains.tools.child import MOST_CHARS
+from genenv.domains.tools.looping import Thread
 from genenv.domains.tools.mcp.results import outcome_of, tool_of
-from genenv.domains.tools.mcp.server import START_S, Thread, client_class, failure_of, listed
-from genenv.domains.tools.recorded import may_write, record
+from genenv.domains.tools.mcp.server import START_S, client_class, failure_of, listed
+from genenv.domains.tools.recorded import MOST_SENT, may_write, record
 from genenv.domains.tools.sources import RecordedSource, Source
 from genenv.domains.tools.world import Call, LoadedWorld, Outcome
 from genenv.errors import UsageError
@@ -31,10 +32,11 @@ class RemoteOrigin:
     Args:
         address: of the server.
         writes: whether tools that may write are called too.
+        most: so many calls at most are sent.
     """
 
-    def __init__(self, address: str, *, writes: bool = False) -> None:
-        self._address, self._writes = address, writes
+    def __init__(self, address: str, *, writes: bool = False, most: int = MOST_SENT) -> None:
+        self._address, self._writes, self._most = address, writes, most
 
     @property
     def label(self) -> str:
@@ -65,7 +67,7 @@ class RemoteOrigin:
                     if tools
                     else f"{self._address} gives no tools: it lists none"
                 )
-            record(kept, server.send, refused, random.Random("recording")).save(files)
+            record(kept, server.send, refused, random.Random("recording"), self._most).save(files)
         finally:
             server.close()
         return RecordedSource(address=self._address)

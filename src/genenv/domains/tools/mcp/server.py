@@ -11,13 +11,14 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from genenv.domains.tools import launch
+from genenv.domains.tools.looping import Thread
 from genenv.errors import UsageError
 from genenv.types import Json
 
@@ -31,7 +32,6 @@ START_S = 60.0
 _MOST_LOG = 1 << 20
 _PAGES = 100
 _NUMBERS = itertools.count()
-T = TypeVar("T")
 
 
 class NotRunning(Exception):
@@ -50,44 +50,6 @@ class Launch:
     environment: Mapping[str, str]
     network: bool = False
     """It is not cut off."""
-
-
-class Thread:
-    """A thread with an event loop, for what is asynchronous."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_run, args=(self._loop,), name="genenv-mcp", daemon=True)
-        thread.start()
-        self._ended = weakref.finalize(self, _end, self._loop, thread)
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin something."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def close(self) -> None:
-        """End all of it."""
-        self._ended()
-
-
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    with contextlib.suppress(RuntimeError):  # it is closed already
-        loop.call_soon_threadsafe(loop.stop)
-    if thread is not threading.current_thread():
-        thread.join(timeout=10)
 
 
 class Server:

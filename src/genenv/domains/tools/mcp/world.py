@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import cast
 
 from genenv.domains.tools.child import MOST_CHARS
+from genenv.domains.tools.looping import Thread
 from genenv.domains.tools.mcp.folders import EpisodeFolder, Snapshot
 from genenv.domains.tools.mcp.results import outcome_of, tool_of
-from genenv.domains.tools.mcp.server import Launch, NotRunning, Server, Thread
+from genenv.domains.tools.mcp.server import Launch, NotRunning, Server
 from genenv.domains.tools.processes import environment, place_for
 from genenv.domains.tools.python_world import CALL_S
 from genenv.domains.tools.world import Call, Outcome, Played, Tool

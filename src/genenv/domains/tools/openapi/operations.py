@@ -10,18 +10,27 @@ from typing import Any, cast
 from genenv.domains.tools.openapi.reading import Document, Node
 
 METHODS = ("get", "post", "put", "patch", "delete")
-_JSON = re.compile(r"application/(?:[\w.+-]+\+)?json|\*/\*|application/x-www-form-urlencoded")
+FORM = "application/x-www-form-urlencoded"
+_JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
+_OF_THE_PROTOCOL = frozenset({"accept", "content-type", "authorization"})
+"""Names of headers that are no parameters, as the standard has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter in the path or the query."""
+    """A parameter in the path, the query, a header or a cookie."""
 
     name: str
     place: str
-    """path or query."""
+    """path, query, header or cookie."""
     required: bool
     schema: dict[str, Any]
+    style: str = ""
+    """How lists and objects are written; empty: as is usual in its place."""
+    explode: bool | None = None
+    """Whether each item is written by itself; None: as is usual for its style."""
+    as_json: bool = False
+    """Whether it is written as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +44,17 @@ class Operation:
     told: str
     """What it does, in a sentence."""
     parameters: tuple[Parameter, ...]
+    """In the path and the query."""
+    aside: tuple[Parameter, ...] = ()
+    """In headers and cookies."""
     body: dict[str, Any] | None
     """Schema of the JSON that is sent."""
+    sends: str = ""
+    """The media type of what is sent."""
     result: dict[str, Any] | None
     """Schema of the JSON that comes back."""
+    answers: tuple[str, ...] = ()
+    """Media types of what comes back, where the document names them."""
     problem: str | None = None
     """Why it cannot be a tool."""
 
@@ -84,6 +100,7 @@ def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
 def _operation(document: Document, name: str, method: str, path: str, nodes: tuple[Node, Node]) -> Operation:
     item, node = nodes
     parameters: dict[str, Parameter] = {}
+    aside: dict[tuple[str, str], Parameter] = {}
     problem: str | None = None
     for one in (*cast("Sequence[object]", item.get("parameters") or ()), *(node.get("parameters") or ())):
         told = document.resolved(one)
@@ -92,13 +109,15 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
         found = _parameter(document, cast(Node, told))
         if found.place in ("path", "query"):
             parameters[found.name] = found
+        elif found.place == "cookie" or found.name.lower() not in _OF_THE_PROTOCOL:
+            aside[found.place, found.name.lower()] = found
     for blank in re.findall(r"\{([^}]+)\}", path):
         parameters.setdefault(
             blank, Parameter(name=blank, place="path", required=True, schema={"type": "string"})
         )
-    body = None
+    body, sends = None, ""
     if method != "get" and isinstance(sent := document.resolved(node.get("requestBody")), Mapping):
-        body = _content(document, cast(Node, sent), writing=True)
+        sends, body = _content(document, cast(Node, sent), writing=True)
         if body is None and cast(Node, sent).get("content"):
             problem = "it takes no JSON"
         elif body is not None and body.get("type") == "array":
@@ -110,14 +129,18 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
         path=path,
         told=re.split(r"(?<=[a-z)])\.\s", summary, maxsplit=1)[0].rstrip(".")[:120],
         parameters=tuple(parameters.values()),
+        aside=tuple(aside.values()),
         body=body,
+        sends=sends,
         result=_result(document, node),
+        answers=_answers(document, node),
         problem=problem,
     )
 
 
 def _parameter(document: Document, told: Node) -> Parameter:
     node = told.get("schema")
+    as_json = node is None and isinstance(told.get("content"), Mapping)
     if node is None:  # a parameter may have a content instead
         content = told.get("content")
         first = next(iter(content.values()), {}) if isinstance(content, Mapping) else {}  # pyright: ignore
@@ -134,32 +157,55 @@ def _parameter(document: Document, told: Node) -> Parameter:
         place=str(told.get("in") or ""),
         required=bool(told.get("required")) or told.get("in") == "path",
         schema=schema,
+        style=str(told.get("style") or ""),
+        explode=told["explode"] if isinstance(told.get("explode"), bool) else None,
+        as_json=as_json,
     )
 
 
-def _content(document: Document, node: Node, *, writing: bool) -> dict[str, Any] | None:
-    """The schema of what is sent or comes back as JSON."""
+def _content(document: Document, node: Node, *, writing: bool) -> tuple[str, dict[str, Any] | None]:
+    """The media type and the schema of what is sent or comes back as JSON."""
     content = node.get("content")
     if not isinstance(content, Mapping):
-        return None
+        return "", None
     for kind, one in cast("Mapping[str, object]", content).items():
         if _JSON.match(str(kind)) and isinstance(one, Mapping) and "schema" in one:
             schema = document.schema(cast(Node, one)["schema"], writing=writing)
-            return schema if schema.get("type") in ("object", "array", None) else None
-    return None
+            return str(kind), schema if schema.get("type") in ("object", "array", None) else None
+    return "", None
 
 
 def _result(document: Document, node: Node) -> dict[str, Any] | None:
     """Of the first success that has a content."""
+    for answer in _successes(document, node):
+        _, schema = _content(document, answer, writing=False)
+        if schema:
+            return schema
+    return None
+
+
+def _answers(document: Document, node: Node) -> tuple[str, ...]:
+    """Of the first success that has a content."""
+    for answer in _successes(document, node):
+        content = answer.get("content")
+        if isinstance(content, Mapping) and content:
+            return tuple(map(str, cast(Node, content)))
+    return ()
+
+
+def _successes(document: Document, node: Node) -> Iterator[Node]:
+    """What the document says of answers, successes first."""
     responses = node.get("responses")
     if not isinstance(responses, Mapping):
-        return None
+        return
     told = cast("Mapping[object, object]", responses)
     good = sorted((str(code), one) for code, one in told.items() if str(code).startswith("2"))
     for _, one in [*good, ("default", told.get("default"))]:
         answer = document.resolved(one)
         if isinstance(answer, Mapping):
-            schema = _content(document, cast(Node, answer), writing=False)
-            if schema:
-                return schema
-    return None
+            yield cast(Node, answer)
+
+
+def is_json(kind: str) -> bool:
+    """Whether a media type is one of JSON, or any."""
+    return kind != FORM and _JSON.match(kind) is not None
