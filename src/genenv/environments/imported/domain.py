@@ -225,7 +225,12 @@ class ImportedDomain(ABC):
             skills=self.space.skills(chosen, self.name),
             messages=talk.messages,
             spec=chosen,
-            payload={"given": given, "number": numbered, "tools": list(talk.tools)},
+            payload={
+                "given": given,
+                "number": numbered,
+                "tools": list(talk.tools),
+                "choices": list(talk.choices),
+            },
             oracle=(),
             lineage=lineage,
         )
@@ -308,7 +313,11 @@ class ImportedDomain(ABC):
 
 
 class ImportedEpisode:
-    """One attempt, in a session of its own."""
+    """One attempt, in a session of its own.
+
+    How it begins is known since the task was built, so that a session is taken when there is a reply: first
+    replies are sampled together however few sessions there are.
+    """
 
     def __init__(self, domain: ImportedDomain, task: Task) -> None:
         self._domain, self._task = domain, task
@@ -319,7 +328,9 @@ class ImportedEpisode:
     @property
     def choices(self) -> Sequence[str]:
         """See `OffersChoices`."""
-        return self._talk.choices if self._talk is not None else ()
+        if self._talk is not None:
+            return self._talk.choices
+        return cast("Sequence[str]", self._task.payload["choices"])
 
     async def run(self, ask: Ask) -> None:
         """Converse until the environment ends it, or the turns are used.
@@ -328,14 +339,15 @@ class ImportedEpisode:
             RolloutError: the environment failed, or began otherwise than when the task was built.
         """
         domain, task = self._domain, self._task
+        replies = [await ask(task.messages)]
         talk = self._talk = await domain.begin_later(setting_of(task))
-        replies: list[str] = []
         try:
             if talk.messages != task.messages:
                 raise RolloutError(
                     "The environment began otherwise than before, though it was given the same; tasks must "
                     "begin alike whenever they are attempted."
                 )
+            talk.reply(replies[0])
             while not talk.done and len(replies) < self.max_turns:
                 replies.append(await ask(talk.messages))
                 talk.reply(replies[-1])

@@ -150,6 +150,7 @@ class Process:
             encoding="utf-8",
         )
         weakref.finalize(self, _ended, process)
+        weakref.finalize(self, log.close)
         self._came = queue.Queue()
         threading.Thread(target=_listen, args=(process.stdout, self._came), daemon=True).start()
         self.tell(self._told)
@@ -191,3 +192,5 @@ def _ended(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

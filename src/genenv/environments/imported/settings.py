@@ -71,8 +71,8 @@ class VerifiersConfig(ImportedConfig, frozen=True):
     path: str = Field(default="", json_schema_extra=PLACE)
     """A folder where that Python finds the taskset beside what is installed."""
     harness: str = "auto"
-    """Who leads the conversation: `auto`, the taskset's own harness, else a plain one that calls tools; or the
-    id of one of verifiers'."""
+    """Who leads the conversation: `auto`, the taskset's own harness, else a plain one that calls tools; or
+    the id of one of verifiers'."""
     env: Table = Field(default_factory=dict)
     """More settings of verifiers' environment, as in its own files."""
     step_s: float = Field(default=120.0, ge=0.1, le=86_400)

@@ -14,6 +14,7 @@ import socket
 import ssl
 import struct
 import time
+import weakref
 from urllib.parse import urlsplit
 
 from genenv.errors import GenenvError
@@ -75,6 +76,7 @@ class WebSocket:
             if isinstance(error, ssl.SSLError):
                 raise Gone(f"no secure connection: {error.reason or error}") from error
             raise
+        weakref.finalize(self, self._socket.close)
 
     def ask(self, text: str, limit_s: float) -> str:
         """Send a text, and receive the next one.

@@ -1,4 +1,4 @@
-"""OpenEnv's protocol, as `openenv-core` 0.3 has it: schemas over HTTP, a session a WebSocket (`reset`, `step`).
+"""The protocol of `openenv-core` 0.3: schemas over HTTP, and each session a WebSocket (`reset`, `step`).
 
 Each attempt has a session to itself; sessions are used again, as `reset` begins anew. A server has room for
 so many, often one: who wants another waits until somebody lets go.
@@ -108,6 +108,7 @@ class Server:
                 kind = answer.headers.get_content_type()
                 text = answer.read(_MOST_BYTES)
         except urllib.error.HTTPError as error:
+            error.close()
             raise UsageError(
                 f"{self.shown} answers {error.code} to {path}; is that an OpenEnv server? The address is "
                 "that under which its /health lies"
@@ -138,13 +139,17 @@ class Server:
         return found
 
     async def wait(self) -> Session:
-        """A session, as soon as there is room for it.
+        """A session, as soon as there is room for it; where nobody can wait, at once.
 
         Raises:
+            RolloutError: there is no room, and no event loop in which others could let go.
             UsageError: there is no server.
         """
         while (found := self._taken()) is None:
-            turn = asyncio.get_running_loop().create_future()
+            try:
+                turn = asyncio.get_running_loop().create_future()
+            except RuntimeError:
+                return self.take()
             self._waiting.append(turn)
             await turn
         return found
