@@ -21,6 +21,7 @@ from genenv.domains.attempt import Attempt
 from genenv.domains.parameters import ByParameters
 from genenv.environments.imported.actions import actions_of
 from genenv.environments.imported.openenv import OpenEnv
+from genenv.environments.exported import Exported
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.simulator.schema_sampling import sample_json
@@ -323,6 +324,19 @@ def test_a_run_is_kept_when_its_server_is_lost_and_goes_on_with_it(tmp_path: Pat
     with OpenEnvServer(port=port):
         succeeds("train", "--out", tmp_path / "run", "--resume")
     succeeds("doctor", tmp_path / "run")
+
+
+def test_it_can_be_played_by_hand_and_goes_elsewhere(server: OpenEnvServer, tmp_path: Path) -> None:
+    name = f"openenv:{server.url}"
+    said = succeeds("check", name, "--n", 3, "--set", "domain.base=4", "--set", "domain.held_out=2").stdout
+    assert "nobody knows any" in said
+    folder = tmp_path / "game_env"
+    succeeds("export-env", name, "--out", folder, "--tasks", 3, "--held-out", 2)
+    exported = Exported(folder / "game_env" / "data")
+    session = exported.session(exported.tasks()[0])
+    session.reply(solution(exported.tasks()[0]))
+    assert session.done
+    assert session.verdict().success
 
 
 def test_replies_become_actions_by_the_schema() -> None:

@@ -6,7 +6,9 @@ What needs the package runs where a Python has it: this one, or that of GENENV_V
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,22 +153,21 @@ def test_a_fault_of_the_taskset_fails_the_attempt(adding: Verifiers, reply: str,
 
 @needs_verifiers
 @pytest.mark.slow
-def test_what_was_exported_comes_back_with_its_verdicts(written: Path) -> None:
-    exported = opened(written, "desk_env")
-    name = f"verifiers:{written / 'desk_env'}"
-    settings = {"python": PYTHON, "given": {"split": "held_out"}, "rows": 4, "base": 4, "held_out": 0}
-    domain = cast(Verifiers, load_domain(name, domain_config(name).model_validate(settings)))
-    try:
-        for row, task in enumerate(exported.tasks("held_out")[:4]):
-            ours = task_of(domain, row=row)
-            made = Attempt(domain, ours)
-            for reply in task.oracle if row % 2 else ("I cannot do that.",):
-                made.reply(reply)
-            assert made.done
-            found, wanted = made.verdict(), exported.domain.check(task, made.replies)
-            assert (found.reward, found.success) == (wanted.reward, wanted.success)
-    finally:
-        close_domain(domain)
+def test_what_was_exported_comes_back_with_its_verdicts(written: Path, tmp_path: Path) -> None:
+    opened(written, "programs_env")
+    folder, logs = written / "programs_env", tmp_path / "logs.jsonl"
+    bench("portability", folder, "record", "--out", logs, "--n", 6)
+    found = bench("imported", folder, logs, "--through", "verifiers", "--python", PYTHON)
+    assert json.loads(found.splitlines()[-1])["differ"] == 0
+
+
+def bench(name: str, *words: object) -> str:
+    """What a script of `bench/` says."""
+    file = Path(__file__).parents[2] / "bench" / f"{name}.py"
+    command = [sys.executable, str(file), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @needs_verifiers
