@@ -7,6 +7,7 @@ import json
 import random
 import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -19,9 +20,9 @@ from genenv.config.run import load_config
 from genenv.domains import close_domain, domain_config, load_domain
 from genenv.domains.attempt import Attempt
 from genenv.domains.parameters import ByParameters
+from genenv.environments.exported import Exported
 from genenv.environments.imported.actions import actions_of
 from genenv.environments.imported.openenv import OpenEnv
-from genenv.environments.exported import Exported
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.simulator.schema_sampling import sample_json
@@ -160,6 +161,17 @@ def test_attempts_wait_where_a_server_has_room_for_one(server: OpenEnvServer) ->
     assert "has no room for another session beside the 1 open" in other.problem
 
 
+def test_a_session_that_was_lost_while_idle_is_not_used_again(server: OpenEnvServer) -> None:
+    domain = opened(server)
+    task = first(domain)
+    for connection in list(server._connections):
+        connection.shutdown(2)
+    assert played(domain, task, solution(task)).verdict().success
+    lost = iter([error("EXECUTION_ERROR", "the session is gone")])
+    server.say = lambda message: next(lost, None) if message["type"] == "reset" else None
+    assert played(domain, task, solution(task)).verdict().success, "another session is taken"
+
+
 def test_an_environment_that_begins_otherwise_fails_attempts_not_runs(server: OpenEnvServer) -> None:
     domain = opened(server)
     task = first(domain)
@@ -205,7 +217,7 @@ def test_a_fault_of_the_environment_fails_the_attempt(
 def test_an_answer_that_takes_too_long_fails_the_attempt(server: OpenEnvServer) -> None:
     domain = opened(server, step_s=0.3)
     task = first(domain)
-    server.pause_s = 0.6
+    server.say = lambda message: time.sleep(0.6) if message["type"] == "step" else None
     assert "took longer than 0.3 s" in domain.check(task, ("1",)).explanation
 
 

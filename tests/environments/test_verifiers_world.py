@@ -165,7 +165,7 @@ def bench(name: str, *words: object) -> str:
     """What a script of `bench/` says."""
     file = Path(__file__).parents[2] / "bench" / f"{name}.py"
     command = [sys.executable, str(file), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -80,3 +81,27 @@ def test_a_page_is_no_websocket() -> None:
         WebSocket(f"{server.url}/other", 5)
     with pytest.raises(Gone, match="refused"):
         WebSocket(f"{server.url}/ws", 5)
+
+
+def test_pings_are_answered_while_nobody_asks() -> None:
+    pongs: list[bytes] = []
+
+    class Pinging(OpenEnvServer):
+        """Pings when a message comes, and keeps what a client answers."""
+
+        def _said(self, game: object, message: dict[str, object]) -> str | bytes | None:
+            for connection in self._connections:
+                connection.sendall(frame(b"{}"))
+                connection.sendall(frame(b"still there?", 9))
+                pongs.append(connection.recv(100))
+                connection.sendall(frame(b"\x03\xe8", 8))
+            return b""
+
+    with Pinging() as server:
+        socket = WebSocket(f"{server.url}/ws", 5)
+        assert socket.ask("{}", 5) == "{}"
+        while socket.tend():
+            time.sleep(0.01)
+        assert pongs[0][:2] == bytes([0x8A, 0x80 | 12]), "a pong of twelve masked bytes"
+        with pytest.raises(Gone):
+            socket.ask("{}", 1)

@@ -97,18 +97,29 @@ class OpenEnv(ImportedDomain):
     def begin(self, setting: Setting) -> Talk:
         """See `ImportedDomain`."""
         self.tools  # noqa: B018 - before a session is taken: it takes one itself
-        return self._begun(setting, self.world.take())
+        while (found := self._begun(setting, self.world.take())) is None:
+            pass
+        return found
 
     async def begin_later(self, setting: Setting) -> Talk:
         """See `ImportedDomain`."""
         self.tools  # noqa: B018 - as above
-        return self._begun(setting, await self.world.wait())
+        while (found := self._begun(setting, await self.world.wait())) is None:
+            pass
+        return found
 
-    def _begun(self, setting: Setting, session: Session) -> Talk:
+    def _begun(self, setting: Setting, session: Session) -> Talk | None:
+        """An attempt in a session; None where that had one before and is of no more use: then in another."""
+        again, session.used = session.used, True
         numbered: JsonObject = {} if setting.number is None else {"seed": setting.number}
         try:
             answer = session.reset({**setting.given, **numbered})
             return OpenEnvTalk(self, session, answer)
+        except RolloutError:
+            self.world.give_back(session)
+            if again and session.broken:
+                return None
+            raise
         except BaseException:
             self.world.give_back(session)
             raise

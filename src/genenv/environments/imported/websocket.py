@@ -10,9 +10,11 @@ import base64
 import contextlib
 import hashlib
 import os
+import select
 import socket
 import ssl
 import struct
+import threading
 import time
 import weakref
 from urllib.parse import urlsplit
@@ -55,6 +57,7 @@ class WebSocket:
     def __init__(self, url: str, limit_s: float) -> None:
         self._buffer = bytearray()
         self._ended = False
+        self._lock = threading.Lock()
         self._until = time.monotonic() + limit_s
         parts = urlsplit(url)
         secure = parts.scheme == "https"
@@ -89,13 +92,34 @@ class WebSocket:
             Gone: the connection has ended.
             TooSlow: no answer came in time; the connection is of no use after that.
         """
-        self._until = time.monotonic() + limit_s
+        with self._lock:
+            self._until = time.monotonic() + limit_s
+            try:
+                self._send(_TEXT, text.encode())
+                return self._message().decode("utf-8", errors="replace")
+            except GenenvError:
+                self._drop()
+                raise
+
+    def tend(self) -> bool:
+        """Answer what a server wants to know in between, lest it takes the connection for dead.
+
+        Returns:
+            Whether the connection is still there.
+        """
+        if not self._lock.acquire(blocking=False):
+            return True  # somebody asks something right now
         try:
-            self._send(_TEXT, text.encode())
-            return self._message().decode("utf-8", errors="replace")
-        except GenenvError:
+            self._until = time.monotonic() + _GOOD_BYE_S
+            while not self._ended and select.select([self._socket], [], [], 0)[0]:
+                self._fill()
+            while not self._ended and (frame := self._whole_frame()) is not None:
+                self._control(*frame)
+        except (GenenvError, OSError, ValueError):
             self._drop()
-            raise
+        finally:
+            self._lock.release()
+        return not self._ended
 
     def close(self, last: str = "") -> None:
         """Say good-bye.
@@ -159,17 +183,32 @@ class WebSocket:
             if mask:
                 content = _masked(content, mask)
             kind = first & 0x0F
-            if kind == _CLOSE:
-                with contextlib.suppress(GenenvError):
-                    self._send(_CLOSE, content[:2])
-                why = content[2:].decode("utf-8", errors="replace")[:100]
-                raise Gone(f"the server has ended the session{f' ({why})' if why else ''}")
-            if kind == _PING:
-                self._send(_PONG, content)
             if kind in (0, _TEXT, _BINARY):
                 whole += content
                 if first & 0x80:
                     return bytes(whole)
+            else:
+                self._control(kind, content)
+
+    def _control(self, kind: int, content: bytes) -> None:
+        """What the connection itself says."""
+        if kind == _PING:
+            self._send(_PONG, content)
+        elif kind == _CLOSE:
+            with contextlib.suppress(GenenvError):
+                self._send(_CLOSE, content[:2])
+            why = content[2:].decode("utf-8", errors="replace")[:100]
+            raise Gone(f"the server has ended the session{f' ({why})' if why else ''}")
+
+    def _whole_frame(self) -> tuple[int, bytes] | None:
+        """A frame of the connection's own that has come whole; a message is left for whoever asks next."""
+        if len(self._buffer) < 2 or self._buffer[0] & 0x0F in (0, _TEXT, _BINARY):
+            return None
+        size = self._buffer[1] & 0x7F  # such frames are short, and no server masks them
+        if len(self._buffer) < 2 + size:
+            return None
+        first, _ = self._take(2)
+        return first & 0x0F, self._take(size)
 
     def _send(self, kind: int, content: bytes) -> None:
         """A frame, masked as a client's have to be."""

@@ -45,9 +45,9 @@ def harness_module() -> types.ModuleType:
                 messages.append({"role": "user", "content": prompt})
             else:
                 messages += [message_to_wire(one) for one in prompt or ()]
-            specs = {name: {"url": url} for name, url in mcp_urls.items()}
+            config = {"mcpServers": {name: {"url": url} for name, url in mcp_urls.items()}}
             async with contextlib.AsyncExitStack() as stack:
-                tools, where, servers = await connect_mcp({"mcpServers": specs}, stack)
+                tools, where, servers = await connect_mcp(config, stack)
                 offered: dict[str, Any] = {"tools": tools} if tools else {}
                 client = await stack.enter_async_context(
                     AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, timeout=None)
