@@ -161,6 +161,43 @@ def test_attempts_wait_where_a_server_has_room_for_one(server: OpenEnvServer) ->
     assert "has no room for another session beside the 1 open" in other.problem
 
 
+class Shop:
+    """An environment of MCP tools."""
+
+    def reset(self, **_: Any) -> Any:
+        return {"observation": {"said": "Buy a pear."}, "reward": None, "done": False}
+
+    def step(self, **action: Any) -> Any:
+        if action["type"] == "list_tools":
+            schema = {"type": "object", "properties": {"fruit": {"type": "string"}}, "required": ["fruit"]}
+            tool = {"name": "buy", "description": "Buy a fruit.", "input_schema": schema}
+            return {"observation": {"tools": [tool]}, "reward": None, "done": False}
+        right = action["arguments"] == {"fruit": "pear"}
+        found = {"content": [{"type": "text", "text": "Bought." if right else "Sold out."}]}
+        observation = {"tool_name": "buy", "result": found}
+        return {"observation": observation, "reward": float(right), "done": right}
+
+
+@pytest.mark.parametrize("how", ["native", "prompt"])
+def test_tools_of_mcp_are_offered_and_called(server: OpenEnvServer, how: str) -> None:
+    fields = ("type", "tool_name", "arguments", "metadata")
+    server.action = {"title": "Action", "properties": {name: {} for name in fields}}
+    server.make = Shop
+    domain = opened(server, tools=how)
+    task = first(domain)
+    offered = [cast(Any, tool)["function"]["name"] for tool in cast(Any, task.payload["tools"])]
+    assert offered == (["buy"] if how == "native" else [])
+    assert ('{"name": "buy"' in task.messages[0].content) == (how == "prompt")
+    call = '<tool_call>\n{"name": "buy", "arguments": {"fruit": "%s"}}\n</tool_call>'
+    made = played(domain, task, call % "fig")
+    assert [(one.role, one.content) for one in made.messages] == [("tool", "Sold out.")]
+    made.reply(call % "pear")
+    assert made.verdict().success
+    ended = played(domain, task, "I would rather not.")
+    assert ended.done, "words alone end a conversation with tools"
+    assert ended.verdict().reward == 0.0
+
+
 def test_a_session_that_was_lost_while_idle_is_not_used_again(server: OpenEnvServer) -> None:
     domain = opened(server)
     task = first(domain)

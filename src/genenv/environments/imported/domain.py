@@ -6,6 +6,7 @@ environment gave in the very session that the agent had. Replies that it did not
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from abc import ABC, abstractmethod
@@ -37,6 +38,10 @@ from genenv.types import (
     Verdict,
 )
 
+_OFFER = (
+    "You may call tools. To call one, reply with\n<tool_call>\n"
+    '{"name": NAME, "arguments": {...}}\n</tool_call>\nTools:'
+)
 _REMEMBERED = 20_000
 """Verdicts of attempts that are kept."""
 
@@ -219,21 +224,33 @@ class ImportedDomain(ABC):
         talk.close()
         if talk.done or not talk.messages:
             return Rejection(RejectReason.EXECUTION, "The environment asks for nothing.")
+        native = self.settings.tools == "native"
         return Task(
             id=task_id,
             domain=self.name,
             skills=self.space.skills(chosen, self.name),
-            messages=talk.messages,
+            messages=self.opening(talk),
             spec=chosen,
             payload={
                 "given": given,
                 "number": numbered,
-                "tools": list(talk.tools),
+                "tools": list(talk.tools) if native else [],
                 "choices": list(talk.choices),
             },
             oracle=(),
             lineage=lineage,
         )
+
+    def opening(self, talk: Talk) -> tuple[Message, ...]:
+        """What an attempt says first, with the tools where the prompt is to offer them."""
+        if not talk.tools or self.settings.tools == "native":
+            return talk.messages
+        listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in talk.tools)
+        said = f"{_OFFER}\n{listed}"
+        first, *others = talk.messages
+        if first.role == "system":
+            return Message(role="system", content=f"{first.content}\n\n{said}"), *others
+        return Message(role="system", content=said), *talk.messages
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
         """No checks beside those of every gate."""
@@ -342,7 +359,7 @@ class ImportedEpisode:
         replies = [await ask(task.messages)]
         talk = self._talk = await domain.begin_later(setting_of(task))
         try:
-            if talk.messages != task.messages:
+            if domain.opening(talk) != task.messages:
                 raise RolloutError(
                     "The environment began otherwise than before, though it was given the same; tasks must "
                     "begin alike whenever they are attempted."

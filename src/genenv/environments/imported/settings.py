@@ -26,6 +26,9 @@ class ImportedConfig(Settings, frozen=True):
     """How many held-out tasks."""
     max_turns: int = Field(default=16, ge=1, le=1000)
     """Replies the agent gets in an attempt; what was reached by then counts."""
+    tools: Literal["native", "prompt"] = "native"
+    """How the agent is offered tools: by its chat template, in the model's own form; or by the prompt, as
+    JSON, for models whose template has no such form."""
     success_at: float = 1.0
     """From this reward on a task is solved; 0: by any above 0, in an attempt that came to its end."""
     reward_low: float = 0.0

@@ -22,7 +22,7 @@ def harness_module() -> types.ModuleType:
     import verifiers.v1 as vf
     from openai import AsyncOpenAI
     from verifiers.v1.dialects.chat import message_to_wire
-    from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
+    from verifiers.v1.harnesses.utils.mcp import connect_mcp
 
     class RepliesConfig(vf.HarnessConfig):
         """Nothing to set."""
@@ -61,17 +61,8 @@ def harness_module() -> types.ModuleType:
                     if not said.get("tool_calls"):
                         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
                     for call in said["tool_calls"]:
-                        found = await self._called(call["function"], where, servers)
+                        found = await _called(call["function"], where, servers)
                         messages.append({"role": "tool", "tool_call_id": call["id"], "content": found})
-
-        async def _called(self, call, where, servers) -> Any:  # noqa: ANN001, ANN401
-            """What a tool says."""
-            if call["name"] not in where:
-                return f"Error: there is no tool {call['name']!r}."
-            try:
-                return await call_mcp(servers, where, call["name"], json.loads(call["arguments"] or "{}"))
-            except Exception as error:  # noqa: BLE001 - a tool may raise anything
-                return f"Error: {said(error)}"
 
     module = types.ModuleType(REPLIES)
     for made in (RepliesConfig, RepliesHarness):
@@ -80,3 +71,15 @@ def harness_module() -> types.ModuleType:
     module.__all__ = ["RepliesHarness"]  # type: ignore[attr-defined]
     module.__spec__ = None
     return module
+
+
+async def _called(call: Any, where: Any, servers: Any) -> Any:  # noqa: ANN401 - of verifiers
+    """What a tool says."""
+    from verifiers.v1.harnesses.utils.mcp import call_mcp
+
+    if call["name"] not in where:
+        return f"Error: there is no tool {call['name']!r}."
+    try:
+        return await call_mcp(servers, where, call["name"], json.loads(call["arguments"] or "{}"))
+    except Exception as error:  # noqa: BLE001 - a tool may raise anything
+        return f"Error: {said(error)}"
