@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
-import weakref
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +23,6 @@ from genenv.texts import inert, masked
 from genenv.types import JsonObject
 
 _PAUSE_S = 0.2
-_TENDED_S = 3.0
-"""How often it is looked whether a server wants to know something; uvicorn waits 20 s for an answer."""
 _MOST_BYTES = 16 << 20
 _ENDED = ("CAPACITY_REACHED", "FACTORY_ERROR", "SESSION_ERROR")
 """Errors after which a session is none."""
@@ -89,8 +85,6 @@ class Server:
         self._open = 0
         self._idle: list[Session] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._tended = False
 
     def get(self, path: str) -> JsonObject:
         """A JSON object that the server has under a path.
@@ -183,7 +177,7 @@ class Server:
     def _taken(self) -> Session | None:
         while self._idle:
             session = self._idle.pop()
-            if session.tend():
+            if session.open:
                 return session
             session.close()
             self._open -= 1
@@ -194,7 +188,6 @@ class Server:
             try:
                 session = Session(self)
                 self._open += 1
-                self._watched(session)
                 return session
             except NoRoom:
                 if self._open:
@@ -214,31 +207,11 @@ class Server:
                 ) from error
             time.sleep(_PAUSE_S)
 
-    def _watched(self, session: Session) -> None:
-        """Servers ask now and then whether somebody is still there; a thread answers while models think."""
-        self._sessions.add(session)
-        if not self._tended:
-            self._tended = True
-            threading.Thread(target=_tend, args=(weakref.ref(self),), daemon=True).start()
-
-    def tend(self) -> None:
-        """Answer for all sessions."""
-        for session in list(self._sessions):
-            session.tend()
-
     def _lost(self, why: str) -> UsageError:
         return UsageError(
             f"the OpenEnv server {self.shown} does not answer: {inert(why)}; start it, and go on: what a run "
             "has committed is kept (`genenv train --resume`)"
         )
-
-
-def _tend(server: weakref.ref[Server]) -> None:
-    """Tend a server's sessions as long as somebody has it."""
-    while (alive := server()) is not None:
-        alive.tend()
-        del alive
-        time.sleep(_TENDED_S)
 
 
 class Session:
@@ -295,9 +268,10 @@ class Session:
         """
         return self._acted({"type": "step", "data": action})
 
-    def tend(self) -> bool:
-        """Answer what the server wants to know; whether the session is still there."""
-        return not self.broken and self._socket.tend()
+    @property
+    def open(self) -> bool:
+        """Whether it is still there."""
+        return not self.broken and self._socket.open
 
     def close(self) -> None:
         """End it; a server of OpenEnv's wants to be told, else it logs an error."""
