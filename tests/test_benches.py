@@ -35,6 +35,7 @@ FAST = {
     "quickstart_seeds",
     "rarity_picture",
     "gate_precision",
+    "imported",
     "own_tools",
 }
 """Those whose small run is one of the tests below, or of another file."""

@@ -172,7 +172,7 @@ class Task:
     payload: JsonObject
     """What the domain's checker needs: initial state, expected calls, expected outputs."""
     oracle: tuple[str, ...]
-    """Assistant replies, one a turn, that solve the task."""
+    """Assistant replies, one a turn, that solve the task; none where nobody knows any."""
     lineage: Lineage
 
 

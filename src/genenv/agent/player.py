@@ -12,6 +12,7 @@ from genenv.agent.rollout import Sampling, attempt, guide
 from genenv.agent.settings import AgentConfig
 from genenv.backends.base import Sampler
 from genenv.domains.base import Domain
+from genenv.errors import UsageError
 from genenv.learning.credit.imitation import imitate
 from genenv.learning.datum import Lesson
 from genenv.learning.schedules import lr_scale
@@ -54,7 +55,7 @@ class Agent:
             for group in groups
             if guidance == "all" or (guidance == "unsolved" and not group.successes)
         ]
-        tasks = [*wanted, *others]
+        tasks = [task for task in (*wanted, *others) if task.oracle]
         played = await self._played(domain, tasks)
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
@@ -69,6 +70,11 @@ class Agent:
             By task id L = sum_t log pi(y_t) over the replies' tokens, nats; how many tokens those replies
             have; and how many were read, prompts included.
         """
+        if tasks and not any(task.oracle for task in tasks):
+            raise UsageError(
+                f"nobody knows solutions of tasks of {domain.name}, so nothing can be foretold by them; set "
+                'curriculum.foretold_by to "attempts", or curriculum.candidates to 1'
+            )
         played = await self._played(domain, tasks)
         known = [
             (task.id, imitate(trace)) for task, trace in zip(tasks, played, strict=True) if trace.success

@@ -28,7 +28,8 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="DOMAIN",
-        help="A domain's name, package.module:Class for one of your own, or a run's TOML file.",
+        help="A domain's name, package.module:Class for one of your own, an environment of others "
+        "(openenv:http://HOST:PORT, verifiers:TASKSET), or a run's TOML file.",
         show_default=False,
     ),
 ]

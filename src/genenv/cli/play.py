@@ -40,7 +40,7 @@ def play(domain: Name, task: Wanted = "", overrides: Overrides = []) -> None:  #
     replies = asyncio.run(_attempted(world, chosen))
     verdict = world.check(chosen, replies)
     typer.echo(f"\n{'solved' if verdict.success else 'not solved'}: {inert(verdict.explanation)}")
-    if not verdict.success:
+    if not verdict.success and chosen.oracle:
         typer.echo("\na solution:\n" + inert("\n".join(chosen.oracle)))
 
 

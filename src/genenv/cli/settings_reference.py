@@ -61,7 +61,7 @@ def render_reference() -> str:
     parts = [_INTRODUCTION, _presets()]
     for section, pairs in groupby(common, key=lambda pair: pair[0].rpartition(".")[0]):
         parts.append(_section(section, pairs))
-    for name in (*domain_names(), "path/to/bundle"):
+    for name in (*domain_names(), "path/to/bundle", "openenv:http://HOST:PORT", "verifiers:TASKSET"):
         own = [pair for pair in all_settings(name) if pair[0].startswith("domain.")]
         parts.append(_section("domain", own, f' with name = "{name}"'))
     parts += [_continuing(), _EVALUATION]

@@ -1,7 +1,8 @@
 """The worlds in which tasks are written, attempted and checked.
 
 A domain of this package is one line here; a bundle of your own tools is named by its folder,
-`path/to/bundle`, and a class of your own by where it is, `package.module:Class`.
+`path/to/bundle`, a class of your own by where it is, `package.module:Class`, and an environment of others by
+its kind, `openenv:http://HOST:PORT` or `verifiers:TASKSET`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ _DOMAINS = {
     "travel": "genenv.domains.travel.domain:Travel",
 }
 
+_IMPORTED = {
+    "openenv": "genenv.environments.imported.openenv:OpenEnv",
+    "verifiers": "genenv.environments.imported.verifiers:Verifiers",
+}
+"""Kinds of environments of others; the class takes settings, and what stands behind the colon."""
+
 _PARTS = {*Domain.__annotations__, *(name for name in vars(Domain) if not name.startswith("_"))}
 """What a domain's class must have."""
 
@@ -44,6 +51,8 @@ def domain_config(name: str) -> type[BaseModel]:
     Raises:
         UsageError: no such domain.
     """
+    if (kind := imported_kind(name)) is not None:
+        return cast(type[BaseModel], getattr(_named(_IMPORTED[kind]), "config"))  # noqa: B009
     if name not in _DOMAINS and is_bundle(name):
         return ToolsConfig
     return cast(type[BaseModel], getattr(_domain_class(name), "config"))  # noqa: B009
@@ -53,13 +62,17 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
     """A domain, ready for use; one of a user's own stands behind a guard.
 
     Args:
-        name: one of `domain_names()`, the folder of a bundle of tools, or `package.module:Class`.
+        name: one of `domain_names()`, the folder of a bundle of tools, `package.module:Class`, or an
+            environment of others.
         settings: the domain's own settings; left out, their defaults.
 
     Raises:
         UsageError: no such domain, or something that it needs is not installed.
         DomainError: a user's own cannot be made.
     """
+    if (kind := imported_kind(name)) is not None:
+        where = name.partition(":")[2]
+        return cast(Domain, _named(_IMPORTED[kind])(settings or domain_config(name)(), where))
     if name not in _DOMAINS and is_bundle(name):
         return Tools(cast(ToolsConfig | None, settings), Path(name))
     made = _domain_class(name)
@@ -69,6 +82,28 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
     with _sentence(name, "cannot be made"):
         own = made(chosen)
     return guarded(own)
+
+
+def imported_kind(name: str) -> str | None:
+    """The kind of an environment of others, `openenv` or `verifiers`; None for any other domain.
+
+    Raises:
+        UsageError: the name ends with the kind.
+    """
+    kind, colon, where = name.partition(":")
+    if not colon or kind not in _IMPORTED:
+        return None
+    if not where.strip():
+        raise UsageError(
+            f"domain {name!r}: say which one, {'http://HOST:PORT' if kind == 'openenv' else 'a taskset'}"
+        )
+    return kind
+
+
+def _named(where: str) -> type:
+    """A class by `package.module:Class`."""
+    module, _, attribute = where.partition(":")
+    return cast(type, getattr(importlib.import_module(module), attribute))
 
 
 def close_domain(domain: Domain) -> None:

@@ -119,8 +119,12 @@ def check_domain(domain: Domain, config: RunConfig, *, n: int, pace: Pace | None
         + pace.note(what),
     )
     tasks += valid
-    yield _all("solutions that pass the check", tasks, lambda task: _passes(domain, task), pace)
-    yield _played(domain, tasks, pace)
+    solved = [task for task in tasks if task.oracle]
+    if solved:
+        yield _all("solutions that pass the check", solved, lambda task: _passes(domain, task), pace)
+        yield _played(domain, solved, pace)
+    else:
+        yield Finding(what="solutions", state=GOOD, seen="nobody knows any; attempts alone teach")
     yield _all("garbage that fails", tasks, lambda task: _garbage_fails(domain, task), pace)
     yield _uninformed(domain, tasks, seed, pace)
     yield _all("the same twice", tasks, lambda task: _repeats(domain, task, seed), pace)

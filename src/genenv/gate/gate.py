@@ -132,14 +132,16 @@ class Gate:
 def examined(domain: Domain, task: Task, rng: random.Random) -> Rejection | None:
     """The full gate, but for what is too near: what is wrong with a task by itself; None if all is well.
 
-    Its own solution must pass, with the same verdict twice; nothing, silence and random attempts must fail;
-    then the domain's own audit has its say.
+    Its own solution must pass, with the same verdict twice, where one is known; nothing, silence and random
+    attempts must fail; then the domain's own audit has its say.
     """
-    first, again = (domain.check(task, task.oracle) for _ in range(2))
-    if not first.success:
-        return Rejection(RejectReason.ORACLE_FAILS, f"Its own solution fails: {first.explanation}")
-    if first != again:
-        return Rejection(RejectReason.CHECKS_DISAGREE, "The checker does not give the same verdict twice.")
+    if task.oracle:
+        first, again = (domain.check(task, task.oracle) for _ in range(2))
+        if not first.success:
+            return Rejection(RejectReason.ORACLE_FAILS, f"Its own solution fails: {first.explanation}")
+        if first != again:
+            sentence = "The checker does not give the same verdict twice."
+            return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
     blanks = [(), ("",), *(domain.random_replies(task, rng) for _ in range(RANDOM_ATTEMPTS))]
     if any(domain.check(task, replies).success for replies in blanks):
         return Rejection(RejectReason.TRIVIAL, "An empty or a random attempt passes.")

@@ -59,6 +59,8 @@ class About(BaseModel, frozen=True, extra="forbid"):
 
 def is_bundle(name: str) -> bool:
     """Whether the name of a domain is the path of a bundle."""
+    if name.startswith(("openenv:", "verifiers:")):  # environments of others, named by their address
+        return False
     return "/" in name or name in (".", "..") or (Path(name) / MARK).is_file()
 
 

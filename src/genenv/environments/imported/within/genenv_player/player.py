@@ -1,0 +1,273 @@
+# pyright: basic, reportMissingImports=false
+"""Attempts in progress: a rollout of verifiers each, and what it asks on its way to whoever replies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .harness import REPLIES, said
+
+
+class Cannot(Exception):
+    """What is asked for cannot be played. The message is a sentence."""
+
+
+class Attempt:
+    """A conversation in progress."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.reply: asyncio.Future[dict[str, Any]] | None = None
+        self.said: list[Any] = []
+        """The conversation so far, in a form that can be compared."""
+        self.problem = ""
+
+
+class Rows:
+    """An environment of verifiers, and its tasks as far as they were asked for."""
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401 - vf.Env
+        self.env = env
+        self.stop = asyncio.Event()
+        self.serving: asyncio.Task[None] | None = None
+        self._tasks: list[Any] = []
+        self._more = iter(env.taskset)
+
+    def upto(self, count: int) -> int:
+        """How many tasks there are, if there are so many."""
+        while len(self._tasks) < count:
+            try:
+                self._tasks.append(next(self._more))
+            except StopIteration:
+                break
+        return min(count, len(self._tasks))
+
+    def task(self, row: int) -> Any:  # noqa: ANN401 - vf.Task
+        """A task."""
+        if self.upto(row + 1) <= row:
+            raise Cannot(f"There is no row {row}: the taskset has {len(self._tasks)}.")
+        return self._tasks[row]
+
+
+class Player:
+    """Plays attempts.
+
+    Args:
+        told: the first line.
+        tell: writes an object.
+    """
+
+    def __init__(self, told: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+        self._told, self._tell = told, tell
+        self._attempts: dict[int, Attempt] = {}
+        self._rows: dict[str, asyncio.Task[Rows]] = {}
+        self.url = ""
+
+    async def serve(self) -> None:
+        """Listen on loopback for requests of harnesses."""
+        from aiohttp import web
+
+        app = web.Application(client_max_size=1 << 27)
+        app.router.add_post("/v1/chat/completions", self._completion)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = site._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/v1"
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Begin what is asked for."""
+        what, name = order["op"], int(order["id"])
+        if what == "begin":
+            attempt = self._attempts[name] = Attempt()
+            attempt.task = asyncio.create_task(self._attempted(name, attempt, order))
+        elif what == "count":
+            self._counting = asyncio.create_task(self._counted(order))
+        elif what == "reply":
+            attempt = self._attempts.get(name)
+            if attempt is not None and attempt.reply is not None and not attempt.reply.done():
+                attempt.reply.set_result(dict(order))
+        elif what == "end":
+            attempt = self._attempts.pop(name, None)
+            if attempt is not None and attempt.task is not None:
+                attempt.task.cancel()
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for attempt in self._attempts.values():
+            if attempt.task is not None:
+                attempt.task.cancel()
+        for opened in self._rows.values():
+            with contextlib.suppress(Exception):
+                rows = await opened
+                rows.stop.set()
+                if rows.serving is not None:
+                    await rows.serving
+
+    # attempts
+
+    async def _attempted(self, name: int, attempt: Attempt, order: Mapping[str, Any]) -> None:
+        """One attempt, to its end."""
+        import verifiers.v1 as vf
+
+        try:
+            rows = await self._opened(order["given"])
+            task = rows.task(order["row"])
+            client = vf.EvalClientConfig(base_url=self.url, api_key_var="GENENV_NO_KEY")
+            ctx = vf.ModelContext(model=f"attempt-{name}", client=client, sampling=vf.SamplingConfig())
+            episode = await rows.env.run_slot(rows.env.slots(task)[0], ctx)
+            ended = _ended(episode, attempt.problem)
+        except asyncio.CancelledError:
+            raise
+        except Cannot as error:
+            ended = {"error": str(error)}
+        except Exception as error:  # noqa: BLE001 - the taskset's code may raise anything
+            ended = {"error": said(error)}
+        if self._attempts.pop(name, None) is not None:
+            self._tell({"id": name, "ended": ended})
+
+    async def _counted(self, order: Mapping[str, Any]) -> None:
+        """How many rows there are."""
+        try:
+            rows = await self._opened(order["given"])
+            self._tell({"id": order["id"], "count": rows.upto(order["most"])})
+        except Cannot as error:
+            self._tell({"id": order["id"], "refused": str(error)})
+        except Exception as error:  # noqa: BLE001 - the taskset's code may raise anything
+            self._tell({"id": order["id"], "refused": f"its tasks cannot be loaded: {said(error)}"})
+
+    async def _opened(self, given: Mapping[str, Any]) -> Rows:
+        """The environment with these settings of its taskset; it is opened once."""
+        key = json.dumps(given, sort_keys=True)
+        if key not in self._rows:
+            self._rows[key] = asyncio.create_task(self._open(given))
+        return await asyncio.shield(self._rows[key])
+
+    async def _open(self, given: Mapping[str, Any]) -> Rows:
+        import verifiers.v1 as vf
+        from verifiers.v1.utils.loaders import resolve_env_config
+
+        rows = Rows(vf.load_environment(resolve_env_config(self._config(given))))
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def serving() -> None:
+            try:
+                async with rows.env.serving():
+                    ready.set_result(None)
+                    await rows.stop.wait()
+            except Exception as error:  # noqa: BLE001 - told to whoever waits
+                if not ready.done():
+                    ready.set_exception(error)
+
+        rows.serving = asyncio.create_task(serving())
+        await ready
+        return rows
+
+    def _config(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of the environment: one player, who is us."""
+        from verifiers.v1.configs.agent import agent_config_fields
+        from verifiers.v1.utils.loaders import default_harness_id, env_config_type
+
+        told, env = self._told, dict(self._told["env"])
+        seats = list(
+            agent_config_fields(env_config_type(told["taskset"], env.get("id", "")).model_construct())
+        )
+        if len(seats) != 1:
+            raise Cannot(
+                f"It is played by {len(seats)} agents ({', '.join(seats)}); only environments of one can be."
+            )
+        harness = told["harness"]
+        if harness == "auto":
+            harness = "" if default_harness_id(told["taskset"]) != "bash" else REPLIES
+        seat = {
+            "runtime": {"type": "subprocess"},
+            "max_turns": told["max_turns"],
+            "network_notice": False,
+            **({"harness": {"id": harness}} if harness else {}),
+            **env.pop(seats[0], {}),
+        }
+        taskset = {"id": told["taskset"], **env.pop("taskset", {}), **given}
+        return {**env, "taskset": taskset, seats[0]: seat}
+
+    # requests of a harness
+
+    async def _completion(self, request: Any) -> Any:  # noqa: ANN401 - of aiohttp
+        from aiohttp import web
+
+        body = await request.json()
+        attempt = self._attempts.get(int(str(body.get("model", "")).rpartition("-")[2] or -1))
+        if attempt is None:
+            return web.json_response({"error": {"message": "no such attempt"}}, status=400)
+        try:
+            answer = await self._asked(int(body["model"].rpartition("-")[2]), attempt, body)
+        except Cannot as error:
+            attempt.problem = str(error)
+            return web.json_response({"error": {"message": str(error)}}, status=400)
+        return web.json_response(answer)
+
+    async def _asked(self, name: int, attempt: Attempt, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply to a request, as an OpenAI-compatible server answers."""
+        if body.get("stream"):
+            raise Cannot(
+                "Its harness wants replies in pieces, which cannot be; choose another (domain.harness)."
+            )
+        if attempt.reply is not None and not attempt.reply.done():
+            raise Cannot("It asks for two replies at a time; only one conversation can be played.")
+        messages = [_plain(one) for one in body["messages"]]
+        known = attempt.said
+        if messages[: len(known)] != known:
+            raise Cannot("It does not go on from the conversation so far; only one that grows can be played.")
+        attempt.reply = asyncio.get_running_loop().create_future()
+        told = [{"role": one["role"], "content": one["content"]} for one in messages[len(known) :]]
+        self._tell({"id": name, "asks": {"messages": told, "tools": body.get("tools") or []}})
+        reply = await attempt.reply
+        calls = [
+            {
+                "id": f"call{len(messages)}_{place}",
+                "type": "function",
+                "function": {"name": one["name"], "arguments": json.dumps(one["arguments"])},
+            }
+            for place, one in enumerate(reply["calls"])
+        ]
+        message: dict[str, Any] = {"role": "assistant", "content": reply["content"] or None}
+        if calls:
+            message["tool_calls"] = calls
+        attempt.said = [*messages, _plain(message)]
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+        usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+        told_of = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
+        return {**told_of, "choices": [choice], "usage": usage}
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message in a form that can be compared: text, and calls by name and arguments."""
+    content = message.get("content") or ""
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        if any(part.get("type") not in ("text", "input_text") for part in content):
+            raise Cannot("It shows something else than text, which the agent cannot read.")
+        content = "\n".join(str(part.get("text", "")) for part in content)
+    role = message.get("role")
+    calls = [
+        (call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
+    ]
+    # replies come back with spaces around them taken away, by some harnesses
+    text = str(content).strip() if role == "assistant" else str(content)
+    return {"role": "system" if role == "developer" else role, "content": text, "calls": calls}
+
+
+def _ended(episode: Any, problem: str) -> dict[str, Any]:  # noqa: ANN401 - vf.Episode
+    """How an attempt ended."""
+    errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
+    if problem or errors:
+        first = problem or f"{errors[0].type}: {' '.join(str(errors[0].message).split())}"
+        return {"error": first[:400]}
+    if len(episode.traces) != 1:
+        return {"error": f"It came to {len(episode.traces)} traces; only one can be graded."}
+    trace = episode.traces[0]
+    parts = {name: one.value for name, one in trace.rewards.items() if one is not None}
+    return {"reward": float(trace.reward), "parts": parts, "stop": str(trace.stop_condition or "")}
