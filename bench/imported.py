@@ -1,4 +1,3 @@
-# pyright: basic
 """Do worlds come back with the verdicts they left with? Exported ones, played as environments of others.
 
     genenv export-env ./desk --out desk_env
