@@ -115,7 +115,7 @@ class Model:
             for line in reply.splitlines():
                 words = [
                     re.escape(part)
-                    for part in re.split(r"\{\w+\}", line.lstrip("-1234567890. "))
+                    for part in re.split(r"\{\w+\}", line.lstrip("*-1234567890. "))
                     if part.strip()
                 ]
                 if words and re.search(".*".join(words)[1:], request, flags=re.IGNORECASE):

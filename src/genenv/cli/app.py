@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "domain": (
         "genenv.cli.domain:domain",
-        "Make a domain of your own tools: `genenv domain new NAME --from tools.py`; or have a model word it.",
+        "Make a domain of your own tools: `genenv domain new NAME --from tools.py`.",
     ),
     "play": (
         "genenv.cli.play:play",
