@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
 
 def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,), (wordings,), (make, train, openapi, *_) = blocks("python"), blocks("toml"), blocks("sh")
+    (code,), (wordings,), (make, by, train, openapi, *_) = blocks("python"), blocks("toml"), blocks("sh")
     Path("desk.py").write_text(code, encoding="utf-8")
     first, check = (line.split()[1:] for line in make.splitlines())
     said = succeeds(*first, "--tasks", 40, "--held-out", 12).stdout
@@ -39,6 +39,8 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         file.seek(0)
         file.truncate()
         file.writelines([*kept, wordings])
+    for line in by.splitlines():  # who writes is not here
+        assert line.startswith("genenv domain words desk --by ")
     trained, measured, asked = (line.split()[1:] for line in train.splitlines())
     small = (
         "policy.backend=scripted",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Self, cast
 from genenv.api.console import ConsoleReporter
 from genenv.api.running import apart
 from genenv.api.values import Values, words
+from genenv.api.wordings import Added, write_wordings
+from genenv.api.wordings import Wanted as Wording
 from genenv.config.run import RunConfig, load_config
 from genenv.domains import close_domain, load_domain
 from genenv.domains.attempt import Attempt
@@ -122,6 +124,27 @@ class Domain:
             n: how many tasks of each kind are looked at.
         """
         return apart(lambda: tuple(check_domain(self.world, self._config, n=n)))
+
+    def words(
+        self, by: str, *, each: int = 6, seed: int = 0, reporter: Reporter | None = None
+    ) -> Sequence[Added]:
+        """Have a model write ways in which users ask for the tools of a bundle, and add those that pass.
+
+        Args:
+            by: who writes them, as for `load_agent`, or `BASE_URL#MODEL`.
+            each: so many each tool is to have in the end.
+            seed: of all that is drawn.
+            reporter: is told how far it is; left out, standard error shows it.
+
+        Raises:
+            UsageError: it is no bundle, the model cannot be had, or nothing that it wrote passes.
+            GenenvError: it stopped answering; what had passed is kept.
+        """
+        self.close()
+        for found in ("world", "tasks", "held_out"):
+            vars(self).pop(found, None)  # they are said otherwise from now on
+        wanted = Wording(by=by, each=each, seed=seed)
+        return write_wordings(Path(self.name), wanted, reporter or ConsoleReporter())
 
     @property
     def suggested(self) -> Path | None:

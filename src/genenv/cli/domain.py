@@ -1,4 +1,4 @@
-"""`genenv domain new`: a checked training world of your own tools."""
+"""`genenv domain`: a checked training world of your own tools, and wordings for it that a model writes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from genenv.api.console import ConsoleReporter
+from genenv.api.wordings import Wanted, reasons, write_wordings
 from genenv.cli.console import begin
+from genenv.domains.tools import making
 from genenv.domains.tools.bundle import as_typed
-from genenv.domains.tools.making import Wanted, make, readme
 from genenv.domains.tools.openapi.service import Service
 from genenv.domains.tools.origins import origin_of
 from genenv.domains.tools.recorded import MOST_SENT
@@ -26,12 +27,17 @@ class Action(StrEnum):
     """What can be done."""
 
     NEW = "new"
+    WORDS = "words"
 
 
-What = Annotated[Action, typer.Argument(help="new: make a bundle.", show_default=False)]
-Where = Annotated[
-    Path, typer.Argument(metavar="NAME", help="The folder that is made: a bundle.", show_default=False)
+What = Annotated[
+    Action,
+    typer.Argument(
+        help="new: make a bundle. words: have a model write ways to ask for the tools of one.",
+        show_default=False,
+    ),
 ]
+Where = Annotated[Path, typer.Argument(metavar="NAME", help="The folder of the bundle.", show_default=False)]
 From = Annotated[
     str,
     typer.Option(
@@ -109,12 +115,34 @@ MostCalls = Annotated[
     int, typer.Option("--most-calls", min=1, max=8, help="So many calls at most solve a task.")
 ]
 RandomSeed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn.")]
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="BASE_URL#MODEL | MODEL | RUN",
+        help="Of words: who writes them. A model behind an OpenAI-compatible endpoint, one on this machine, "
+        "or the agent of a run.",
+        show_default=False,
+    ),
+]
+Each = Annotated[
+    int, typer.Option("--each", min=1, max=64, help="Of words: so many each tool is to have in the end.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Of words: a setting of how the model is loaded and asked, as for `genenv eval`. Repeatable.",
+        show_default=False,
+    ),
+]
 
 
 def domain(  # noqa: PLR0913 - each is an option
     action: What,
     name: Where,
-    source: From,
+    source: From = "",
     only: Only = None,
     files: Files = None,
     server: Server = None,
@@ -125,24 +153,67 @@ def domain(  # noqa: PLR0913 - each is an option
     held_out: HeldOut = 100,
     most_calls: MostCalls = USUAL_CALLS,
     seed: RandomSeed = 0,
+    by: By = "",
+    each: Each = 6,
+    overrides: Overrides = None,
 ) -> None:
     """Make a domain of your own tools: `genenv domain new NAME --from tools.py`.
 
     Finds out how they can be called, draws tasks, plays and checks them. What comes out is a bundle: a
     folder, all of it data that can be edited.
+
+    `genenv domain words NAME --by MODEL` has a model write ways in which users ask for its tools; those that
+    pass every check are added to the bundle.
     """
-    del action  # there is one so far
+    if action is Action.WORDS:
+        if source or only or files or server or header or most_requests or allow_writes:
+            raise UsageError(
+                "--from, --only, --files, --server, --header, --most-requests and --allow-writes are of "
+                "`genenv domain new`"
+            )
+        if not by:
+            raise UsageError(
+                f"say who writes them: genenv domain words {name} --by BASE_URL#MODEL, or a model's name"
+            )
+        _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
+        return
+    if by or overrides:
+        raise UsageError("--by and --set are of `genenv domain words`")
+    if not source:
+        raise UsageError(f"say what the tools are: genenv domain new {name} --from tools.py")
     begin(f"making {name}")
     if header and server is None:
         raise UsageError("--header goes along with requests to --server, and there is none")
     service = Service(address=server, headers=tuple(header or ())) if server is not None else None
     origin = origin_of(source, only or (), files, writes=allow_writes, service=service, most=most_requests)
     typer.echo(origin.warning, err=True)
-    wanted = Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
-    made = make(name, wanted, examined, ConsoleReporter())
-    typer.echo(inert(readme(made)))
+    wanted = making.Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
+    made = making.make(name, wanted, examined, ConsoleReporter())
+    typer.echo(inert(making.readme(made)))
     typer.echo(
         f"the bundle is in {name}; `genenv check {as_typed(name)}` says whether it keeps its promises,"
     )
     run = shlex.quote(f"runs/{made.bundle.name}")
     typer.echo(f"and `genenv train {shlex.quote(str(name / TRAINING))} --out {run}` trains on it")
+
+
+def _words(folder: Path, wanted: Wanted) -> None:
+    """Have wordings written, and say what came of each."""
+    begin(f"asking {wanted.by} for wordings")
+    try:
+        done = write_wordings(folder, wanted, ConsoleReporter())
+    except KeyboardInterrupt as error:
+        typer.echo("genenv: stopped; what passed is kept, typed again it goes on", err=True)
+        raise typer.Exit(130) from error
+    if not done:
+        typer.echo(f"every tool has {wanted.each} wordings or more; --each asks for others")
+        return
+    for one in done:
+        typer.echo(f"{one.tool}: {one.before} were there, {one.read} read, {len(one.kept)} added")
+        for text in one.kept:
+            typer.echo(f"  + {inert(text)}")
+    for reason, count in reasons(done).most_common():
+        said, why = next((text, no.why) for one in done for text, no in one.refused if no.reason == reason)
+        typer.echo(f"refused, {reason}: {count}, such as {inert(said[:80])!r}: {inert(why)}")
+    kept, read = sum(len(one.kept) for one in done), sum(one.read for one in done)
+    typer.echo(f"{kept} of {read} wordings pass; they are in {folder / 'wordings.toml'}")

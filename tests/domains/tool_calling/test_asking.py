@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from genenv.domains.stems import stem
 from genenv.domains.tool_calling.asking import unasked, unmentioned
-from genenv.domains.tool_calling.lexicon import effect_of, stem, verbs, words_of
+from genenv.domains.tool_calling.lexicon import effect_of, verbs, words_of
 from genenv.domains.tool_calling.phrasings import PHRASES
 from genenv.domains.tool_calling.phrasings.chains import HELD_OUT_CHAINS, TRAINING_CHAINS
 from genenv.domains.tool_calling.phrasings.template import Template

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 
+from genenv.domains.stems import stem
 from genenv.domains.tool_calling.lexicon import (
     Effect,
     effect_of,
     objects,
     own_words_of,
     rare_words,
-    stem,
     stems,
     verbs,
     verbs_of,

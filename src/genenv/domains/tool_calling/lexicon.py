@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from genenv.domains.stems import stem
 from genenv.domains.tool_calling.phrasings import PHRASES
 from genenv.domains.tool_calling.phrasings.chains import TRAINING_CHAINS
 from genenv.domains.tool_calling.phrasings.template import Template
@@ -18,36 +19,11 @@ from genenv.domains.tool_calling.toolbox import TOOLS
 Effect = Literal["reads", "makes", "removes"]
 
 _REMOVING = frozenset({"archive", "block", "cancel", "complete", "delete"})
-_IRREGULAR: Mapping[str, str] = {
-    form: verb
-    for verb, forms in {
-        "buy": "bought", "find": "found", "get": "got gotten", "give": "gave given", "hear": "heard",
-        "leave": "left", "make": "made", "pay": "paid", "put": "putting", "read": "read", "run": "ran",
-        "say": "said", "see": "saw seen", "send": "sent", "set": "setting", "take": "took taken",
-        "tell": "told", "throw": "threw thrown", "write": "wrote written",
-    }.items()
-    for form in forms.split()
-}  # fmt: skip
 _LIGHT = (
     "add block calculate call cap change check compute count day get give have let limit look make mark note"
     " open percent place put save send set start store take tell throw turn work"
 )
 """Verbs that say little by themselves, and nouns that open a sentence: "put", "make", "percent"."""
-
-
-def stem(word: str) -> str:
-    """A word without its ending: cancelled, cancels and cancelling are `cancel`."""
-    word = re.sub(r"['’]\w*$", "", word.lower())
-    word = _IRREGULAR.get(word, word)
-    for ending, instead in (("ies", "y"), ("ied", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
-            word = word[: -len(ending)] + instead
-            break
-    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeious" and word[-2:] != "ll":
-        word = word[:-1]
-    if len(word) > 4 and word.endswith("ll"):
-        word = word[:-1]
-    return word[:-1] if len(word) > 3 and word.endswith("e") else word
 
 
 def stems(text: str) -> list[str]:

@@ -26,10 +26,14 @@ def audit(domain: Tools, task: Task, rng: random.Random) -> Rejection | None:
     return (
         _plays_twice_alike(domain, task)
         or _needs_every_call(domain, task)
-        or _states_every_value(task)
-        or _gives_nothing_away(task)
+        or misstated(task)
         or _takes_no_words_for_deeds(domain, task)
     )
+
+
+def misstated(task: Task) -> Rejection | None:
+    """What is wrong with a task's text: a value that is not in it, or an answer that is."""
+    return _states_every_value(task) or _gives_nothing_away(task)
 
 
 def random_replies(domain: Tools, task: Task, rng: random.Random) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pydantic import BaseModel
@@ -68,7 +68,7 @@ def build(
         if is_for_measuring(program) != (lineage.origin is Origin.HELD_OUT):
             raise Refused(RejectReason.HELD_OUT, "these calls are kept for measuring, or for training")
         calls, answers = _played(domain.world, program, settings)
-        text = _said(domain, program, rng)
+        text = said(domain.world.tools, program, domain.wordings, rng)
         shown = _shown(domain, program, rng)
     except Refused as refused:
         return refused.rejection
@@ -153,15 +153,25 @@ def _literal(steps: Sequence[Step]) -> list[Call]:
     return [Call(tool=step.tool, args=dict(step.args)) for step in steps]
 
 
-def _said(domain: Tools, program: Program, rng: random.Random) -> str:
+def said(
+    tools: Mapping[str, Tool], program: Program, wordings: Mapping[str, Sequence[str]], rng: random.Random
+) -> str:
+    """What a user says who wants a program done.
+
+    Args:
+        tools: those that it calls.
+        program: which.
+        wordings: of tools; one without any is asked for by its documentation and name.
+        rng: chooses among them.
+    """
     clauses = [
         clause(
             Said(
-                tool=domain.world.tools[step.tool],
+                tool=tools[step.tool],
                 args=step.args,
                 found={use.parameter: found_text(use.path, use.parameter) for use in step.uses},
             ),
-            domain.wordings.get(step.tool, ()),
+            wordings.get(step.tool, ()),
             rng,
         )
         for step in program.calls

@@ -242,11 +242,16 @@ def wordings_toml(wordings: Mapping[str, Sequence[str]]) -> str:
         "",
     ]
     for name, listed in wordings.items():
-        key = (
-            name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else json.dumps(name)
+        lines.append(
+            f"{toml_key(name)} = [{', '.join(json.dumps(one, ensure_ascii=False) for one in listed)}]"
         )
-        lines.append(f"{key} = [{', '.join(json.dumps(one, ensure_ascii=False) for one in listed)}]")
     return "\n".join(lines) + "\n"
+
+
+def toml_key(name: str) -> str:
+    """A tool's name as a key of TOML."""
+    bare = name.replace("_", "").replace("-", "").isalnum() and name.isascii()
+    return name if bare else json.dumps(name)
 
 
 def program_line(program: Program) -> str:

@@ -51,10 +51,24 @@ def value_text(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def first_sentence(tool: Tool) -> str:
+    """The first sentence of a tool's documentation."""
+    return re.split(r"(?<=[a-z)])[.;](?:\s|$)", tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
+
+
+def blanks_of(wording: str) -> list[str]:
+    """The names in its blanks, in order."""
+    return _BLANK.findall(wording)
+
+
+def without_blanks(wording: str) -> str:
+    """A wording's own words."""
+    return _BLANK.sub(" ", wording)
+
+
 def first_wordings(tool: Tool) -> tuple[str, ...]:
     """Wordings made of a tool's documentation and name, to begin with."""
-    told = re.split(r"(?<=[a-z)])[.;](?:\s|$)", tool.description.strip(), maxsplit=1)[0].strip().rstrip(".")
-    name = label(tool.name)
+    told, name = first_sentence(tool), label(tool.name)
     made: list[str] = []
     if told and len(told) <= 120 and not _BLANK.search(told):
         first, _, rest = told.partition(" ")

@@ -62,3 +62,66 @@ switch tag take tell transfer turn undo unlock update upload validate view withd
 """)
 )
 """What tools do."""
+
+
+def _sides(text: str) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
+    lines = (line.split("|") for line in text.strip().splitlines())
+    return tuple((frozenset(one.split()), frozenset(other.split())) for one, other in lines)
+
+
+OPPOSITES = _sides("""
+add append book create insert issue place post register reserve save store submit write | cancel \
+clear delete destroy discard drop erase remove withdraw
+open reopen | close shut resolve
+send forward publish | read receive
+start begin launch resume run | stop end halt pause
+enable activate | disable deactivate
+lock | unlock
+increase raise add | decrease lower reduce subtract
+deposit | withdraw
+load | unload
+mount | unmount
+show display | hide
+import | export
+upload | download
+push | pull
+accept approve confirm allow | reject decline deny refuse cancel
+archive | restore
+block | unblock
+buy purchase | sell
+lend | borrow
+borrow rent | return
+charge bill | refund
+connect attach join | disconnect detach leave
+assign | release
+refund | charge
+cancel | restore reopen confirm
+delete remove | restore recover keep
+encode encrypt compress | decode decrypt decompress
+""")
+"""Verbs, and those that undo them; each side is the opposite of the other."""
+CHANGING = frozenset(
+    _listed("""
+add append archive assign book buy cancel change create delete edit erase insert modify overwrite pay refund
+remove rename replace reserve send set submit update upload withdraw write
+""")
+)
+"""What is not asked of a tool that only reads."""
+READING = frozenset(_listed("describe display fetch find list look read search see show tell view"))
+"""With which nothing is changed."""
+PARTICLES = (("on", "off"), ("in", "out"), ("up", "down"))
+"""Turn on and turn off, check in and check out."""
+DENIALS = frozenset(
+    _listed("avoid cannot except instead never no nor not nothing revert undo unless without")
+)
+"""Words that take back what else is said; so does what ends in n't."""
+NO_REQUEST = frozenset(
+    _listed("""
+a an the this that these those there here it its he she they them his her their i me my mine we us our you
+your what which who whose whom when where why how is are am was were be been do does did has have had can
+could would will shall should may might must if and or but because since so then thus sure certainly okay ok
+yes no hi hello hey dear thanks thank sorry example user assistant tool first
+second third fourth fifth sixth last next finally option another
+""")
+)
+"""With which no order begins: `please` cannot stand before it."""
