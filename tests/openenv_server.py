@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 _MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 ACTION = {
@@ -96,7 +96,7 @@ class OpenEnvServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self._connections: set[Any] = set()
 
-    def __enter__(self) -> OpenEnvServer:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
         return self
 

@@ -259,7 +259,7 @@ def test_an_answer_that_takes_too_long_fails_the_attempt(server: OpenEnvServer) 
 
 
 def test_no_action_is_answered_and_costs_a_turn(server: OpenEnvServer) -> None:
-    server.action = {**ACTION, "required": [], "properties": {**ACTION["properties"], "more": {}}}
+    server.action = {**ACTION, "required": [], "properties": {"message": {"type": "string"}, "more": {}}}
     domain = opened(server, max_turns=2)
     task = first(domain)
     made = Attempt(domain, task)

@@ -21,7 +21,7 @@ from genenv.texts import inert
 from genenv.types import JsonObject
 
 _WITHIN = Path(__file__).with_name("within")
-_START_S = 120.0
+_START_S = 600.0
 """So long importing verifiers and a taskset may take."""
 
 
