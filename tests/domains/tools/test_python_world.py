@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,19 @@ def test_every_program_starts_from_the_same_state(desk: PythonWorld) -> None:
     assert first.outcomes[1].result["refunded"] == 5
     assert desk.play(calls, watch=True) == first
     assert desk.play([]).state["orders"]["O-5001"]["refunded"] == 0
+
+
+def test_a_file_that_is_called_like_a_field_does_not_take_its_place(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "desk.py", tmp_path)
+    (tmp_path / "orders.yaml").write_text("kettle: 1")
+    world = PythonWorld(tmp_path, "desk.py")
+    try:
+        played = world.play([call("refund_order", order_id="O-5001", amount=5)], watch=True)
+        assert played.outcomes[0].changed
+        assert played.state["orders"]["O-5001"]["refunded"] == 5
+        assert played.state["orders.yaml"] == "kettle: 1"
+    finally:
+        world.close()
 
 
 def test_what_a_tool_raises_is_an_outcome(desk: PythonWorld) -> None:

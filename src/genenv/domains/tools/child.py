@@ -191,14 +191,10 @@ class Tools:
         Raises:
             NotPlain: it is too deep, or holds itself.
         """
-        plain, files = state_of(state), self._folder.contents()
-        if not files:
-            return plain
-        return (
-            {**cast("dict[str, Any]", plain), **files}
-            if isinstance(plain, dict)
-            else {"state": plain, **files}
-        )
+        plain = state_of(state)
+        fields = cast("dict[str, Any]", plain) if isinstance(plain, dict) else {"state": plain}
+        files = self._folder.contents(fields)
+        return {**fields, **files} if files else plain
 
     def call(self, state: Any, tool: str, args: Mapping[str, object], limit_s: float) -> dict[str, object]:  # noqa: ANN401
         """What one call returns or raises; the state changes."""

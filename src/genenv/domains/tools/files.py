@@ -15,8 +15,8 @@ import os
 import shutil
 import sqlite3
 import sys
+from collections.abc import Iterable
 from contextlib import closing
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -55,6 +55,7 @@ class Folder:
     def __init__(self, path: Path, original: Path) -> None:
         self._path, self._original = path, original
         self._touched = self._reading = False
+        self._before: dict[frozenset[str], dict[str, Any]] = {}
         self.asked: set[str] = set()
         """Files that were to be read and are not there, relative to the folder."""
         sys.addaudithook(self._heard)
@@ -86,14 +87,22 @@ class Folder:
         shutil.copytree(self._original, self._path, dirs_exist_ok=True, symlinks=True)
         self._touched = False
 
-    def contents(self) -> dict[str, Any]:
-        """The files of data, by name without ending: rows of tables, JSON as it is, else text."""
+    def contents(self, taken: Iterable[str] = ()) -> dict[str, Any]:
+        """The files of data, by name without ending: rows of tables, JSON as it is, else text.
+
+        Args:
+            taken: names that something else has; such a file keeps its ending.
+        """
         self._reading = True
         try:
-            original = self._contents_before
+            names = frozenset(taken)
+            if names not in self._before:
+                files = _files(self._original, names)
+                self._before[names] = {name: content_of(path) for name, path in files.items()}
+            original = self._before[names]
             if not self._touched:
                 return original
-            files = _files(self._path)
+            files = _files(self._path, names)
             return {
                 name: original[name]
                 if name in original and _same(path, self._original / path.relative_to(self._path))
@@ -103,19 +112,15 @@ class Folder:
         finally:
             self._reading = False
 
-    @cached_property
-    def _contents_before(self) -> dict[str, Any]:
-        return {name: content_of(path) for name, path in _files(self._original).items()}
 
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Those that are no code, by name; with their ending where two are called alike."""
+def _files(folder: Path, taken: frozenset[str]) -> dict[str, Path]:
+    """Those that are no code, by name; with their ending where two are called alike, or the name is taken."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix not in _NO_DATA and not path.name.endswith(JOURNALS):
             whole = path.relative_to(folder)
             short = str(whole.with_suffix(""))
-            found[str(whole) if short in found else short] = path
+            found[str(whole) if short in found or short in taken else short] = path
     return found
 
 
