@@ -194,7 +194,7 @@ class Tools:
         plain = state_of(state)
         fields = cast("dict[str, Any]", plain) if isinstance(plain, dict) else {"state": plain}
         files = self._folder.contents(fields)
-        return {**fields, **files} if files else plain
+        return {**fields, **files} if files else cast("Any", plain)
 
     def call(self, state: Any, tool: str, args: Mapping[str, object], limit_s: float) -> dict[str, object]:  # noqa: ANN401
         """What one call returns or raises; the state changes."""
