@@ -29,7 +29,7 @@ _UNSAFE = re.compile(
 )
 _HALVES = re.compile("[\ud800-\udfff]")
 _USER_INFO = re.compile(r"(?<=//)[^/\s@#?\"']+@")
-_SHORTEST_SECRET = 6
+SHORTEST_SECRET = 6
 """Shorter ones occur in words; in addresses they are masked all the same."""
 MASK = "***"
 
@@ -55,10 +55,14 @@ def json_line(value: Json, *, indent: int | None = None) -> str:
 
 def masked(text: str, secrets: Iterable[str] = ()) -> str:
     """The text without user names and passwords in addresses, and without the given secrets."""
+    return _USER_INFO.sub(f"{MASK}@", without(text, (one for one in secrets if len(one) >= SHORTEST_SECRET)))
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """The text with every secret masked, longer ones first: one may hold another."""
     for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, MASK)
-    return _USER_INFO.sub(f"{MASK}@", text)
+        text = text.replace(secret, MASK)
+    return text
 
 
 def _escape(character: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from genenv.domains.tools.leaves import words_of
 from genenv.errors import UsageError
-from genenv.texts import MASK, clean, masked
+from genenv.texts import SHORTEST_SECRET, clean, masked, without
 from genenv.types import Json
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -28,8 +28,6 @@ _SECRET = frozenset(
     {"authorization", "auth", "cookie", "key", "apikey", "token", "secret", "password", "credential", "jwt"}
 )
 """Words of names of headers that hold a secret."""
-_SHORTEST = 6
-"""Shorter values stand in words, and cannot be kept out of what is recorded."""
 
 
 class Headers:
@@ -52,7 +50,7 @@ class Headers:
                 lambda found, name=name: self._held(name, found[1] or found[2], environment), value
             )
             if _VARIABLE.search(value):
-                self._secrets |= {form for form in _forms(self._values[name]) if len(form) >= _SHORTEST}
+                self._secrets |= {form for form in _forms(self._values[name]) if len(form) >= SHORTEST_SECRET}
 
     def _held(self, header: str, variable: str, environment: Mapping[str, str]) -> str:
         value = environment.get(variable, "").strip()
@@ -60,7 +58,7 @@ class Headers:
             raise UsageError(f"--header {header} names the environment variable {variable}, which is not set")
         if not _VALUE.fullmatch(value):
             raise UsageError(f"what {variable} holds cannot be in a header: it is more than plain characters")
-        if len(value) < _SHORTEST:
+        if len(value) < SHORTEST_SECRET:
             raise UsageError(
                 f"what {variable} holds is too short to be kept out of what is recorded; if it is no secret, "
                 f"write it into --header {header}"
@@ -80,9 +78,7 @@ class Headers:
 
     def safe(self, text: str) -> str:
         """Text of the service's without secrets."""
-        for secret in sorted(self._secrets, key=len, reverse=True):
-            text = text.replace(secret, MASK)
-        return text
+        return without(text, self._secrets)
 
     def without(self, value: Json) -> Json:
         """An answer without secrets."""
