@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from scipy import stats
@@ -150,6 +151,12 @@ def test_missing_and_unfinished_runs_are_said_and_the_rest_is_compared(sweep: Pa
     assert "variation, seed 2 is left out" in said
     assert "seeds 2 have a run of one of them only" in said
     assert "is not finished: round 2 of 9" in said
+    found = compare([copy], [("base", "grammar")])
+    seeds = {one.budget: one.difference.seeds for one in found.contrasts}
+    assert seeds[AT_THE_END] == 2  # without the one that has seven rounds to go
+    assert seeds["attempts"] == 3
+    level = [fmean(found.variants["grammar"][seed].measured[-1].scores.values()) for seed in (0, 2)]
+    assert found.reached[0].level == pytest.approx(fmean(level))
 
 
 def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) -> None:

@@ -147,11 +147,21 @@ def paired(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> 
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
+def _finished(runs: Sequence[tuple[Reading, Reading]]) -> list[tuple[Reading, Reading]]:
+    """Those of which both have come to their end."""
+    return [(one, other) for one, other in runs if one.finished and other.finished]
+
+
 def _contrast(
     variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str], budget: str, *, named: bool
 ) -> Contrast | None:
-    """A pair at a budget; None where no seeds are paired, or nothing of it was spent."""
+    """A pair at a budget; None where no seeds are paired, or nothing of it was spent.
+
+    At the end are runs that have come to it: one that is not finished says nothing of where it will end.
+    """
     runs = paired(variants, pair)
+    if budget == AT_THE_END:
+        runs = _finished(runs)
     if not runs:
         return None
     tasks = sorted(_shared_tasks([run for both in runs for run in both]))
@@ -180,9 +190,9 @@ def _with(row: Contrast, adjusted: float) -> Contrast:
 
 
 def _reached(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> Reached:
-    """Attempts to the level at which the other variant ends, on average."""
+    """Attempts to the mean level at which the other variant ends, or stands where no run has ended."""
     runs = paired(variants, pair)
-    ends = [other.measured[-1].mean for _, other in runs]
+    ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
     level = fmean(ends) - _ROUNDING if ends else math.nan
     took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
     both = [(a, b) for a, b in took if a and b]
@@ -251,7 +261,7 @@ def _unpaired(variants: Mapping[str, Sequence[Reading]], pairs: Sequence[tuple[s
 def _unfinished(readings: Sequence[Reading]) -> list[str]:
     return [
         f"{reading.path} is not finished: round {max(reading.metrics)} of {reading.config.run.rounds}; "
-        f"its last measurement is of round {reading.measured[-1].round}"
+        f"its last measurement is of round {reading.measured[-1].round}, and it is no part of {AT_THE_END}"
         for reading in readings
-        if max(reading.metrics) < reading.config.run.rounds
+        if not reading.finished
     ]

@@ -55,6 +55,11 @@ class Reading:
     metrics: Mapping[int, Mapping[str, float]]
     """By round."""
 
+    @property
+    def finished(self) -> bool:
+        """Whether all its rounds have been played."""
+        return max(self.metrics) >= self.config.run.rounds
+
     def at(self, budget: str, amount: float) -> Mapping[str, float]:
         """Scores when so much had been spent, by straight lines between measurements; at most the last."""
         spent = [measurement.spent[budget] for measurement in self.measured]
