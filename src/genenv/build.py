@@ -44,6 +44,7 @@ def build_players(config: RunConfig, domain: Domain) -> Players:
         warmup=warmup if opened.warms_up else None,
         settled=opened.settled,
         apart=opened.apart,
+        found=opened.found,
     )
 
 

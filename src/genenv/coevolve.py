@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Protocol
@@ -63,6 +63,8 @@ class Players:
     """The settings of their models with what is automatic decided; None where nothing was."""
     apart: bool = False
     """Whether they have devices of their own, and so learn at the same time."""
+    found: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What was found out of the server that they are on."""
 
     async def save(self, folder: Path) -> None:
         """Write both players into a checkpoint."""

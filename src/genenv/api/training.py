@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,9 @@ from genenv.runs.store.identity import read_last_round
 from genenv.runs.store.store import PoolStore
 
 Say = Callable[[str], None]
+
+SERVER = "server.jsonl"
+"""File in a run's folder: a line for each start, what was found out of the server that plays."""
 
 
 def start(
@@ -161,6 +165,9 @@ def _play_on(
             loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=reporter)
         if create is not None:
             create(config)
+        if players.found:
+            with (folder.path / SERVER).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(players.found) + "\n")
         loop.run(None if proven is None else lambda last: proven(config, last))
     finally:
         close_all(sinks)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import time
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Protocol, cast
 
 from genenv.backends.settings import PolicyConfig
 from genenv.domains.base import Domain
-from genenv.errors import unknown_name
+from genenv.errors import UsageError, unknown_name
 from genenv.learning.settings import OptimizerConfig
 from genenv.learning.trainer import Trainer
 from genenv.types import JsonObject, Message
@@ -142,6 +143,8 @@ class Opened:
     """Whether imitating known solutions makes a difference."""
     apart: bool = False
     """Whether the two players have devices of their own, so that they can learn at the same time."""
+    found: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What was found out of a server, for the run's records."""
 
 
 Open = Callable[[PolicyConfig, Sequence[Role], Domain, int], Opened]
@@ -150,6 +153,7 @@ Open = Callable[[PolicyConfig, Sequence[Role], Domain, int], Opened]
 BACKENDS = {
     "local": "genenv.backends.local.backend:open_local",
     "scripted": "genenv.backends.scripted:open_scripted",
+    "tinker": "genenv.backends.tinker.backend:open_tinker",
 }
 """What `policy.backend` may say."""
 
@@ -163,6 +167,8 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], domain: Domain, *,
     if config.backend not in BACKENDS:
         raise unknown_name("policy.backend", config.backend, BACKENDS)
     module, _, name = BACKENDS[config.backend].partition(":")
+    if config.backend == "tinker" and importlib.util.find_spec("tinker") is None:
+        raise UsageError("a Tinker server is asked by the package tinker: pip install 'genenv[tinker]'")
     return cast(Open, getattr(importlib.import_module(module), name))(config, roles, domain, seed)
 
 

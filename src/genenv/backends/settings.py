@@ -61,11 +61,25 @@ class EndpointConfig(Settings, frozen=True):
     """Stop asking when one run of the command has spent so much, in that currency; 0: no limit."""
 
 
+class TinkerConfig(Settings, frozen=True):
+    """A server that speaks the Tinker protocol."""
+
+    address: str | None = Field(default=None, min_length=1)
+    """Its base URL; left out, what TINKER_BASE_URL says, else that of the official service."""
+    model: str | None = Field(default=None, min_length=1)
+    """What the server calls the base model; left out, as `policy.model`, which names the tokenizer here."""
+    key_variable: str = Field(default="TINKER_API_KEY", min_length=1)
+    """Environment variable that holds the key; a server on this machine needs none."""
+    timeout_s: float = Field(default=600.0, ge=0.01, le=86_400)
+    """How long an answer may take, seconds."""
+
+
 class PolicyConfig(Settings, frozen=True):
     """The models behind both players."""
 
-    backend: Literal["local", "scripted"] = "local"
-    """What samples and trains: models on this machine, or scripts that try a domain out without a model."""
+    backend: Literal["local", "scripted", "tinker"] = "local"
+    """What samples and trains: models on this machine, scripts that try a domain out without a model, or a
+    server that speaks the Tinker protocol."""
     model: str = Field(default=EMBEDDED, min_length=1, json_schema_extra=PLACE)
     """Base model: a known short name, a folder, or a name on the Hugging Face hub."""
     simulator_model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
@@ -105,6 +119,8 @@ class PolicyConfig(Settings, frozen=True):
     """Longest episode; never more than the model allows."""
     chat_template_kwargs: dict[TemplateVariable, bool | int | float | str] = Field(default_factory=dict)
     """Variables of the models' chat templates, such as `{enable_thinking = false}` for Qwen3."""
+    tinker: TinkerConfig = Field(default_factory=TinkerConfig)
+    """The server of the backend `tinker`."""
     max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
     """A thought, between `<think>` and `</think>`, is closed after so many tokens of a reply; 0: at once."""
 

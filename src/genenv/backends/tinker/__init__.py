@@ -1,0 +1,1 @@
+"""Both players on a server that speaks the Tinker protocol: it samples and trains, the loop stays here."""

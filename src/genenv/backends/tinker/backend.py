@@ -1,0 +1,155 @@
+# pyright: standard
+"""Opens both players on a Tinker server: two adapters on one base, and what the server was found to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import tinker
+
+from genenv.backends.base import Opened, Role
+from genenv.backends.chat.format import ChatFormat
+from genenv.backends.local import loading
+from genenv.backends.settings import PolicyConfig
+from genenv.backends.tinker.probe import Facts, probe
+from genenv.backends.tinker.sampler import TinkerSampler
+from genenv.backends.tinker.service import Service, apart, reason
+from genenv.backends.tinker.trainer import Base, TinkerTrainer
+from genenv.domains.base import Domain
+from genenv.errors import GenenvError, UsageError
+from genenv.seeding import stream
+from genenv.types import Message
+
+log = logging.getLogger(__name__)
+
+_OPENING_S = 1800.0
+"""In which adapters are made and the server is looked at: a large base may have to be loaded first."""
+
+
+def open_tinker(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
+    """Both players on the server of the settings.
+
+    Raises:
+        UsageError: the settings ask for what a server cannot do, it cannot be reached, or it does not do what
+            learning needs.
+    """
+    _check(config, roles)
+    service = Service.connect(config.tinker)
+    try:
+        opened = apart(lambda: _open(service, config, roles, seed), _OPENING_S)
+    except GenenvError as error:
+        raise UsageError(str(error)) from error
+    except TimeoutError as error:
+        raise UsageError(
+            f"the Tinker server at {service.address} makes no adapter: {reason(error)}"
+        ) from error
+    return opened
+
+
+async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], seed: int) -> Opened:
+    known = await service.within(service.client.get_server_capabilities_async(), "say what it can do")
+    lengths = {
+        model.model_name: model.max_context_length for model in known.supported_models if model.model_name
+    }
+    formats: dict[str, ChatFormat] = {}
+    samplers: dict[str, TinkerSampler] = {}
+    trainers: dict[str, TinkerTrainer] = {}
+    facts: dict[str, Facts] = {}
+    for role in roles:
+        source = (config.simulator_model or config.model) if role.name == "simulator" else config.model
+        model = _served(service, config, source, list(lengths))
+        if model not in formats:
+            tokenizer = loading.load_tokenizer(loading.resolve(source))
+            formats[model] = ChatFormat(tokenizer, config.chat_template_kwargs)
+        chat = formats[model]
+        if model not in facts:
+            prompt = chat.render(
+                [Message(role="user", content="Count from one to ten in words.")], first=True
+            )
+            facts[model] = await probe(
+                service, model, rank=config.lora_rank, prompt=prompt, end_id=chat.end_id
+            )
+            _tell(service, model, facts[model])
+        own = Base(
+            model=model,
+            rank=config.lora_rank,
+            seed=stream(seed, "adapter", role.name) % 2**31,
+            scales=facts[model].imitates,
+            live_load=facts[model].live_load,
+        )
+        client = await _adapter(service, own)
+        context = min(config.context_tokens, lengths[model] or config.context_tokens)
+        base = service.client.create_sampling_client_async(base_model=model)
+        samplers[role.name] = TinkerSampler(
+            service,
+            await service.within(base, f"sample with {model}"),
+            chat,
+            context_tokens=context,
+            max_thinking_tokens=config.max_thinking_tokens,
+        )
+        trainers[role.name] = TinkerTrainer(service, client, samplers[role.name], own, role)
+    return Opened(
+        samplers=samplers,
+        trainers=trainers,
+        settled=config,
+        apart=True,
+        found={"server": service.address, "models": {model: one.said() for model, one in facts.items()}},
+    )
+
+
+async def _adapter(service: Service, own: Base) -> tinker.TrainingClient:
+    made = service.client.create_lora_training_client_async(
+        base_model=own.model, rank=own.rank, seed=own.seed, train_unembed=False
+    )
+    return await service.within(made, f"make an adapter of {own.model}")
+
+
+def _served(service: Service, config: PolicyConfig, source: str, offered: Sequence[str]) -> str:
+    """What the server calls a model.
+
+    Raises:
+        UsageError: it does not have it.
+    """
+    wanted = config.tinker.model if config.tinker.model and source == config.model else source
+    if wanted in offered:
+        return wanted
+    shown = ", ".join(sorted(offered)[:8]) + (" and more" if len(offered) > 8 else "")
+    raise UsageError(
+        f"the Tinker server at {service.address} has no model {wanted!r}, but {shown or 'none at all'}; set "
+        "policy.tinker.model to the one that policy.model is the tokenizer of"
+    )
+
+
+def _tell(service: Service, model: str, facts: Facts) -> None:
+    """Refuse what cannot be learned on; say once what is unusual."""
+    facts.check()
+    if not facts.ends:
+        raise UsageError(
+            f"the Tinker server at {service.address} leaves out the token that ends a reply of {model}: "
+            "nobody could learn to end one"
+        )
+    if not facts.imitates:
+        log.info("the server's cross_entropy scales weights away: imitation goes by importance_sampling")
+    if not facts.seeds:
+        log.warning(
+            "the Tinker server draws other tokens for the same seed: this run cannot be repeated exactly"
+        )
+
+
+def _check(config: PolicyConfig, roles: Sequence[Role]) -> None:
+    """Refuse settings that no server can follow.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if config.tuning != "lora":
+        raise UsageError('a Tinker server trains adapters: set policy.tuning to "lora"')
+    if config.lora_targets != "all-linear":
+        raise UsageError('a Tinker server adapts all linear layers: set policy.lora_targets to "all-linear"')
+    for role in roles:
+        if getattr(getattr(role.optimizer, "warmup", None), "kept_moments", "none") == "second":
+            raise UsageError(
+                "a Tinker server keeps all moments of its optimizer or none: set "
+                f'{role.name}.warmup.kept_moments to "none" or "both"'
+            )

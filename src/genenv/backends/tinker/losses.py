@@ -1,0 +1,190 @@
+# pyright: standard
+"""The losses of `genenv.learning.datum` in those that the protocol has, and what they come to.
+
+    ppo        `ppo`, log-probabilities of the sampling, advantages w A
+    nll        `cross_entropy`, weights w; or as below with A = w, where a server scales weights away
+    KL term    `importance_sampling` at the present weights: there its gradient is -sum A grad log pi, so
+               A = beta u (e^d - 1), d = log pi_ref - log pi, has that of beta u k3, which is e^d - d - 1
+
+u is a token's weight under `k3`, one of all tokens that count under `exact`, which a server cannot give: what
+is used instead is k3 on the tokens that were sampled. Held to bounds as in `backends.local.losses`.
+
+Shapes: T = tokens of a completion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tinker
+
+from genenv.backends.tinker.wire import encoded
+from genenv.learning.datum import Datum, Objective
+
+LOG_RATIO_MAX = 20.0
+K3_MAX = 10.0
+"""Both as in `backends.local.losses`."""
+
+Rows = Mapping[int, tuple[float, ...]]
+"""By place in the data: [T] log-probabilities. Nats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One forward and backward pass that is asked for."""
+
+    loss: tinker.types.LossFnType
+    places: Sequence[int]
+    """Of its sequences in the data."""
+    sequences: Sequence[tinker.Datum]
+    config: dict[str, float] | None = None
+
+
+def wants_own(data: Sequence[Datum], objective: Objective, *, scales: bool) -> list[int]:
+    """Places of data whose present log-probabilities have to be known before the pass.
+
+    Args:
+        data: of the step.
+        objective: its bounds and terms.
+        scales: whether the server's `cross_entropy` multiplies by weights.
+    """
+    anchored = set(wants_reference(data, objective))
+    return [
+        place for place, one in enumerate(data) if place in anchored or (one.loss == "nll" and not scales)
+    ]
+
+
+def wants_reference(data: Sequence[Datum], objective: Objective) -> list[int]:
+    """Places of data that the KL term counts on."""
+    if objective.kl_coefficient <= 0:
+        return []
+    return [place for place, one in enumerate(data) if objective.kl == "exact" or one.loss == "ppo"]
+
+
+def calls(
+    data: Sequence[Datum], objective: Objective, own: Rows, reference: Rows, *, scales: bool
+) -> list[Call]:
+    """The passes whose gradients add up to that of the step.
+
+    Args:
+        data: of the step; old log-probabilities of `ppo` are known.
+        objective: its bounds and terms.
+        own: present log-probabilities, where `wants_own`.
+        reference: those of the reference, where `wants_reference`.
+        scales: as in `wants_own`.
+    """
+    sampled = [place for place, one in enumerate(data) if one.loss == "ppo"]
+    taught = [place for place, one in enumerate(data) if one.loss == "nll" and scales]
+    bounds = {
+        "clip_low_threshold": 1 - objective.clip_low,
+        "clip_high_threshold": 1 + objective.clip_high,
+    }
+    surrogate: dict[int, list[float]] = {}
+    share = 1 / max(1, sum(one.tokens for one in data))
+    for place in wants_own(data, objective, scales=scales):
+        one = data[place]
+        credit = list(one.weights) if one.loss == "nll" and not scales else [0.0] * len(one.weights)
+        for token, weight in enumerate(one.weights if place in reference else ()):
+            if weight > 0:
+                counts = share if objective.kl == "exact" else weight
+                pull = _pull(own[place][token], reference[place][token])
+                credit[token] += objective.kl_coefficient * counts * pull
+        surrogate[place] = credit
+    found = [
+        Call(
+            loss="ppo",
+            places=sampled,
+            sequences=[
+                encoded(data[i], logprobs=_old(data[i]), advantages=_weighted(data[i])) for i in sampled
+            ],
+            config=bounds,
+        ),
+        Call(
+            loss="cross_entropy",
+            places=taught,
+            sequences=[encoded(data[i], weights=data[i].weights) for i in taught],
+        ),
+        Call(
+            loss="importance_sampling",
+            places=list(surrogate),
+            sequences=[encoded(data[i], logprobs=own[i], advantages=row) for i, row in surrogate.items()],
+        ),
+    ]
+    return [call for call in found if call.places]
+
+
+def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: Rows) -> dict[str, float]:
+    """What a step's loss comes to, as `Trainer.forward_backward` returns it.
+
+    Args:
+        data: of the step.
+        objective: its bounds and terms.
+        now: log-probabilities before the step, of all data.
+        reference: those of the reference, where `wants_reference`.
+    """
+    tokens = sum(one.tokens for one in data)
+    low, high = 1 - objective.clip_low, 1 + objective.clip_high
+    loss, clipped, kl = [0.0], [0.0], [0.0]
+    for place, one in enumerate(data):
+        old = _old(one) if one.loss == "ppo" else now[place]
+        advantages = one.advantages or (0.0,) * len(one.weights)
+        for token, weight in enumerate(one.weights):
+            if weight <= 0:
+                continue
+            value, advantage = now[place][token], advantages[token]
+            if one.loss == "nll":
+                loss.append(-weight * value)
+            else:
+                ratio = math.exp(_held(value - old[token]))
+                loss.append(-weight * min(ratio * advantage, min(max(ratio, low), high) * advantage))
+                outside = (ratio < low and advantage < 0) or (ratio > high and advantage > 0)
+                clipped.append(weight * outside)
+            if place in reference:
+                counts = 1 / tokens if objective.kl == "exact" else weight
+                kl.append(counts * k3(value, reference[place][token]))
+    found = {"loss": math.fsum(loss) + objective.kl_coefficient * math.fsum(kl), "tokens": float(tokens)}
+    if any(one.loss == "ppo" for one in data):
+        found["clip_rate"] = math.fsum(clipped)
+    if reference:
+        found["kl"] = math.fsum(kl)
+    return found
+
+
+def k3(own: float, reference: float) -> float:
+    """Estimate of KL(pi || pi_ref) from a token that pi sampled, in [0, 10]. Nats."""
+    difference = _held(reference - own)
+    return min(K3_MAX, math.exp(difference) - difference - 1)
+
+
+def distance(now: Sequence[Sequence[float]], then: Sequence[Sequence[float]]) -> float:
+    """Estimate of KL(now || then), mean over tokens that `then` sampled: rho log rho - rho + 1. Nats.
+
+    Unbiased for such tokens, and never negative.
+    """
+    logs = [_held(a - b) for new, old in zip(now, then, strict=True) for a, b in zip(new, old, strict=True)]
+    return math.fsum(math.exp(log) * (log - 1) + 1 for log in logs) / max(1, len(logs))
+
+
+def _pull(own: float, reference: float) -> float:
+    """e^d - 1, or nothing where the term is held to its bounds."""
+    difference = reference - own
+    if abs(difference) >= LOG_RATIO_MAX or k3(own, reference) >= K3_MAX:
+        return 0.0
+    return math.exp(difference) - 1
+
+
+def _held(log_ratio: float) -> float:
+    return min(max(log_ratio, -LOG_RATIO_MAX), LOG_RATIO_MAX)
+
+
+def _old(datum: Datum) -> tuple[float, ...]:
+    if datum.old_logprobs is None:
+        raise ValueError("the log-probabilities of its sampling are not known")
+    return datum.old_logprobs
+
+
+def _weighted(datum: Datum) -> list[float]:
+    advantages = datum.advantages or (0.0,) * len(datum.weights)
+    return [weight * advantage for weight, advantage in zip(datum.weights, advantages, strict=True)]

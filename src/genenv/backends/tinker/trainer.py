@@ -1,0 +1,323 @@
+# pyright: standard
+"""A player on a Tinker server, as it learns: credit there, steps of AdamW there, its state by path.
+
+A step that goes too far, or a loss that is no number, is taken back by going back to a state that was saved
+before: an accumulated gradient cannot be forgotten there in any other way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tinker
+
+from genenv.backends.base import Role
+from genenv.backends.tinker import wire
+from genenv.backends.tinker.losses import (
+    Call,
+    calls,
+    distance,
+    measures,
+    wants_own,
+    wants_reference,
+)
+from genenv.backends.tinker.sampler import TinkerSampler
+from genenv.backends.tinker.service import Service
+from genenv.backends.tinker.states import States
+from genenv.errors import DataError, UpdateSkipped, UsageError
+from genenv.learning.datum import Datum, Objective
+from genenv.learning.settings import Moments
+from genenv.runs.progress import advance
+
+STATE = "tinker.json"
+"""File, inside a player's checkpoint, of where its weights are."""
+_EPS = 1e-8
+"""Of AdamW, as torch has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What a player's weights are an adapter of."""
+
+    model: str
+    """As the server calls it."""
+    rank: int
+    seed: int
+    scales: bool
+    """Whether the server's `cross_entropy` multiplies by weights."""
+    live_load: bool
+    """Whether it takes a state into a client that has learned already."""
+
+
+class TinkerTrainer:
+    """Trains one player's adapter."""
+
+    def __init__(
+        self,
+        service: Service,
+        client: tinker.TrainingClient,
+        sampler: TinkerSampler,
+        base: Base,
+        role: Role,
+    ) -> None:
+        """A trainer.
+
+        Args:
+            service: the server.
+            client: a fresh adapter there.
+            sampler: is given what is published.
+            base: what it is an adapter of.
+            role: the player, and how it steps.
+        """
+        self.service, self.client, self.sampler, self.base = service, client, sampler, base
+        self.settings, self.version = role.optimizer, 0
+        self.states = States(service, role.name)
+        self._ramped, self._steps = False, 0
+        self._ramps_when_loaded = role.ramped
+        self._reference: tinker.SamplingClient | None = None
+        self._reference_path: str | None = None
+        self._watched: tuple[Sequence[Datum], Sequence[tuple[float, ...]]] | None = None
+        self._before: str | None = None
+        """A state before the last step."""
+        self._made: list[Call] = []
+        """Passes since then."""
+        self._rate, self._stepped = 0.0, False
+        """Learning rate of the last step, and whether there was one since then."""
+        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[float, ...]] = {}
+        """What the reference says, of sequences of this update."""
+
+    async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
+        """Accumulate the gradient of the loss. See `Trainer`."""
+        if not sum(datum.tokens for datum in data):
+            raise UpdateSkipped("there is no token to learn from")
+        if objective.entropy_coefficient:
+            raise UsageError(
+                "a Tinker server gives no entropy to learn from: set agent.entropy_coefficient to 0"
+            )
+        await self._secure()
+        scales = self.base.scales
+        wanted = wants_own(data, objective, scales=scales)
+        own = await self._rows(data, wanted)
+        reference = await self._reference_rows(data, wants_reference(data, objective))
+        made = calls(data, objective, own, reference, scales=scales)
+        now = own | await self._passes(made, data)
+        if self._watched is not None:
+            self._made += made
+        return measures(data, objective, now, reference)
+
+    async def step(self, learning_rate: float) -> Mapping[str, float]:
+        """One step of AdamW. See `Trainer`."""
+        self._rate = learning_rate * (
+            1 - self.settings.betas[0] ** (self._steps + 1) if self._ramped else 1.0
+        )
+        self._steps += 1
+        self._stepped = True
+        return await self._step(self._rate)
+
+    async def watch(self, data: Sequence[Datum]) -> None:
+        """Remember what the weights say of data now. See `Trainer`."""
+        self._watched = data, await self.logprobs(data)
+
+    async def moved(self) -> float:
+        """How far the weights have gone since `watch`, estimated: nothing there gives it exactly."""
+        if self._watched is None:
+            raise RuntimeError("watch comes before moved")
+        data, then = self._watched
+        return distance(await self.logprobs(data), then)
+
+    async def shorten(self, fraction: float) -> None:
+        """Go back to before the last step, and make it again with a smaller learning rate. See `Trainer`."""
+        made = list(self._made)
+        await self._go_back()
+        if fraction <= 0:
+            self._steps -= 1
+            return
+        await self._again(made)
+        await self._step(self._rate * fraction)
+        self._made, self._stepped = made, True
+
+    async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
+        """Log-probabilities of whole completions, each token's, at temperature 1; see `Trainer`."""
+        places = range(len(data))
+        rows = await (self._reference_rows(data, places) if reference else self._rows(data, places))
+        return [rows[place] for place in places]
+
+    async def anchor(self, moments: Moments) -> None:
+        """The present weights become the reference. See `Trainer`."""
+        name = self.states.name("reference")
+        saved = await self.service.within(
+            self.client.save_weights_for_sampler_async(name), "keep the weights as the reference"
+        )
+        await self._refer_to(saved.path)
+        if moments == "none":
+            path = await self.states.save(self.client)
+            await self._open(path, optimizer=False)
+            self._steps, self._ramped = 0, True
+        self._known.clear()
+
+    async def publish(self) -> int:
+        """Have the server sample with the present weights. See `Trainer`."""
+        before, self._before = self._before, None
+        self._watched, self._made, self._stepped = None, [], False
+        if before is not None:
+            await self.states.delete(before)
+        self._known.clear()
+        self.version += 1
+        await self._show()
+        return self.version
+
+    async def save(self, folder: Path) -> None:
+        """Have the server write its state, and remember where."""
+        path = await self.states.save(self.client)
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {
+            "address": self.service.address,
+            "model": self.base.model,
+            "state": path,
+            "reference": self._reference_path,
+            "version": self.version,
+            "steps": self._steps,
+        }
+        (folder / STATE).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        await self.states.forget_unless(path, folder.parent.parent.glob(f"*/{folder.name}/{STATE}"))
+
+    async def load(self, folder: Path) -> None:
+        """Restore what `save` wrote, from the server's own copy.
+
+        Raises:
+            DataError: the file is damaged, or of another model.
+            ServerError: the server has it no more.
+        """
+        path = folder / STATE
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            state, model = str(kept["state"]), str(kept["model"])
+            version, steps, reference = int(kept["version"]), int(kept["steps"]), kept["reference"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} cannot be read: {error}") from error
+        if model != self.base.model:
+            raise DataError(f"{path} is of {model}, and the settings say {self.base.model}")
+        await self._open(state, optimizer=True)
+        if reference:
+            await self._refer_to(str(reference))
+        self.version, self._steps, self._ramped = version, steps, self._ramps_when_loaded
+        await self._show()
+
+    async def _secure(self) -> None:
+        """Know a state to go back to: from before the update, and before each step that may be shortened."""
+        if self._before is None or (self._watched is not None and self._stepped):
+            self._before = await self.states.save(self.client, replaces=self._before)
+            self._made, self._stepped = [], False
+
+    async def _passes(self, made: Sequence[Call], data: Sequence[Datum]) -> dict[int, tuple[float, ...]]:
+        """Ask for passes, all at once.
+
+        Returns:
+            Log-probabilities before the step, by place in the data.
+
+        Raises:
+            UpdateSkipped: a loss is no number; the weights are as before the update.
+        """
+        asked = [self.client.forward_backward(list(c.sequences), c.loss, c.config) for c in made]
+        answers = [await self.service.within(answer, "learn") for answer in asked]
+        found: dict[int, tuple[float, ...]] = {}
+        for call, answer in zip(made, answers, strict=True):
+            own = [data[place] for place in call.places]
+            rows = wire.logprobs_of(answer.loss_fn_outputs, own)
+            sums = [float(value) for name, value in answer.metrics.items() if "loss" in name]
+            if not wire.all_finite([*rows, sums]):
+                await self._go_back()
+                raise UpdateSkipped("the server's loss is not finite; the update so far is taken back")
+            found |= dict(zip(call.places, rows, strict=True))
+            advance(tokens=sum(len(one.prompt_ids) + len(one.completion_ids) for one in own), items=len(own))
+        return found
+
+    async def _again(self, made: Sequence[Call]) -> None:
+        for call in made:
+            asked = self.client.forward_backward_async(list(call.sequences), call.loss, call.config)
+            await self.service.within(asked, "learn again, with a shorter step")
+
+    async def _step(self, rate: float) -> Mapping[str, float]:
+        settings = self.settings
+        asked = self.client.optim_step_async(
+            tinker.AdamParams(
+                learning_rate=rate,
+                beta1=settings.betas[0],
+                beta2=settings.betas[1],
+                eps=_EPS,
+                weight_decay=settings.weight_decay,
+                grad_clip_norm=settings.max_grad_norm,
+            )
+        )
+        answer = await self.service.within(asked, "make a step")
+        norms = [float(v) for name, v in (answer.metrics or {}).items() if "grad_norm" in name]
+        return {"grad_norm": norms[0]} if norms else {}
+
+    async def _go_back(self) -> None:
+        """The weights and the moments are those of the state that was saved."""
+        if self._before is None:
+            raise RuntimeError("nothing was saved to go back to")
+        if self.base.live_load:
+            asked = self.client.load_state_with_optimizer_async(self._before)
+            await self.service.within(asked, "go back to before the step")
+        else:
+            await self._open(self._before, optimizer=True)
+        self._made, self._stepped = [], False
+
+    async def _open(self, path: str, *, optimizer: bool) -> None:
+        """A new client with a state; the one before is let go of."""
+        old, open_ = self.client, self.service.client
+        make = (
+            open_.create_training_client_from_state_with_optimizer_async
+            if optimizer
+            else open_.create_training_client_from_state_async
+        )
+        self.client = await self.service.within(make(path), f"restore {path}")
+        await self.states.let_go(old)
+
+    async def _show(self) -> None:
+        asked = self.client.save_weights_and_get_sampling_client_async()
+        self.sampler.client = await self.service.within(asked, "publish weights")
+        self.sampler.version = self.version
+
+    async def _refer_to(self, path: str) -> None:
+        made = self.service.client.create_sampling_client_async(model_path=path)
+        self._reference = await self.service.within(made, "sample with the reference")
+        self._reference_path = path
+
+    async def _rows(self, data: Sequence[Datum], places: Sequence[int]) -> dict[int, tuple[float, ...]]:
+        """Log-probabilities now, by place."""
+        if not places:
+            return {}
+        own = [data[place] for place in places]
+        asked = self.client.forward_async(
+            [wire.encoded(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in own],
+            "cross_entropy",
+        )
+        answer = await self.service.within(asked, "score tokens")
+        rows = wire.logprobs_of(answer.loss_fn_outputs, own)
+        advance(tokens=sum(len(one.prompt_ids) + len(one.completion_ids) for one in own), items=len(own))
+        return dict(zip(places, rows, strict=True))
+
+    async def _reference_rows(
+        self, data: Sequence[Datum], places: Sequence[int]
+    ) -> dict[int, tuple[float, ...]]:
+        """Log-probabilities under the reference, by place; those of an update are asked for once."""
+        if self._reference is None and places:
+            made = self.service.client.create_sampling_client_async(base_model=self.base.model)
+            self._reference = await self.service.within(made, "sample with the base model")
+        keys = {place: (data[place].prompt_ids, data[place].completion_ids) for place in places}
+        missing = [place for place, key in keys.items() if key not in self._known]
+        found = await asyncio.gather(*(self._referred(data[place]) for place in missing))
+        self._known |= {keys[place]: row for place, row in zip(missing, found, strict=True)}
+        return {place: self._known[key] for place, key in keys.items()}
+
+    async def _referred(self, datum: Datum) -> tuple[float, ...]:
+        assert self._reference is not None  # noqa: S101 - opened by the caller
+        whole = tinker.ModelInput.from_ints([*datum.prompt_ids, *datum.completion_ids])
+        values = await self.service.within(self._reference.compute_logprobs_async(whole), "score tokens")
+        return wire.tail(values, datum)
