@@ -88,6 +88,21 @@ def player_of(name: str) -> NamedPlayer | None:
     return None
 
 
+def check_weights(run: Path, policy: PolicyConfig) -> None:
+    """Refuse a run whose weights are not in its folder.
+
+    Raises:
+        UsageError: they are on a server, or there are none.
+    """
+    if policy.backend == "tinker":
+        raise UsageError(
+            f"the weights of {run} are on its Tinker server; each tinker.json in {run / 'checkpoints'} names their "
+            "path there, which `tinker checkpoint download` takes"
+        )
+    if policy.backend != "local":
+        raise UsageError(f"{run} was played by scripts (policy.backend): there are no weights in it")
+
+
 def check_name(name: str) -> None:
     """Refuse at once what no policy is called.
 
@@ -140,6 +155,7 @@ def _of_run(named: NamedPlayer, policy: PolicyConfig, sampling: SamplingConfig) 
     run, player = named.run, named.player
     folder = RunFolder.open(run)
     trained = load_config(folder.config).policy
+    check_weights(run, trained)
     checkpoint, number = folder.checkpoint(named.round)
     base = (trained.simulator_model if player == "simulator" else None) or trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets"}

@@ -12,7 +12,7 @@ from genenv.backends.chat.turns import turns_of
 from genenv.config.run import load_config
 from genenv.domains.tools.bundle import is_bundle
 from genenv.errors import UsageError
-from genenv.evaluation.policy_under_test import NamedPlayer, player_of
+from genenv.evaluation.policy_under_test import NamedPlayer, check_weights, player_of
 from genenv.exporting.about import Made, Source, facts, notes
 from genenv.exporting.card import Card, readme
 from genenv.exporting.folder import check_vacant, new_folder
@@ -94,8 +94,7 @@ def _source(name: str) -> Source:
         raise UsageError(f"{name} is the simulator, which stays in its run; name {named.run} for the agent")
     folder = RunFolder.open(named.run)
     config = load_config(folder.config)
-    if config.policy.backend != "local":
-        raise UsageError(f"{named.run} was played by scripts (policy.backend): there are no weights in it")
+    check_weights(named.run, config.policy)
     number = _round(named, read_last_round(folder.pool))
     checkpoint, number = folder.checkpoint(number)
     return Source(folder=folder, config=config, round=number, weights=checkpoint / "agent")
