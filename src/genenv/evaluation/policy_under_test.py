@@ -96,8 +96,8 @@ def check_weights(run: Path, policy: PolicyConfig) -> None:
     """
     if policy.backend == "tinker":
         raise UsageError(
-            f"the weights of {run} are on its Tinker server; each tinker.json in {run / 'checkpoints'} names their "
-            "path there, which `tinker checkpoint download` takes"
+            f"the weights of {run} are on its Tinker server; each tinker.json in {run / 'checkpoints'} names "
+            "their path there, which `tinker checkpoint download` takes"
         )
     if policy.backend != "local":
         raise UsageError(f"{run} was played by scripts (policy.backend): there are no weights in it")
