@@ -154,6 +154,7 @@ BACKENDS = {
     "local": "genenv.backends.local.backend:open_local",
     "scripted": "genenv.backends.scripted:open_scripted",
     "tinker": "genenv.backends.tinker.backend:open_tinker",
+    "vllm": "genenv.backends.vllm.backend:open_vllm",
 }
 """What `policy.backend` may say."""
 

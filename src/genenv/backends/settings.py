@@ -74,12 +74,27 @@ class TinkerConfig(Settings, frozen=True):
     """How long an answer may take, seconds."""
 
 
+class VllmConfig(Settings, frozen=True):
+    """Servers of vLLM that sample, while this machine learns."""
+
+    addresses: tuple[str, ...] = Field(default=(), strict=False)
+    """Base URLs, such as `["http://127.0.0.1:8000"]`."""
+    folder: str | None = Field(default=None, min_length=1)
+    """Where adapters are written for the servers to load, on a disk that all see; else a temporary one."""
+    kept: int = Field(default=2, ge=1, le=1000)
+    """So many versions of a player's weights are kept on the servers, the present one among them."""
+    tries: int = Field(default=4, ge=1, le=100)
+    """How often a request is asked in all, where servers are lost or too slow."""
+    timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
+    """How long an answer may take, seconds, before it is asked again elsewhere; and how long one waits for any."""
+
+
 class PolicyConfig(Settings, frozen=True):
     """The models behind both players."""
 
-    backend: Literal["local", "scripted", "tinker"] = "local"
-    """What samples and trains: models on this machine, scripts that try a domain out without a model, or a
-    server that speaks the Tinker protocol."""
+    backend: Literal["local", "scripted", "tinker", "vllm"] = "local"
+    """What samples and trains: models on this machine, scripts that try a domain out without a model, a
+    server that speaks the Tinker protocol; or this machine trains and servers of vLLM sample."""
     model: str = Field(default=EMBEDDED, min_length=1, json_schema_extra=PLACE)
     """Base model: a known short name, a folder, or a name on the Hugging Face hub."""
     simulator_model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
@@ -121,6 +136,8 @@ class PolicyConfig(Settings, frozen=True):
     """Variables of the models' chat templates, such as `{enable_thinking = false}` for Qwen3."""
     tinker: TinkerConfig = Field(default_factory=TinkerConfig)
     """The server of the backend `tinker`."""
+    vllm: VllmConfig = Field(default_factory=VllmConfig)
+    """The servers of the backend `vllm`."""
     max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
     """A thought, between `<think>` and `</think>`, is closed after so many tokens of a reply; 0: at once."""
 

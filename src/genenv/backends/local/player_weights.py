@@ -196,6 +196,10 @@ class PlayerWeights:
         if self._anchored or self._initial is not None:
             self._save(folder / REFERENCE, self._anchor_name, self._initial)
 
+    def write_adapter(self, folder: Path) -> None:
+        """Write the player's adapter alone, in PEFT's format, for others to sample with."""
+        self._save(folder, self.adapter, self.model.causal)
+
     def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:  # noqa: ANN401
         folder.mkdir(parents=True, exist_ok=True)
         if self.adapter is None:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 import tinker
 
+from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import loading
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.tinker.probe import Facts, probe
 from genenv.backends.tinker.sampler import TinkerSampler
-from genenv.backends.tinker.service import Service, apart, reason
+from genenv.backends.tinker.service import Service, reason
 from genenv.backends.tinker.trainer import Base, TinkerTrainer
 from genenv.domains.base import Domain
 from genenv.errors import GenenvError, UsageError

@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 import tinker
 
+from genenv.backends.apart import apart
 from genenv.backends.settings import TinkerConfig
 from genenv.errors import GenenvError, UsageError, first_line
 
@@ -96,31 +96,6 @@ class Service:
             raise ServerError(
                 f"the Tinker server at {self.address} was asked to {doing}: {said}; {_KEPT}"
             ) from error
-
-
-def apart(make: Callable[[], Coroutine[Any, Any, T]], limit_s: float) -> T:
-    """Run a coroutine in a thread and a loop of its own: where a loop runs already, none can be run in it.
-
-    Raises:
-        TimeoutError: it took longer; it goes on without anyone who waits for it.
-    """
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(asyncio.run(make()))
-        except BaseException as error:  # noqa: BLE001 - handed on
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True, name="genenv-tinker")
-    thread.start()
-    thread.join(limit_s)
-    if failed:
-        raise failed[0]
-    if not done:
-        raise TimeoutError(f"no answer within {limit_s:g} s")
-    return done[0]
 
 
 def reason(error: BaseException) -> str:

@@ -1,0 +1,1 @@
+"""Players that learn on this machine and sample on N servers of vLLM."""

@@ -1,0 +1,262 @@
+# pyright: standard
+"""The servers that sample: each request goes to one of them, and to another where that one is lost.
+
+A server is asked by its own protocol for tokens, token ids in, token ids and log-probabilities out
+(`/inference/v1/generate`), and told of adapters by `/v1/load_lora_adapter`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from genenv.backends.settings import VllmConfig
+from genenv.errors import GenenvError, RolloutError, UsageError, first_line
+
+log = logging.getLogger(__name__)
+
+_REST_S = 5.0
+"""A server that was lost is left alone for so long, and twice as long each time it still is."""
+_LONGEST_REST_S = 60.0
+_SPREAD = 8
+"""Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
+_MEETING_S = 30.0
+_MOST_SAID = 300
+
+
+class Refused(RolloutError):
+    """A server does not want a request, and no other would."""
+
+
+@dataclass(slots=True)
+class Server:
+    """One of them."""
+
+    address: str
+    busy: int = 0
+    """Requests under way."""
+    rests_until: float = 0.0
+    rest_s: float = _REST_S
+    adapters: dict[str, Path] = field(default_factory=dict[str, Path])
+    """Those that it was told of."""
+
+    def lost(self) -> None:
+        """It did not answer: it may have been started anew when it does, and know nothing."""
+        self.rests_until, self.rest_s = time.monotonic() + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
+        self.adapters.clear()
+
+    def found(self) -> None:
+        """It answers."""
+        self.rests_until, self.rest_s = 0.0, _REST_S
+
+
+class Fleet:
+    """All servers of a run."""
+
+    def __init__(self, config: VllmConfig) -> None:
+        """Know where they are.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if not config.addresses:
+            raise UsageError(
+                "policy.vllm.addresses names no server; start one with `genenv serve`, or vLLM's own, and set it "
+                'to ["http://HOST:PORT"]'
+            )
+        self.config = config
+        self.servers = [Server(address.rstrip("/")) for address in config.addresses]
+        self.wanted: dict[str, Path] = {}
+        """Adapters that all of them should have, and the folders these are in."""
+        self.asked_again = 0
+        """Requests that were lost and asked again elsewhere."""
+        self._clients: dict[int, httpx2.AsyncClient] = {}
+
+    async def meet(self) -> Mapping[str, Any]:
+        """Ask each who it is.
+
+        Returns:
+            By address what it says of its models.
+
+        Raises:
+            UsageError: one does not answer, or is no such server.
+        """
+        found: dict[str, Any] = {}
+        for server in self.servers:
+            try:
+                answer = await self._client().get(f"{server.address}/v1/models", timeout=_MEETING_S)
+                cards = answer.json()["data"] if answer.status_code == 200 else None
+            except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+                raise UsageError(
+                    f"no vLLM server answers at {server.address}: {_why(error)}; start one (`genenv serve`), "
+                    "or set policy.vllm.addresses"
+                ) from error
+            except (ValueError, KeyError, TypeError) as error:
+                raise UsageError(
+                    f"what answers at {server.address} is no vLLM server: {_why(error)}"
+                ) from error
+            if not cards:
+                raise UsageError(
+                    f"what answers at {server.address} is no vLLM server, or serves nothing: /v1/models says "
+                    f"status {answer.status_code}"
+                )
+            found[server.address] = cards
+        return found
+
+    async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
+        """Have all servers load an adapter; one that is lost is told when it is asked next.
+
+        Args:
+            name: under which it is asked for.
+            folder: where it is, as the servers see it.
+            instead_of: one that nobody asks for any more.
+
+        Raises:
+            UsageError: a server cannot load adapters.
+        """
+        self.wanted[name] = folder
+        if instead_of is not None:
+            self.wanted.pop(instead_of, None)
+        for server in self.servers:
+            if server.rests_until > time.monotonic():
+                continue
+            try:
+                await self._load(server, name)
+                if instead_of in server.adapters:
+                    del server.adapters[instead_of]
+                    await self._post(server, "/v1/unload_lora_adapter", {"lora_name": instead_of})
+            except (httpx2.HTTPError, OSError) as error:
+                self._note_lost(server, error)
+
+    async def generate(
+        self, name: str, ids: Sequence[int], parameters: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """One completion.
+
+        Args:
+            name: the adapter's.
+            ids: the prompt.
+            parameters: of the sampling, by vLLM's names.
+
+        Returns:
+            The first choice of the answer.
+
+        Raises:
+            Refused: the request itself is wrong.
+            RolloutError: it was lost `policy.vllm.tries` times.
+            GenenvError: no server answers any more.
+        """
+        body = {"model": name, "token_ids": list(ids), "sampling_params": dict(parameters)}
+        problem: Exception | None = None
+        for attempt in range(self.config.tries):
+            self.asked_again += attempt > 0
+            server = await self._chosen(ids)
+            server.busy += 1
+            try:
+                await self._load(server, name)
+                answer = await self._post(server, "/inference/v1/generate", body)
+                server.found()
+                return _choice(server, answer)
+            except (httpx2.HTTPError, OSError, _Broken) as error:
+                problem = error
+                self._note_lost(server, error)
+            finally:
+                server.busy -= 1
+        raise RolloutError(f"a request was lost {self.config.tries} times, the last time: {_why(problem)}")
+
+    async def _chosen(self, ids: Sequence[int]) -> Server:
+        """A server that answers, the same for the same prompt as long as it has not much more to do."""
+        until = time.monotonic() + self.config.timeout_s
+        while True:
+            now = time.monotonic()
+            there = [server for server in self.servers if server.rests_until <= now]
+            if there:
+                least = min(server.busy for server in there)
+                at = zlib.crc32(repr(tuple(ids)).encode()) % len(self.servers)
+                usual = self.servers[at]
+                if usual in there and usual.busy < least + _SPREAD:
+                    return usual
+                return min(there, key=lambda server: server.busy)
+            if now > until:
+                shown = ", ".join(server.address for server in self.servers)
+                raise GenenvError(
+                    f"none of {shown} has answered for {self.config.timeout_s:g} s (policy.vllm.timeout_s); "
+                    "committed rounds are kept, continue with --resume when one does"
+                )
+            await asyncio.sleep(0.2)
+
+    async def _load(self, server: Server, name: str) -> None:
+        """Have a server load an adapter that it was not told of."""
+        folder = self.wanted.get(name)
+        if folder is None or name in server.adapters:
+            return
+        server.adapters[name] = folder  # others wait for nothing: vLLM itself loads each once
+        answer = await self._post(
+            server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}
+        )
+        if answer.status_code == 200 or "already been loaded" in answer.text:
+            return
+        del server.adapters[name]
+        if answer.status_code in (404, 405):
+            raise UsageError(
+                f"{server.address} loads no adapters while it runs: start it with --enable-lora and "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, as `genenv serve` does"
+            )
+        raise UsageError(f"{server.address} cannot load {folder}: {_said(answer)}")
+
+    async def _post(self, server: Server, path: str, body: Mapping[str, Any]) -> httpx2.Response:
+        return await self._client().post(f"{server.address}{path}", json=body, timeout=self.config.timeout_s)
+
+    def _client(self) -> httpx2.AsyncClient:
+        """The client of the loop that runs: its connections belong to that."""
+        loop = id(asyncio.get_running_loop())
+        if loop not in self._clients:
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64 * len(self.servers))
+            self._clients = {loop: httpx2.AsyncClient(limits=limits)}
+        return self._clients[loop]
+
+    def _note_lost(self, server: Server, error: Exception) -> None:
+        log.warning("%s does not answer (%s): its requests go elsewhere", server.address, _why(error))
+        server.lost()
+
+
+class _Broken(Exception):
+    """An answer that is none; the server may have ended in the middle."""
+
+
+def _choice(server: Server, answer: httpx2.Response) -> Mapping[str, Any]:
+    if answer.status_code in (400, 422):
+        raise Refused(f"{server.address} refuses the request: {_said(answer)}")
+    if answer.status_code == 404:
+        server.adapters.clear()  # it was started anew
+        raise _Broken(f"it does not know the adapter: {_said(answer)}")
+    if answer.status_code != 200:
+        raise _Broken(f"status {answer.status_code}: {_said(answer)}")
+    try:
+        (choice,) = answer.json()["choices"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _Broken("its answer is no completion") from error
+    return choice
+
+
+def _said(answer: httpx2.Response) -> str:
+    try:
+        body = answer.json()
+        text = body["error"]["message"] if "error" in body else body.get("detail", body)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        text = answer.text
+    return " ".join(str(text).split())[:_MOST_SAID]
+
+
+def _why(error: BaseException | None) -> str:
+    if isinstance(error, httpx2.TimeoutException):
+        return "no answer in time"
+    return "nothing" if error is None else (first_line(error) or type(error).__name__)

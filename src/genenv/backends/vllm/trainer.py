@@ -1,0 +1,95 @@
+# pyright: standard
+"""A player that learns here, and whose weights servers are told of: each version is a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from genenv.backends.local.trainer import LocalTrainer
+from genenv.backends.vllm.fleet import Fleet
+from genenv.backends.vllm.sampler import VllmSampler
+from genenv.learning.datum import Datum, Objective
+from genenv.learning.settings import Moments
+from genenv.learning.trainer import Trainer
+
+
+class PublishingTrainer:
+    """The local trainer; what it publishes is written out, and loaded by every server."""
+
+    def __init__(
+        self, own: LocalTrainer, fleet: Fleet, sampler: VllmSampler, *, name: str, folder: Path
+    ) -> None:
+        """A trainer.
+
+        Args:
+            own: learns.
+            fleet: samples.
+            sampler: is told what to ask for.
+            name: of the player's adapters, unlike those of other runs.
+            folder: for them, on a disk that the servers see too.
+        """
+        self._own, self._fleet, self._sampler, self._name, self._folder = own, fleet, sampler, name, folder
+        self._shown: list[str] = []
+        self._count = 0
+
+    async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
+        """See `Trainer`."""
+        return await self._own.forward_backward(data, objective)
+
+    async def step(self, learning_rate: float) -> Mapping[str, float]:
+        """See `Trainer`."""
+        return await self._own.step(learning_rate)
+
+    async def watch(self, data: Sequence[Datum]) -> None:
+        """See `Trainer`."""
+        await self._own.watch(data)
+
+    async def moved(self) -> float:
+        """See `Trainer`."""
+        return await self._own.moved()
+
+    async def shorten(self, fraction: float) -> None:
+        """See `Trainer`."""
+        await self._own.shorten(fraction)
+
+    async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
+        """See `Trainer`."""
+        return await self._own.logprobs(data, reference=reference)
+
+    async def anchor(self, moments: Moments) -> None:
+        """See `Trainer`."""
+        await self._own.anchor(moments)
+
+    async def publish(self) -> int:
+        """Write the weights out as one more version and have every server load it. See `Trainer`."""
+        version = await self._own.publish()
+        await self.show()
+        return version
+
+    async def save(self, folder: Path) -> None:
+        """See `Trainer`."""
+        await self._own.save(folder)
+
+    async def load(self, folder: Path) -> None:
+        """See `Trainer`."""
+        await self._own.load(folder)
+        await self.show()
+
+    async def show(self) -> None:
+        """Have every server load the weights as they are; those before the last one are given up."""
+        version = self._own.weights.version
+        name = f"{self._name}-{self._count}-v{version}"  # a version that is shown again may be another's
+        self._count += 1
+        folder = self._folder / name
+        self._own.weights.write_adapter(folder)
+        gone = self._shown.pop(0) if len(self._shown) >= self._fleet.config.kept else None
+        self._shown.append(name)
+        await self._fleet.show(name, folder.resolve(), instead_of=gone)
+        self._sampler.adapter, self._sampler.version = name, version
+        if gone is not None:
+            shutil.rmtree(self._folder / gone, ignore_errors=True)
+
+
+_: type[Trainer] = PublishingTrainer
