@@ -86,7 +86,7 @@ class VllmConfig(Settings, frozen=True):
     tries: int = Field(default=4, ge=1, le=100)
     """How often a request is asked in all, where servers are lost or too slow."""
     timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
-    """How long an answer may take, seconds, before it is asked again elsewhere; and how long one waits for any."""
+    """How long an answer may take, seconds; and how long is waited for any server that answers."""
 
 
 class PolicyConfig(Settings, frozen=True):

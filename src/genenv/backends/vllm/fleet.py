@@ -69,8 +69,8 @@ class Fleet:
         """
         if not config.addresses:
             raise UsageError(
-                "policy.vllm.addresses names no server; start one with `genenv serve`, or vLLM's own, and set it "
-                'to ["http://HOST:PORT"]'
+                "policy.vllm.addresses names no server; start one with `genenv serve`, or vLLM's own, and "
+                'set it to ["http://HOST:PORT"]'
             )
         self.config = config
         self.servers = [Server(address.rstrip("/")) for address in config.addresses]
