@@ -80,6 +80,10 @@ class Learner:
         self.weights.save(folder)
         self.optimizer.save(folder)
 
+    def save_adapter(self, folder: Path) -> None:
+        """Write the adapter alone, for samplers."""
+        self.weights.save(folder)
+
     def load(self, folder: Path, *, optimizer: bool) -> None:
         """Go on from what was written, with its moments or with none.
 
@@ -184,8 +188,8 @@ class _Row:
     @property
     def prompt(self) -> tuple[int, ...]:
         """Its tokens up to the first one whose target counts: others may begin with them, too."""
-        counts_N = self.counts.reshape(len(self.example.ids), -1).any(1)
-        first = int(counts_N.argmax()) if counts_N.any() else len(counts_N) - 1
+        counted = np.flatnonzero(self.counts.reshape(len(self.example.ids), -1).sum(1))
+        first = int(counted[0]) if counted.size else len(self.example.ids) - 1
         return self.example.ids[: first + 1]
 
 
