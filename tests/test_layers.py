@@ -40,6 +40,7 @@ LAYERS = (
     "coevolve",
     "build",
     "environments",
+    "tinker_server",
     "evaluation",
     "exporting",
     "experiments",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,9 @@ VALUES = {
     "policy.tokens_per_microbatch": 77,
     "policy.cache_gib": 0.5,
     "policy.activation_gib": 0.5,
+    "policy.tinker.address": "http://elsewhere",
+    "policy.tinker.key_variable": "OTHER_KEY",
+    "policy.tinker.timeout_s": 7.0,
 }
 
 
@@ -134,8 +139,8 @@ def test_settings_that_change_no_result_take_effect(mine: Path, config: Path, as
     if asked_in == "CONFIG":
         text = config.read_text(encoding="utf-8")
         for key, value in changes.items():
-            section, name = key.split(".")
-            if section in ("logging", "shift") and f"[{section}]" not in text:
+            section, _, name = key.rpartition(".")
+            if section in ("logging", "shift", "policy.tinker") and f"[{section}]" not in text:
                 text += f"\n[{section}]\n"
             text = text.replace(f"[{section}]\n", f"[{section}]\n{name} = {json.dumps(value)}\n")
         config.write_text(text.replace("\nrounds = 1\n", "\n"), encoding="utf-8")
@@ -143,7 +148,8 @@ def test_settings_that_change_no_result_take_effect(mine: Path, config: Path, as
     words = [word for one in said for word in ("--set", one)]
     succeeds("train", *([config] if asked_in == "CONFIG" else []), "--resume", "--out", mine, *words)
     saved = load_config(mine / "config.toml").model_dump()
-    assert {key: saved[key.split(".")[0]][key.split(".")[1]] for key in changes} == changes
+    found = {key: reduce(getitem, key.split("."), saved) for key in changes}
+    assert found == changes
     assert rounds(mine) == 3
     notes = [line for line in (mine / "config.toml").read_text().splitlines() if line.startswith("#")]
     assert len(notes) == 1

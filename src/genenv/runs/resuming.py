@@ -35,6 +35,9 @@ FREE: Mapping[str, str] = {
     "policy.tokens_per_microbatch": "memory at a time; sums in another order differ in their last digits",
     "policy.cache_gib": "memory at a time; what is read again differs in its last digits",
     "policy.activation_gib": "memory at a time; what is computed twice is the same",
+    "policy.tinker.address": "a server may move, with its states",
+    "policy.tinker.key_variable": "where the key is",
+    "policy.tinker.timeout_s": "patience",
 }
 """Settings that may change when a run goes on, and why."""
 

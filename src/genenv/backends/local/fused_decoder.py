@@ -94,6 +94,11 @@ class FusedDecoder:
         for product in self._products():
             product.unpack()
 
+    def forget(self, adapter: str) -> None:
+        """Let go of the matrices of an adapter that is no longer attached."""
+        for layer in self._layers:
+            layer.forget(adapter)
+
     def scores(self, hidden_MW: Tensor) -> Tensor:
         """[M, V] scores of all tokens."""
         return self._head(hidden_MW)
@@ -127,7 +132,8 @@ class _Layer:
         self._out = Projection(attention, ("o_proj",), steps)
         self._up = Projection(mlp, ("gate_proj", "up_proj"), steps)
         self._down = Projection(mlp, ("down_proj",), steps)
-        self.products = [part.product for part in (self._qkv, self._out, self._up, self._down)]
+        self._parts = (self._qkv, self._out, self._up, self._down)
+        self.products = [part.product for part in self._parts]
         width, inner = self._down.outputs, self._up.outputs // 2
         self.kept_values = 4 * width + 5 * self._qkv.outputs + self._qkv.widths[0] + 3 * inner
         """About how many numbers a token leaves here for the backward pass: attention keeps copies."""
@@ -140,6 +146,11 @@ class _Layer:
         x_NW = x_NW + self._out(mixed_NHD.flatten(1), adapter)
         gated = swiglu(self._up(norm(x_NW, self._between, self._steps), adapter), self._steps)
         return x_NW + self._down(gated, adapter)
+
+    def forget(self, adapter: str) -> None:
+        """Let go of an adapter's matrices."""
+        for part in self._parts:
+            part.forget(adapter)
 
     def _heads(self, joint: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
         """[N, H, D], [N, K, D], [N, K, D]: queries and keys rotated by their positions."""

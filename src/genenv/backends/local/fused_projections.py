@@ -59,6 +59,10 @@ class Projection:
         matrices = [matrix for pair in found.pairs for matrix in pair]
         return _LowRank.apply(x_NI, self.product.weight, self.product.bias, found, *matrices)
 
+    def forget(self, adapter: str) -> None:
+        """Let go of an adapter's matrices."""
+        self._adapters.pop(adapter, None)
+
     def _adapter(self, name: str) -> _Adapter:
         if name not in self._adapters:
             self._adapters[name] = _Adapter(list(self._parts(name)))

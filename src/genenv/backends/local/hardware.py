@@ -132,6 +132,18 @@ def memory_bytes(device: torch.device) -> float:
         return float("inf")
 
 
+def free_bytes(device: torch.device) -> float:
+    """Memory of a device that nobody uses now; infinite where the system does not tell."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+    except OSError:  # not on Linux
+        return float("inf")
+    free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return free[0] * 1024.0 if free else float("inf")
+
+
 def release_memory(device: torch.device) -> None:
     """Give memory back that was freed and kept for what comes next."""
     if device.type == "cuda":

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from genenv.backends.local.packing import Bundle, within_budget
 from genenv.learning.datum import Datum
 
 Piece = tuple[Bundle, Sequence[Datum]]
 """A prompt with completions, and the datum behind each of these."""
+
+_Row = TypeVar("_Row")
+"""What stands behind a completion."""
 
 
 def bundled(data: Sequence[Datum]) -> list[Piece]:
@@ -24,7 +28,9 @@ def bundled(data: Sequence[Datum]) -> list[Piece]:
     ]
 
 
-def micro_batches(items: Sequence[Piece], tokens: int) -> list[list[Piece]]:
+def micro_batches(
+    items: Sequence[tuple[Bundle, Sequence[_Row]]], tokens: int
+) -> list[list[tuple[Bundle, Sequence[_Row]]]]:
     """Cut bundles, and what belongs to each of their completions, into batches of at most `tokens` tokens.
 
     A bundle that is larger is cut into several with the same prompt; one completion is never cut, and pieces
@@ -36,7 +42,7 @@ def micro_batches(items: Sequence[Piece], tokens: int) -> list[list[Piece]]:
     return within_budget(pieces, tokens, lambda piece: (piece[0].prompt_ids, piece[0].tokens))
 
 
-def _cut(bundle: Bundle, rows: Sequence[Datum], tokens: int) -> list[Piece]:
+def _cut(bundle: Bundle, rows: Sequence[_Row], tokens: int) -> list[tuple[Bundle, Sequence[_Row]]]:
     """A bundle as it is, or as several within the token budget, its completions sorted by length.
 
     A prompt is not read again for less than its own length in completions, if twice the budget allows that.
@@ -44,7 +50,7 @@ def _cut(bundle: Bundle, rows: Sequence[Datum], tokens: int) -> list[Piece]:
     tokens = max(tokens, min(2 * len(bundle.prompt_ids), 2 * tokens))
     if bundle.tokens <= tokens:
         return [(bundle, rows)]
-    pieces: list[tuple[list[Sequence[int]], list[Datum]]] = []
+    pieces: list[tuple[list[Sequence[int]], list[_Row]]] = []
     size = 0
     for ids, row in sorted(zip(bundle.completions, rows, strict=True), key=lambda pair: len(pair[0])):
         if not pieces or size + len(ids) > tokens:

@@ -94,8 +94,13 @@ class LocalModel:
                 "policy.packed_weights is true, and the weights cannot be packed here; set it to false"
             )
 
-    def add_adapter(self, name: str, *, seed: int) -> None:
+    def add_adapter(self, name: str, *, seed: int, lora: PolicyConfig | None = None) -> None:
         """Attach a fresh LoRA adapter: the model is unchanged until the adapter learns.
+
+        Args:
+            name: of the adapter.
+            seed: of its first weights.
+            lora: has its rank, scale and layers, where they are not the model's own settings.
 
         Raises:
             UsageError: the adapter settings do not fit this model.
@@ -104,10 +109,11 @@ class LocalModel:
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         self.fuse()
-        targets = self.config.lora_targets
+        asked = lora or self.config
+        targets = asked.lora_targets
         settings = peft.LoraConfig(
-            r=self.config.lora_rank,
-            lora_alpha=self.config.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
+            r=asked.lora_rank,
+            lora_alpha=asked.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
             target_modules=targets if targets == "all-linear" else [t.strip() for t in targets.split(",")],
             task_type="CAUSAL_LM",
         )
@@ -128,6 +134,14 @@ class LocalModel:
                 f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
                 "they are; name layers in between, or use 'all-linear'"
             )
+
+    def drop_adapter(self, name: str, *, instead: str) -> None:
+        """Let go of an adapter and its memory; another one is in use from here on."""
+        self.adapter = instead
+        self.peft.set_adapter(instead)
+        self.peft.delete_adapter(name)
+        if self.fused is not None:
+            self.fused.forget(name)
 
     @property
     def grammars(self) -> Grammars:

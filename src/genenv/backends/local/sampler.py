@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import MutableMapping, Sequence
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from torch import Tensor
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 
 class LocalSampler:
     """Samples with one player's weights."""
+
+    _kind: ClassVar[type[Engine]] = Engine
+    """What turns requests into completions."""
 
     def __init__(self, weights: PlayerWeights) -> None:
         self.weights = weights
@@ -130,7 +134,7 @@ class LocalSampler:
             with self.weights.active():
                 return self.model.hidden(ids, positions, layout)
 
-        return Engine(
+        return self._kind(
             hidden=hidden,
             head=self.model.scores,
             decode=self.model.chat.decode,

@@ -7,7 +7,6 @@ Shapes: M = tokens of a micro-batch that count, W = width, V = vocabulary.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -18,20 +17,18 @@ import torch
 from torch import Tensor
 
 from genenv.backends.base import blocking
-from genenv.backends.local.hardware import release_memory
 from genenv.backends.local.kl import frozen_head, kl_between
 from genenv.backends.local.losses import Tokens, token_losses
+from genenv.backends.local.memory import within_memory
 from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Packed
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.token_logprobs import Scores, frozen_scores
-from genenv.errors import DataError, UpdateSkipped, out_of_memory
+from genenv.errors import DataError, UpdateSkipped
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.settings import Moments, OptimizerConfig
 from genenv.runs.progress import advance
-
-log = logging.getLogger(__name__)
 
 STATE = "trainer.json"
 """File, inside a player's checkpoint, of the version of its weights."""
@@ -169,20 +166,7 @@ class LocalTrainer:
         self._within_memory(afresh)
 
     def _within_memory(self, run: Callable[[int], None]) -> None:
-        """Run with the micro-batches of the settings; when memory runs out, once more with half of them."""
-        tokens = self.weights.model.config.tokens_per_microbatch
-        try:
-            run(tokens)
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-        else:
-            return
-        # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
-        log.warning("an update ran out of memory; again with micro-batches of %d tokens", tokens // 2)
-        self.optimizer.clear()
-        release_memory(self.weights.model.device)
-        run(tokens // 2)
+        within_memory(self.weights.model, run, self.optimizer.clear)
 
     def _measured(self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int) -> int | None:
         """On which micro-batch k3 is measured although it has no weight; None: on none, or on all anyway."""

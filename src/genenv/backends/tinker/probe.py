@@ -27,8 +27,9 @@ from genenv.learning.datum import Datum
 LOSSES: Sequence[tinker.types.LossFnType] = ("cross_entropy", "importance_sampling", "ppo")
 """What a run asks for."""
 
-_EPS = 1.0
-_FIRST_RATE = 0.01
+_EPS = 1000.0
+"""Far more than any gradient's element."""
+_FIRST_RATE = 10.0
 _LEAST, _MOST = 0.1, 1.0
 """Nats that the whole sequence is to move: far more than rounding, and so little that it is nearly linear."""
 _TRIES = 8
@@ -50,7 +51,10 @@ class Facts:
     losses: Mapping[str, str]
     """Of each loss: `yes`, or what the server says instead."""
     scales: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Of each loss: how far half the weight moves, in units of all of it; 0.5 where weights count."""
+    """Of each loss: how far half the weight moves, in units of all of it; 0.5 where weights count.
+
+    Nothing where it cannot be measured, as where a server has an eps of its own.
+    """
     adds_up: Mapping[str, float] = field(default_factory=dict[str, float])
     """How far two halves of a sequence move, one by one, in units of the whole; 1 under sums."""
     scored: int = 0
@@ -217,12 +221,19 @@ class _Mover:
         for _ in range(_TRIES):
             moved = await self._moved(loss, 1.0, None, rate)
             if _LEAST <= moved <= _MOST:
-                return rate
+                longer = await self._moved(loss, 1.0, None, rate, eps=10 * _EPS)
+                return rate if longer < moved / 5 else 0.0  # else it has an eps of its own
             rate *= min(max(math.sqrt(_LEAST * _MOST) / max(moved, 1e-4), 0.05), 50.0)
         return 0.0
 
     async def _moved(
-        self, loss: tinker.types.LossFnType, weight: float, part: range | None, rate: float
+        self,
+        loss: tinker.types.LossFnType,
+        weight: float,
+        part: range | None,
+        rate: float,
+        *,
+        eps: float = _EPS,
     ) -> float:
         row = [weight if part is None or token in part else 0.0 for token in range(len(self._before))]
         if loss == "cross_entropy":
@@ -230,7 +241,7 @@ class _Mover:
         else:
             sequence = wire.encoded(self._datum, logprobs=self._before, advantages=row)
         await self._service.within(self.client.forward_backward([sequence], loss), f"learn by {loss}")
-        step = tinker.AdamParams(learning_rate=rate, beta1=0.0, beta2=0.0, eps=_EPS)
+        step = tinker.AdamParams(learning_rate=rate, beta1=0.0, beta2=0.0, eps=eps)
         await self._service.within(self.client.optim_step(step), "make a step")
         after = await _scores(self._service, self.client, self._datum)
         await self._restore()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import Awaitable
 from typing import Any, TypeVar
@@ -59,6 +60,7 @@ class Service:
                 f"what {settings.key_variable} holds is no key of a Tinker server: they begin with tml-"
             )
         _check_health(address)
+        _hush()
 
         async def opened() -> tinker.ServiceClient:
             client = tinker.ServiceClient(base_url=address, api_key=key)
@@ -130,6 +132,14 @@ def _refusal(error: tinker.APIStatusError) -> str:
     if "<html" in str(body or error.message).lower():
         return f"status {status}, and a web page: is there a proxy before it, or another server?"
     return f"status {status}: {first_line(error)}"
+
+
+def _hush() -> None:
+    """Keep the client from printing what it meets: it is said once, by who asked."""
+    logger = logging.getLogger("tinker")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
 
 
 def _check_health(address: str) -> None:

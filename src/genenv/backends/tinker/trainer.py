@@ -26,7 +26,7 @@ from genenv.backends.tinker.losses import (
     wants_reference,
 )
 from genenv.backends.tinker.sampler import TinkerSampler
-from genenv.backends.tinker.service import Service
+from genenv.backends.tinker.service import ServerError, Service
 from genenv.backends.tinker.states import States
 from genenv.errors import DataError, UpdateSkipped, UsageError
 from genenv.learning.datum import Datum, Objective
@@ -157,6 +157,7 @@ class TinkerTrainer:
             path = await self.states.save(self.client)
             await self._open(path, optimizer=False)
             self._steps, self._ramped = 0, True
+            await self._show()  # what the client before had published may go with it
         self._known.clear()
 
     async def publish(self) -> int:
@@ -223,7 +224,11 @@ class TinkerTrainer:
             UpdateSkipped: a loss is no number; the weights are as before the update.
         """
         asked = [self.client.forward_backward(list(c.sequences), c.loss, c.config) for c in made]
-        answers = [await self.service.within(answer, "learn") for answer in asked]
+        try:
+            answers = [await self.service.within(answer, "learn") for answer in asked]
+        except ServerError as refused:
+            await self._unless_finite(refused)
+            raise
         found: dict[int, tuple[float, ...]] = {}
         for call, answer in zip(made, answers, strict=True):
             own = [data[place] for place in call.places]
@@ -253,9 +258,23 @@ class TinkerTrainer:
                 grad_clip_norm=settings.max_grad_norm,
             )
         )
-        answer = await self.service.within(asked, "make a step")
+        try:
+            answer = await self.service.within(asked, "make a step")
+        except ServerError as refused:
+            await self._unless_finite(refused)
+            raise
         norms = [float(v) for name, v in (answer.metrics or {}).items() if "grad_norm" in name]
         return {"grad_norm": norms[0]} if norms else {}
+
+    async def _unless_finite(self, refused: ServerError) -> None:
+        """Go back, where what a server refuses is a number that is none.
+
+        Raises:
+            UpdateSkipped: it is.
+        """
+        if isinstance(refused.__cause__, tinker.RequestFailedError) and "finite" in str(refused):
+            await self._go_back()
+            raise UpdateSkipped(f"{refused.__cause__}; the update so far is taken back") from refused
 
     async def _go_back(self) -> None:
         """The weights and the moments are those of the state that was saved."""

@@ -1,0 +1,221 @@
+# pyright: standard
+"""One client's adapter, as it learns: sums of losses over the micro-batches that the trainer has, too.
+
+Shapes: N = tokens of the flat row, M = targets, U = targets that differ, W = width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from genenv.backends.local.layouts import Layout
+from genenv.backends.local.memory import within_memory
+from genenv.backends.local.micro_batches import micro_batches
+from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.served.adam import AdamSteps
+from genenv.backends.local.served.summed import Terms, check_example, checked, counting
+from genenv.backends.served import Adam, AdapterShape, Example, Loss, Numbers, Scored
+from genenv.errors import UsageError
+
+
+class Learner:
+    """An adapter that learns."""
+
+    def __init__(self, weights: PlayerWeights, shape: AdapterShape) -> None:
+        self.weights, self.shape = weights, shape
+        self.optimizer = AdamSteps(weights)
+
+    @property
+    def name(self) -> str:
+        """Of the adapter."""
+        return str(self.weights.adapter)
+
+    def forward(self, examples: Sequence[Example], loss: Loss, *, backward: bool) -> Scored:
+        """Score examples; with `backward` the gradient of the loss adds to what has accumulated.
+
+        Raises:
+            UsageError: an example does not fit the model or the loss, or the loss is not finite; the gradient
+                is then as it was.
+        """
+        config = checked(loss)
+        self._check(examples, loss)
+        rows = [_Row(place, one, counting(one, loss)) for place, one in enumerate(examples)]
+        logprobs: list[Numbers] = [np.empty(0, np.float32)] * len(rows)
+        losses: list[Numbers] = [np.zeros(one.targets.shape, np.float32) for one in examples]
+        before = [parameter.grad for parameter in self.optimizer.parameters]
+
+        def run(tokens: int) -> None:
+            self.optimizer.clear()
+            for batch in micro_batches(_bundled(rows), tokens):
+                own = [row for _, part in batch for row in part]
+                terms = Terms(loss.name, config, self.weights.model.device)
+                found, lost = self._batch(batch, own, terms, backward=backward)
+                for row, values, terms_M in zip(own, found, lost, strict=True):
+                    logprobs[row.place] = values
+                    losses[row.place][row.counts] = terms_M
+
+        done = False
+        try:
+            within_memory(self.weights.model, run, self.optimizer.clear)
+            done = backward
+        finally:
+            self._put_back(before, added=done)
+        total = math.fsum(float(values.sum(dtype=np.float64)) for values in losses)
+        return Scored(loss=total, logprobs=logprobs, losses=losses)
+
+    def step(self, adam: Adam) -> float:
+        """One step of AdamW; returns the norm of the gradient. See `AdamSteps.apply`."""
+        return self.optimizer.apply(adam)
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter and the moments of its optimizer; a gradient that has accumulated is not kept."""
+        self.weights.save(folder)
+        self.optimizer.save(folder)
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the adapter alone, for samplers."""
+        self.weights.save(folder)
+
+    def load(self, folder: Path, *, optimizer: bool) -> None:
+        """Go on from what was written, with its moments or with none.
+
+        Raises:
+            DataError: the folder is damaged, or of another model or shape.
+        """
+        self.weights.load(folder)
+        self.optimizer.start_again()
+        if optimizer:
+            self.optimizer.load(folder)
+
+    def _put_back(self, before: Sequence[Tensor | None], *, added: bool) -> None:
+        """The gradient as it was, plus what is there now where that is `added`."""
+        for parameter, old in zip(self.optimizer.parameters, before, strict=True):
+            if not added:
+                parameter.grad = old
+            elif old is not None:
+                parameter.grad = old if parameter.grad is None else old.add_(parameter.grad)
+
+    def _check(self, examples: Sequence[Example], loss: Loss) -> None:
+        model = self.weights.model
+        if not examples:
+            raise UsageError("there are no data")
+        for place, one in enumerate(examples):
+            check_example(one, loss, place)
+            if len(one.ids) > model.context_tokens:
+                raise UsageError(
+                    f"datum {place} has {len(one.ids)} tokens, which pass the context window of "
+                    f"{model.context_tokens}"
+                )
+            largest = max(max(one.ids), int(one.targets.max()))
+            if largest >= model.vocabulary or min(min(one.ids), int(one.targets.min())) < 0:
+                raise UsageError(
+                    f"datum {place} holds a token outside of the vocabulary, 0 to {model.vocabulary - 1}"
+                )
+
+    def _batch(
+        self,
+        batch: Sequence[tuple[Bundle, Sequence[_Row]]],
+        rows: Sequence[_Row],
+        terms: Terms,
+        *,
+        backward: bool,
+    ) -> tuple[list[Numbers], list[Numbers]]:
+        """Log-probabilities of a micro-batch's targets, and the losses of those that count, row by row."""
+        model = self.weights.model
+        packed = Packed([bundle for bundle, _ in batch], model.device)
+        at_M, ids_M = _places(packed, batch)
+        for row in rows:
+            terms.add(row.example, row.counts)
+        counts_M = torch.from_numpy(np.concatenate([row.counts.reshape(-1) for row in rows]))
+        learns = backward and bool(counts_M.any())
+        with torch.set_grad_enabled(learns), self.weights.active():
+            hidden_NW = model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
+            logprobs_M, counted_M = self._logprobs(hidden_NW, at_M, ids_M, counts_M.to(model.device))
+            losses_M = terms.losses(counted_M)
+            total = losses_M.sum()
+            if not torch.isfinite(total):
+                raise UsageError(
+                    f"the loss {terms.name} is not finite; its gradient is left out. Ratios of probabilities "
+                    "pass all bounds where logprobs are not those of the sampled tokens"
+                )
+            if learns:
+                total.backward()
+        lengths = [int(row.counts.sum()) for row in rows]
+        lost = [part.numpy() for part in losses_M.detach().cpu().split(lengths)]
+        parts = logprobs_M.cpu().split([row.counts.size for row in rows])
+        return [part.numpy().reshape(row.counts.shape) for part, row in zip(parts, rows, strict=True)], lost
+
+    def _logprobs(
+        self, hidden_NW: Tensor, at_M: Tensor, ids_M: Tensor, counts_M: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """[M] without gradients, and those that count with them; what stands there twice is scored once."""
+        vocabulary = self.weights.model.vocabulary
+        which_U, of_M = torch.unique(at_M * vocabulary + ids_M, return_inverse=True)
+        learned_U = torch.zeros(len(which_U), dtype=torch.bool, device=of_M.device)
+        learned_U[of_M[counts_M]] = True
+        all_U = torch.empty(len(which_U), dtype=torch.float32, device=of_M.device)
+
+        def scored(which: Tensor) -> Tensor:
+            return self.weights.token_logprobs(
+                hidden_NW.index_select(0, which // vocabulary), which % vocabulary
+            )
+
+        own = scored(which_U[learned_U])
+        all_U[learned_U] = own.detach().float()
+        with torch.no_grad():
+            all_U[~learned_U] = scored(which_U[~learned_U]).float()
+        place_U = learned_U.cumsum(0) - 1
+        return all_U[of_M], own.index_select(0, place_U[of_M[counts_M]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """An example on its way."""
+
+    place: int
+    example: Example
+    counts: np.ndarray
+    """Which of its targets have a gradient."""
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Its tokens up to the first one whose target counts: others may begin with them, too."""
+        counted = np.flatnonzero(self.counts.reshape(len(self.example.ids), -1).sum(1))
+        first = int(counted[0]) if counted.size else len(self.example.ids) - 1
+        return self.example.ids[: first + 1]
+
+
+def _bundled(rows: Sequence[_Row]) -> list[tuple[Bundle, list[_Row]]]:
+    """Examples that begin alike share their prompt."""
+    by_prompt: dict[tuple[int, ...], list[_Row]] = {}
+    for row in rows:
+        by_prompt.setdefault(row.prompt, []).append(row)
+    return [
+        (Bundle(prompt_ids=prompt, completions=[row.example.ids[len(prompt) :] for row in own]), own)
+        for prompt, own in by_prompt.items()
+    ]
+
+
+def _places(packed: Packed, batch: Sequence[tuple[Bundle, Sequence[_Row]]]) -> tuple[Tensor, Tensor]:
+    """[M] where in the flat row the state of each target is, and [M] the target, row after row."""
+    continued = iter(zip(packed.row_at_RC.tolist(), packed.row_real_RC.sum(1).tolist(), strict=True))
+    places: list[int] = []
+    for b, (bundle, rows) in enumerate(batch):
+        of_prompt = packed.prompt_at_BP[b, : len(bundle.prompt_ids)].tolist()
+        for row in rows:
+            own = of_prompt
+            if len(row.example.ids) > len(of_prompt):  # an empty continuation has no row there
+                at, length = next(continued)
+                own = own + at[:length]
+            repeats = row.example.targets.size // len(own)
+            places += own if repeats == 1 else [place for place in own for _ in range(repeats)]
+    targets = np.concatenate([row.example.targets.reshape(-1) for _, rows in batch for row in rows])
+    return torch.tensor(places, device=packed.device), torch.from_numpy(targets).to(packed.device)

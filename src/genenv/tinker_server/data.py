@@ -1,0 +1,234 @@
+"""What clients want learned, in protobuf or in JSON: tokens, targets, and what goes with each of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from genenv.backends.served import Example, Loss
+from genenv.errors import UsageError
+from genenv.tinker_server import wire
+from genenv.tinker_server.bodies import Addressed, Body, InputBody, not_text, read
+
+_DTYPES: Mapping[int, npt.DTypeLike] = {1: np.float32, 2: np.int64, 3: np.int32}
+"""Number formats of tensors by their number in the protocol."""
+_NAMES: Mapping[str, npt.DTypeLike] = {"float32": np.float32, "int64": np.int64}
+_MOST_NUMBERS = 2**28
+"""Of one tensor, so that a shape alone cannot fill the memory."""
+
+Array = npt.NDArray[np.generic]
+
+
+class TensorBody(Body):
+    """A tensor."""
+
+    data: list[float]
+    dtype: str
+    shape: list[int] | None = None
+    sparse_crow_indices: list[int] | None = None
+    sparse_col_indices: list[int] | None = None
+
+    def array(self) -> Array:
+        """Its numbers. Raises a UsageError where they do not fit its shape."""
+        if self.dtype not in _NAMES:
+            raise UsageError(f"a tensor of {self.dtype!r}; this server reads {' and '.join(_NAMES)}")
+        values = np.asarray(self.data, dtype=_NAMES[self.dtype])
+        if self.sparse_crow_indices is None:
+            return _shaped(values, self.shape)
+        crow, col = (
+            np.asarray(x or (), np.int64) for x in (self.sparse_crow_indices, self.sparse_col_indices)
+        )
+        return _dense(values, crow, col, self.shape or [])
+
+
+class DatumBody(Body):
+    """One sequence to learn from."""
+
+    model_input: InputBody
+    loss_fn_inputs: dict[str, TensorBody]
+
+
+class LearnInputBody(Body):
+    """What forward_backward learns from."""
+
+    data: list[DatumBody]
+    loss_fn: str
+    loss_fn_config: dict[str, float] | None = None
+
+
+class LearnBody(Addressed):
+    """forward_backward and forward, as older clients send them."""
+
+    forward_backward_input: LearnInputBody | None = None
+    forward_input: LearnInputBody | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learn:
+    """Data to learn from, however they were sent."""
+
+    model_id: str
+    seq_id: int | None
+    examples: list[Example]
+    loss: Loss
+    forward_only: bool
+
+
+def learn_of_json(data: bytes, *, forward_only: bool) -> Learn:
+    """Data to learn from, in JSON. Raises a UsageError where they are none."""
+    body = read(LearnBody, data)
+    given = body.forward_input or body.forward_backward_input
+    if given is None:
+        raise UsageError("the body has neither forward_backward_input nor forward_input")
+    examples = [
+        _example(
+            {name: one.array() for name, one in datum.loss_fn_inputs.items()}, datum.model_input.ids(), i
+        )
+        for i, datum in enumerate(given.data)
+    ]
+    loss = Loss(name=given.loss_fn, config=given.loss_fn_config or {})
+    return Learn(
+        model_id=body.model_id, seq_id=body.seq_id, examples=examples, loss=loss, forward_only=forward_only
+    )
+
+
+def learn_of_proto(data: bytes) -> Learn:
+    """Data to learn from, in protobuf. Raises a UsageError where they are none."""
+    found = _Proto()
+    for number, _, value in wire.fields(data):
+        if number == 1:
+            found.model_id = wire.text_of(value)
+        elif number == 2:
+            found.seq_id = wire.int_of(value)
+        elif number == 3:
+            found.examples.append(_datum(wire.bytes_of(value), len(found.examples)))
+        elif number == 4:
+            found.loss_fn = wire.text_of(value)
+        elif number == 5:
+            parts = {number: inner for number, _, inner in wire.fields(wire.bytes_of(value))}
+            found.config[wire.text_of(parts.get(1, b""))] = wire.double_of(parts.get(2, bytes(8)))
+        elif number == 6:
+            found.forward_only = bool(wire.int_of(value))
+    return Learn(
+        model_id=found.model_id,
+        seq_id=found.seq_id or None,
+        examples=found.examples,
+        loss=Loss(name=found.loss_fn, config=found.config),
+        forward_only=found.forward_only,
+    )
+
+
+@dataclass
+class _Proto:
+    """A message that is being read."""
+
+    model_id: str = ""
+    seq_id: int = 0
+    examples: list[Example] = field(default_factory=list[Example])
+    loss_fn: str = ""
+    config: dict[str, float] = field(default_factory=dict[str, float])
+    forward_only: bool = False
+
+
+def _datum(data: bytes, place: int) -> Example:
+    ids: list[int] = []
+    inputs: dict[str, Array] = {}
+    for number, _, value in wire.fields(data):
+        inner = wire.bytes_of(value)
+        if number == 1:
+            ids += _chunk(inner)
+        elif number == 2:
+            parts = {number: one for number, _, one in wire.fields(inner)}
+            inputs[wire.text_of(parts.get(1, b""))] = _tensor(wire.bytes_of(parts.get(2, b"")))
+    return _example(inputs, tuple(ids), place)
+
+
+def _chunk(data: bytes) -> list[int]:
+    for number, _, value in wire.fields(data):
+        if number != 1:
+            raise not_text({2: "image", 3: "dmel"}.get(number, "unknown"))
+        for inner, _, tokens in wire.fields(wire.bytes_of(value)):
+            if inner == 1:
+                return [int(one) for one in _numbers(wire.bytes_of(tokens), np.int32)]
+    return []
+
+
+def _tensor(data: bytes) -> Array:
+    dense, sparse, dtype, shape = b"", None, 0, list[int]()
+    for number, kind, value in wire.fields(data):
+        if number == 1:
+            dense = wire.bytes_of(value)
+        elif number == 2:
+            sparse = {number: wire.bytes_of(one) for number, _, one in wire.fields(wire.bytes_of(value))}
+        elif number == 3:
+            dtype = wire.int_of(value)
+        elif number == 4:
+            shape += wire.ints_of(kind, value)
+    if dtype not in _DTYPES:
+        raise UsageError(f"a tensor of the number format {dtype}; this server reads {sorted(_DTYPES)}")
+    if sparse is None:
+        return _shaped(_numbers(dense, _DTYPES[dtype]), shape or None)
+    crow, col = (_numbers(sparse.get(n, b""), np.int64) for n in (2, 3))
+    return _dense(_numbers(sparse.get(1, b""), _DTYPES[dtype]), crow, col, shape)
+
+
+def _numbers(data: bytes, dtype: npt.DTypeLike) -> Array:
+    size = np.dtype(dtype).itemsize
+    if len(data) % size:
+        raise UsageError(f"a tensor of {len(data)} bytes, which are no numbers of {size} bytes each")
+    return np.frombuffer(data, dtype)
+
+
+def _shaped(values: Array, shape: list[int] | None) -> Array:
+    if shape is None:
+        return values
+    if any(size < 0 for size in shape) or int(np.prod(shape, dtype=object)) != values.size:
+        raise UsageError(f"a tensor of {values.size} numbers, which are not of shape {shape}")
+    return values.reshape(shape)
+
+
+def _dense(values: Array, crow: Array, col: Array, shape: list[int]) -> Array:
+    """A tensor that was sent as compressed sparse rows."""
+    rows, columns = shape if len(shape) == 2 else (-1, -1)
+    fits = min(rows, columns) >= 0 and rows * columns <= _MOST_NUMBERS and crow.size == rows + 1
+    steps = np.diff(crow.astype(np.int64)) if fits else np.empty(0, np.int64)
+    if not (fits and crow[0] == 0 and (steps >= 0).all() and int(crow[-1]) == values.size == col.size):
+        raise UsageError("a sparse tensor whose row and column indices do not fit its numbers and shape")
+    if col.size and not 0 <= int(col.min()) <= int(col.max()) < columns:
+        raise UsageError("a sparse tensor with a column beyond its shape")
+    dense = np.zeros((rows, columns), values.dtype)
+    dense[np.repeat(np.arange(rows), steps), col.astype(np.int64)] = values
+    return dense
+
+
+def _example(inputs: Mapping[str, Array], ids: tuple[int, ...], place: int) -> Example:
+    if "target_tokens" not in inputs:
+        raise UsageError(f"datum {place} has no target_tokens in loss_fn_inputs")
+    if not ids:
+        raise UsageError(f"datum {place} has no tokens")
+    return Example(
+        ids=ids,
+        targets=inputs["target_tokens"].astype(np.int64),
+        inputs={
+            name: values.astype(np.float32) for name, values in inputs.items() if name != "target_tokens"
+        },
+    )
+
+
+def addressed(data: bytes, *, proto: bool) -> Addressed | None:
+    """To which model a body goes, and in which turn; None where it does not say."""
+    with contextlib.suppress(UsageError):
+        if not proto:
+            return read(Addressed, data)
+        found: dict[int, int | bytes] = {}
+        with contextlib.suppress(UsageError):  # what comes later may be damaged
+            for number, _, value in wire.fields(data):
+                found.setdefault(number, value)
+        return Addressed(
+            model_id=wire.text_of(found.get(1, b"")), seq_id=wire.int_of(found.get(2, 0)) or None
+        )
+    return None
