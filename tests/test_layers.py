@@ -41,6 +41,7 @@ LAYERS = (
     "build",
     "environments",
     "tinker_server",
+    "sampling_server",
     "evaluation",
     "exporting",
     "experiments",

@@ -65,6 +65,10 @@ COMMANDS = {
         "genenv.cli.export_agent:export_agent",
         "Take a trained agent out of a run: a folder for transformers, vLLM, PEFT, llama.cpp or Ollama.",
     ),
+    "serve": (
+        "genenv.cli.serve:serve",
+        'sample for runs with policy.backend = "vllm"',
+    ),
     "tinker-server": (
         "genenv.cli.tinker_server:tinker_server",
         "Serve a base model over the Tinker protocol: clients train adapters on it and sample.",

@@ -102,7 +102,7 @@ class TinkerServer:
         served = name or base.model.source
         self._base, self._quirks, self._names = base, Quirks(quirks), (served, source)
         self._forget_after_s, self._shelf = forget_after_s, Shelf(out)
-        self._socket = _bound(host, port)
+        self._socket = bound(host, port)
         self.name = served
         """What clients call the base."""
         shown = f"[{host}]" if ":" in host else host
@@ -162,7 +162,7 @@ class TinkerServer:
             await service.close()
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
     """A socket that listens.
 
     Raises:
