@@ -45,6 +45,7 @@ def build_players(config: RunConfig, domain: Domain) -> Players:
         settled=opened.settled,
         apart=opened.apart,
         found=opened.found,
+        close=opened.close,
     )
 
 

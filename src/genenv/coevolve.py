@@ -65,6 +65,8 @@ class Players:
     """Whether they have devices of their own, and so learn at the same time."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
     """What was found out of the server that they are on."""
+    close: Callable[[], Awaitable[None]] | None = None
+    """Ends their connections."""
 
     async def save(self, folder: Path) -> None:
         """Write both players into a checkpoint."""
@@ -100,7 +102,14 @@ class CoEvolution:
         Args:
             proven: told of the last committed round, when all that is needed to go on was proven whole.
         """
-        return asyncio.run(self._run(proven))
+        return asyncio.run(self._run_and_close(proven))
+
+    async def _run_and_close(self, proven: Callable[[int | None], None] | None) -> int:
+        try:
+            return await self._run(proven)
+        finally:
+            if self.players.close is not None:
+                await self.players.close()
 
     async def _run(self, proven: Callable[[int | None], None] | None) -> int:
         with self.folder.lock(), PoolStore.open(self.folder.pool, create=False) as store:

@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import importlib.util
 import time
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -145,6 +145,8 @@ class Opened:
     """Whether the two players have devices of their own, so that they can learn at the same time."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
     """What was found out of a server, for the run's records."""
+    close: Callable[[], Awaitable[None]] | None = None
+    """Ends connections, when the run is over; None: there are none."""
 
 
 Open = Callable[[PolicyConfig, Sequence[Role], Domain, int], Opened]

@@ -67,7 +67,7 @@ COMMANDS = {
     ),
     "serve": (
         "genenv.cli.serve:serve",
-        'sample for runs with policy.backend = "vllm"',
+        "Sample for runs whose trainer is elsewhere: genenv's own engine, or vLLM itself.",
     ),
     "tinker-server": (
         "genenv.cli.tinker_server:tinker_server",

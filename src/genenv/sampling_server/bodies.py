@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 
 from genenv.backends.base import SampleRequest
 from genenv.errors import UsageError
-from genenv.types import JsonObject
 
 
 class LoadBody(BaseModel, extra="ignore"):
@@ -28,7 +27,7 @@ class UnloadBody(BaseModel, extra="ignore"):
 class StructuredBody(BaseModel, extra="forbid"):
     """What a completion is held to."""
 
-    json_: JsonObject | None = Field(default=None, alias="json")
+    json_: dict[str, JsonValue] | None = Field(default=None, alias="json")
     choice: list[str] | None = None
     disable_any_whitespace: bool = False
 

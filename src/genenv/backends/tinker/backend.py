@@ -95,6 +95,7 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         trainers=trainers,
         settled=config,
         apart=True,
+        close=service.close,
         found={"server": service.address, "models": {model: one.said() for model, one in facts.items()}},
     )
 

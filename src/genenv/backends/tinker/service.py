@@ -73,6 +73,10 @@ class Service:
             raise UsageError(f"the Tinker server at {address} opens no session: {reason(error)}") from error
         return cls(address, client, settings.timeout_s)
 
+    async def close(self) -> None:
+        """End the session: the server may free what is held for it."""
+        self.client.holder.close()
+
     async def within(self, wanted: Awaitable[T], doing: str) -> T:
         """What the server answers.
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import atexit
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role, SampleRequest
@@ -25,6 +25,8 @@ from genenv.domains.base import Domain
 from genenv.errors import GenenvError, UsageError
 from genenv.learning.datum import Datum
 from genenv.types import Message
+
+T = TypeVar("T")
 
 _OPENING_S = 600.0
 _GAP = 0.5
@@ -45,7 +47,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
             "policy.simulator_model out"
         )
     fleet = Fleet(config.vllm)
-    cards = apart(fleet.meet, _OPENING_S)
+    cards = apart(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
     here = open_local(config, roles, domain, seed)
     folder, token = _folder(config), uuid.uuid4().hex[:8]
     samplers: dict[str, VllmSampler] = {}
@@ -69,7 +71,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
         return await _gap(model, samplers[roles[0].name], trainers[roles[0].name])
 
     try:
-        gap = apart(shown, _OPENING_S)
+        gap = apart(lambda: _closing(fleet, shown()), _OPENING_S)
     except GenenvError as error:
         raise UsageError(str(error)) from error
     if not gap <= _GAP:
@@ -81,7 +83,14 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
         "servers": {address: [card.get("id") for card in own] for address, own in cards.items()},
         "gap": gap,
     }
-    return replace(here, samplers=samplers, trainers=trainers, found=found)
+    return replace(here, samplers=samplers, trainers=trainers, found=found, close=fleet.close)
+
+
+async def _closing(fleet: Fleet, wanted: Awaitable[T]) -> T:
+    try:
+        return await wanted
+    finally:
+        await fleet.close()
 
 
 async def _gap(model: LocalModel, sampler: VllmSampler, trainer: PublishingTrainer) -> float:

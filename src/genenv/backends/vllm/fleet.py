@@ -215,12 +215,18 @@ class Fleet:
     async def _post(self, server: Server, path: str, body: Mapping[str, Any]) -> httpx2.Response:
         return await self._client().post(f"{server.address}{path}", json=body, timeout=self.config.timeout_s)
 
+    async def close(self) -> None:
+        """End the connections of the loop that runs."""
+        client = self._clients.pop(id(asyncio.get_running_loop()), None)
+        if client is not None:
+            await client.aclose()
+
     def _client(self) -> httpx2.AsyncClient:
         """The client of the loop that runs: its connections belong to that."""
         loop = id(asyncio.get_running_loop())
         if loop not in self._clients:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64 * len(self.servers))
-            self._clients = {loop: httpx2.AsyncClient(limits=limits)}
+            self._clients[loop] = httpx2.AsyncClient(limits=limits)
         return self._clients[loop]
 
     def _note_lost(self, server: Server, error: Exception) -> None:

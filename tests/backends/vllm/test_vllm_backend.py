@@ -1,0 +1,245 @@
+"""Players that learn here and sample on servers: two of our own engine, behind the routes of vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from genenv.backends.base import Opened, Role, SampleRequest, open_backend
+from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.settings import PolicyConfig, VllmConfig
+from genenv.backends.vllm.fleet import Refused
+from genenv.backends.vllm.sampler import VllmSampler
+from genenv.errors import GenenvError, UsageError
+from genenv.learning.datum import Datum, Objective
+from genenv.learning.settings import OptimizerConfig
+from genenv.sampling_server.serving import SamplingServer
+from genenv.types import Message
+from typed import succeeds
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+HERE: dict[str, Any] = {
+    "dtype": "float32",
+    "device": "cpu",
+    "threads": 1,
+    "packed_weights": False,
+    "compiled": False,
+}
+ROLES = [
+    Role(name=name, optimizer=OptimizerConfig(), reference=True, ramped=False)
+    for name in ("agent", "simulator")
+]
+RUN = [
+    *("--set", "policy.tuning=lora", "--set", "policy.backend=vllm", "--set", "run.rounds=2"),
+    *("--set", "run.eval_tasks=8", "--set", "run.eval_every=1", "--set", "agent.rollouts=2"),
+    *("--set", "simulator.contexts=2", "--set", "simulator.variations=2", "--set", "agent.warmup.steps=3"),
+    *(
+        "--set",
+        "simulator.warmup.steps=3",
+        "--set",
+        "agent.warmup.batch=16",
+        "--set",
+        "agent.warmup.check_tasks=8",
+    ),
+]
+Serve = Callable[..., SamplingServer]
+
+
+@pytest.fixture(scope="module")
+def bases() -> list[LoadedBase]:
+    return [LoadedBase("tiny", PolicyConfig(model="tiny", **HERE)) for _ in range(2)]
+
+
+@pytest.fixture
+def serve(bases: list[LoadedBase]) -> Iterator[Serve]:
+    """Start a server of one of the bases."""
+    running: list[SamplingServer] = []
+
+    def start(which: int = 0, **asked: Any) -> SamplingServer:
+        for name in bases[which].adapters:
+            bases[which].unload(name)
+        running.append(SamplingServer(bases[which], "tiny", **asked).__enter__())
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.__exit__()
+
+
+def opened(*addresses: str, **settings: Any) -> Opened:
+    servers = VllmConfig(addresses=addresses, **settings)
+    config = PolicyConfig(backend="vllm", model="tiny", vllm=servers, **HERE)
+    return open_backend(config, ROLES, cast(Any, None), seed=1)
+
+
+def played(found: Opened, made: Callable[[], Awaitable[Any]]) -> Any:
+    async def closing() -> Any:
+        try:
+            return await made()
+        finally:
+            assert found.close is not None
+            await found.close()
+
+    return asyncio.run(closing())
+
+
+def request(sampler: Any, stream: int = 0, **asked: Any) -> SampleRequest:
+    prompt = sampler.render([Message(role="user", content="hello")], first=True)
+    return SampleRequest(prompt_ids=prompt, max_tokens=asked.pop("max_tokens", 10), stream=stream, **asked)
+
+
+def scored(asked: SampleRequest, ids: tuple[int, ...]) -> Datum:
+    ones = (1.0,) * len(ids)
+    return Datum(
+        prompt_ids=asked.prompt_ids,
+        completion_ids=ids,
+        weights=ones,
+        loss="nll",
+        temperature=asked.temperature,
+    )
+
+
+def test_what_servers_sample_is_what_the_trainer_published(serve: Serve) -> None:
+    found = opened(serve(0).url, serve(1).url)
+
+    async def play() -> None:
+        sampler, trainer = found.samplers["agent"], found.trainers["agent"]
+        asked = request(sampler, temperature=0.7)
+        data = [scored(asked, (7, 8, 9))]
+        for version in (1, 2, 3):
+            await trainer.forward_backward(data, Objective())
+            await trainer.step(1e-2)
+            assert await trainer.publish() == version
+            done = await asyncio.gather(
+                *(sampler.sample(request(sampler, n, temperature=0.7)) for n in range(24))
+            )
+            assert {one.version for one in done} == {version}
+            again = await sampler.sample(request(sampler, 5, temperature=0.7))
+            assert again.token_ids == done[5].token_ids
+            for one, own in zip(
+                done, await trainer.logprobs([scored(asked, o.token_ids) for o in done]), strict=True
+            ):
+                assert one.logprobs == pytest.approx(own, abs=1e-4)
+        servers = cast(VllmSampler, sampler).fleet.servers
+        assert all(len(server.adapters) <= 4 for server in servers)  # two of each player
+
+    played(found, play)
+
+
+def test_a_reply_is_held_to_a_schema_and_to_choices(serve: Serve) -> None:
+    found = opened(serve().url)
+
+    async def play() -> None:
+        sampler = found.samplers["simulator"]
+        schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+        done = await sampler.sample(
+            request(sampler, schema={**schema, "additionalProperties": False}, max_tokens=20)
+        )
+        assert json.loads(done.text)["a"] in (1, 2)
+        choices = tuple(sampler.encode_reply(text) for text in ("go north", "go south"))
+        done = await sampler.sample(request(sampler, choices=choices, max_tokens=20))
+        assert done.token_ids in choices
+
+    played(found, play)
+
+
+def test_requests_of_a_server_that_is_killed_are_answered_by_the_other(serve: Serve) -> None:
+    first, second = serve(0, slow_s=0.3), serve(1, slow_s=0.3)
+    found = opened(first.url, second.url, timeout_s=20.0)
+
+    async def play() -> None:
+        sampler = cast(VllmSampler, found.samplers["agent"])
+        asked = [sampler.sample(request(sampler, n)) for n in range(12)]
+        asked += [sampler.sample(SampleRequest(prompt_ids=(5, 6, n), max_tokens=4)) for n in range(12)]
+        tasks = [asyncio.ensure_future(one) for one in asked]
+        await asyncio.sleep(0.1)
+        assert first._server is not None
+        first._server.force_exit = True  # nobody's answer is waited for
+        await asyncio.to_thread(first.__exit__)
+        assert len(await asyncio.gather(*tasks)) == 24
+        assert sampler.fleet.asked_again > 0
+        await found.trainers["agent"].publish()
+        done = await sampler.sample(request(sampler))
+        assert done.version == 1
+
+    played(found, play)
+
+
+def test_a_server_that_was_started_anew_is_told_of_adapters_again(
+    serve: Serve, bases: list[LoadedBase]
+) -> None:
+    found = opened(serve().url)
+
+    async def play() -> None:
+        sampler = found.samplers["agent"]
+        before = await sampler.sample(request(sampler))
+        for name in bases[0].adapters:  # what a server knows that has just begun
+            bases[0].unload(name)
+        assert await sampler.sample(request(sampler)) == before
+
+    played(found, play)
+
+
+def test_no_server_that_answers_ends_the_round_with_a_sentence(serve: Serve) -> None:
+    server = serve()
+    found = opened(server.url, timeout_s=0.5)
+
+    async def play() -> None:
+        await asyncio.to_thread(server.__exit__)
+        with pytest.raises(GenenvError, match=r"has answered for 0\.5 s .*continue with --resume"):
+            await found.samplers["agent"].sample(request(found.samplers["agent"]))
+
+    played(found, play)
+
+
+def test_what_no_server_takes_is_refused_at_once(serve: Serve) -> None:
+    found = opened(serve().url)
+
+    async def play() -> None:
+        fleet = cast(VllmSampler, found.samplers["agent"]).fleet
+        name = cast(VllmSampler, found.samplers["agent"]).adapter
+        with pytest.raises(Refused, match="max_tokens"):
+            await fleet.generate(name, [1, 2], {"max_tokens": 0})
+        assert fleet.asked_again == 0
+
+    played(found, play)
+
+
+class Other(BaseHTTPRequestHandler):
+    """Something else that answers."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>hello</html>")
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""
+
+
+def test_what_is_no_server_is_refused_in_a_sentence() -> None:
+    with pytest.raises(UsageError, match=r"no vLLM server answers at http://127\.0\.0\.1:9: "):
+        opened("http://127.0.0.1:9")
+    with pytest.raises(UsageError, match=r"policy\.vllm\.addresses names no server"):
+        opened()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        with pytest.raises(UsageError, match="is no vLLM server"):
+            opened(f"http://127.0.0.1:{other.server_address[1]}")
+        other.shutdown()
+
+
+def test_a_run_with_two_servers_is_played_to_its_end(serve: Serve, tmp_path: Path) -> None:
+    addresses = json.dumps([serve(0).url, serve(1).url])
+    start = ["train", CONFIGS / "tiny.toml", *RUN, "--set", f"policy.vllm.addresses={addresses}"]
+    succeeds(*start, "--out", tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [0, 1, 2]
+    assert json.loads((tmp_path / "run" / "server.jsonl").read_text())["gap"] < 1e-3
