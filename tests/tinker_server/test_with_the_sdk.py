@@ -88,7 +88,6 @@ def test_policy_gradients(serve: Serve, sdk: Sdk) -> None:
 
 
 def test_a_loss_of_the_client_is_learned(serve: Serve, sdk: Sdk) -> None:
-    pytest.importorskip("torch")
     found = sdk("custom", url=serve())
     apart = [found[when][0] - found[when][1] for when in ("before", "after")]
     assert apart[1] > apart[0] + 0.5
