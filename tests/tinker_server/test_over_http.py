@@ -322,7 +322,7 @@ def test_a_server_that_is_killed_goes_on_exactly(tmp_path: Path) -> None:
     expected = loss(client, model, 6)
     client.send("save_weights", {"model_id": model, "seq_id": 7, "path": "l"})
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()
     process, url = started(tmp_path)
     client = Client(url)
     body = {"session_id": client.session, "model_seq_id": 0, "path": saved, "optimizer": True}
@@ -331,7 +331,8 @@ def test_a_server_that_is_killed_goes_on_exactly(tmp_path: Path) -> None:
     client.send("optim_step", step(model, 2))
     assert loss(client, model, 3) == expected
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
+    process.communicate(timeout=30)
+    assert process.returncode == 0
 
 
 def test_bad_input_of_the_command_is_a_sentence(tmp_path: Path) -> None:

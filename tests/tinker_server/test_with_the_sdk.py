@@ -143,6 +143,15 @@ def test_quirks_of_sampling(serve: Serve, sdk: Sdk) -> None:
     assert found["first"] != found["again"]
 
 
+def test_the_example_of_the_documentation_runs(serve: Serve, sdk: Sdk) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tinker-server.md").read_text("utf-8")
+    code = page.partition("```py\n")[2].partition("```")[0]
+    losses, tokens, path = sdk("example", url=serve(), code=code)
+    assert losses[2] < losses[0]
+    assert tokens
+    assert path.endswith("/weights/first")
+
+
 @pytest.mark.parametrize("quirk", ["html", "429"])
 def test_the_sdk_lives_with_refusals_now_and_then(serve: Serve, sdk: Sdk, quirk: str) -> None:
     found: Any = sdk("sums", url=serve(quirk))
