@@ -242,9 +242,8 @@ def test_a_quirk_that_is_none_is_a_sentence(name: str) -> None:
 
 def test_a_kill_leaves_no_half_checkpoint(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
-    about = About(
-        base_model="tiny", rank=4, train_mlp=True, train_attn=True, time="2026-01-01T00:00:00+00:00"
-    )
+    known = {"base_model": "tiny", "rank": 4, "train_mlp": True, "train_attn": True, "train_unembed": True}
+    about = About(**known, time="2026-01-01T00:00:00+00:00")
     place = Place.of("tinker://run:train:0/weights/one")
 
     def save(folder: Path) -> None:

@@ -76,7 +76,7 @@ def test_checkpoints_can_be_listed_and_deleted(serve: Serve, sdk: Sdk) -> None:
     assert found["after"] == [found["sampled"]]
     assert found["listed"]
     assert found["info"]["lora_rank"] == 4
-    assert found["info"]["train_unembed"] is False
+    assert found["info"]["train_unembed"] is True, "as the SDK asks for it"
     assert found["model"] == ["tiny", 4]
 
 
