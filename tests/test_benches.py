@@ -37,6 +37,7 @@ FAST = {
     "gate_precision",
     "imported",
     "own_tools",
+    "tinker_cookbook",
 }
 """Those whose small run is one of the tests below, or of another file."""
 BY_HAND = {"parity_travelplanner", "travelplanner_worker"}

@@ -303,6 +303,14 @@ def gradient_norm(url: str, weights: list[float]) -> Any:
     return client.optim_step(types.AdamParams(learning_rate=0.0)).result().metrics["grad_norm"]
 
 
+def example(url: str, code: str) -> Any:
+    """A page's example: what it prints."""
+    said: list[Any] = []
+    os.environ["TINKER_BASE_URL"] = url
+    exec(code, {"print": said.append})  # noqa: S102 - our own page
+    return [one["loss:sum"] for one in said[:3]], said[3], said[4]
+
+
 def timed(url: str) -> Any:
     start = time.monotonic()
     step(trainer(url), [datum(FINE, weights=1.0)])

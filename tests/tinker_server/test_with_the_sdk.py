@@ -76,7 +76,7 @@ def test_checkpoints_can_be_listed_and_deleted(serve: Serve, sdk: Sdk) -> None:
     assert found["after"] == [found["sampled"]]
     assert found["listed"]
     assert found["info"]["lora_rank"] == 4
-    assert found["info"]["train_unembed"] is False
+    assert found["info"]["train_unembed"] is True, "as the SDK asks for it"
     assert found["model"] == ["tiny", 4]
 
 
@@ -88,7 +88,6 @@ def test_policy_gradients(serve: Serve, sdk: Sdk) -> None:
 
 
 def test_a_loss_of_the_client_is_learned(serve: Serve, sdk: Sdk) -> None:
-    pytest.importorskip("torch")
     found = sdk("custom", url=serve())
     apart = [found[when][0] - found[when][1] for when in ("before", "after")]
     assert apart[1] > apart[0] + 0.5
@@ -142,6 +141,15 @@ def test_quirks_of_sampling(serve: Serve, sdk: Sdk) -> None:
     assert 0.05 < found["apart"] < 1.0
     found = sdk("sampling", url=serve("seedless"))
     assert found["first"] != found["again"]
+
+
+def test_the_example_of_the_documentation_runs(serve: Serve, sdk: Sdk) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tinker-server.md").read_text("utf-8")
+    code = page.partition("```py\n")[2].partition("```")[0]
+    losses, tokens, path = sdk("example", url=serve(), code=code)
+    assert losses[2] < losses[0]
+    assert tokens
+    assert path.endswith("/weights/first")
 
 
 @pytest.mark.parametrize("quirk", ["html", "429"])

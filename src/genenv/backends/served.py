@@ -30,6 +30,8 @@ class AdapterShape:
     """Whether the layers between those of attention have one."""
     attention: bool = True
     """Whether the layers of attention have one."""
+    unembed: bool = False
+    """Whether the output layer has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import itertools
 import shutil
 from typing import TYPE_CHECKING
 
+from genenv.backends.served import AdapterShape
 from genenv.errors import UsageError
 from genenv.tinker_server.bodies import SaveBody
 from genenv.tinker_server.checkpoints import About, Kind, Place, Run, Shelf, later, now
@@ -58,9 +59,7 @@ class Adapters:
         self.check_base(path, about)
         if about.shape != model.shape:
             raise UsageError(
-                f"{path} is an adapter of rank {about.rank} (MLP: {about.train_mlp}, attention: "
-                f"{about.train_attn}), and the client's is of rank {model.shape.rank} (MLP: "
-                f"{model.shape.mlp}, attention: {model.shape.attention})"
+                f"{path} is an adapter of {_shown(about.shape)}, and the client's is of {_shown(model.shape)}"
             )
         if optimizer and place.kind != "weights":
             raise UsageError(f"{path} holds no optimizer: it was saved for samplers; load it without")
@@ -81,6 +80,7 @@ class Adapters:
             rank=model.shape.rank,
             train_mlp=model.shape.mlp,
             train_attn=model.shape.attention,
+            train_unembed=model.shape.unembed,
             time=now(),
             steps=model.before + model.steps,
             expires_at=later(asked.ttl_seconds),
@@ -126,3 +126,8 @@ class Adapters:
         if sampler is not None and sampler.folder is not None:
             self._base.forget(sampler.folder)
             shutil.rmtree(sampler.folder, ignore_errors=True)
+
+
+def _shown(shape: AdapterShape) -> str:
+    parts = {"MLP": shape.mlp, "attention": shape.attention, "output layer": shape.unembed}
+    return f"rank {shape.rank} ({', '.join(name for name, has in parts.items() if has)})"

@@ -73,6 +73,7 @@ class About:
     rank: int
     train_mlp: bool
     train_attn: bool
+    train_unembed: bool
     time: str
     """ISO 8601, UTC."""
     steps: int = 0
@@ -83,7 +84,9 @@ class About:
     @property
     def shape(self) -> AdapterShape:
         """The adapter's."""
-        return AdapterShape(rank=self.rank, mlp=self.train_mlp, attention=self.train_attn)
+        return AdapterShape(
+            rank=self.rank, mlp=self.train_mlp, attention=self.train_attn, unembed=self.train_unembed
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

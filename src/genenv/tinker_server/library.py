@@ -28,7 +28,7 @@ class Library:
             "base_model": self._called(about.base_model),
             "is_lora": True,
             "lora_rank": about.rank,
-            "train_unembed": False,
+            "train_unembed": about.train_unembed,
             "train_mlp": about.train_mlp,
             "train_attn": about.train_attn,
         }

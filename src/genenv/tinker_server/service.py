@@ -30,10 +30,6 @@ log = logging.getLogger(__name__)
 
 _SWEEP_S = 5.0
 _CLOSING_S = 5.0
-_UNEMBED = (
-    "this server trains no adapter of the output layer: train_unembed=True is taken as False, as "
-    "get_weights_info says"
-)
 
 
 class Service:
@@ -90,7 +86,7 @@ class Service:
         del body
         session = Session(id=str(uuid.uuid4()))
         self.clients.sessions[session.id] = session
-        return {"type": "create_session", "session_id": session.id, "info_message": _UNEMBED}
+        return {"type": "create_session", "session_id": session.id}
 
     def heartbeat(self, body: bodies.BeatBody) -> JsonObject:
         """A sign of life."""
@@ -105,10 +101,10 @@ class Service:
         if asked is None:
             raise UsageError("create_model has no lora_config; this server trains adapters (LoRA) alone")
         if not (asked.train_mlp or asked.train_attn):
-            raise UsageError(
-                "this server trains no adapter of the output layer alone; train_mlp or train_attn, too"
-            )
-        shape = AdapterShape(rank=asked.rank, mlp=asked.train_mlp, attention=asked.train_attn)
+            raise UsageError("this server trains no output layer alone: set train_mlp or train_attn, too")
+        shape = AdapterShape(
+            rank=asked.rank, mlp=asked.train_mlp, attention=asked.train_attn, unembed=asked.train_unembed
+        )
         model = self._new_model(session, body.model_seq_id, shape, body.user_metadata)
 
         def work() -> Reply:

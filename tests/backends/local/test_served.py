@@ -71,22 +71,27 @@ DATA = [
 ]
 
 
-@pytest.mark.parametrize("budget", [24, 4096])
-def test_loss_gradient_and_logprobs_are_those_of_transformers(budget: int) -> None:
+@pytest.mark.parametrize(("budget", "unembed"), [(24, False), (4096, False), (4096, True)])
+def test_loss_gradient_and_logprobs_are_those_of_transformers(budget: int, unembed: bool) -> None:
     config = CONFIG.model_copy(update={"tokens_per_microbatch": budget})
-    learner = ServedBase("tiny", config).learner(SHAPE, seed=3)
+    shape = AdapterShape(rank=4, unembed=unembed)
+    learner = ServedBase("tiny", config).learner(shape, seed=3)
     moved(learner)
     scored = learner.forward(DATA, CE, backward=True)
     found = gradient(learner)
     learner.optimizer.clear()
 
     plain = ServedBase("tiny", config.model_copy(update={"decoder": "transformers", "attention": "own"}))
-    other = plain.learner(SHAPE, seed=3)
+    other = plain.learner(shape, seed=3)
     moved(other)
     loss = torch.zeros(())
     for one, logprobs, losses in zip(DATA, scored.logprobs, scored.losses, strict=True):
         with other.weights.active():
-            logits = plain.model.causal(input_ids=torch.tensor([one.ids])).logits[0]
+            hidden = plain.model.causal.get_decoder()(input_ids=torch.tensor([one.ids])).last_hidden_state[0]
+        logits = plain.model.output(hidden)
+        if other.weights.unembed is not None:
+            down, up = other.weights.unembed
+            logits = logits + 32 / 4 * (hidden @ down.T) @ up.T
         own = logits.log_softmax(-1).gather(1, torch.from_numpy(one.targets)[:, None])[:, 0]
         weights = torch.from_numpy(one.inputs["weights"])
         np.testing.assert_allclose(logprobs, own.detach().numpy(), atol=2e-5)
@@ -179,17 +184,19 @@ def test_a_row_of_targets_is_scored_each(base) -> None:
     base.drop(learner)
 
 
-def test_what_was_saved_goes_on_to_the_last_bit(base, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unembed", [False, True])
+def test_what_was_saved_goes_on_to_the_last_bit(base, tmp_path: Path, unembed: bool) -> None:
     def steps(learner: Any, count: int) -> None:
         for _ in range(count):
             learner.forward(DATA, CE, backward=True)
             learner.step(Adam(learning_rate=1e-3, weight_decay=0.01))
 
-    learner = base.learner(SHAPE, seed=5)
+    shape = AdapterShape(rank=4, unembed=unembed)
+    learner = base.learner(shape, seed=5)
     steps(learner, 3)
     learner.save(tmp_path)
     steps(learner, 2)
-    fresh = ServedBase("tiny", base.settled).learner(SHAPE, seed=None)
+    fresh = ServedBase("tiny", base.settled).learner(shape, seed=None)
     fresh.load(tmp_path, optimizer=True)
     steps(fresh, 2)
     for mine, other in zip(learner.optimizer.parameters, fresh.optimizer.parameters, strict=True):
@@ -201,19 +208,20 @@ def test_what_was_saved_goes_on_to_the_last_bit(base, tmp_path: Path) -> None:
         for a, b in zip(learner.optimizer.parameters, fresh.optimizer.parameters, strict=True)
     )
     with pytest.raises(DataError, match="belongs to another model or other LoRA settings"):
-        base.learner(AdapterShape(rank=3), seed=1).load(tmp_path, optimizer=False)
+        base.learner(AdapterShape(rank=3, unembed=unembed), seed=1).load(tmp_path, optimizer=False)
 
 
-def test_sampled_log_probabilities_are_those_of_a_forward_pass(base, tmp_path: Path) -> None:
-    learner = base.learner(SHAPE, seed=1)
+@pytest.mark.parametrize("unembed", [False, True])
+def test_sampled_log_probabilities_are_those_of_a_forward_pass(base, tmp_path: Path, unembed: bool) -> None:
+    shape = AdapterShape(rank=4, unembed=unembed)
+    learner = base.learner(shape, seed=1)
     moved(learner)
     learner.save(tmp_path)
     asked = Asked(prompt_ids=PROMPT, samples=3, max_tokens=20, seed=7, prompt_logprobs=True)
     warm = Asked(prompt_ids=PROMPT, samples=2, max_tokens=20, seed=7, temperature=0.5, top_k=5, top_p=0.9)
     cold = Asked(prompt_ids=PROMPT, samples=1, max_tokens=20, temperature=0.0, top_prompt_logprobs=3)
-    answers = base.answer(tmp_path, SHAPE, [asked, warm, cold])
+    answers = base.answer(tmp_path, shape, [asked, warm, cold])
     for sequence in itertools.chain(*(answer.sequences for answer in answers)):
-        text = example(bytes(i for i in sequence.ids if i < 128).decode(), weights=1.0)
         whole = (*PROMPT, *sequence.ids)
         text = Example(ids=whole[:-1], targets=np.array(whole[1:], np.int64), inputs={})
         own = learner.forward([text], CE, backward=False).logprobs[0]

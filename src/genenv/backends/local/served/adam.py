@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.served.weights import ServedWeights
 from genenv.backends.served import Adam
 from genenv.errors import UsageError
 from genenv.learning.settings import OptimizerConfig
@@ -21,7 +21,7 @@ _NAME = "adapter"
 class AdamSteps(Optimizer):
     """AdamW over the weights of an adapter."""
 
-    def __init__(self, weights: PlayerWeights) -> None:
+    def __init__(self, weights: ServedWeights) -> None:
         super().__init__(
             [(_plain(name, str(weights.adapter)), own) for name, own in weights.parameters()],
             OptimizerConfig(),

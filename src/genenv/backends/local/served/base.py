@@ -15,9 +15,9 @@ from torch import nn
 from genenv.backends.local import hardware, loading
 from genenv.backends.local.arithmetic import settled
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.served.drawing import DrawingSampler
 from genenv.backends.local.served.learner import Learner
+from genenv.backends.local.served.weights import ServedWeights
 from genenv.backends.served import LORA_ALPHA, AdapterShape, Answered, Asked
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
@@ -43,9 +43,10 @@ class ServedBase:
         self._layers = _linear_layers(self.model.causal)
         self._numbers = itertools.count()
         self._shapes: dict[str, AdapterShape] = {}
-        self.model.add_adapter(IDLE, seed=0, lora=self._lora(AdapterShape(rank=1)))
-        self._bare = PlayerWeights(self.model, IDLE)
-        self._slots: OrderedDict[Path, PlayerWeights] = OrderedDict()
+        idle = AdapterShape(rank=1)
+        self.model.add_adapter(IDLE, seed=0, lora=self._lora(idle))
+        self._bare = ServedWeights(self.model, IDLE, idle, seed=0)
+        self._slots: OrderedDict[Path, ServedWeights] = OrderedDict()
         self.settled = settled(config, self.model)
         """The settings with all decided that changes the last digits of what is computed."""
 
@@ -91,11 +92,11 @@ class ServedBase:
         if folder in self._slots:
             self._drop(str(self._slots.pop(folder).adapter))
 
-    def _slot(self, folder: Path, shape: AdapterShape) -> PlayerWeights:
+    def _slot(self, folder: Path, shape: AdapterShape) -> ServedWeights:
         if folder in self._slots:
             self._slots.move_to_end(folder)
             return self._slots[folder]
-        weights: PlayerWeights | None = None
+        weights: ServedWeights | None = None
         if len(self._slots) >= _SLOTS:
             _, oldest = self._slots.popitem(last=False)
             if self._shapes[str(oldest.adapter)] == shape:
@@ -113,12 +114,12 @@ class ServedBase:
         self._slots[folder] = weights
         return weights
 
-    def _adapter(self, shape: AdapterShape, seed: int | None) -> PlayerWeights:
+    def _adapter(self, shape: AdapterShape, seed: int | None) -> ServedWeights:
         name = f"served{next(self._numbers)}"
         own = secrets.randbits(31) if seed is None else seed % 2**31
         self.model.add_adapter(name, seed=own, lora=self._lora(shape))
         self._shapes[name] = shape
-        return PlayerWeights(self.model, name)
+        return ServedWeights(self.model, name, shape, own)
 
     def _drop(self, name: str) -> None:
         self.model.drop_adapter(name, instead=IDLE)
@@ -151,6 +152,7 @@ class ServedBase:
             for path, width in self._layers.items()
             if names is None or path.rpartition(".")[2] in names
         )
+        numbers += shape.rank * sum(self.model.output.weight.shape) if shape.unembed else 0
         wanted, free = 4 * copies * numbers, hardware.free_bytes(self.model.device)
         if wanted > free:
             raise UsageError(

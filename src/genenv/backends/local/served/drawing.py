@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
 import numpy as np
@@ -20,8 +20,8 @@ from genenv.backends.local.categorical import Odds, nucleus
 from genenv.backends.local.engine import Engine, Row
 from genenv.backends.local.layouts import Layout
 from genenv.backends.local.packing import Bundle, Packed, within_budget
-from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
+from genenv.backends.local.served.weights import ServedWeights
 from genenv.backends.served import Answered, Asked, Numbers, Sampled
 from genenv.backends.settings import COLDEST
 from genenv.errors import UsageError
@@ -93,6 +93,10 @@ class DrawingSampler(LocalSampler):
 
     _kind: ClassVar[type[Engine]] = DrawingEngine
 
+    def __init__(self, weights: ServedWeights) -> None:
+        super().__init__(weights)
+        self._own = weights
+
     def answer(self, asked: Sequence[Asked]) -> list[Answered]:
         """Answer requests; all their completions run as one batch.
 
@@ -128,6 +132,9 @@ class DrawingSampler(LocalSampler):
                 f"the prompt has {size} tokens and leaves no room in the context window of "
                 f"{self.context_tokens}"
             )
+
+    def _engine(self, rows: int, prefill_tokens: int) -> Engine:
+        return replace(super()._engine(rows, prefill_tokens), head=self._own.scores)
 
     def _room(self, asked: Asked) -> int:
         room = self.context_tokens - len(asked.prompt_ids)
@@ -179,7 +186,7 @@ class DrawingSampler(LocalSampler):
                 hidden = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
                 for b, one in enumerate(part):
                     states = hidden[packed.prompt_at_BP[b, : len(one.prompt_ids) - 1]]
-                    prompt = _of_prompt(self.weights, states, one) if one.prompt_logprobs else None
+                    prompt = _of_prompt(self._own, states, one) if one.prompt_logprobs else None
                     top = self._top(states, one.top_prompt_logprobs) if one.top_prompt_logprobs else None
                     found[id(one)] = prompt, top
         return found
@@ -189,13 +196,14 @@ class DrawingSampler(LocalSampler):
         ids = np.zeros((len(states) + 1, most), np.int32)
         logprobs = np.full((len(states) + 1, most), NOT_SCORED, np.float32)
         for start in range(0, len(states), _HEAD_ROWS):
-            best = self.model.head(states[start : start + _HEAD_ROWS]).log_softmax(-1).topk(most)
+            scores = self._own.scores(states[start : start + _HEAD_ROWS]).float()
+            best = scores.log_softmax(-1).topk(most)
             rows = slice(start + 1, start + 1 + len(best.values))
             ids[rows], logprobs[rows] = best.indices.cpu().numpy(), best.values.cpu().numpy()
         return ids, logprobs
 
 
-def _of_prompt(weights: PlayerWeights, states: Tensor, asked: Asked) -> Numbers:
+def _of_prompt(weights: ServedWeights, states: Tensor, asked: Asked) -> Numbers:
     targets = torch.tensor(asked.prompt_ids[1:], dtype=torch.long, device=states.device)
     own = weights.token_logprobs(states, targets).float().cpu().numpy()
     return np.concatenate([np.array([np.nan], np.float32), own])

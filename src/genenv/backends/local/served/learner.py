@@ -19,9 +19,9 @@ from genenv.backends.local.layouts import Layout
 from genenv.backends.local.memory import within_memory
 from genenv.backends.local.micro_batches import micro_batches
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.served.adam import AdamSteps
 from genenv.backends.local.served.summed import Terms, check_example, checked, counting
+from genenv.backends.local.served.weights import ServedWeights
 from genenv.backends.served import Adam, AdapterShape, Example, Loss, Numbers, Scored
 from genenv.errors import UsageError
 
@@ -29,7 +29,7 @@ from genenv.errors import UsageError
 class Learner:
     """An adapter that learns."""
 
-    def __init__(self, weights: PlayerWeights, shape: AdapterShape) -> None:
+    def __init__(self, weights: ServedWeights, shape: AdapterShape) -> None:
         self.weights, self.shape = weights, shape
         self.optimizer = AdamSteps(weights)
 

@@ -1,0 +1,343 @@
+"""The server without the SDK: order, sessions that end, refusals, other servers' manners, kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv.errors import UsageError
+from genenv.tinker_server.checkpoints import About, Place, Shelf
+from genenv.tinker_server.quirks import Quirks
+from genenv.tinker_server.refusals import NotHere
+from genenv.tinker_server.serving import TinkerServer
+from typed import refused
+
+Serve = Callable[..., str]
+
+
+def ask(url: str, path: str, body: Any = None, method: str | None = None, **headers: str) -> tuple[int, Any]:
+    """Status and body, JSON where it is some."""
+    sent = None if body is None else json.dumps(body).encode()
+    said = {"x-api-key": "tml-test", "content-type": "application/json", **headers}
+    asked = urllib.request.Request(f"{url}/api/v1/{path}", sent, said, method=method)  # noqa: S310
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
+            status, text = answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        status, text = error.code, error.read().decode()
+    try:
+        return status, json.loads(text)
+    except ValueError:
+        return status, text
+
+
+class Client:
+    """A client that speaks JSON alone."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.session = ask(url, "create_session", {})[1]["session_id"]
+
+    def train(self, number: int = 0, **lora: Any) -> str:
+        body = {
+            "session_id": self.session,
+            "model_seq_id": number,
+            "base_model": "tiny",
+            "lora_config": {"rank": 4, "seed": 1, **lora},
+        }
+        made = self.fetch(self.send("create_model", body))
+        return made["model_id"]
+
+    def send(self, path: str, body: Any) -> str:
+        status, said = ask(self.url, path, body)
+        assert status == 200, said
+        return said["request_id"]
+
+    def fetch(self, request: str) -> Any:
+        while True:
+            status, said = ask(self.url, "retrieve_future", {"request_id": request})
+            if status != 408:
+                assert status == 200, said
+                return said
+
+
+def learn(model: str, seq: int | None, text: bytes = b"The weather is fine", weight: float = 1.0) -> Any:
+    ids = list(text)
+    return {
+        "model_id": model,
+        "seq_id": seq,
+        "forward_backward_input": {
+            "loss_fn": "cross_entropy",
+            "data": [
+                {
+                    "model_input": {"chunks": [{"tokens": ids[:-1]}]},
+                    "loss_fn_inputs": {
+                        "target_tokens": {"data": ids[1:], "dtype": "int64"},
+                        "weights": {"data": [weight] * (len(ids) - 1), "dtype": "float32"},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def step(model: str, seq: int) -> Any:
+    return {"model_id": model, "seq_id": seq, "adam_params": {"learning_rate": 1e-2}}
+
+
+def loss(client: Client, model: str, seq: int) -> float:
+    return client.fetch(client.send("forward_backward", learn(model, seq)))["metrics"]["loss:sum"]
+
+
+def test_requests_that_overtake_each_other_wait_for_their_turn(serve: Serve) -> None:
+    client = Client(serve())
+    one, other = client.train(0), client.train(1)
+    for model, order in ((one, (1, 2, 3, 4)), (other, (4, 2, 3, 1))):
+        sent = {
+            seq: client.send(
+                "optim_step" if seq in (2, 4) else "forward_backward",
+                step(model, seq) if seq in (2, 4) else learn(model, seq),
+            )
+            for seq in order
+        }
+        for request in sent.values():
+            client.fetch(request)
+    assert loss(client, one, 5) == loss(client, other, 5)
+
+
+def test_a_request_that_is_sent_again_is_worked_once(serve: Serve) -> None:
+    client = Client(serve())
+    one, other = client.train(0), client.train(1)
+    for model, times in ((one, 1), (other, 3)):
+        for _ in range(times):
+            client.send("forward_backward", learn(model, 1))
+        for _ in range(times):
+            client.fetch(client.send("optim_step", step(model, 2)))
+    assert loss(client, one, 3) == loss(client, other, 3)
+
+
+def test_what_is_refused_holds_nobody_up(serve: Serve) -> None:
+    client = Client(serve())
+    model = client.train()
+    status, said = ask(client.url, "forward_backward", {**learn(model, 1), "forward_backward_input": {}})
+    assert status == 400
+    assert said["detail"].startswith("forward_backward_input.data: field required")
+    status, said = ask(client.url, "save_weights", {"model_id": model, "seq_id": 2, "path": "a/b"})
+    assert (status, "'a/b' is no name here" in said["detail"]) == (400, True)
+    proto = {"content-type": "application/x-protobuf"}
+    sent = b"\x0a" + bytes([len(model)]) + model.encode() + b"\x10\x03" + b"\x1a\x7f"
+    asked = urllib.request.Request(  # noqa: S310
+        f"{client.url}/api/v1/forward_backward", sent, {"x-api-key": "tml-x", **proto}
+    )
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(asked)  # noqa: S310
+    assert "no protobuf message of the Tinker protocol" in error.value.read().decode()
+    assert loss(client, model, 4) > 0
+
+
+def test_an_error_of_a_request_comes_with_its_answer(serve: Serve) -> None:
+    client = Client(serve())
+    model = client.train()
+    bad = client.fetch(client.send("forward_backward", learn(model, 1, b"x" * 400)))
+    assert bad["category"] == "user"
+    assert bad["error"] == "datum 0 has 399 tokens, which pass the context window of 256"
+    assert loss(client, model, 2) > 0
+    assert client.fetch(client.send("unload_model", {"model_id": model}))["model_id"] == model
+    status, said = ask(client.url, "forward_backward", learn(model, 3))
+    assert status == 404
+    assert said["detail"].startswith(f"there is no model {model}: it was unloaded")
+
+
+def test_a_client_that_is_gone_frees_its_adapter(serve: Serve, base: Any) -> None:
+    client = Client(serve(forget_after_s=0.6))
+    model = client.train()
+    assert len(base._shapes) == 1
+    for _ in range(3):
+        time.sleep(0.3)
+        assert ask(client.url, "session_heartbeat", {"session_id": client.session})[0] == 200
+    assert loss(client, model, 1) > 0
+    deadline = time.monotonic() + 20
+    while base._shapes and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not base._shapes
+    status, said = ask(client.url, "session_heartbeat", {"session_id": client.session})
+    assert status == 404
+    assert "nothing was heard of it for too long" in said["detail"]
+
+
+def test_requests_are_answered_while_work_is_done(serve: Serve) -> None:
+    client = Client(serve("slow:0.5"))
+    model = client.train()
+    sent = client.send("forward_backward", learn(model, 1))
+    start = time.monotonic()
+    assert ask(client.url, "healthz") == (200, {"status": "ok"})
+    assert time.monotonic() - start < 0.4
+    assert client.fetch(sent)["metrics"]["loss:sum"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "sentence"),
+    [
+        ("nothing", None, 404, "this server has no /api/v1/nothing; docs/tinker-server.md lists"),
+        ("audit", None, 501, "this server has no audit"),
+        ("billing/usage/events", None, 501, "this server has no billing"),
+        ("training_runs/x/checkpoints/weights/y/archive", None, 501, "this server serves no archives"),
+        ("training_runs/x", None, 404, "there is no training run x"),
+        ("retrieve_future", {"request_id": "x"}, 404, "there is no request x"),
+        ("create_session", [], 400, "the body: input should be an object"),
+        ("training_runs?limit=x", None, 400, "limit is 'x'; it is a whole number"),
+        (
+            "create_model",
+            {"session_id": "x", "model_seq_id": 0, "base_model": "t"},
+            404,
+            "there is no session",
+        ),
+        ("samplers/x", None, 404, "there is no sampler x"),
+        ("weights_info", {"tinker_path": "x"}, 400, "'x' is no path of a checkpoint"),
+        ("asample", {"prompt": {"chunks": []}, "sampling_params": {}, "base_model": "tiny"}, 400, "is empty"),
+    ],
+)
+def test_what_is_not_there_is_a_sentence(
+    serve: Serve, path: str, body: Any, status: int, sentence: str
+) -> None:
+    found, said = ask(serve(), path, body)
+    assert found == status, said
+    assert sentence in said["detail"]
+
+
+def test_a_key_is_needed_and_any_will_do(serve: Serve) -> None:
+    status, said = ask(serve(), "training_runs", **{"x-api-key": ""})
+    assert (status, "set TINKER_API_KEY" in said["detail"]) == (401, True)
+
+
+def test_quirks_of_answers(serve: Serve) -> None:
+    url = serve("html")
+    found = [ask(url, "training_runs") for _ in range(4)]
+    assert [status for status, _ in found] == [200, 200, 200, 502]
+    assert found[3][1].startswith("<html>")
+    url = serve("half-json")
+    found = [ask(url, "get_server_capabilities")[1] for _ in range(4)]
+    assert [isinstance(said, str) for said in found] == [False, False, False, True]
+    url = serve("429")
+    assert [ask(url, "training_runs")[0] for _ in range(4)] == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize("name", ["htm", "slow:x", "lacks-loss:none", "forgets:-1", "slow"])
+def test_a_quirk_that_is_none_is_a_sentence(name: str) -> None:
+    with pytest.raises(UsageError, match="unknown quirk"):
+        Quirks([name])
+
+
+def test_a_kill_leaves_no_half_checkpoint(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    known = {"base_model": "tiny", "rank": 4, "train_mlp": True, "train_attn": True, "train_unembed": True}
+    about = About(**known, time="2026-01-01T00:00:00+00:00")
+    place = Place.of("tinker://run:train:0/weights/one")
+
+    def save(folder: Path) -> None:
+        (folder / "weights").write_text("old", encoding="utf-8")
+
+    shelf.write(place, about, save, overwrite=False)
+    with pytest.raises(UsageError, match="there is a checkpoint tinker://run:train:0/weights/one already"):
+        shelf.write(place, about, save, overwrite=False)
+    folder = shelf.folder(place)
+    folder.rename(folder.with_name(".aside-one"))  # killed between the two renames
+    folder.with_name(".writing-two").mkdir()
+    again = Shelf(tmp_path)
+    assert again.find(place.path) == (place, about)
+    assert [path.name for path in folder.parent.iterdir()] == ["one"]
+
+    def broken(folder: Path) -> None:
+        (folder / "weights").write_text("new", encoding="utf-8")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        again.write(place, about, broken, overwrite=True)
+    assert (folder / "weights").read_text("utf-8") == "old"
+    again.change(place, About(**{**_fields(about), "expires_at": "2026-01-02T00:00:00+00:00"}))
+    with pytest.raises(NotHere):
+        again.find(place.path)
+    assert not folder.exists()
+
+
+def _fields(about: About) -> dict[str, Any]:
+    return {name: getattr(about, name) for name in about.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("path", ["x", "tinker://a/b", "tinker://../weights/x", "tinker://a/weights/.x"])
+def test_a_path_that_is_none_is_a_sentence(path: str) -> None:
+    with pytest.raises(UsageError, match="is no "):
+        Place.of(path)
+
+
+def test_an_address_that_is_taken_is_a_sentence(base: Any, tmp_path: Path) -> None:
+    with TinkerServer(base, tmp_path) as server:
+        port = int(server.url.rpartition(":")[2])
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port} is not to be had: address already in use"):
+            TinkerServer(base, tmp_path / "other", port=port)
+
+
+def started(out: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
+    """The command in a process of its own, and the address that it says."""
+    command = [sys.executable, "-m", "genenv", "tinker-server", "--model", "tiny", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--out", str(out), "--threads", "1", "--set", "policy.dtype=float32", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.fullmatch(
+        r"serving tiny at (\S+); point a client at it with TINKER_BASE_URL=(\S+) TINKER_API_KEY=tml-local\n",
+        line,
+    )
+    assert found is not None, line
+    return process, found[1]
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_goes_on_exactly(tmp_path: Path) -> None:
+    process, url = started(tmp_path)
+    client = Client(url)
+    model = client.train()
+    client.send("forward_backward", learn(model, 1))
+    client.send("optim_step", step(model, 2))
+    saved = client.fetch(client.send("save_weights", {"model_id": model, "seq_id": 3, "path": "k"}))["path"]
+    client.send("forward_backward", learn(model, 4))
+    client.send("optim_step", step(model, 5))
+    expected = loss(client, model, 6)
+    client.send("save_weights", {"model_id": model, "seq_id": 7, "path": "l"})
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    process, url = started(tmp_path)
+    client = Client(url)
+    body = {"session_id": client.session, "model_seq_id": 0, "path": saved, "optimizer": True}
+    model = client.fetch(client.send("load_weights", body))["model_id"]
+    client.send("forward_backward", learn(model, 1))
+    client.send("optim_step", step(model, 2))
+    assert loss(client, model, 3) == expected
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_bad_input_of_the_command_is_a_sentence(tmp_path: Path) -> None:
+    words = ("tinker-server", "--out", tmp_path)
+    assert "unknown quirk 'htmx'; did you mean 'html'?" in refused(*words, "--quirk", "htmx")
+    assert "holds no config.json" in refused(*words, "--model", tmp_path)
+    said = refused(*words, "--model", "tiny", "--set", "policy.tuning=full")
+    assert said == "this server trains adapters alone; leave policy.tuning at 'lora'"
+    assert "unknown setting 'policy.rank'" in refused(*words, "--set", "policy.rank=4")
