@@ -37,6 +37,8 @@ OWNERS = {
     "domain": ("domains/",),
     "logging": ("runs/sinks.py",),
     "policy": ("backends/", "build.py"),
+    "policy.tinker": ("backends/tinker/",),
+    "policy.vllm": ("backends/vllm/",),
     "run": ("coevolve.py", "cli/", "runs/world.py"),
     "shift": ("runs/world.py", "api/opening.py"),
     "shift.domain": ("domains/",),

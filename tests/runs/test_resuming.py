@@ -128,6 +128,10 @@ VALUES = {
     "policy.tinker.address": "http://elsewhere",
     "policy.tinker.key_variable": "OTHER_KEY",
     "policy.tinker.timeout_s": 7.0,
+    "policy.vllm.addresses": ["http://elsewhere"],
+    "policy.vllm.folder": "elsewhere",
+    "policy.vllm.timeout_s": 7.0,
+    "policy.vllm.tries": 3,
 }
 
 
@@ -140,14 +144,14 @@ def test_settings_that_change_no_result_take_effect(mine: Path, config: Path, as
         text = config.read_text(encoding="utf-8")
         for key, value in changes.items():
             section, _, name = key.rpartition(".")
-            if section in ("logging", "shift", "policy.tinker") and f"[{section}]" not in text:
+            if section in ("logging", "shift", "policy.tinker", "policy.vllm") and f"[{section}]" not in text:
                 text += f"\n[{section}]\n"
             text = text.replace(f"[{section}]\n", f"[{section}]\n{name} = {json.dumps(value)}\n")
         config.write_text(text.replace("\nrounds = 1\n", "\n"), encoding="utf-8")
         said = []
     words = [word for one in said for word in ("--set", one)]
     succeeds("train", *([config] if asked_in == "CONFIG" else []), "--resume", "--out", mine, *words)
-    saved = load_config(mine / "config.toml").model_dump()
+    saved = load_config(mine / "config.toml").model_dump(mode="json")
     found = {key: reduce(getitem, key.split("."), saved) for key in changes}
     assert found == changes
     assert rounds(mine) == 3

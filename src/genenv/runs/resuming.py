@@ -38,6 +38,10 @@ FREE: Mapping[str, str] = {
     "policy.tinker.address": "a server may move, with its states",
     "policy.tinker.key_variable": "where the key is",
     "policy.tinker.timeout_s": "patience",
+    "policy.vllm.addresses": "servers may come and go",
+    "policy.vllm.folder": "where adapters lie for them",
+    "policy.vllm.timeout_s": "patience",
+    "policy.vllm.tries": "patience",
 }
 """Settings that may change when a run goes on, and why."""
 
