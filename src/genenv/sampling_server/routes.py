@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +16,7 @@ from genenv.backends.base import Completion
 from genenv.errors import GenenvError, UsageError, first_line
 from genenv.sampling_server.bodies import GenerateBody, LoadBody, UnloadBody
 from genenv.sampling_server.worker import Worker
+from genenv.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from genenv.backends.local.served.loaded import LoadedBase
@@ -91,13 +91,13 @@ class Routes:
             return _refusal(400, str(error))
 
 
-def _answer(done: Completion, model: str) -> Mapping[str, object]:
+def _answer(done: Completion, model: str) -> JsonObject:
     """A completion in vLLM's form."""
-    content = [
+    content: list[Json] = [
         {"token_id": token, "logprob": logprob, "top_logprobs": []}
         for token, logprob in zip(done.token_ids, done.logprobs, strict=True)
     ]
-    choice = {
+    choice: JsonObject = {
         "index": 0,
         "finish_reason": "stop" if done.finished else "length",
         "token_ids": list(done.token_ids),

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from genenv.backends.base import Completion, SampleRequest
@@ -106,10 +106,9 @@ class Worker:
         for one in batch:
             by_adapter[one.adapter].append(one)
         for adapter, asked in by_adapter.items():
+            found: Sequence[Completion | BaseException]
             try:
-                found: list[Completion] | list[BaseException] = self._base.sample(
-                    adapter, [one.request for one in asked]
-                )
+                found = self._base.sample(adapter, [one.request for one in asked])
             except Exception as error:  # noqa: BLE001 - handed on to whoever waits
                 found = [error] * len(asked)
             for one, completion in zip(asked, found, strict=True):

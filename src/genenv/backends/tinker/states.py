@@ -36,7 +36,7 @@ class States:
             client: whose they are.
             replaces: a state that nobody will go back to any more.
         """
-        asked = client.save_state_async(self.name("state"))
+        asked = client.save_state(self.name("state"))
         path = str((await self._service.within(asked, "save its state")).path)
         if replaces is not None:
             await self.delete(replaces)

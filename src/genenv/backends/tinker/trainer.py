@@ -150,7 +150,7 @@ class TinkerTrainer:
         """The present weights become the reference. See `Trainer`."""
         name = self.states.name("reference")
         saved = await self.service.within(
-            self.client.save_weights_for_sampler_async(name), "keep the weights as the reference"
+            self.client.save_weights_for_sampler(name), "keep the weights as the reference"
         )
         await self._refer_to(saved.path)
         if moments == "none":
@@ -243,12 +243,12 @@ class TinkerTrainer:
 
     async def _again(self, made: Sequence[Call]) -> None:
         for call in made:
-            asked = self.client.forward_backward_async(list(call.sequences), call.loss, call.config)
+            asked = self.client.forward_backward(list(call.sequences), call.loss, call.config)
             await self.service.within(asked, "learn again, with a shorter step")
 
     async def _step(self, rate: float) -> Mapping[str, float]:
         settings = self.settings
-        asked = self.client.optim_step_async(
+        asked = self.client.optim_step(
             tinker.AdamParams(
                 learning_rate=rate,
                 beta1=settings.betas[0],
@@ -281,7 +281,7 @@ class TinkerTrainer:
         if self._before is None:
             raise RuntimeError("nothing was saved to go back to")
         if self.base.live_load:
-            asked = self.client.load_state_with_optimizer_async(self._before)
+            asked = self.client.load_state_with_optimizer(self._before)
             await self.service.within(asked, "go back to before the step")
         else:
             await self._open(self._before, optimizer=True)
@@ -313,7 +313,7 @@ class TinkerTrainer:
         if not places:
             return {}
         own = [data[place] for place in places]
-        asked = self.client.forward_async(
+        asked = self.client.forward(
             [wire.encoded(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in own],
             "cross_entropy",
         )

@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role, SampleRequest
 from genenv.backends.local.backend import open_local
-from genenv.backends.local.model import LocalModel
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm.fleet import Fleet
@@ -68,7 +67,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
     async def shown() -> float:
         for trainer in trainers.values():
             await trainer.show()
-        return await _gap(model, samplers[roles[0].name], trainers[roles[0].name])
+        return await _gap(samplers[roles[0].name], trainers[roles[0].name])
 
     try:
         gap = apart(lambda: _closing(fleet, shown()), _OPENING_S)
@@ -93,7 +92,7 @@ async def _closing(fleet: Fleet, wanted: Awaitable[T]) -> T:
         await fleet.close()
 
 
-async def _gap(model: LocalModel, sampler: VllmSampler, trainer: PublishingTrainer) -> float:
+async def _gap(sampler: VllmSampler, trainer: PublishingTrainer) -> float:
     """Mean |log pi(server) - log pi(here)| of sampled tokens, the same weights. Nats."""
     prompt = sampler.render([Message(role="user", content="Count from one to ten in words.")], first=True)
     done = await sampler.sample(SampleRequest(prompt_ids=prompt, max_tokens=_TOKENS))
