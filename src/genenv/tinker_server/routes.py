@@ -204,6 +204,8 @@ def application(service: Service) -> Starlette:
             status, why = 501, f"this server has no {piece}: {NOT_SERVED[piece]} is nothing for one machine"
         elif status == 404:
             why = f"this server has no {request.url.path}; docs/tinker-server.md lists what is served"
+        elif status == 413:
+            why = f"the body is larger than {_MOST_BYTES // 2**20} MiB; send fewer data at a time"
         else:
             why = f"{request.method} {request.url.path} is not served so"
         return Response(json.dumps({"detail": why}), status, media_type=_JSON)

@@ -73,7 +73,7 @@ class ServedWeights(PlayerWeights):
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """As `PlayerWeights`; with an adapter of the output layer log-probabilities at temperature 1 alone."""
+        """As `PlayerWeights`; with an adapter of the output layer, log-probabilities at temperature 1."""
         if self.unembed is None:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
             return super().token_scores(hidden_MW, tokens_M, **options)
