@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tinker_server.conftest import PYTHON, needs_tinker
+from tinker_sdk import PYTHON, needs_tinker
 
 BENCH = Path(__file__).parents[2] / "bench" / "tinker_cookbook.py"
 

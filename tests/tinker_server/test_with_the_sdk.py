@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tinker_server.conftest import Sdk, needs_tinker
+from tinker_sdk import Client, needs_tinker
 
 pytestmark = needs_tinker
 Serve = Callable[..., str]
 
 
-def test_training_moves_likelihoods_by_the_sign_of_weights(serve: Serve, sdk: Sdk) -> None:
+def test_training_moves_likelihoods_by_the_sign_of_weights(serve: Serve, sdk: Client) -> None:
     url = serve()
     assert sdk("capabilities", url=url) == [["tiny", 256]]
     found = sdk("signs", url=url)
@@ -26,13 +26,13 @@ def test_training_moves_likelihoods_by_the_sign_of_weights(serve: Serve, sdk: Sd
     assert found["fields"] == ["elementwise_loss", "logprobs"]
 
 
-def test_losses_are_sums(serve: Serve, sdk: Sdk) -> None:
+def test_losses_are_sums(serve: Serve, sdk: Client) -> None:
     found = sdk("sums", url=serve())
     assert found["loss"] == pytest.approx(found["expected"], abs=1e-3)
     assert found["parts"] == pytest.approx(found["expected"], abs=1e-3)
 
 
-def test_samples_are_those_of_the_weights_when_they_were_saved(serve: Serve, sdk: Sdk) -> None:
+def test_samples_are_those_of_the_weights_when_they_were_saved(serve: Serve, sdk: Client) -> None:
     found = sdk("sampling", url=serve())
     assert found["first"] == found["again"] != found["other"]
     assert found["apart"] < 1e-5
@@ -45,7 +45,7 @@ def test_samples_are_those_of_the_weights_when_they_were_saved(serve: Serve, sdk
     assert found["name"].endswith("tiny-1"), "where its tokenizer is"
 
 
-def test_stops_and_likeliest_tokens(serve: Serve, sdk: Sdk) -> None:
+def test_stops_and_likeliest_tokens(serve: Serve, sdk: Client) -> None:
     found = sdk("stops", url=serve())
     tokens, reason = found["by_id"]
     assert reason == "stop"
@@ -56,19 +56,19 @@ def test_stops_and_likeliest_tokens(serve: Serve, sdk: Sdk) -> None:
     assert found["prompt"][1] < 0
 
 
-def test_what_was_saved_goes_on_exactly_in_a_new_server(serve: Serve, sdk: Sdk, tmp_path: Path) -> None:
+def test_what_was_saved_goes_on_exactly_in_a_new_server(serve: Serve, sdk: Client, tmp_path: Path) -> None:
     saved = sdk("train_and_save", url=serve(), name="k1")
     again = serve(out=tmp_path)  # another server on the same folder
     assert sdk("go_on", url=again, path=saved["path"])["next"] == saved["next"]
     assert sdk("go_on", url=again, path=saved["path"], optimizer=False)["next"] != saved["next"]
 
 
-def test_requests_are_worked_in_the_order_of_their_numbers(serve: Serve, sdk: Sdk) -> None:
+def test_requests_are_worked_in_the_order_of_their_numbers(serve: Serve, sdk: Client) -> None:
     found = sdk("pipelined", url=serve())
     assert found["waited"] == found["pipelined"]
 
 
-def test_checkpoints_can_be_listed_and_deleted(serve: Serve, sdk: Sdk) -> None:
+def test_checkpoints_can_be_listed_and_deleted(serve: Serve, sdk: Client) -> None:
     found = sdk("library", url=serve())
     assert found["equal"], "a named sampler and a passing one of the same weights"
     assert found["run"] == ["tiny", 4, {"of": "a test"}, found["path"]]
@@ -80,14 +80,14 @@ def test_checkpoints_can_be_listed_and_deleted(serve: Serve, sdk: Sdk) -> None:
     assert found["model"] == ["tiny", 4]
 
 
-def test_policy_gradients(serve: Serve, sdk: Sdk) -> None:
+def test_policy_gradients(serve: Serve, sdk: Client) -> None:
     found = sdk("losses", url=serve())
     assert found["found"]["importance_sampling"] == pytest.approx(-found["tokens"], abs=1e-3)
     assert found["found"]["ppo"] == pytest.approx(-found["tokens"], abs=1e-3)
     assert found["moved"] > 0
 
 
-def test_a_loss_of_the_client_is_learned(serve: Serve, sdk: Sdk) -> None:
+def test_a_loss_of_the_client_is_learned(serve: Serve, sdk: Client) -> None:
     found = sdk("custom", url=serve())
     apart = [found[when][0] - found[when][1] for when in ("before", "after")]
     assert apart[1] > apart[0] + 0.5
@@ -109,7 +109,7 @@ def test_a_loss_of_the_client_is_learned(serve: Serve, sdk: Sdk) -> None:
     ],
 )
 def test_what_cannot_be_done_is_a_sentence_and_the_client_goes_on(
-    serve: Serve, sdk: Sdk, what: str, sentence: str
+    serve: Serve, sdk: Client, what: str, sentence: str
 ) -> None:
     found = sdk("attempt", url=serve(), what=what)
     if what != "unembed":  # the SDK itself refuses that
@@ -117,7 +117,7 @@ def test_what_cannot_be_done_is_a_sentence_and_the_client_goes_on(
     assert found["goes_on"]
 
 
-def test_quirks_of_learning(serve: Serve, sdk: Sdk) -> None:
+def test_quirks_of_learning(serve: Serve, sdk: Client) -> None:
     weights = [1.0] * 8
     true = sdk("gradient_norm", url=serve(), weights=weights)
     mean = sdk("gradient_norm", url=serve("mean-cross-entropy"), weights=weights)
@@ -134,7 +134,7 @@ def test_quirks_of_learning(serve: Serve, sdk: Sdk) -> None:
     assert sdk("timed", url=serve("slow:0.2")) > 0.6
 
 
-def test_quirks_of_sampling(serve: Serve, sdk: Sdk) -> None:
+def test_quirks_of_sampling(serve: Serve, sdk: Client) -> None:
     found = sdk("sampling", url=serve("short-logprobs", "noisy-sampler"))
     whole, own, *_ = found["compute_logprobs"]
     assert own == whole - 1
@@ -143,7 +143,7 @@ def test_quirks_of_sampling(serve: Serve, sdk: Sdk) -> None:
     assert found["first"] != found["again"]
 
 
-def test_the_example_of_the_documentation_runs(serve: Serve, sdk: Sdk) -> None:
+def test_the_example_of_the_documentation_runs(serve: Serve, sdk: Client) -> None:
     page = (Path(__file__).parents[2] / "docs" / "tinker-server.md").read_text("utf-8")
     code = page.partition("```py\n")[2].partition("```")[0]
     losses, tokens, path = sdk("example", url=serve(), code=code)
@@ -153,6 +153,6 @@ def test_the_example_of_the_documentation_runs(serve: Serve, sdk: Sdk) -> None:
 
 
 @pytest.mark.parametrize("quirk", ["html", "429"])
-def test_the_sdk_lives_with_refusals_now_and_then(serve: Serve, sdk: Sdk, quirk: str) -> None:
+def test_the_sdk_lives_with_refusals_now_and_then(serve: Serve, sdk: Client, quirk: str) -> None:
     found: Any = sdk("sums", url=serve(quirk))
     assert found["loss"] == pytest.approx(found["expected"], abs=1e-3)

@@ -44,7 +44,7 @@ def serve(
         _become_vllm(model, host, port, rank=policy.lora_rank, context=policy.context_tokens)
     if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
         raise UsageError(
-            f"this command needs {' and '.join(missing)}: pip install 'genenv[tinker-server]', or the same "
+            f"this command needs {' and '.join(missing)}: pip install 'genenv[serve]', or the same "
             "of your clone"
         )
     begin(f"loading {model}")
