@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,11 +40,16 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with running(tmp_path_factory.mktemp("shop") / "log") as found:
+        yield found
+
+
+@contextmanager
+def running(log: Path, *calls: str) -> Iterator[Shop]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("shop") / "log"
-    command = [sys.executable, str(EXAMPLES / "shop_server.py"), str(port), str(log)]
+    command = [sys.executable, str(EXAMPLES / "shop_server.py"), str(port), str(log), *calls]
     process = subprocess.Popen(command)
     try:
         for _ in range(200):
@@ -119,6 +125,17 @@ def test_with_leave_tools_that_write_are_called_each_call_once_and_reads_are_tho
     assert late.error == (
         "What the service finds after something was written was not recorded; look before you write."
     )
+
+
+def test_of_a_server_that_dies_in_the_middle_what_it_answered_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "short"
+    with running(tmp_path / "log", "25") as shop:
+        origin = origin_of(f"mcp:{shop.address}")
+        make(folder, Wanted(origin=origin, base=10, held_out=2), examined, Silent())
+    kept = Recording.load(folder / "files")
+    assert len(kept.answers) == 25
+    assert kept.ended
+    assert "Not all was recorded: it does" in (folder / "README.md").read_text()
 
 
 def test_a_service_that_only_writes_or_is_not_there_is_one_sentence(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class About(BaseModel, frozen=True, extra="forbid"):
 
 def is_bundle(name: str) -> bool:
     """Whether the name of a domain is the path of a bundle."""
-    if name.startswith(("openenv:", "verifiers:")):  # environments of others, named by their address
+    if ":" in name.partition("/")[0]:  # an environment of others by its address, or a class of a package
         return False
     return "/" in name or name in (".", "..") or (Path(name) / MARK).is_file()
 

@@ -1,5 +1,9 @@
-"""An MCP server over HTTP as somebody else would run it: `python shop_server.py PORT LOG`."""
+"""An MCP server over HTTP as somebody else would run it: `python shop_server.py PORT LOG [CALLS]`.
 
+After so many calls it dies in the middle of one.
+"""
+
+import os
 import sys
 from pathlib import Path
 
@@ -22,6 +26,8 @@ orders = {
 def heard(text):
     with log.open("a") as file:
         file.write(text + "\n")
+    if len(sys.argv) > 3 and len(log.read_text().splitlines()) > int(sys.argv[3]):
+        os._exit(1)
 
 
 @server.tool(annotations=READS)

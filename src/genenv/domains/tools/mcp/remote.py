@@ -13,7 +13,7 @@ from genenv.domains.tools.child import MOST_CHARS
 from genenv.domains.tools.looping import Thread
 from genenv.domains.tools.mcp.results import outcome_of, tool_of
 from genenv.domains.tools.mcp.server import START_S, client_class, failure_of, listed
-from genenv.domains.tools.recorded import MOST_SENT, may_write, record
+from genenv.domains.tools.recorded import MOST_SENT, Ended, NoAnswer, may_write, record
 from genenv.domains.tools.sources import RecordedSource, Source
 from genenv.domains.tools.world import Call, LoadedWorld, Outcome
 from genenv.errors import UsageError
@@ -121,19 +121,22 @@ class RemoteServer:
         """What the server answers.
 
         Raises:
-            UsageError: the connection is gone.
+            NoAnswer: it takes too long, or the connection is gone.
         """
         from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED
 
         if self._client is None or self._serving.done():
-            raise UsageError(f"{self._address} does not answer any more: {self._failure}")
+            raise Ended(f"it does not answer any more: {self._failure}")
         answer = self._thread.start(self._client.call_tool(call.tool, dict(call.args)))
         try:
             return outcome_of(answer.result(_CALL_S), MOST_CHARS)
-        except TimeoutError:
+        except TimeoutError as error:
             answer.cancel()
-            return Outcome(error="The tool took too long.")
+            raise NoAnswer("it took too long") from error
         except (MCPError, RuntimeError, ValueError) as error:
+            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+                raise Ended("it does not answer any more") from error
             return Outcome(error=" ".join(str(error).split())[:500] or "The call was refused.")
 
     def close(self) -> None:
