@@ -60,7 +60,7 @@ def test_a_backend_that_there_is_not_is_one_sentence(domain: Any) -> None:
     with pytest.raises(UsageError) as refused:
         open_backend(config, ROLES, domain, seed=0)
     assert str(refused.value) == (
-        "unknown policy.backend 'scribed'; did you mean 'scripted'? known: local, scripted"
+        "unknown policy.backend 'scribed'; did you mean 'scripted'? known: local, scripted, tinker, vllm"
     )
 
 

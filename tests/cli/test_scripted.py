@@ -66,8 +66,8 @@ def test_a_run_of_scripts_asks_for_no_model(tmp_path: Path) -> None:
 
 def test_a_backend_that_there_is_not_is_refused_in_a_sentence(tmp_path: Path) -> None:
     sentence = refused(
-        "train", CONFIGS / "quickstart.toml", "--set", "policy.backend=vllm", "--out", tmp_path / "run"
+        "train", CONFIGS / "quickstart.toml", "--set", "policy.backend=sglang", "--out", tmp_path / "run"
     )
     assert "policy.backend" in sentence
-    assert 'allowed: "local" or "scripted"' in sentence
+    assert 'allowed: "local" or "scripted" or "tinker" or "vllm"' in sentence
     assert not (tmp_path / "run").exists()

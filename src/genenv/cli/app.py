@@ -67,7 +67,7 @@ COMMANDS = {
     ),
     "serve": (
         "genenv.cli.serve:serve",
-        "Sample for runs whose trainer is elsewhere: genenv's own engine, or vLLM itself.",
+        'Sample for runs with policy.backend = "vllm": token ids in, token ids and log-probabilities out.',
     ),
     "tinker-server": (
         "genenv.cli.tinker_server:tinker_server",

@@ -16,7 +16,7 @@ from genenv.backends.tinker import losses, wire
 from genenv.learning.datum import Datum, Objective
 
 NATS = st.floats(-6, -0.01)
-CLIPS = st.sampled_from([(0.2, 0.2), (0.1, 0.3), (0.0, 0.0)])
+CLIPS = st.sampled_from([(0.2, 0.2), (0.1, 0.3), (0.05, 0.07)])
 
 
 @st.composite
