@@ -133,7 +133,7 @@ class Fleet:
                 if instead_of in server.adapters:
                     del server.adapters[instead_of]
                     await self._post(server, "/v1/unload_lora_adapter", {"lora_name": instead_of})
-            except (httpx2.HTTPError, OSError) as error:
+            except (httpx2.HTTPError, OSError, _Broken) as error:
                 self._note_lost(server, error)
 
     async def generate(
@@ -163,8 +163,12 @@ class Fleet:
             try:
                 await self._load(server, name)
                 answer = await self._post(server, "/inference/v1/generate", body)
+                choice = _choice(server, answer)
                 server.found()
-                return _choice(server, answer)
+                return choice
+            except _Forgot as error:  # it was started anew: told of the adapter, it goes on
+                problem = error
+                server.adapters.clear()
             except (httpx2.HTTPError, OSError, _Broken) as error:
                 problem = error
                 self._note_lost(server, error)
@@ -198,13 +202,14 @@ class Fleet:
         folder = self.wanted.get(name)
         if folder is None or name in server.adapters:
             return
-        server.adapters[name] = folder  # others wait for nothing: vLLM itself loads each once
         answer = await self._post(
             server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}
         )
         if answer.status_code == 200 or "already been loaded" in answer.text:
+            server.adapters[name] = folder
             return
-        del server.adapters[name]
+        if answer.status_code >= 500:
+            raise _Broken(f"it cannot load an adapter: {_said(answer)}")
         if answer.status_code in (404, 405):
             raise UsageError(
                 f"{server.address} loads no adapters while it runs: start it with --enable-lora and "
@@ -238,12 +243,15 @@ class _Broken(Exception):
     """An answer that is none; the server may have ended in the middle."""
 
 
+class _Forgot(Exception):
+    """A server does not know an adapter that it was told of."""
+
+
 def _choice(server: Server, answer: httpx2.Response) -> Mapping[str, Any]:
     if answer.status_code in (400, 422):
         raise Refused(f"{server.address} refuses the request: {_said(answer)}")
     if answer.status_code == 404:
-        server.adapters.clear()  # it was started anew
-        raise _Broken(f"it does not know the adapter: {_said(answer)}")
+        raise _Forgot(f"it does not know the adapter: {_said(answer)}")
     if answer.status_code != 200:
         raise _Broken(f"status {answer.status_code}: {_said(answer)}")
     try:
