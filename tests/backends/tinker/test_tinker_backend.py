@@ -36,7 +36,7 @@ def test_one_player_learns_and_the_other_stays_bit_for_bit(serve: Serve, client:
     client("apart", url=serve())
 
 
-@pytest.mark.parametrize("quirk", [(), ("no-live-load",)])
+@pytest.mark.parametrize("quirk", [(), pytest.param(("no-live-load",), marks=pytest.mark.slow)])
 def test_a_step_that_goes_too_far_is_made_again_with_half_the_rate(
     serve: Serve, client: Any, quirk: tuple[str, ...]
 ) -> None:
@@ -66,7 +66,11 @@ def test_a_loss_that_is_no_number_takes_the_update_back(serve: Serve, client: An
 
 @pytest.mark.parametrize(
     ("quirk", "said"),
-    [("lacks-loss:ppo", "lacks the loss ppo: "), ("nan", "Tinker server"), ("half-json", "Tinker server at")],
+    [
+        ("lacks-loss:ppo", "lacks the loss ppo: "),
+        pytest.param("nan", "Tinker server", marks=pytest.mark.slow),
+        ("half-json", "Tinker server at"),
+    ],
 )
 def test_a_server_that_cannot_be_learned_on_is_refused_in_a_sentence(
     serve: Serve, client: Any, quirk: str, said: str
@@ -116,6 +120,7 @@ def test_a_server_that_was_started_anew_is_told_of_with_how_to_go_on(serve: Serv
     assert "continue with --resume" in client("score_with_kept", url=url)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_on_another_server_is_the_run_that_was_not_interrupted(
     serve: Serve, tmp_path: Path
 ) -> None:
