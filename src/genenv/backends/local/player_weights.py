@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -246,15 +246,23 @@ class PlayerWeights:
 
     def _read_adapter(self, folder: Path) -> dict[str, Tensor]:
         state = safetensors.torch.load_file(folder / ADAPTER, device=str(self.model.device))
-        own = self._adapter_state(self.adapter)
-        if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
-            raise DataError(f"the adapter in {folder} belongs to another model or other LoRA settings")
-        if weights.not_finite(state.items()):
-            raise DataError(f"the adapter in {folder} holds numbers that are not finite (NaN or infinity)")
+        check_adapter(state, self._adapter_state(self.adapter), folder)
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
         return weights.read_causal_lm(str(folder), dtype=self.model.dtype).state_dict()
+
+
+def check_adapter(state: Mapping[str, Tensor], own: Mapping[str, Tensor], place: Path) -> None:
+    """Hold what was read of an adapter to what it is to become.
+
+    Raises:
+        DataError: it has other shapes, or numbers that are none; `place` says where it was read.
+    """
+    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
+        raise DataError(f"the adapter in {place} belongs to another model or other LoRA settings")
+    if weights.not_finite(state.items()):
+        raise DataError(f"the adapter in {place} holds numbers that are not finite (NaN or infinity)")
 
 
 def entropy_of(log_pi_MV: Tensor) -> Tensor:

@@ -12,30 +12,32 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 
 from genenv.backends.base import Completion, Conversation, SampleRequest, blocking
-from genenv.backends.chat.reasoning import CLOSING
-from genenv.backends.chat.reasoning_limit import ThoughtLimit
+from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.local import hardware
 from genenv.backends.local.engine import Engine
 from genenv.backends.local.kv_cache import Remembered
 from genenv.backends.local.layouts import AnyLayout
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.player_weights import PlayerWeights
-from genenv.errors import RolloutError, out_of_memory
-from genenv.texts import clean
-from genenv.types import JsonObject, Message
+from genenv.errors import out_of_memory
 
 log = logging.getLogger(__name__)
 
 
-class LocalSampler:
+class LocalSampler(ChatSampler):
     """Samples with one player's weights."""
 
     _kind: ClassVar[type[Engine]] = Engine
     """What turns requests into completions."""
 
     def __init__(self, weights: PlayerWeights) -> None:
+        model = weights.model
+        super().__init__(
+            model.chat,
+            context_tokens=model.context_tokens,
+            max_thinking_tokens=model.config.max_thinking_tokens,
+        )
         self.weights = weights
-        self.context_tokens = weights.model.context_tokens
         self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
         self._remembered: MutableMapping[Conversation, Remembered] = WeakKeyDictionary()
 
@@ -44,47 +46,7 @@ class LocalSampler:
         """What the weights are part of."""
         return self.weights.model
 
-    @property
-    def closing(self) -> tuple[int, ...]:
-        """What ends the thought that the chat template begins; nothing where it begins none."""
-        return self.model.chat.encode(CLOSING) if self.model.chat.opens_thought else ()
-
-    def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        first: bool,
-        tools: Sequence[JsonObject] = (),
-        after: str = "",
-    ) -> tuple[int, ...]:
-        """Token ids of messages, ready for the assistant's reply."""
-        return self.model.chat.render(messages, first=first, tools=tools, after=after)
-
-    def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
-        """Token ids of an assistant's reply, end-of-turn token included."""
-        return self.model.chat.encode_reply(clean(text), tools)
-
-    async def sample(self, request: SampleRequest) -> Completion:
-        """Sample one completion. Requests of all coroutines that wait at the same time run as one batch.
-
-        Raises:
-            RolloutError: the prompt leaves no room in the context window.
-        """
-        limit = self.model.config.max_thinking_tokens
-        if limit is None or request.schema is not None or request.choices:
-            return await self._sample(request)
-        chat = self.model.chat
-        thoughts = ThoughtLimit(
-            tokens=limit, opened=chat.opens_thought, encode=chat.encode, decode=chat.decode
-        )
-        return await thoughts.sample(request, self._sample)
-
     async def _sample(self, request: SampleRequest) -> Completion:
-        if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
-            raise RolloutError(
-                f"{len(request.prompt_ids)} prompt tokens and {request.max_tokens} new ones pass the context "
-                f"window of {self.context_tokens}"
-            )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
         self._pending.append((request, future))

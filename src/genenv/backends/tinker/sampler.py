@@ -3,26 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tinker
 
 from genenv.backends.base import Completion, SampleRequest
 from genenv.backends.chat.format import ChatFormat
-from genenv.backends.chat.reasoning import CLOSING
-from genenv.backends.chat.reasoning_limit import ThoughtLimit
+from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.settings import COLDEST
 from genenv.backends.tinker.service import ServerError, Service
-from genenv.errors import RolloutError, UsageError
+from genenv.errors import UsageError
 from genenv.runs.progress import advance
-from genenv.texts import clean
-from genenv.types import JsonObject, Message
 
 SEEDS = 2**31 - 1
 """Seeds of requests are below it: servers take 32 bits with a sign."""
 
 
-class TinkerSampler:
+class TinkerSampler(ChatSampler):
     """Samples with the weights that its trainer published last.
 
     Nothing holds a completion to a schema there: a simulator that was warmed up writes freely, and the gate
@@ -47,35 +42,14 @@ class TinkerSampler:
             context_tokens: the longest sequence.
             max_thinking_tokens: closes thoughts after so many tokens; None: never.
         """
-        self.service, self.chat, self.context_tokens = service, chat, context_tokens
+        super().__init__(chat, context_tokens=context_tokens, max_thinking_tokens=max_thinking_tokens)
+        self.service = service
         self.client, self.version = client, 0
-        self._thinking = max_thinking_tokens
 
-    @property
-    def closing(self) -> tuple[int, ...]:
-        """What ends the thought that the chat template begins; nothing where it begins none."""
-        return self.chat.encode(CLOSING) if self.chat.opens_thought else ()
-
-    def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        first: bool,
-        tools: Sequence[JsonObject] = (),
-        after: str = "",
-    ) -> tuple[int, ...]:
-        """Token ids of messages, ready for the assistant's reply."""
-        return self.chat.render(messages, first=first, tools=tools, after=after)
-
-    def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
-        """Token ids of an assistant's reply, end-of-turn token included."""
-        return self.chat.encode_reply(clean(text), tools)
-
-    async def sample(self, request: SampleRequest) -> Completion:
-        """Sample one completion.
+    async def _sample(self, request: SampleRequest) -> Completion:
+        """One completion.
 
         Raises:
-            RolloutError: the prompt leaves no room in the context window.
             UsageError: the reply has to be one of some, which a server cannot be asked for.
             ServerError: the server does not answer.
         """
@@ -83,20 +57,6 @@ class TinkerSampler:
             raise UsageError(
                 "a Tinker server cannot be held to a list of replies: set the domain so that the agent "
                 'replies freely, or policy.backend to "local"'
-            )
-        if self._thinking is None or request.schema is not None:
-            return await self._sample(request)
-        chat = self.chat
-        thoughts = ThoughtLimit(
-            tokens=self._thinking, opened=chat.opens_thought, encode=chat.encode, decode=chat.decode
-        )
-        return await thoughts.sample(request, self._sample)
-
-    async def _sample(self, request: SampleRequest) -> Completion:
-        if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
-            raise RolloutError(
-                f"{len(request.prompt_ids)} prompt tokens and {request.max_tokens} new ones pass the context "
-                f"window of {self.context_tokens}"
             )
         version = self.version
         greedy = request.temperature < COLDEST

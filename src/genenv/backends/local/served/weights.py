@@ -16,9 +16,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local import weights
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.player_weights import PlayerWeights, in_pieces
+from genenv.backends.local.player_weights import PlayerWeights, check_adapter, in_pieces
 from genenv.backends.local.token_logprobs import Scores
 from genenv.backends.served import LORA_ALPHA, AdapterShape
 from genenv.errors import DataError
@@ -107,9 +106,5 @@ class ServedWeights(PlayerWeights):
             state = safetensors.torch.load_file(file)
         except (OSError, safetensors.SafetensorError) as error:
             raise DataError(f"the weights in {file} cannot be read: {error}") from error
-        own = dict(zip(_NAMES, self.unembed or (), strict=True))
-        if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in own.items()}:
-            raise DataError(f"the adapter in {file} belongs to another model or other LoRA settings")
-        if weights.not_finite(state.items()):
-            raise DataError(f"the adapter in {file} holds numbers that are not finite (NaN or infinity)")
+        check_adapter(state, dict(zip(_NAMES, self.unembed or (), strict=True)), file)
         return state
