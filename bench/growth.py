@@ -32,12 +32,13 @@ from typing import Any
 from turns import machine, resident_kib, say
 
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.coevolve import CoEvolution, Players
+from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, load_config, resolve
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.gate.gate import written
 from genenv.gate.novelty import Archive
+from genenv.rounds.players import Players
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.source import Unlearning

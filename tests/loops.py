@@ -1,4 +1,4 @@
-"""A run of toy tasks whose players are scripts: for tests of what the loop does in a round."""
+"""Players of toy tasks that are scripts: for tests of what they learn from a round."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 from genenv.agent.player import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.coevolve import CoEvolution, Players
 from genenv.config.run import RunConfig
+from genenv.rounds.learning import Learner
+from genenv.rounds.players import Players
 from genenv.runs.progress import Silent
 from genenv.runs.stages import Stages
 from genenv.simulator.player import Simulator
@@ -17,7 +18,7 @@ from lessons import Recorder
 STAGES = Stages(Silent(), 1, 1)
 
 
-def loop_of(
+def learner_of(
     toy: Any,
     settings: Mapping[str, Any] | None = None,
     *,
@@ -25,8 +26,8 @@ def loop_of(
     simulator: ScriptedTrainer | None = None,
     apart: bool = False,
     context_tokens: int = 100_000,
-) -> CoEvolution:
-    """A loop without a folder; settings are those of a run."""
+) -> Learner:
+    """Has them learn; settings are those of a run."""
 
     class Sums(toy.Domain):
         def seeds(self) -> list[Any]:
@@ -42,5 +43,4 @@ def loop_of(
         simulator=Simulator(sampler, simulator or Recorder(), config.simulator, seed=0),
         apart=apart,
     )
-    nowhere: Any = None
-    return CoEvolution(config, Sums(), players, nowhere)
+    return Learner(config, Sums(), players)

@@ -14,10 +14,10 @@ from genenv.agent.player import Agent
 from genenv.api import opening
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.cli.app import main
-from genenv.coevolve import Players
 from genenv.domains.base import Domain
 from genenv.domains.tool_calling.prompting import offered
 from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.rounds.players import Players
 from genenv.simulator.player import Simulator
 from genenv.types import Profile, Seed
 

@@ -10,9 +10,9 @@ from genenv.curriculum.score import Selection
 from genenv.learning.datum import Datum, Objective
 from genenv.runs.progress import Silent, Stage
 from genenv.runs.stages import Stages
-from genenv.types import Group, SimulatorSample, TaskBatch
+from genenv.types import Group, Profile, SimulatorSample, TaskBatch
 from lessons import Recorder
-from loops import loop_of
+from loops import learner_of
 
 
 class Meeting(Recorder):
@@ -54,10 +54,10 @@ def both_learn(toy, *, apart: bool, meeting: int) -> tuple[list[str], Mapping[st
     async def go() -> Mapping[str, float]:
         barrier = asyncio.Barrier(meeting)
         agent, simulator = (Meeting(name, barrier, log) for name in ("agent", "simulator"))
-        loop = loop_of(toy, agent=agent, simulator=simulator, apart=apart)
-        return await loop._both(
-            lambda: loop._agent_learns(1, groups, [], stages),
-            lambda: loop._simulator_learns(1, batches, selection, stages),
+        learner = learner_of(toy, agent=agent, simulator=simulator, apart=apart)
+        return await learner.both(
+            lambda: learner.agent_learns(1, groups, [], stages),
+            lambda: learner.simulator_learns(1, batches, selection, Profile(), stages),
         )
 
     metrics = asyncio.run(go())

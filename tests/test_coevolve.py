@@ -16,11 +16,12 @@ import pytest
 
 from genenv.agent.player import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.coevolve import CoEvolution, Players
+from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.errors import DataError
+from genenv.rounds.players import Players
 from genenv.runs.folder import RunFolder
 from genenv.runs.progress import Silent
 from genenv.runs.store.store import PoolStore

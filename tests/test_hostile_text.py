@@ -12,8 +12,9 @@ import pytest
 
 from genenv.agent.player import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.coevolve import CoEvolution, Players
+from genenv.coevolve import CoEvolution
 from genenv.config.run import dump_toml, resolve
+from genenv.rounds.players import Players
 from genenv.runs.folder import RunFolder
 from genenv.runs.report import write_report
 from genenv.runs.store.store import PoolStore

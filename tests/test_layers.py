@@ -37,6 +37,7 @@ LAYERS = (
     "runs.settings",
     "config",
     "runs",
+    "rounds",
     "coevolve",
     "build",
     "environments",

@@ -7,10 +7,10 @@ from pathlib import Path
 from genenv.agent.player import Agent
 from genenv.agent.settings import AgentConfig
 from genenv.backends.base import Role, open_backend
-from genenv.coevolve import Players
 from genenv.config.run import RunConfig
 from genenv.domains.base import Domain
 from genenv.learning.warmup import SupervisedWarmup
+from genenv.rounds.players import Players
 from genenv.simulator.player import Simulator
 from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import FileSource, GrammarSource, NoSource, TaskSource, VariationSource
@@ -44,6 +44,7 @@ def build_players(config: RunConfig, domain: Domain) -> Players:
         warmup=warmup if opened.warms_up else None,
         settled=opened.settled,
         apart=opened.apart,
+        overlaps=opened.overlaps,
         found=opened.found,
         close=opened.close,
     )

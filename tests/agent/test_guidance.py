@@ -12,7 +12,7 @@ from genenv.backends.scripted import ScriptedSampler
 from genenv.learning.credit.grpo import grpo_credit
 from genenv.learning.credit.imitation import imitate
 from lessons import Recorder
-from loops import STAGES, loop_of
+from loops import STAGES, learner_of
 
 
 def played(toy, script, tasks, rollouts=2):
@@ -47,14 +47,14 @@ def test_the_setting_says_which_groups_are_guided_and_attempts_stay_as_they_are(
     assert [group.successes for group in groups] == [2, 0]
     trainer = Recorder()
     settings = {"rollouts": 2, "guidance": wanted, "skip_zero_advantage": False}
-    loop = loop_of(toy, {"agent": settings}, agent=trainer)
-    known = asyncio.run(loop.players.agent.solutions(loop.domain, groups))
+    learner = learner_of(toy, {"agent": settings}, agent=trainer)
+    known = asyncio.run(learner.players.agent.solutions(learner.domain, groups))
     assert sorted(known) == guided
-    metrics = asyncio.run(loop._agent_learns(1, groups, [], STAGES))
+    metrics = asyncio.run(learner.agent_learns(1, groups, [], STAGES))
     assert metrics["agent/guided_rate"] == len(guided) / 2
     (step,) = trainer.data
     assert sum(datum.loss == "nll" for datum in step) == len(guided)
-    config = loop.config.agent
+    config = learner.config.agent
     with_them, without = (
         grpo_credit(groups, solutions, config, temperature=1.0).units for solutions in (known, {})
     )
@@ -66,11 +66,11 @@ def test_the_setting_says_which_groups_are_guided_and_attempts_stay_as_they_are(
 def test_replayed_tasks_teach_by_their_solutions_alone(toy):
     _, groups = played(toy, lambda prompt, rng: "3", [toy.task(1, 2, name="attempted")])
     trainer = Recorder()
-    loop = loop_of(toy, {"agent": {"rollouts": 2}}, agent=trainer)
+    learner = learner_of(toy, {"agent": {"rollouts": 2}}, agent=trainer)
     others = [toy.task(5, 6, name="other"), toy.task(7, 8, name="another")]
-    metrics = asyncio.run(loop._agent_learns(1, groups, others, STAGES))
+    metrics = asyncio.run(learner.agent_learns(1, groups, others, STAGES))
     assert (metrics["agent/replayed"], metrics["agent/guided_rate"]) == (2, 0)
-    known = asyncio.run(loop.players.agent.solutions(loop.domain, groups, others))
+    known = asyncio.run(learner.players.agent.solutions(learner.domain, groups, others))
     assert list(known) == ["other", "another"]
     (step,) = trainer.data
     expected = {imitate(trace).completion_ids for trace in known.values()}
@@ -82,9 +82,9 @@ def test_a_solution_that_does_not_fit_the_context_guides_nobody(toy):
     _, groups = played(toy, lambda prompt, rng: "no idea", [toy.task(1, 2)])
     trainer = Recorder()
     settings = {"rollouts": 2, "guidance": "all"}
-    loop = loop_of(toy, {"agent": settings}, agent=trainer, context_tokens=10)
-    metrics = asyncio.run(loop._agent_learns(1, groups, [], STAGES))
-    assert asyncio.run(loop.players.agent.solutions(loop.domain, groups)) == {}
+    learner = learner_of(toy, {"agent": settings}, agent=trainer, context_tokens=10)
+    metrics = asyncio.run(learner.agent_learns(1, groups, [], STAGES))
+    assert asyncio.run(learner.players.agent.solutions(learner.domain, groups)) == {}
     assert trainer.data == []
     assert metrics["agent/guided_rate"] == 0.0
 

@@ -91,7 +91,7 @@ def test_weights_are_averaged_step_by_step_where_the_lesson_has_coefficients():
 def test_a_lesson_without_a_cap_never_watches_how_far_the_weights_go():
     trainer = Recorder()
     done = taken(lesson(steps=2), trainer)
-    assert trainer.calls == ["forward_backward", "step"] * 2 + ["publish"]
+    assert trainer.calls == ["forward_backward", "step"] * 2
     assert trainer.rates == [0.25] * 2
     assert done.region is None
     assert not {"agent/kl_step", "agent/kl_retries"} & done.metrics().keys()
@@ -101,7 +101,7 @@ def test_a_lesson_with_a_cap_is_watched_from_its_start_and_measured_after_each_s
     trainer = Recorder([2.0, 0.75, 0.5])
     done = taken(lesson(steps=2, cap=1.0, cap_retries=3), trainer)
     one, two = ["forward_backward", "step", "moved"], ["shorten", "moved"]
-    assert trainer.calls == ["watch", *one, *two, *one, "publish"]
+    assert trainer.calls == ["watch", *one, *two, *one]
     assert trainer.watched
     assert {datum.prompt_ids for datum in trainer.watched} == {(i,) for i in range(5)}
     assert done.metrics()["agent/kl_step"] == 0.5
@@ -109,10 +109,10 @@ def test_a_lesson_with_a_cap_is_watched_from_its_start_and_measured_after_each_s
 
 
 @pytest.mark.parametrize("cap", [None, 1.0])
-def test_nothing_to_learn_is_one_skipped_step_and_is_published_all_the_same(cap):
+def test_nothing_to_learn_is_one_skipped_step(cap):
     trainer = Recorder()
     found = taken(lesson([], steps=3, epochs=2, cap=cap), trainer).metrics()
-    assert trainer.calls == ["publish"]
+    assert trainer.calls == []
     assert (found["agent/steps"], found["agent/skipped_updates"], found["tokens/trained"]) == (0, 1, 0)
     assert "agent/kl_step" not in found
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from genenv.curriculum.score import Selection
-from genenv.types import SimulatorSample, TaskBatch
+from genenv.types import Profile, SimulatorSample, TaskBatch
 from lessons import Recorder
-from loops import STAGES, loop_of
+from loops import STAGES, learner_of
 
 CONTEXTS = ["r0001-c00", "r0001-c01"]
 
 
-def round_of(toy, loop):
+def round_of(toy, learner):
     """Batches of two contexts with schemas of their own, and a sample of each, the other way round."""
     contexts = [replace(c, seed=replace(c.seed, id=f"seed-{c.id}")) for c in map(toy.context, CONTEXTS)]
-    loop.domain.spec_schema = lambda seed: {"enum": [seed.id]}
+    learner.domain.spec_schema = lambda seed: {"enum": [seed.id]}
     batches = [
         TaskBatch(context=context, proposals=(), groups=(), p_hat=None, env_reward=0.0)
         for context in contexts
@@ -33,9 +33,9 @@ def round_of(toy, loop):
 @pytest.mark.parametrize("train", [True, False])
 def test_each_sample_is_learnt_under_the_schema_of_its_context(toy, train):
     trainer = Recorder()
-    loop = loop_of(toy, {"simulator": {"train": train, "temperature": 0.7}}, simulator=trainer)
-    batches, samples = round_of(toy, loop)
-    metrics = asyncio.run(loop._simulator_learns(1, batches, Selection(samples=samples), STAGES))
+    learner = learner_of(toy, {"simulator": {"train": train, "temperature": 0.7}}, simulator=trainer)
+    batches, samples = round_of(toy, learner)
+    metrics = asyncio.run(learner.simulator_learns(1, batches, Selection(samples=samples), Profile(), STAGES))
     if not train:
         assert (metrics, trainer.calls) == ({}, [])
         return
@@ -56,11 +56,11 @@ def test_decisions_are_the_tokens_that_had_an_alternative(toy):
             return [(-2.0, 0.0, -1e-9, -1.0) if not reference else (-1.0, 0.0, 0.0, -0.5) for _ in data]
 
     trainer = Known()
-    loop = loop_of(toy, {"simulator": {"kl_coefficient": 0.1}}, simulator=trainer)
+    learner = learner_of(toy, {"simulator": {"kl_coefficient": 0.1}}, simulator=trainer)
     written = [toy.generation(f"g{i}", context="c") for i in range(40)]
-    found = asyncio.run(loop.players.simulator.decided(written, {"c": {"enum": [1]}}))
+    found = asyncio.run(learner.players.simulator.decided(written, {"c": {"enum": [1]}}))
     assert found == {"simulator/decision_entropy": 1.5, "simulator/decision_kl": -0.75}
-    alone = loop_of(toy, {"simulator": {"kl_coefficient": 0.0}}, simulator=trainer)
+    alone = learner_of(toy, {"simulator": {"kl_coefficient": 0.0}}, simulator=trainer)
     found = asyncio.run(alone.players.simulator.decided(written, {"c": {"enum": [1]}}))
     assert found == {"simulator/decision_entropy": 1.5}
     assert asyncio.run(alone.players.simulator.decided([], {})) == {}

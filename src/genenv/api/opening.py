@@ -8,7 +8,6 @@ from typing import cast
 from pydantic import BaseModel
 
 from genenv.build import build_players
-from genenv.coevolve import Players
 from genenv.config.run import RunConfig
 from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
@@ -16,6 +15,7 @@ from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.domains.parameters import ByParameters
 from genenv.domains.shifting import ShiftingDomain
+from genenv.rounds.players import Players
 from genenv.runs.progress import Reporter, staged
 
 

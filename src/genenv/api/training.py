@@ -10,11 +10,12 @@ from pathlib import Path
 from genenv.agent.rollout import tools_of
 from genenv.api import opening
 from genenv.backends.settings import AUTOMATIC, OF_THE_MACHINE
-from genenv.coevolve import CoEvolution, Players
+from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, as_tables, dump_toml
 from genenv.domains import close_domain
 from genenv.domains.base import Domain
 from genenv.gate.gate import base_tasks
+from genenv.rounds.players import Players
 from genenv.runs.branching import Origin
 from genenv.runs.folder import RunFolder
 from genenv.runs.progress import Reporter

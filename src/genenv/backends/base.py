@@ -143,6 +143,8 @@ class Opened:
     """Whether imitating known solutions makes a difference."""
     apart: bool = False
     """Whether the two players have devices of their own, so that they can learn at the same time."""
+    overlaps: bool = False
+    """Whether samplers go on with the weights that were published while trainers learn."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
     """What was found out of a server, for the run's records."""
     close: Callable[[], Awaitable[None]] | None = None

@@ -14,8 +14,8 @@ from genenv.api import opening
 from genenv.api.console import ConsoleReporter
 from genenv.cli.console import begin
 from genenv.cli.options import Config, Corpus, Overrides, check_named, said
-from genenv.coevolve import Players
 from genenv.errors import DataError, UsageError
+from genenv.rounds.players import Players
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.runs.files import write_whole
 from genenv.runs.folder import RunFolder

@@ -43,6 +43,9 @@ class RunSettings(Settings, frozen=True):
     """How many held-out tasks to measure on; all of them when there are fewer."""
     keep_checkpoints: int = Field(default=2, ge=1, le=1_000_000)
     """How many of the newest checkpoints stay on the disk."""
+    staleness: int = Field(default=0, ge=0, le=64)
+    """How many rounds are attempted ahead of the one that is learned from; 0: none. With 1 round t + 1 is
+    attempted, by weights an update older, while round t is learned from, if trainer and sampler are apart."""
 
 
 class DomainConfig(Settings, frozen=True):
@@ -98,6 +101,22 @@ class RunConfig(Settings, frozen=True):
         given = cast(Mapping[str, Json], values)
         chosen = given.get("preset", cls.model_fields["preset"].default)
         return merged(preset(chosen), given) if isinstance(chosen, str) else given
+
+    @model_validator(mode="after")
+    def _may_be_ahead(self) -> RunConfig:
+        """Refuse what cannot be produced ahead."""
+        if not self.run.staleness:
+            return self
+        if self.shift.round:
+            raise ValueError(
+                "rounds of two worlds cannot be in flight: set run.staleness to 0, or shift.round"
+            )
+        if self.curriculum.foretells and self.curriculum.foretold_by != "attempts":
+            raise ValueError(
+                "a round in flight cannot ask weights that are learning how likely solutions are: set "
+                'run.staleness to 0, or curriculum.foretold_by to "attempts"'
+            )
+        return self
 
     def later_domain(self) -> BaseModel | None:
         """The domain's own settings after the shift; None where there is none."""

@@ -83,6 +83,8 @@ class Lesson:
     """In each step the weights of each loss are scaled to this sum (`averaged`); None: they stay."""
     cap: float | None = None
     """How far the update may take the weights, mean KL in nats per token (`trust_region`); None: far."""
+    importance_cap: float | None = None
+    """Advantages of `ppo` are weighted by importance, at most by so much (`importance`); None: not at all."""
     cap_retries: int = 0
     """How often a step that goes too far is halved before it is left out."""
 

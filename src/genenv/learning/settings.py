@@ -61,6 +61,9 @@ class GrpoConfig(Settings, frozen=True):
     """Probability ratios below 1 minus this are clipped."""
     clip_high: float = Field(default=0.2, ge=0, le=10)
     """Probability ratios above 1 plus this are clipped."""
+    importance_cap: float = Field(default=0.0, ge=0, le=1000)
+    """Under `grpo` tokens of attempts are weighted by importance, at most by so much (TIS, often 2): for
+    attempts by older weights (`run.staleness`), or by an engine of other arithmetic. 0: they are not."""
     kl_coefficient: KlCoefficient = 0.001
     """Weight of the KL term to the initial agent (k3 estimator); 0 leaves it out."""
     entropy_coefficient: float = Field(default=0.0, ge=0, le=10)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from genenv.errors import UpdateSkipped
 from genenv.learning.datum import Datum, Lesson, averaged
+from genenv.learning.importance import Mismatch, corrected
 from genenv.learning.trainer import Trainer
 from genenv.learning.trust_region import TrustRegion, probe
 from genenv.runs.progress import aside
@@ -32,6 +33,8 @@ class Done:
     sums: dict[str, float] = field(default_factory=dict[str, float])
     measured: Counter[str] = field(default_factory=Counter[str])
     region: TrustRegion | None = None
+    mismatch: Mismatch = field(default_factory=Mismatch)
+    """Between what sampled and what learns, where that is weighed."""
 
     def note(self, metrics: Mapping[str, float]) -> None:
         """One more step, with what was measured in it."""
@@ -49,6 +52,7 @@ class Done:
             found |= {f"{player}/kl_step": self.region.moved} if self.steps else {}
             found[f"{player}/kl_retries"] = float(self.region.halved)
         return found | {
+            **self.mismatch.metrics(player),
             f"{player}/steps": float(self.steps),
             f"{player}/skipped_updates": float(self.skipped),
             f"tokens/{player}_trained": self.sums.get("tokens", 0.0),
@@ -57,7 +61,7 @@ class Done:
 
 
 async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate: float, seed: int) -> Done:
-    """Take a lesson and publish what came of it; a step that cannot be made is skipped and counted.
+    """Take a lesson; what came of it is not published. A step that cannot be made is skipped and counted.
 
     Args:
         trainer: executes.
@@ -71,7 +75,7 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
         done.region = TrustRegion(cap=lesson.cap, retries=lesson.cap_retries)
         if lesson.units:
             await trainer.watch(probe(lesson.data))
-    units = await _remembered(trainer, lesson.units)
+    units = await _compared(trainer, lesson, done.mismatch)
     for _ in range(lesson.epochs):
         for part in evenly(order.sample(units, len(units)), lesson.steps):
             data = [datum for unit in part for datum in unit]
@@ -85,19 +89,28 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
             except UpdateSkipped as reason:
                 log.warning("an update of the %s was skipped: %s", player, reason)
                 done.skipped += 1
-    await trainer.publish()
     return done
 
 
-async def _remembered(trainer: Trainer, units: Sequence[Sequence[Datum]]) -> Sequence[Sequence[Datum]]:
-    """The units with the log-probabilities of now where ratios are to be taken to them."""
-    wanting = [d for unit in units for d in unit if d.loss == "ppo" and d.old_logprobs is None]
+async def _compared(trainer: Trainer, lesson: Lesson, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:
+    """The units with ratios to the log-probabilities of now: where none are known, or all are weighed."""
+    cap = lesson.importance_cap
+    wanting = [d for d in lesson.data if d.loss == "ppo" and (cap is not None or d.old_logprobs is None)]
     if not wanting:
-        return units
+        return lesson.units
     with aside():  # it is the steps that progress counts
         values = await trainer.logprobs(wanting)
     found = dict(zip(map(id, wanting), values, strict=True))
-    return [[replace(d, old_logprobs=found[id(d)]) if id(d) in found else d for d in unit] for unit in units]
+
+    def compared(datum: Datum) -> Datum:
+        now = found.get(id(datum))
+        if now is None:
+            return datum
+        if cap is None or datum.old_logprobs is None:
+            return replace(datum, old_logprobs=now)
+        return corrected(datum, now, cap, mismatch)
+
+    return [[compared(datum) for datum in unit] for unit in lesson.units]
 
 
 def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:

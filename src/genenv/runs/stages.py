@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 
 from genenv.runs.progress import Reporter, staged
 
@@ -24,7 +24,9 @@ class Stages:
             clock: seconds that only ever grow.
         """
         self._reporter, self._label = reporter, f"round {number}/{rounds}: " if number else ""
-        self._clock, self._start, self._seconds = clock, clock(), dict[str, float]()
+        self._clock, self._start = clock, clock()
+        self.seconds = dict[str, float]()
+        """Of each stage so far, by metric."""
 
     @contextlib.contextmanager
     def __call__(
@@ -42,9 +44,13 @@ class Stages:
         told = staged(self._reporter, self._label + shown, items=items, unit=unit)
         with told if shown else contextlib.nullcontext():
             yield
-        name = f"time/{timer}_s"
-        self._seconds[name] = self._seconds.get(name, 0.0) + self._clock() - start
+        self.add({f"time/{timer}_s": self._clock() - start})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count seconds of stages that were timed elsewhere."""
+        for name, value in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
 
     def metrics(self) -> dict[str, float]:
         """Seconds of each stage, and of the round so far."""
-        return {**self._seconds, "time/round_s": self._clock() - self._start}
+        return {**self.seconds, "time/round_s": self._clock() - self._start}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from typing import Protocol
 
 from genenv.config.run import RunConfig
 from genenv.curriculum.choice import Choice, by_attempts
@@ -21,6 +22,14 @@ from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.simulator.player import make_contexts
 from genenv.types import Context, Group, JsonObject, Profile, Seed, Task
+
+
+class Tasks(Protocol):
+    """Tasks that a run has made, by id."""
+
+    def task(self, task_id: str) -> Task:
+        """The task of that id."""
+        ...
 
 
 class World:
@@ -171,7 +180,7 @@ class World:
         """What the simulator is told of the agent: how it does by skill, before this round's attempts."""
         return Profile() if self.config.simulator.per_seed else self.stats.profile()
 
-    def revisited(self, number: int, store: PoolStore) -> tuple[list[Task], list[Task]]:
+    def revisited(self, number: int, tasks: Tasks) -> tuple[list[Task], list[Task]]:
         """Base tasks, or candidates for their places; and generated tasks that come back this round."""
         rng = generator(self.seed, "replay", number)
         back = self.replay.draw(
@@ -183,7 +192,7 @@ class World:
             candidates=self.config.curriculum.candidates,
         )
         base = [self.base[seed.id] for seed in back.seeds if seed.id in self.base]
-        return base, [store.task(name) for name in back.task_ids]
+        return base, [tasks.task(name) for name in back.task_ids]
 
     def chosen(
         self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]
@@ -229,7 +238,7 @@ class World:
     def _planned(self) -> int:
         return self.config.simulator.contexts * self.config.simulator.variations
 
-    def reminders(self, number: int, groups: Sequence[Group], store: PoolStore) -> list[Task]:
+    def reminders(self, number: int, groups: Sequence[Group], tasks: Tasks) -> list[Task]:
         """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
         if not self.config.agent.replayed:
             return []
@@ -241,7 +250,7 @@ class World:
             n=self.config.agent.replayed,
             rng=generator(self.seed, "replayed", number),
         )
-        return [base[name] if name in base else store.task(name) for name in chosen]
+        return [base[name] if name in base else tasks.task(name) for name in chosen]
 
 
 def _part(state: JsonObject, name: str) -> JsonObject:

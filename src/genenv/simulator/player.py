@@ -148,6 +148,10 @@ class Simulator:
         done = await learn(self.trainer, lesson, player="simulator", learning_rate=rate, seed=seed)
         return done.metrics()
 
+    async def publish(self) -> None:
+        """Write with what was learned from now on."""
+        await self.trainer.publish()
+
     async def save(self, folder: Path) -> None:
         """Write weights and optimizer."""
         await self.trainer.save(folder)

@@ -41,6 +41,10 @@ class TaskSource(Protocol):
         """Take a round's lesson; asked only of what learns. Returns metrics of the update."""
         ...
 
+    async def publish(self) -> None:
+        """Write with what was learned from now on; asked only of what learns."""
+        ...
+
     async def save(self, folder: Path) -> None:
         """Write what it has learned into an empty folder."""
         ...
@@ -72,6 +76,9 @@ class Unlearning:
     async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
         """Nothing is learned."""
         return {}
+
+    async def publish(self) -> None:
+        """Nothing was."""
 
     async def save(self, folder: Path) -> None:
         """There is nothing to write."""

@@ -84,6 +84,9 @@ class WrittenOnce:
         """Nothing is learned."""
         return {}
 
+    async def publish(self) -> None:
+        """Nothing was."""
+
     async def save(self, folder: Path) -> None:
         """What writes is as it was; a model is needed again when a run goes on."""
         await self._source.save(folder)

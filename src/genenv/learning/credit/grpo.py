@@ -64,6 +64,7 @@ def grpo_credit(
         steps=steps_of(len(units), config),
         epochs=config.epochs,
         coefficients={"ppo": 1.0, "nll": config.guidance_coefficient},
+        importance_cap=config.importance_cap or None,
     )
 
 

@@ -1,0 +1,67 @@
+"""Truncated importance sampling, for what other weights or another engine have sampled than those that learn.
+
+    L_t = -min(rho_t A, clip(rho_t) A) min(pi_0(t) / mu(t), C),    rho_t = pi(t) / pi_0(t)
+
+mu sampled, as it said itself; pi_0 is what learns when the update begins, as the trainer says. The ratio of
+the two corrects, token by token, for weights that were older (`run.staleness`) and for a sampler whose
+arithmetic is another one; the cap C bounds what one token can do to the gradient (TIS: Yao et al. 2025, "Your
+efficient RL framework secretly brings you off-policy RL training"; decoupled PPO: Hilton et al.,
+arXiv:2110.00641). Clipping then holds the update to where it began, and not to where the sampler was.
+
+Shapes: T = tokens of a completion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from genenv.learning.datum import Datum
+
+_LOG_RATIO_MAX = 20.0
+"""Nats, as in the losses: beyond it the exponential would overflow."""
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """How far apart those who sampled and those who learn are, over the tokens that count."""
+
+    tokens: int = 0
+    kl: float = 0.0
+    importance: float = 0.0
+    capped: int = 0
+
+    def metrics(self, player: str) -> dict[str, float]:
+        """Means over tokens; nothing where none was compared."""
+        if not self.tokens:
+            return {}
+        return {
+            f"{player}/mismatch_kl": self.kl / self.tokens,
+            f"{player}/importance": self.importance / self.tokens,
+            f"{player}/truncated_weights": self.capped / self.tokens,
+        }
+
+
+def corrected(datum: Datum, now_T: Sequence[float], cap: float, noted: Mismatch) -> Datum:
+    """A datum of `ppo` whose advantages are weighted by importance, and whose ratios are to now.
+
+    Args:
+        datum: with advantages, and with what its sampler said.
+        now_T: log-probabilities of its tokens when the update begins. Nats.
+        cap: C, the largest weight.
+        noted: takes in how far apart they are: KL(mu || pi_0) by k3, mean weight, how many are at the cap.
+    """
+    assert datum.advantages is not None and datum.old_logprobs is not None  # noqa: PT018, S101
+    weights_T: list[float] = []
+    for now, then, counts in zip(now_T, datum.old_logprobs, datum.weights, strict=True):
+        log_ratio = max(-_LOG_RATIO_MAX, min(_LOG_RATIO_MAX, now - then))
+        ratio = math.exp(log_ratio)
+        weights_T.append(min(ratio, cap))
+        if counts > 0:
+            noted.tokens += 1
+            noted.kl += math.expm1(log_ratio) - log_ratio
+            noted.importance += weights_T[-1]
+            noted.capped += ratio >= cap
+    advantages = tuple(a * w for a, w in zip(datum.advantages, weights_T, strict=True))
+    return replace(datum, advantages=advantages, old_logprobs=tuple(now_T))

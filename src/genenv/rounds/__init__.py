@@ -1,0 +1,1 @@
+"""What a round is made of: what is sampled in it, and what the players learn from that."""
