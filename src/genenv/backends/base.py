@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import time
 from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -178,6 +179,7 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], domain: Domain, *,
 
 
 _blocked_s = 0.0
+_BESIDE = ContextVar("beside", default=False)
 
 
 def blocked_s() -> float:
@@ -189,8 +191,21 @@ def blocked_s() -> float:
 def blocking() -> Generator[None]:
     """Count the time in here as such: the loop does nothing else meanwhile."""
     global _blocked_s
+    if _BESIDE.get():
+        yield
+        return
     start = time.monotonic()
     try:
         yield
     finally:
         _blocked_s += time.monotonic() - start
+
+
+@contextlib.contextmanager
+def not_blocking() -> Generator[None]:
+    """For what runs in another thread than the event loop: `blocking` counts nothing in here."""
+    before = _BESIDE.set(True)
+    try:
+        yield
+    finally:
+        _BESIDE.reset(before)

@@ -236,10 +236,46 @@ def test_what_is_no_server_is_refused_in_a_sentence() -> None:
         other.shutdown()
 
 
+def lines_of(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 def test_a_run_with_two_servers_is_played_to_its_end(serve: Serve, tmp_path: Path) -> None:
     addresses = json.dumps([serve(0).url, serve(1).url])
     start = ["train", CONFIGS / "tiny.toml", *RUN, "--set", f"policy.vllm.addresses={addresses}"]
     succeeds(*start, "--out", tmp_path / "run")
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["round"] for row in rows] == [0, 1, 2]
+    assert [row["round"] for row in lines_of(tmp_path / "run")] == [0, 1, 2]
     assert json.loads((tmp_path / "run" / "server.jsonl").read_text())["gap"] < 1e-3
+
+
+def test_a_round_is_attempted_while_another_is_learned_and_a_server_is_killed(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """Staleness 1, weighed by importance: a server that ends in the middle takes no attempt with it."""
+    servers = [serve(0), serve(1)]
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not (tmp_path / "run" / "checkpoints" / "round-0001").is_dir():
+            if ended.wait(0.05):
+                return
+        servers[1].__exit__()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    addresses = json.dumps([server.url for server in servers])
+    ahead = ["--set", "run.staleness=1", "--set", "agent.importance_cap=2.0", "--set", "run.rounds=4"]
+    ahead += ["--set", "agent.rollouts=8", "--set", "agent.warmup.steps=60", "--set", "simulator.contexts=6"]
+    start = ["train", CONFIGS / "tiny.toml", *RUN, "--set", f"policy.vllm.addresses={addresses}", *ahead]
+    try:
+        succeeds(*start, "--out", tmp_path / "run")
+    finally:
+        ended.set()
+        watcher.join()
+    rows = lines_of(tmp_path / "run")
+    assert [row.get("agent/staleness") for row in rows] == [None, 0, 1, 1, 1]
+    assert all(row["agent/failed_traces"] == 0 for row in rows[1:])
+    assert all("time/sampling_waited_s" in row for row in rows[1:])
+    trained = [row for row in rows[1:] if "agent/mismatch_kl" in row]
+    assert trained
+    assert all(0 <= row["agent/mismatch_kl"] < 0.5 for row in trained)

@@ -95,6 +95,9 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         trainers=trainers,
         settled=config,
         apart=True,
+        # where a state cannot be taken back into a client, a new one takes its place, and weights that
+        # the one before has published may go with it while somebody samples with them
+        overlaps=all(one.live_load for one in facts.values()),
         close=service.close,
         found={"server": service.address, "models": {model: one.said() for model, one in facts.items()}},
     )

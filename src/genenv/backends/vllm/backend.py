@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import tempfile
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role, SampleRequest
+from genenv.backends.beside import Beside
 from genenv.backends.local.backend import open_local
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
@@ -49,6 +51,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
     cards = apart(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
     here = open_local(config, roles, domain, seed)
     folder, token = _folder(config), uuid.uuid4().hex[:8]
+    threads: defaultdict[int, Beside] = defaultdict(lambda: Beside("genenv-trainer"))
     samplers: dict[str, VllmSampler] = {}
     trainers: dict[str, PublishingTrainer] = {}
     for role in roles:
@@ -60,8 +63,10 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
             context_tokens=min(model.context_tokens, *_lengths(cards, model.context_tokens)),
             max_thinking_tokens=config.max_thinking_tokens,
         )
+        beside = threads[id(model)]
+        name = f"genenv-{token}-{role.name}"
         trainers[role.name] = PublishingTrainer(
-            own, fleet, samplers[role.name], name=f"genenv-{token}-{role.name}", folder=folder
+            own, fleet, samplers[role.name], beside, name=name, folder=folder
         )
 
     async def shown() -> float:
@@ -82,7 +87,13 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
         "servers": {address: [card.get("id") for card in own] for address, own in cards.items()},
         "gap": gap,
     }
-    return replace(here, samplers=samplers, trainers=trainers, found=found, close=fleet.close)
+
+    async def close() -> None:
+        await fleet.close()
+        for thread in threads.values():
+            thread.close()
+
+    return replace(here, samplers=samplers, trainers=trainers, found=found, overlaps=True, close=close)
 
 
 async def _closing(fleet: Fleet, wanted: Awaitable[T]) -> T:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from genenv.backends.beside import Beside
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.sampler import VllmSampler
@@ -19,48 +20,57 @@ class PublishingTrainer:
     """The local trainer; what it publishes is written out, and loaded by every server."""
 
     def __init__(
-        self, own: LocalTrainer, fleet: Fleet, sampler: VllmSampler, *, name: str, folder: Path
+        self,
+        own: LocalTrainer,
+        fleet: Fleet,
+        sampler: VllmSampler,
+        beside: Beside,
+        *,
+        name: str,
+        folder: Path,
     ) -> None:
         """A trainer.
 
         Args:
-            own: learns.
+            own: learns, in a thread of its own.
             fleet: samples.
             sampler: is told what to ask for.
+            beside: that thread; one for all whose weights are of one model.
             name: of the player's adapters, unlike those of other runs.
             folder: for them, on a disk that the servers see too.
         """
-        self._own, self._fleet, self._sampler, self._name, self._folder = own, fleet, sampler, name, folder
+        self._own, self._fleet, self._sampler, self._beside = own, fleet, sampler, beside
+        self._name, self._folder = name, folder
         self._shown: list[str] = []
         self._count = 0
 
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """See `Trainer`."""
-        return await self._own.forward_backward(data, objective)
+        return await self._beside.run(lambda: self._own.forward_backward(data, objective))
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         """See `Trainer`."""
-        return await self._own.step(learning_rate)
+        return await self._beside.run(lambda: self._own.step(learning_rate))
 
     async def watch(self, data: Sequence[Datum]) -> None:
         """See `Trainer`."""
-        await self._own.watch(data)
+        await self._beside.run(lambda: self._own.watch(data))
 
     async def moved(self) -> float:
         """See `Trainer`."""
-        return await self._own.moved()
+        return await self._beside.run(lambda: self._own.moved())
 
     async def shorten(self, fraction: float) -> None:
         """See `Trainer`."""
-        await self._own.shorten(fraction)
+        await self._beside.run(lambda: self._own.shorten(fraction))
 
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
         """See `Trainer`."""
-        return await self._own.logprobs(data, reference=reference)
+        return await self._beside.run(lambda: self._own.logprobs(data, reference=reference))
 
     async def anchor(self, moments: Moments) -> None:
         """See `Trainer`."""
-        await self._own.anchor(moments)
+        await self._beside.run(lambda: self._own.anchor(moments))
 
     async def publish(self) -> int:
         """Write the weights out as one more version and have every server load it. See `Trainer`."""
