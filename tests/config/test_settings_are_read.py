@@ -31,7 +31,7 @@ READ = {
 }
 
 OWNERS = {
-    "agent": ("agent/", "learning/", "backends/local/optimizer.py", "coevolve.py", "runs/world.py"),
+    "agent": ("agent/", "learning/", "backends/local/optimizer.py", "rounds/", "runs/world.py"),
     "agent.warmup": ("learning/warmup.py",),
     "curriculum": ("curriculum/", "gate/", "runs/world.py"),
     "domain": ("domains/",),
@@ -39,14 +39,14 @@ OWNERS = {
     "policy": ("backends/", "build.py"),
     "policy.tinker": ("backends/tinker/",),
     "policy.vllm": ("backends/vllm/",),
-    "run": ("coevolve.py", "cli/", "runs/world.py"),
+    "run": ("coevolve.py", "rounds/", "cli/", "runs/world.py"),
     "shift": ("runs/world.py", "api/opening.py"),
     "shift.domain": ("domains/",),
     "simulator": (
         "simulator/",
         "learning/",
         "backends/local/optimizer.py",
-        "coevolve.py",
+        "rounds/",
         "build.py",
         "api/opening.py",
     ),
