@@ -122,9 +122,7 @@ def measured(
         "cpu_share": round(spent / seconds, 3),
         "cpu_ms_per_attempt": round(1e3 * spent / attempts, 3),
         "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
-        "grown_mib_second_half": round(
-            (source.resident[-1] - source.resident[options.rounds // 2]) / 1024, 1
-        ),
+        "grown_mib_second_half": round(grown / 1024, 1),
     }
 
 
