@@ -38,7 +38,9 @@ class Learner:
 
     def take(self, lesson: Lesson, seed: int) -> dict[str, float]:
         done = learn(self.trainer, lesson, player=self.player, learning_rate=self.config.lr, seed=seed)
-        return asyncio.run(done).metrics()
+        metrics = asyncio.run(done).metrics()
+        asyncio.run(self.trainer.publish())
+        return metrics
 
     def gradients(self, lesson: Lesson) -> tuple[dict[str, Any], dict[str, float]]:
         """What a lesson of one step accumulates, before it is clipped or applied; and the metrics."""
