@@ -75,8 +75,7 @@ COMMANDS = {
     ),
     "doctor": (
         "genenv.cli.doctor:doctor",
-        "Say what works on this machine, and how to get the rest; "
-        "or with RUN, whether all of a run is whole.",
+        "Say what works here and how to get the rest; with RUN if it is whole, with CONFIG if it fits.",
     ),
 }
 """Where each command is, and its line of help: what is typed is loaded, and nothing else."""

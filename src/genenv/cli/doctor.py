@@ -1,5 +1,5 @@
 # pyright: standard
-"""`genenv doctor`: what works on this machine, and how to get the rest; or whether a run is whole."""
+"""`genenv doctor`: what works on this machine, and how to get the rest; whether a run is whole, or fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from genenv.cli.console import begin
-from genenv.errors import GenenvError
+from genenv.cli.options import Overrides
+from genenv.errors import GenenvError, UsageError
 
 Finding = tuple[str, str]
 """How something stands here, and what to do about it ("" for nothing)."""
@@ -26,16 +27,29 @@ Finding = tuple[str, str]
 
 Run = Annotated[
     Path | None,
-    typer.Argument(metavar="RUN", help="The folder of a run to check instead.", show_default=False),
+    typer.Argument(
+        metavar="[RUN|CONFIG]",
+        help="The folder of a run to check instead, or a TOML file whose memory to work out.",
+        show_default=False,
+    ),
 ]
 
 
-def doctor(run: Run = None) -> None:
-    """Say what works on this machine, and how to get the rest; or with RUN, whether all of a run is whole."""
+def doctor(run: Run = None, overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
+    """Say what works here and how to get the rest; with RUN if it is whole, with CONFIG if it fits."""
     console = Console(highlight=False)
-    if run is None:
+    if run is None and not overrides:
         console.print(_machine())
         return
+    if run is None or not run.is_dir():
+        from genenv.cli.fits import show_fit
+        from genenv.config.run import load_config
+
+        begin("working out what a run takes")
+        show_fit(load_config(run, overrides), console)
+        return
+    if overrides:
+        raise UsageError("--set is for a CONFIG; a run has its settings")
     from genenv.runs.doctor import examine_run, show
 
     begin(f"checking every row and file of {run}")

@@ -1,0 +1,187 @@
+# pyright: standard
+"""What both players of a run will take of a device's memory, worked out before a weight is loaded.
+
+    weights     P b             the base, P parameters of b bytes; and again what is packed for the processor
+    adapters    A (4 + 4 + 8)   of each player: float32, gradients, both moments of AdamW; A 4 to hold on to
+    sampling    R T 2 L K d b   keys and values of R rows of T tokens, in L layers of K heads of size d
+    learning    N b sum(kept)   what a backward pass over N tokens needs of each layer, or its inputs alone
+    scores      M V 4           of M places over a vocabulary of V, as they are compared and differentiated
+
+Rows and tokens are the most that the settings allow, so that sampling usually takes a fraction of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from genenv.backends.local import hardware, hub, loading
+from genenv.backends.local.player_weights import HEAD_ROWS
+from genenv.backends.settings import PolicyConfig
+from genenv.errors import UsageError, first_line
+
+_COPIES_OF_SCORES = 4
+_PROGRAM = 0.7e9
+"""Of Python, torch and what else is loaded, on a CPU; of a CUDA context on a GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What of a model decides how much memory it takes."""
+
+    parameters: int
+    layers: int
+    width: int
+    queries: int
+    """Width of all heads of queries."""
+    keys: int
+    """Width of all heads of keys."""
+    inner: int
+    vocabulary: int
+    products: int
+    """Parameters in matrices of layers: those that are packed."""
+    adapted: int
+    """Inputs and outputs of all matrices that have adapters, added up: rank times this is what learns."""
+
+    @property
+    def kept_values(self) -> int:
+        """About how many numbers a token leaves in a layer for the backward pass (`fused_decoder`)."""
+        return 4 * self.width + 5 * (self.queries + 2 * self.keys) + self.queries + 3 * self.inner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One part of it."""
+
+    name: str
+    bytes: float
+    decided_by: str
+    """What makes it smaller."""
+
+
+def shape_of(source: str, targets: str) -> Shape:
+    """The shape of a resolved model; its weights are not read.
+
+    Raises:
+        UsageError: it cannot be found, or is no model that transformers knows.
+    """
+    try:
+        config: Any = transformers.AutoConfig.from_pretrained(hub.check(source), trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"the shape of {source} cannot be read: {first_line(error)}") from error
+    return shape_in(config, targets)
+
+
+def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
+    """The shape of a model that transformers' configuration describes.
+
+    Args:
+        config: of transformers.
+        targets: `policy.lora_targets`.
+    """
+    text = config.get_text_config()
+    with torch.device("meta"):
+        causal = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    last = causal.get_output_embeddings()
+    linear = {
+        name: module
+        for name, module in causal.named_modules()
+        if isinstance(module, nn.Linear) and module is not last
+    }
+    ends = tuple(one.strip() for one in targets.split(","))
+    chosen = [m for name, m in linear.items() if targets == "all-linear" or name.rpartition(".")[2] in ends]
+    heads = text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return Shape(
+        parameters=sum(p.numel() for p in causal.parameters()),
+        layers=text.num_hidden_layers,
+        width=text.hidden_size,
+        queries=heads * size,
+        keys=(getattr(text, "num_key_value_heads", None) or heads) * size,
+        inner=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        vocabulary=text.vocab_size,
+        products=sum(module.weight.numel() for module in linear.values()),
+        adapted=sum(module.in_features + module.out_features for module in chosen),
+    )
+
+
+def needs(
+    shape: Shape,
+    config: PolicyConfig,
+    *,
+    players: Sequence[str],
+    held: Sequence[str],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> list[Need]:
+    """What players on one base take, part by part.
+
+    Args:
+        shape: of the base.
+        config: what decides the rest.
+        players: those that have weights.
+        held: those of them that a KL term holds on to weights of their own.
+        dtype: of the base.
+        device: that all of it is on.
+    """
+    size, full = dtype.itemsize, config.tuning == "full"
+    memory = hardware.memory_bytes(device)
+    models = len(players) if full else 1
+    learned = shape.parameters if full else shape.adapted * config.lora_rank
+    packed = 0.0
+    if not full and device.type == "cpu" and config.packed_weights is not False:
+        own = float(shape.products * size)
+        packed = own if config.packed_weights is True or own <= memory / 16 else 0.0
+    context = config.context_tokens
+    remembered = config.cache_gib * 2**30
+    cache = config.max_batch_rows * context * 2 * shape.layers * shape.keys * size
+    whole = config.tokens_per_microbatch * shape.layers * shape.kept_values * size
+    inputs = config.tokens_per_microbatch * (shape.layers * shape.width + shape.kept_values) * size
+    limit = config.activation_gib * 2**30 or memory / 4
+    parts = [
+        ("base weights", models * shape.parameters * size, "policy.model, policy.dtype"),
+        ("their copy, packed for the processor", packed, "policy.packed_weights"),
+        ("gradients and moments", len(players) * learned * 12, "policy.tuning, policy.lora_rank"),
+        ("adapters", 0 if full else len(players) * learned * 4, "policy.lora_rank"),
+        ("what KL terms hold on to", len(held) * learned * 4, "the players' kl_coefficient"),
+        ("keys and values of a full batch", cache, "policy.max_batch_rows, policy.context_tokens"),
+        ("keys and values between turns", remembered, "policy.cache_gib"),
+        (
+            "a backward pass",
+            whole if whole <= limit else inputs,
+            "policy.tokens_per_microbatch, policy.activation_gib",
+        ),
+        ("scores", _COPIES_OF_SCORES * HEAD_ROWS * shape.vocabulary * 4, "the vocabulary"),
+        ("the program", _PROGRAM, "nothing"),
+    ]
+    return [Need(name=name, bytes=float(count), decided_by=by) for name, count, by in parts if count]
+
+
+def worked_out(
+    config: PolicyConfig, *, players: Sequence[str], held: Sequence[str]
+) -> tuple[list[Need], str, float]:
+    """What a run's players take on the device that its settings choose here.
+
+    Args:
+        config: of both players.
+        players: those that have weights.
+        held: those of them with a KL term.
+
+    Returns:
+        Part by part; the device; all the memory it has, bytes.
+
+    Raises:
+        UsageError: the model or the device is not there.
+    """
+    device = hardware.choose_device(config.device)
+    full = config.tuning == "full"
+    dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, device)
+    shape = shape_of(loading.resolve(config.model), config.lora_targets)
+    found = needs(shape, config, players=players, held=held, dtype=dtype, device=device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "this machine"
+    return found, name, hardware.memory_bytes(device)

@@ -1,0 +1,91 @@
+"""What a run takes of memory: what can be counted is counted exactly."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from genenv.backends.local import loading
+from genenv.backends.local.fitting import needs, shape_of, worked_out
+from genenv.backends.local.model import LocalModel
+from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.settings import PolicyConfig
+from genenv.errors import UsageError
+from typed import refused, succeeds
+
+CPU = torch.device("cpu")
+BOTH = ["agent", "simulator"]
+
+
+def parts(**settings: Any) -> dict[str, float]:
+    config = PolicyConfig(model="tiny", **settings)
+    shape = shape_of(loading.resolve("tiny"), config.lora_targets)
+    found = needs(shape, config, players=BOTH, held=["agent"], dtype=torch.float32, device=CPU)
+    return {one.name: one.bytes for one in found}
+
+
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj,v_proj"])
+def test_weights_and_adapters_are_counted_as_they_are(targets: str) -> None:
+    config = PolicyConfig(model="tiny", device="cpu", dtype="float32", lora_targets=targets, threads=1)
+    model = LocalModel("tiny", config)
+    base = sum(p.numel() for p in model.causal.parameters())
+    model.add_adapter("agent", seed=0)
+    own = sum(p.numel() for _, p in PlayerWeights(model, "agent").parameters())
+    found = parts(lora_targets=targets)
+    assert found["base weights"] == 4 * base
+    assert found["adapters"] == 2 * own * 4
+    assert found["gradients and moments"] == 2 * own * 12
+    assert found["what KL terms hold on to"] == own * 4
+
+
+def test_a_sequence_takes_its_keys_and_values() -> None:
+    shape = shape_of(loading.resolve("tiny"), "all-linear")
+    found = parts(max_batch_rows=3, context_tokens=100)
+    assert found["keys and values of a full batch"] == 3 * 100 * 2 * shape.layers * shape.keys * 4
+
+
+def test_a_backward_pass_that_would_keep_too_much_keeps_inputs_of_layers_alone() -> None:
+    free = parts(tokens_per_microbatch=100_000, activation_gib=100.0)["a backward pass"]
+    held = parts(tokens_per_microbatch=100_000, activation_gib=0.001)["a backward pass"]
+    assert held < free / 1.5
+
+
+def test_full_tuning_has_two_models_and_no_adapter() -> None:
+    lora, full = parts(), parts(tuning="full")
+    assert full["base weights"] == 2 * lora["base weights"]
+    assert "adapters" not in full
+
+
+def test_a_model_without_a_shape_is_refused(tmp_path: Any) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"the shape of .* cannot be read"):
+        worked_out(PolicyConfig(model=str(tmp_path)), players=BOTH, held=[])
+
+
+def test_the_doctor_says_whether_a_run_fits() -> None:
+    told = succeeds("doctor", "demo", "--set", "policy.model=tiny").stdout
+    assert told.rstrip().endswith("It fits.")
+    assert "a backward pass" in told
+    long = succeeds("doctor", "demo", "--set", "policy.model=tiny", "--set", "policy.max_batch_rows=1000000")
+    assert "It fits as long as sequences stay short" in long.stdout
+    wide = ["--set", "policy.lora_rank=1024", "--set", "policy.tokens_per_microbatch=100000000"]
+    assert "It does not fit" in succeeds("doctor", "demo", "--set", "policy.model=tiny", *wide).stdout
+    assert "take no memory" in refused("doctor", "demo", "--set", "policy.backend=scripted")
+
+
+def test_larger_models_take_more(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Path(__file__).parents[3] / "bench" / "memory_table.py"
+    runpy.run_path(str(script))["main"](["--context", "1024"])
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    for column in (1, 2, 3):
+        sizes = [float(row[column]) for row in rows]
+        assert sizes == sorted(sizes)
+    assert float(rows[3][1]) == pytest.approx(2 * 8.19e9 / 2**30, rel=0.01)  # Qwen3-8B
+
+
+def test_settings_of_a_run_are_its_own(tmp_path: Any) -> None:
+    assert "a run has its settings" in refused("doctor", tmp_path, "--set", "run.seed=1")
