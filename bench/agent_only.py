@@ -84,7 +84,9 @@ class Probe:
         config = self.config.agent
         known = await self.agent.solutions(self.domain, groups, [tasks_by_id[name] for name in reminded])
         lesson = grpo_credit(groups, known, config, temperature=config.temperature)
-        return groups, await self.agent.learn(lesson, round_=round_, rounds=rounds)
+        metrics = await self.agent.learn(lesson, round_=round_, rounds=rounds)
+        await self.agent.trainer.publish()
+        return groups, metrics
 
     def measure(self, round_: int) -> None:
         """Solve the held-out tasks greedily."""

@@ -24,9 +24,10 @@ def build_players(config: RunConfig, domain: Domain) -> Players:
         UsageError: a model cannot be loaded or used here, or a source of tasks cannot be opened.
     """
     seed = config.run.seed
-    roles = [_role("agent", config.agent)]
+    ahead = config.run.staleness > 0
+    roles = [_role("agent", config.agent, ahead=ahead)]
     if config.simulator.source == "model":
-        roles.append(_role("simulator", config.simulator))
+        roles.append(_role("simulator", config.simulator, ahead=ahead))
     source = None if len(roles) == 2 else _source(config)  # what is asked for wrongly is known before loading
     opened = open_backend(config.policy, roles, domain, seed=seed)
     agent = Agent(opened.samplers["agent"], opened.trainers["agent"], config.agent, seed=seed)
@@ -80,10 +81,11 @@ def _of_one(config: SimulatorConfig) -> SimulatorConfig:
     return config.model_copy(update={"variations": 1})
 
 
-def _role(name: str, config: AgentConfig | SimulatorConfig) -> Role:
+def _role(name: str, config: AgentConfig | SimulatorConfig, *, ahead: bool) -> Role:
     return Role(
         name=name,
         optimizer=config,
         reference=config.kl_coefficient > 0,
         ramped=config.warmup.steps > 0 and config.warmup.kept_moments == "none",
+        ahead=ahead,
     )

@@ -77,6 +77,7 @@ class CoEvolution:
                 proven(last)
             if last is not None:  # a kill after the commit may have kept it from the sinks
                 write_all(self.sinks, last, store.metrics(last))
+                await self._in_flight(last, store)
             keep = max(self.config.run.keep_checkpoints, self.config.run.staleness + 1)
             for number in range(0 if last is None else last + 1, self.config.run.rounds + 1):
                 record = await (self._round(number, store) if number else self._start())
@@ -106,21 +107,30 @@ class CoEvolution:
                     [batch.context for batch in batches],
                     [proposal.generation for batch in batches for proposal in batch.proposals],
                 )
-            await self._in_flight(last, store)
             await self.players.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
         return last
 
     async def _in_flight(self, last: int, store: PoolStore) -> None:
         """Produce again what was in flight after a round, with the weights that produced it then."""
-        kept = [number for number in checkpoints(self.folder.checkpoints) if number <= last]
-        loaded = None
-        for number in self.pipeline.due(last):
-            after = self.pipeline.weights(number, min(kept))
-            if after != loaded:
-                path, loaded = self.folder.checkpoint(after)
+        due, kept = self.pipeline.due(last), checkpoints(self.folder.checkpoints)
+        if not due:
+            return
+        oldest = next(number for number in range(last, -1, -1) if number - 1 not in kept)
+        wanted, self.pipeline.oldest = self.pipeline.weights(due[0]), oldest
+        if wanted < oldest:
+            self.reporter.note(
+                f"no checkpoint before that of round {oldest} is here: rounds in flight are attempted by its "
+                "weights, where older ones would have"
+            )
+        loaded = last
+        for number in due:
+            if self.pipeline.weights(number) != loaded:
+                path, loaded = self.folder.checkpoint(self.pipeline.weights(number))
                 await self.players.load(path)
             await self.pipeline.produce(number, store)
+        if loaded != last:
+            await self.players.load(checkpoint_path(self.folder.checkpoints, last))
 
     async def _start(self) -> RoundRecord:
         """Round 0: the warm-up, and what it left."""

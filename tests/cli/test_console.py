@@ -73,3 +73,34 @@ def test_the_first_sign_of_life_comes_before_libraries_are_loaded() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "starting ...\n")
+
+
+def test_stages_side_by_side_share_a_terminal_and_the_one_that_lasts_stays() -> None:
+    written = io.StringIO()
+    reporter = ConsoleReporter(Console(file=written, force_terminal=True, width=120))
+    with reporter.stage("agent learns", items=2, unit="sequences") as learning:
+        with reporter.stage("attempting", items=4, unit="attempts") as attempting:
+            attempting(0, 4)
+        written.truncate(0)
+        learning(0, 1)
+        reporter.note("meanwhile")
+        assert "agent learns" in written.getvalue()
+        assert "attempting" not in written.getvalue().partition("meanwhile")[2]
+    with reporter.stage("writing tasks", items=None, unit="specs"):
+        written.truncate(0)
+        reporter.note("later")
+        assert "agent learns" not in written.getvalue()
+
+
+def test_a_stage_that_begins_first_may_end_first() -> None:
+    written = io.StringIO()
+    reporter = ConsoleReporter(Console(file=written, force_terminal=True, width=120))
+    first = reporter.stage("attempting", items=4, unit="attempts")
+    first.__enter__()
+    second = reporter.stage("agent learns", items=2, unit="sequences")
+    second.__enter__()
+    first.__exit__(None, None, None)
+    written.truncate(0)
+    reporter.note("meanwhile")
+    assert "agent learns" in written.getvalue()
+    second.__exit__(None, None, None)

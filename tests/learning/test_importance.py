@@ -40,8 +40,8 @@ def test_three_tokens_by_hand():
     kl = (2 - 1 - math.log(2)) + (0.5 - 1 - math.log(0.5)) + (10 - 1 - math.log(10))
     assert noted.metrics("agent") == {
         "agent/mismatch_kl": pytest.approx(kl / 3),
-        "agent/importance": pytest.approx((2 + 0.5 + 2.5) / 3),
-        "agent/truncated_weights": pytest.approx(1 / 3),
+        "agent/importance_ratio": pytest.approx((2 + 0.5 + 2.5) / 3),
+        "agent/importance_capped": pytest.approx(1 / 3),
     }
 
 
@@ -89,7 +89,7 @@ def test_an_update_weighs_attempts_alone_and_asks_once():
     ppo, nll = trainer.data[1]
     assert ppo.advantages == (3.0, 3.0)
     assert nll == units[0][1]
-    assert metrics["agent/truncated_weights"] == 1
+    assert metrics["agent/importance_capped"] == 1
 
 
 def test_without_a_cap_nobody_is_asked():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,6 +15,7 @@ from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
+from genenv.runs.progress import Silent
 from genenv.runs.store.store import PoolStore
 from genenv.types import Json, JsonObject
 
@@ -106,6 +109,40 @@ def test_the_agent_that_attempts_is_as_old_as_it_says(tmp_path: Path) -> None:
         agent.attempt = told
         loop.run()
     assert skills[2] == [max(0, count - 2) for count in skills[0]]
+
+
+def test_a_run_that_has_ended_can_grow(whole: tuple[int, Path], tmp_path: Path) -> None:
+    staleness, unbroken = whole
+    short = settings(staleness)
+    short["run"] = {**cast(JsonObject, short["run"]), "rounds": 4}
+    build(resolve(short), tmp_path / "run").run()
+    build(resolve(settings(staleness)), tmp_path / "run").run()
+    names = ("agent/success_rate", "agent/staleness", "tokens/agent_sampled", "agent/steps")
+    found, due = ([[row.get(n) for n in names] for row in metrics(p)] for p in (tmp_path / "run", unbroken))
+    assert found == due
+
+
+def test_weights_that_are_gone_are_said_and_the_oldest_there_are_attempt(
+    whole: tuple[int, Path], tmp_path: Path
+) -> None:
+    staleness, unbroken = whole
+    path, told = tmp_path / "moved", list[str]()
+    shutil.copytree(unbroken, path)
+    for number in range(ROUNDS):
+        shutil.rmtree(path / "checkpoints" / f"round-{number:04d}", ignore_errors=True)
+    longer = settings(staleness)
+    longer["run"] = {**cast(JsonObject, longer["run"]), "rounds": ROUNDS + 3}
+
+    class Telling(Silent):
+        def note(self, text: str) -> None:
+            told.append(text)
+
+    loop = build(resolve(longer), path)
+    loop.reporter = Telling()
+    loop.run()
+    assert any(f"no checkpoint before that of round {ROUNDS} is here" in text for text in told)
+    ages = [row["agent/staleness"] for row in metrics(path)[ROUNDS + 1 :]]
+    assert ages == [min(staleness, place) for place in range(3)]
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,8 @@ class ConsoleReporter:
         self.console = console or Console(stderr=True, highlight=False)
         self._every_s, self._last = every_s, time.monotonic()
         self._headed = False
+        self._live: Progress | None = None
+        self._stages = 0
 
     @contextlib.contextmanager
     def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
@@ -109,18 +111,7 @@ class ConsoleReporter:
             with self._plain_stage(name, items, unit) as stage:
                 yield stage
             return
-        progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            _Count(),
-            _Rate(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[note]}"),
-            console=self.console,
-            transient=True,
-        )
-        with progress:
+        with self._shared() as progress:
             task = progress.add_task(name, total=items, tokens=0, unit=unit, note="")
             tokens_done = 0
 
@@ -131,7 +122,37 @@ class ConsoleReporter:
                 if note:
                     progress.update(task, note=note)
 
-            yield advance
+            try:
+                yield advance
+            finally:
+                progress.remove_task(task)
+                progress.refresh()
+
+    @contextlib.contextmanager
+    def _shared(self) -> Generator[Progress]:
+        """The live lines of all stages under way: a terminal has room for one such display."""
+        if self._live is None:
+            self._live = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                _Count(),
+                _Rate(),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[note]}"),
+                console=self.console,
+                transient=True,
+            )
+            self._live.start()
+        live = self._live
+        self._stages += 1
+        try:
+            yield live
+        finally:
+            self._stages -= 1
+            if not self._stages:
+                live.stop()
+                self._live = None
 
     @contextlib.contextmanager
     def _plain_stage(self, name: str, total: int | None, unit: str) -> Generator[Stage]:

@@ -128,6 +128,8 @@ class Role:
     """Whether a KL term holds on to the weights as they are at the start."""
     ramped: bool
     """Whether the first steps after its warm-up are shorter, which left no moments."""
+    ahead: bool = False
+    """Whether it samples rounds to come while it learns from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,14 @@ class Beside:
         Args:
             name: of the thread.
         """
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._name = name
+        self._thread: ThreadPoolExecutor | None = None
 
     async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine that is made and run there, in the context from here."""
         context = contextvars.copy_context()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
 
         def there() -> T:
             with not_blocking():
@@ -38,5 +41,7 @@ class Beside:
         return await asyncio.get_running_loop().run_in_executor(self._thread, context.run, there)
 
     def close(self) -> None:
-        """Wait for what is being done there, and end the thread."""
-        self._thread.shutdown(cancel_futures=True)
+        """Wait for what is being done there, and end the thread; what comes later begins another one."""
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+            self._thread = None

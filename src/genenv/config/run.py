@@ -45,7 +45,7 @@ class RunSettings(Settings, frozen=True):
     """How many of the newest checkpoints stay on the disk."""
     staleness: int = Field(default=0, ge=0, le=64)
     """How many rounds are attempted ahead of the one that is learned from; 0: none. With 1 round t + 1 is
-    attempted, by weights an update older, while round t is learned from, if trainer and sampler are apart."""
+    attempted, by weights an update older, while round t is learned from: where samplers go on meanwhile."""
 
 
 class DomainConfig(Settings, frozen=True):

@@ -21,6 +21,8 @@ from genenv.learning.datum import Datum
 
 _LOG_RATIO_MAX = 20.0
 """Nats, as in the losses: beyond it the exponential would overflow."""
+_K3_MAX = 10.0
+"""The most that one token can add to the estimate, as in the losses. Nats."""
 
 
 @dataclass(slots=True)
@@ -38,8 +40,8 @@ class Mismatch:
             return {}
         return {
             f"{player}/mismatch_kl": self.kl / self.tokens,
-            f"{player}/importance": self.importance / self.tokens,
-            f"{player}/truncated_weights": self.capped / self.tokens,
+            f"{player}/importance_ratio": self.importance / self.tokens,
+            f"{player}/importance_capped": self.capped / self.tokens,
         }
 
 
@@ -60,8 +62,8 @@ def corrected(datum: Datum, now_T: Sequence[float], cap: float, noted: Mismatch)
         weights_T.append(min(ratio, cap))
         if counts > 0:
             noted.tokens += 1
-            noted.kl += math.expm1(log_ratio) - log_ratio
+            noted.kl += min(math.expm1(log_ratio) - log_ratio, _K3_MAX)
             noted.importance += weights_T[-1]
-            noted.capped += ratio >= cap
+            noted.capped += ratio > cap
     advantages = tuple(a * w for a, w in zip(datum.advantages, weights_T, strict=True))
     return replace(datum, advantages=advantages, old_logprobs=tuple(now_T))

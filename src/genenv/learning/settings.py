@@ -79,6 +79,13 @@ class GrpoConfig(Settings, frozen=True):
     groups_per_step: int = Field(default=0, ge=0, le=100_000)
     """At most so many groups a step, and as many steps per pass as that takes; 0: `updates_per_epoch`."""
 
+    @field_validator("importance_cap")
+    @classmethod
+    def _weighs_up_too(cls, cap: float) -> float:
+        if 0 < cap < 1:
+            raise ValueError("a cap below 1 would shrink what is on policy: set 0, or 1 and more")
+        return cap
+
 
 SIMULATOR_ALGORITHMS: Mapping[str, str] = {
     "rwr": "genenv.learning.credit.rwr:rwr_credit",

@@ -29,10 +29,14 @@ class Learner:
         self.config, self.domain, self.players = config, domain, players
 
     async def learn(self, produced: Produced, stage: Stages) -> Mapping[str, float]:
-        """Both updates of a round; returns their metrics, and how freely the simulator decided in it."""
-        number = produced.number
-        schemas = spec_schemas(self.domain, produced.contexts)
-        decided = await self.players.simulator.decided(produced.generations, schemas)
+        """Both updates of a round; returns their metrics, and how freely the simulator decided in it.
+
+        That can be known only where nothing was learned since: not of a round that was in flight.
+        """
+        number, decided = produced.number, dict[str, float]()
+        if not self.config.run.staleness:
+            schemas = spec_schemas(self.domain, produced.contexts)
+            decided |= await self.players.simulator.decided(produced.generations, schemas)
         learned = await self.both(
             lambda: self.agent_learns(number, produced.taught, produced.reminders, stage),
             lambda: self.simulator_learns(number, produced.batches, produced.selection, produced.told, stage),

@@ -36,14 +36,16 @@ class Pipeline:
         self._producer, self._rounds = producer, rounds
         self._staleness, self._overlaps = staleness, overlaps and staleness > 0
         self._ahead: dict[int, Produced] = {}
+        self.oldest = 0
+        """The oldest weights that there are or were: after which round. A branch has none before its own."""
 
     def due(self, last: int) -> range:
         """The rounds that are produced when the last one committed is this."""
         return range(last + 1, min(last + self._staleness, self._rounds) + 1)
 
-    def weights(self, number: int, oldest: int) -> int:
-        """After which round the weights are that produce a round; none before the oldest that are kept."""
-        return max(oldest, number - 1 - self._staleness)
+    def weights(self, number: int) -> int:
+        """After which round the weights are that produce a round."""
+        return max(self.oldest, number - 1 - self._staleness)
 
     async def produce(self, number: int, tasks: Tasks) -> None:
         """Produce a round with the weights that are published."""
@@ -69,10 +71,10 @@ class Pipeline:
 
         async def sample() -> None:
             nonlocal sampled_s
-            start = time.perf_counter()
             if newest <= self._rounds and newest not in self._ahead:
+                start = time.perf_counter()
                 await self.produce(newest, tasks)
-            sampled_s = time.perf_counter() - start
+                sampled_s = time.perf_counter() - start
 
         async def take() -> None:
             nonlocal learned_s, metrics
@@ -82,13 +84,17 @@ class Pipeline:
 
         if self._overlaps:
             await together(sample(), take())
-            metrics = {
-                **metrics,
-                "time/sampling_waited_s": max(0.0, learned_s - sampled_s),
-                "time/learning_waited_s": max(0.0, sampled_s - learned_s),
-            }
         else:
             await sample()
             await take()
+        found: dict[str, float] = {}
+        if self._staleness:
+            found["agent/staleness"] = float(number - 1 - self.weights(number))
+        if self._overlaps and sampled_s:
+            found = {
+                **found,
+                "time/sampling_waited_s": max(0.0, learned_s - sampled_s),
+                "time/learning_waited_s": max(0.0, sampled_s - learned_s),
+            }
         del self._ahead[number]
-        return produced, metrics
+        return produced, {**metrics, **found}

@@ -106,7 +106,6 @@ class Producer:
         reminders, told = world.reminders(number, groups, tasks), world.told
         probed = {} if foretold is None else foretold.metrics(written, [group.task for group in groups])
         probed |= world.observe(number, groups, {task.id for task in new}, foretold)
-        ahead = config.run.staleness
         sampler, elsewhere = self.players.agent.sampler, simulator.sampled_elsewhere()
         return Produced(
             number=number,
@@ -124,7 +123,6 @@ class Producer:
                 **attempt_metrics(groups, batches, sampler, self.domain, elsewhere=elsewhere),
                 **probed,
                 **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
-                **({"agent/staleness": float(min(ahead, number - 1))} if ahead else {}),
                 **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
             },
             seconds=stage.seconds,

@@ -63,7 +63,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
             context_tokens=min(model.context_tokens, *_lengths(cards, model.context_tokens)),
             max_thinking_tokens=config.max_thinking_tokens,
         )
-        beside = threads[id(model)]
+        beside = threads[id(model)] if role.ahead else None
         name = f"genenv-{token}-{role.name}"
         trainers[role.name] = PublishingTrainer(
             own, fleet, samplers[role.name], beside, name=name, folder=folder
@@ -89,9 +89,11 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
     }
 
     async def close() -> None:
-        await fleet.close()
-        for thread in threads.values():
-            thread.close()
+        try:
+            await fleet.close()
+        finally:
+            for thread in threads.values():
+                thread.close()
 
     return replace(here, samplers=samplers, trainers=trainers, found=found, overlaps=True, close=close)
 

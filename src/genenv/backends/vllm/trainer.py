@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from genenv.backends.beside import Beside
 from genenv.backends.local.trainer import LocalTrainer
@@ -14,6 +15,8 @@ from genenv.backends.vllm.sampler import VllmSampler
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.settings import Moments
 from genenv.learning.trainer import Trainer
+
+T = TypeVar("T")
 
 
 class PublishingTrainer:
@@ -24,7 +27,7 @@ class PublishingTrainer:
         own: LocalTrainer,
         fleet: Fleet,
         sampler: VllmSampler,
-        beside: Beside,
+        beside: Beside | None,
         *,
         name: str,
         folder: Path,
@@ -32,10 +35,11 @@ class PublishingTrainer:
         """A trainer.
 
         Args:
-            own: learns, in a thread of its own.
+            own: learns.
             fleet: samples.
             sampler: is told what to ask for.
-            beside: that thread; one for all whose weights are of one model.
+            beside: a thread in which it learns while others sample, one for all whose weights are of one
+                model; None where nobody does. On a CPU a second thread makes those of its products wait.
             name: of the player's adapters, unlike those of other runs.
             folder: for them, on a disk that the servers see too.
         """
@@ -44,33 +48,36 @@ class PublishingTrainer:
         self._shown: list[str] = []
         self._count = 0
 
+    async def _run(self, made: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await (made() if self._beside is None else self._beside.run(made))
+
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """See `Trainer`."""
-        return await self._beside.run(lambda: self._own.forward_backward(data, objective))
+        return await self._run(lambda: self._own.forward_backward(data, objective))
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         """See `Trainer`."""
-        return await self._beside.run(lambda: self._own.step(learning_rate))
+        return await self._run(lambda: self._own.step(learning_rate))
 
     async def watch(self, data: Sequence[Datum]) -> None:
         """See `Trainer`."""
-        await self._beside.run(lambda: self._own.watch(data))
+        await self._run(lambda: self._own.watch(data))
 
     async def moved(self) -> float:
         """See `Trainer`."""
-        return await self._beside.run(lambda: self._own.moved())
+        return await self._run(lambda: self._own.moved())
 
     async def shorten(self, fraction: float) -> None:
         """See `Trainer`."""
-        await self._beside.run(lambda: self._own.shorten(fraction))
+        await self._run(lambda: self._own.shorten(fraction))
 
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
         """See `Trainer`."""
-        return await self._beside.run(lambda: self._own.logprobs(data, reference=reference))
+        return await self._run(lambda: self._own.logprobs(data, reference=reference))
 
     async def anchor(self, moments: Moments) -> None:
         """See `Trainer`."""
-        await self._beside.run(lambda: self._own.anchor(moments))
+        await self._run(lambda: self._own.anchor(moments))
 
     async def publish(self) -> int:
         """Write the weights out as one more version and have every server load it. See `Trainer`."""
