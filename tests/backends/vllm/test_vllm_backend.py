@@ -224,6 +224,14 @@ class Other(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
+def test_a_run_begins_with_the_servers_that_answer(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    found = opened("http://127.0.0.1:9", serve().url)
+    assert "http://127.0.0.1:9 does not answer" in caplog.text
+    sampler = found.samplers["agent"]
+    done = played(found, lambda: sampler.sample(request(sampler)))
+    assert done.token_ids
+
+
 def test_what_is_no_server_is_refused_in_a_sentence() -> None:
     with pytest.raises(UsageError, match=r"no vLLM server answers at http://127\.0\.0\.1:9: "):
         opened("http://127.0.0.1:9")

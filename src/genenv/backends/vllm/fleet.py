@@ -81,24 +81,31 @@ class Fleet:
         self._clients: dict[int, httpx2.AsyncClient] = {}
 
     async def meet(self) -> Mapping[str, Any]:
-        """Ask each who it is.
+        """Ask each who it is. One that does not answer may come later, as long as another one does.
 
         Returns:
             By address what it says of its models.
 
         Raises:
-            UsageError: one does not answer, or is no such server.
+            UsageError: none answers, or one is no such server.
         """
         found: dict[str, Any] = {}
+        missing: list[UsageError] = []
         for server in self.servers:
             try:
                 answer = await self._client().get(f"{server.address}/v1/models", timeout=_MEETING_S)
                 cards = answer.json()["data"] if answer.status_code == 200 else None
-            except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-                raise UsageError(
-                    f"no vLLM server answers at {server.address}: {_why(error)}; start one (`genenv serve`), "
-                    "or set policy.vllm.addresses"
-                ) from error
+            except httpx2.InvalidURL as error:
+                raise UsageError(f"{server.address} is no address: {_why(error)}") from error
+            except (httpx2.HTTPError, OSError) as error:
+                self._note_lost(server, error)
+                missing.append(
+                    UsageError(
+                        f"no vLLM server answers at {server.address}: {_why(error)}; start one (`genenv "
+                        "serve`), or set policy.vllm.addresses"
+                    )
+                )
+                continue
             except (ValueError, KeyError, TypeError) as error:
                 raise UsageError(
                     f"what answers at {server.address} is no vLLM server: {_why(error)}"
@@ -109,6 +116,8 @@ class Fleet:
                     f"status {answer.status_code}"
                 )
             found[server.address] = cards
+        if not found:
+            raise missing[0]
         return found
 
     async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
