@@ -31,6 +31,7 @@ from typing import Any
 
 from turns import machine, resident_kib, say
 
+from genenv.agent.settings import AgentConfig
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, load_config, resolve
@@ -179,6 +180,7 @@ class _MadeUp(Unlearning):
     """Both players at once: what they write is random."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        self.config = AgentConfig()
         self.attempts, self.rng = options.attempts, random.Random(2)
         self.sampler, self.trainer = ScriptedSampler(lambda prompt, rng: ""), ScriptedTrainer()
         draws = (tuple(self.rng.randrange(50_000) for _ in range(options.tokens)) for _ in range(50))

@@ -41,6 +41,8 @@ def doctor(run: Run = None, overrides: Overrides = []) -> None:  # noqa: B006 - 
     if run is None and not overrides:
         console.print(_machine())
         return
+    if run is not None and len(run.parts) > 1 and run.suffix != ".toml" and not run.exists():
+        raise UsageError(f"{run} is not a folder; name the folder of a run, or a TOML file")
     if run is None or not run.is_dir():
         from genenv.cli.fits import show_fit
         from genenv.config.run import load_config

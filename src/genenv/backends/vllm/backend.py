@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import tempfile
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -87,15 +88,16 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
         "servers": {address: [card.get("id") for card in own] for address, own in cards.items()},
         "gap": gap,
     }
-
-    async def close() -> None:
-        try:
-            await fleet.close()
-        finally:
-            for thread in threads.values():
-                thread.close()
-
+    close = functools.partial(_close, fleet, threads.values())
     return replace(here, samplers=samplers, trainers=trainers, found=found, overlaps=True, close=close)
+
+
+async def _close(fleet: Fleet, threads: Iterable[Beside]) -> None:
+    try:
+        await fleet.close()
+    finally:
+        for thread in threads:
+            thread.close()
 
 
 async def _closing(fleet: Fleet, wanted: Awaitable[T]) -> T:
