@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("question", choices=sorted(QUESTIONS))
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--tasks", type=int, default=64, help="a round; eight attempts at each")
+    parser.add_argument("--servers", type=int, nargs="+", help="how many; left out: as the question has it")
     parser.add_argument("--slots", type=int, default=16, help="requests that a server answers at a time")
     parser.add_argument("--latency", type=float, default=0.5, help="seconds an answer takes, on average")
     parser.add_argument("--learning", type=float, help="seconds a round; left out with `ahead`: as sampling")
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.latency = options.slots * 3600 / 10_000
     say(**machine())
     with servers(options) as base:
-        for count in question["servers"]:
+        for count in options.servers or question["servers"]:
             for staleness in question["staleness"]:
                 learning = options.learning if options.learning is not None else question["learning"]
                 if learning is None:

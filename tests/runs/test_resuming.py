@@ -132,6 +132,7 @@ VALUES = {
     "policy.vllm.folder": "elsewhere",
     "policy.vllm.timeout_s": 7.0,
     "policy.vllm.tries": 3,
+    "policy.vllm.at_once": 8,
 }
 
 

@@ -83,6 +83,8 @@ class VllmConfig(Settings, frozen=True):
     """Where adapters are written for the servers to load, on a disk that all see; else a temporary one."""
     kept: int = Field(default=2, ge=1, le=1000)
     """So many versions of a player's weights are kept on the servers, the present one among them."""
+    at_once: int = Field(default=64, ge=1, le=100_000)
+    """Requests that a server has at a time; others wait here for whichever is free first."""
     tries: int = Field(default=4, ge=1, le=100)
     """How often a request is asked in all, where servers are lost or too slow."""
     timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)

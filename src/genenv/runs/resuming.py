@@ -42,6 +42,7 @@ FREE: Mapping[str, str] = {
     "policy.vllm.folder": "where adapters lie for them",
     "policy.vllm.timeout_s": "patience",
     "policy.vllm.tries": "patience",
+    "policy.vllm.at_once": "where a request waits changes no answer",
 }
 """Settings that may change when a run goes on, and why."""
 

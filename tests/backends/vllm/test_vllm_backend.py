@@ -224,6 +224,25 @@ class Other(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
+def test_a_server_has_so_many_requests_at_a_time_and_all_are_answered(serve: Serve) -> None:
+    found = opened(serve(0).url, serve(1).url, at_once=2)
+    sampler = cast(VllmSampler, found.samplers["agent"])
+    post, most = sampler.fleet._post, list[int]()
+
+    async def watched(server: Any, *rest: Any) -> Any:
+        most.append(server.busy)
+        return await post(server, *rest)
+
+    sampler.fleet._post = watched
+
+    async def many() -> Any:
+        return await asyncio.gather(*(sampler.sample(request(sampler, stream=i)) for i in range(24)))
+
+    done = played(found, many)
+    assert len(done) == 24
+    assert max(most) == 2
+
+
 def test_a_run_begins_with_the_servers_that_answer(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     found = opened("http://127.0.0.1:9", serve().url)
     assert "http://127.0.0.1:9 does not answer" in caplog.text

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 import zlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ _LONGEST_REST_S = 60.0
 _SPREAD = 8
 """Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
 _MEETING_S = 30.0
+_LOOKS_S = 5.0
+"""So often one who waits for a free server looks again, as one that was lost may be back."""
 _MOST_SAID = 300
 
 
@@ -78,7 +81,9 @@ class Fleet:
         """Adapters that all of them should have, and the folders these are in."""
         self.asked_again = 0
         """Requests that were lost and asked again elsewhere."""
-        self._clients: dict[int, httpx2.AsyncClient] = {}
+        self._clients: dict[tuple[int, str], httpx2.AsyncClient] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """Requests for which no server is free."""
 
     async def meet(self) -> Mapping[str, Any]:
         """Ask each who it is. One that does not answer may come later, as long as another one does.
@@ -93,7 +98,7 @@ class Fleet:
         missing: list[UsageError] = []
         for server in self.servers:
             try:
-                answer = await self._client().get(f"{server.address}/v1/models", timeout=_MEETING_S)
+                answer = await self._client(server).get(f"{server.address}/v1/models", timeout=_MEETING_S)
                 cards = answer.json()["data"] if answer.status_code == 200 else None
             except httpx2.InvalidURL as error:
                 raise UsageError(f"{server.address} is no address: {_why(error)}") from error
@@ -183,6 +188,7 @@ class Fleet:
                 self._note_lost(server, error)
             finally:
                 server.busy -= 1
+                self._let_on()
         raise RolloutError(f"a request was lost {self.config.tries} times, the last time: {_why(problem)}")
 
     async def _chosen(self, ids: Sequence[int]) -> Server:
@@ -190,7 +196,12 @@ class Fleet:
         until = time.monotonic() + self.config.timeout_s
         while True:
             now = time.monotonic()
-            there = [server for server in self.servers if server.rests_until <= now]
+            answering = [server for server in self.servers if server.rests_until <= now]
+            there = [server for server in answering if server.busy < self.config.at_once]
+            if answering and not there:
+                await self._turn()
+                until = time.monotonic() + self.config.timeout_s
+                continue
             if there:
                 least = min(server.busy for server in there)
                 at = zlib.crc32(repr(tuple(ids)).encode()) % len(self.servers)
@@ -205,6 +216,27 @@ class Fleet:
                     "committed rounds are kept, continue with --resume when one does"
                 )
             await asyncio.sleep(0.2)
+
+    async def _turn(self) -> None:
+        """Wait until a server may be free, or has been lost; those who came first are first."""
+        free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(free)
+        try:
+            await asyncio.wait_for(free, _LOOKS_S)
+        except TimeoutError:
+            return
+        except asyncio.CancelledError:
+            if free.done():  # the turn is somebody else's
+                self._let_on()
+            raise
+
+    def _let_on(self) -> None:
+        """Let the next one of those who wait look again."""
+        while self._waiting:
+            free = self._waiting.popleft()
+            if not free.done():
+                free.set_result(None)
+                return
 
     async def _load(self, server: Server, name: str) -> None:
         """Have a server load an adapter that it was not told of."""
@@ -227,21 +259,22 @@ class Fleet:
         raise UsageError(f"{server.address} cannot load {folder}: {_said(answer)}")
 
     async def _post(self, server: Server, path: str, body: Mapping[str, Any]) -> httpx2.Response:
-        return await self._client().post(f"{server.address}{path}", json=body, timeout=self.config.timeout_s)
+        client = self._client(server)
+        return await client.post(f"{server.address}{path}", json=body, timeout=self.config.timeout_s)
 
     async def close(self) -> None:
         """End the connections of the loop that runs."""
-        client = self._clients.pop(id(asyncio.get_running_loop()), None)
-        if client is not None:
-            await client.aclose()
-
-    def _client(self) -> httpx2.AsyncClient:
-        """The client of the loop that runs: its connections belong to that."""
         loop = id(asyncio.get_running_loop())
-        if loop not in self._clients:
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64 * len(self.servers))
-            self._clients[loop] = httpx2.AsyncClient(limits=limits)
-        return self._clients[loop]
+        for key in [key for key in self._clients if key[0] == loop]:
+            await self._clients.pop(key).aclose()
+
+    def _client(self, server: Server) -> httpx2.AsyncClient:
+        """The one of a server, in the loop that runs: a request looks at all connections of its client."""
+        key = id(asyncio.get_running_loop()), server.address
+        if key not in self._clients:
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.config.at_once)
+            self._clients[key] = httpx2.AsyncClient(limits=limits)
+        return self._clients[key]
 
     def _note_lost(self, server: Server, error: Exception) -> None:
         log.warning("%s does not answer (%s): its requests go elsewhere", server.address, _why(error))
