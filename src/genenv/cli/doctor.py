@@ -41,9 +41,7 @@ def doctor(run: Run = None, overrides: Overrides = []) -> None:  # noqa: B006 - 
     if run is None and not overrides:
         console.print(_machine())
         return
-    if run is not None and len(run.parts) > 1 and run.suffix != ".toml" and not run.exists():
-        raise UsageError(f"{run} is not a folder; name the folder of a run, or a TOML file")
-    if run is None or not run.is_dir():
+    if run is None or not _is_a_run(run):
         from genenv.cli.fits import show_fit
         from genenv.config.run import load_config
 
@@ -56,6 +54,11 @@ def doctor(run: Run = None, overrides: Overrides = []) -> None:  # noqa: B006 - 
 
     begin(f"checking every row and file of {run}")
     show(run, examine_run(run), console)
+
+
+def _is_a_run(path: Path) -> bool:
+    """Whether a path is meant for a run: a folder, or where one would be; all else names a CONFIG."""
+    return path.is_dir() or (not path.exists() and len(path.parts) > 1 and path.suffix != ".toml")
 
 
 def _machine() -> Table:

@@ -11,8 +11,6 @@ from genenv.errors import UsageError
 _GIB = 2**30
 _CLOSE = 0.9
 """More than this share of all memory leaves nothing for others."""
-_SAMPLING = "keys and values"
-"""How the parts begin that sampling takes."""
 
 
 def show_fit(config: RunConfig, console: Console) -> None:
@@ -37,7 +35,7 @@ def show_fit(config: RunConfig, console: Console) -> None:
     held = [name for name, one in sections.items() if one.kl_coefficient > 0]
     needs, device, capacity = worked_out(config.policy, players=list(sections), held=held)
     if config.policy.backend == "vllm":
-        needs = [one for one in needs if not one.name.startswith(_SAMPLING)]
+        needs = [one for one in needs if not one.sampling]
     table = Table(title=f"what {config.policy.model} takes, at most", show_lines=False)
     table.add_column("what")
     table.add_column("GiB", justify="right")
@@ -50,7 +48,7 @@ def show_fit(config: RunConfig, console: Console) -> None:
     if most <= _CLOSE * capacity:
         console.print("It fits.")
         return
-    fixed = sum(one.bytes for one in needs if not one.name.startswith(_SAMPLING))
+    fixed = sum(one.bytes for one in needs if not one.sampling)
     largest = max(needs, key=lambda one: one.bytes)
     if fixed <= _CLOSE * capacity:
         console.print(

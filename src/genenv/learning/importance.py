@@ -18,11 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from genenv.learning.datum import Datum
-
-_LOG_RATIO_MAX = 20.0
-"""Nats, as in the losses: beyond it the exponential would overflow."""
-_K3_MAX = 10.0
-"""The most that one token can add to the estimate, as in the losses. Nats."""
+from genenv.learning.ratios import held, k3
 
 
 @dataclass(slots=True)
@@ -57,12 +53,11 @@ def corrected(datum: Datum, now_T: Sequence[float], cap: float, noted: Mismatch)
     assert datum.advantages is not None and datum.old_logprobs is not None  # noqa: PT018, S101
     weights_T: list[float] = []
     for now, then, counts in zip(now_T, datum.old_logprobs, datum.weights, strict=True):
-        log_ratio = max(-_LOG_RATIO_MAX, min(_LOG_RATIO_MAX, now - then))
-        ratio = math.exp(log_ratio)
+        ratio = math.exp(held(now - then))
         weights_T.append(min(ratio, cap))
         if counts > 0:
             noted.tokens += 1
-            noted.kl += min(math.expm1(log_ratio) - log_ratio, _K3_MAX)
+            noted.kl += k3(then, now)
             noted.importance += weights_T[-1]
             noted.capped += ratio > cap
     advantages = tuple(a * w for a, w in zip(datum.advantages, weights_T, strict=True))

@@ -306,3 +306,5 @@ def test_a_round_is_attempted_while_another_is_learned_and_a_server_is_killed(
     trained = [row for row in rows[1:] if "agent/mismatch_kl" in row]
     assert trained
     assert all(0 <= row["agent/mismatch_kl"] < 0.5 for row in trained)
+    ahead_by = {row["agent/staleness"]: row["agent/mismatch_kl"] for row in trained}
+    assert ahead_by[0] < 1e-4 < ahead_by[1]

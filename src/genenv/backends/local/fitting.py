@@ -20,10 +20,11 @@ import torch
 import transformers
 from torch import nn
 
-from genenv.backends.local import hardware, hub, loading
+from genenv.backends.local import hardware, loading
+from genenv.backends.local.fused_decoder import kept_values
 from genenv.backends.local.player_weights import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
-from genenv.errors import UsageError, first_line
+from genenv.errors import UsageError
 
 _COPIES_OF_SCORES = 4
 _PROGRAM = 0.7e9
@@ -50,8 +51,8 @@ class Shape:
 
     @property
     def kept_values(self) -> int:
-        """About how many numbers a token leaves in a layer for the backward pass (`fused_decoder`)."""
-        return 4 * self.width + 5 * (self.queries + 2 * self.keys) + self.queries + 3 * self.inner
+        """About how many numbers a token leaves in a layer for the backward pass."""
+        return kept_values(self.width, self.queries, self.keys, self.inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +63,20 @@ class Need:
     bytes: float
     decided_by: str
     """What makes it smaller."""
+    sampling: bool = False
+    """Whether it goes where sampling goes; the most that it can be, where the rest is what it is."""
 
 
 def shape_of(source: str, targets: str) -> Shape:
     """The shape of a resolved model; its weights are not read.
 
     Raises:
-        UsageError: it cannot be found, or is no model that transformers knows.
+        UsageError: it cannot be found, or is no causal language model.
     """
     try:
-        config: Any = transformers.AutoConfig.from_pretrained(hub.check(source), trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"the shape of {source} cannot be read: {first_line(error)}") from error
-    return shape_in(config, targets)
+        return shape_in(loading.causal_config(source), targets)
+    except UsageError as error:
+        raise UsageError(f"the shape of {source} cannot be read: {error}") from error
 
 
 def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
@@ -130,36 +132,36 @@ def needs(
         device: that all of it is on.
     """
     size, full = dtype.itemsize, config.tuning == "full"
-    memory = hardware.memory_bytes(device)
     models = len(players) if full else 1
     learned = shape.parameters if full else shape.adapted * config.lora_rank
     packed = 0.0
     if not full and device.type == "cpu" and config.packed_weights is not False:
         own = float(shape.products * size)
-        packed = own if config.packed_weights is True or own <= memory / 16 else 0.0
-    context = config.context_tokens
-    remembered = config.cache_gib * 2**30
-    cache = config.max_batch_rows * context * 2 * shape.layers * shape.keys * size
+        packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
+    cache = config.max_batch_rows * config.context_tokens * 2 * shape.layers * shape.keys * size
     whole = config.tokens_per_microbatch * shape.layers * shape.kept_values * size
     inputs = config.tokens_per_microbatch * (shape.layers * shape.width + shape.kept_values) * size
-    limit = config.activation_gib * 2**30 or memory / 4
-    parts = [
+    backward = whole if whole <= hardware.activation_bytes(config.activation_gib, device) else inputs
+    kept = [
         ("base weights", models * shape.parameters * size, "policy.model, policy.dtype"),
         ("their copy, packed for the processor", packed, "policy.packed_weights"),
         ("gradients and moments", len(players) * learned * 12, "policy.tuning, policy.lora_rank"),
         ("adapters", 0 if full else len(players) * learned * 4, "policy.lora_rank"),
         ("what KL terms hold on to", len(held) * learned * 4, "the players' kl_coefficient"),
-        ("keys and values of a full batch", cache, "policy.max_batch_rows, policy.context_tokens"),
-        ("keys and values between turns", remembered, "policy.cache_gib"),
-        (
-            "a backward pass",
-            whole if whole <= limit else inputs,
-            "policy.tokens_per_microbatch, policy.activation_gib",
-        ),
+        ("a backward pass", backward, "policy.tokens_per_microbatch, policy.activation_gib"),
         ("scores", _COPIES_OF_SCORES * HEAD_ROWS * shape.vocabulary * 4, "the vocabulary"),
         ("the program", _PROGRAM, "nothing"),
     ]
-    return [Need(name=name, bytes=float(count), decided_by=by) for name, count, by in parts if count]
+    sampled = [
+        ("keys and values of a full batch", cache, "policy.max_batch_rows, policy.context_tokens"),
+        ("keys and values between turns", config.cache_gib * 2**30, "policy.cache_gib"),
+    ]
+    return [
+        Need(name=name, bytes=float(count), decided_by=by, sampling=parts is sampled)
+        for parts in (kept, sampled)
+        for name, count, by in parts
+        if count
+    ]
 
 
 def worked_out(

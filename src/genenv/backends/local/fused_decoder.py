@@ -121,6 +121,18 @@ class FusedDecoder:
         return norm(x_NW, self._model.norm, self._steps)
 
 
+def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
+    """About how many numbers a token leaves in a layer for the backward pass: attention keeps copies.
+
+    Args:
+        width: of the layer.
+        queries: of all heads of queries together.
+        keys: of all heads of keys together, and so of values.
+        inner: of what is between the two products behind attention.
+    """
+    return 4 * width + 5 * (queries + 2 * keys) + queries + 3 * inner
+
+
 class _Layer:
     def __init__(self, layer: Any, steps: Steps) -> None:  # noqa: ANN401
         self._steps = steps
@@ -135,8 +147,7 @@ class _Layer:
         self._parts = (self._qkv, self._out, self._up, self._down)
         self.products = [part.product for part in self._parts]
         width, inner = self._down.outputs, self._up.outputs // 2
-        self.kept_values = 4 * width + 5 * self._qkv.outputs + self._qkv.widths[0] + 3 * inner
-        """About how many numbers a token leaves here for the backward pass: attention keeps copies."""
+        self.kept_values = kept_values(width, self._qkv.widths[0], self._qkv.widths[1], inner)
 
     def __call__(
         self, x_NW: Tensor, angles: Angles, layout: AnyLayout, index: int, adapter: str | None

@@ -132,6 +132,16 @@ def memory_bytes(device: torch.device) -> float:
         return float("inf")
 
 
+def activation_bytes(gib: float, device: torch.device) -> float:
+    """What a backward pass may keep: so many GiB, or with 0 a quarter of the device's memory."""
+    return gib * 2**30 or memory_bytes(device) / 4
+
+
+def packing_bytes(device: torch.device) -> float:
+    """Weights that take no more than this may have a copy for sampling, where it is measured to pay."""
+    return memory_bytes(device) / 16
+
+
 def free_bytes(device: torch.device) -> float:
     """Memory of a device that nobody uses now; infinite where the system does not tell."""
     if device.type == "cuda":

@@ -66,15 +66,14 @@ def load_tokenizer(source: str) -> Any:  # noqa: ANN401
     return tokenizer
 
 
-def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> Any:  # noqa: ANN401
-    """The weights of a resolved model, in evaluation mode.
+def causal_config(source: str) -> Any:  # noqa: ANN401
+    """What transformers knows of a resolved model before its weights are read.
 
     Raises:
-        UsageError: it is not a causal language model, cannot be read whole, or does not fit into memory.
+        UsageError: it cannot be read, or is of no causal language model.
     """
     try:
-        place = hub.check(source)
-        config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(hub.check(source), trust_remote_code=False)
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the model {source}", error) from error
     if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
@@ -85,8 +84,18 @@ def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> 
         raise UsageError(
             f"{source} is a {(config.architectures or ['model'])[0]}, not a causal language model"
         )
+    return config
+
+
+def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> Any:  # noqa: ANN401
+    """The weights of a resolved model, in evaluation mode.
+
+    Raises:
+        UsageError: it is not a causal language model, cannot be read whole, or does not fit into memory.
+    """
+    causal_config(source)
     try:
-        return weights.read_causal_lm(place, dtype=dtype).to(device).eval()
+        return weights.read_causal_lm(hub.check(source), dtype=dtype).to(device).eval()
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the weights of {source}", error) from error
 

@@ -20,11 +20,7 @@ import torch
 from torch import Tensor
 
 from genenv.learning.datum import Datum, Objective
-
-LOG_RATIO_MAX = 20.0
-"""Beyond this, in nats, a ratio of probabilities counts no further: its exponential would overflow."""
-K3_MAX = 10.0
-"""The most that one token can add to the KL term, nats."""
+from genenv.learning.ratios import K3_MAX, LOG_RATIO_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

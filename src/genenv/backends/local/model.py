@@ -85,9 +85,9 @@ class LocalModel:
         if must and self.own_forward:
             raise UsageError("policy.decoder is 'fused', which needs policy.attention = 'packed'")
         if config.decoder != "transformers" and not self.own_forward:
-            limit = config.activation_gib * 2**30 or hardware.memory_bytes(self.device) / 4
+            limit = hardware.activation_bytes(config.activation_gib, self.device)
             tried = config.packed_weights == "auto" and self.kernels is not None
-            packed = hardware.memory_bytes(self.device) / 16 if tried else 0.0
+            packed = hardware.packing_bytes(self.device) if tried else 0.0
             self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
         if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
             raise UsageError(

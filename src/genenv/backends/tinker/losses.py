@@ -7,7 +7,7 @@
                A = beta u (e^d - 1), d = log pi_ref - log pi, has that of beta u k3, which is e^d - d - 1
 
 u is a token's weight under `k3`, one of all tokens that count under `exact`, which a server cannot give: what
-is used instead is k3 on the tokens that were sampled. Held to bounds as in `backends.local.losses`.
+is used instead is k3 on the tokens that were sampled. Held to the bounds of `learning.ratios`.
 
 Shapes: T = tokens of a completion.
 """
@@ -22,10 +22,7 @@ import tinker
 
 from genenv.backends.tinker.wire import encoded
 from genenv.learning.datum import Datum, Objective
-
-LOG_RATIO_MAX = 20.0
-K3_MAX = 10.0
-"""Both as in `backends.local.losses`."""
+from genenv.learning.ratios import K3_MAX, LOG_RATIO_MAX, held, k3
 
 Rows = Mapping[int, tuple[float, ...]]
 """By place in the data: [T] log-probabilities. Nats."""
@@ -137,7 +134,7 @@ def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: 
             if one.loss == "nll":
                 loss.append(-weight * value)
             else:
-                ratio = math.exp(_held(value - old[token]))
+                ratio = math.exp(held(value - old[token]))
                 loss.append(-weight * min(ratio * advantage, min(max(ratio, low), high) * advantage))
                 outside = (ratio < low and advantage < 0) or (ratio > high and advantage > 0)
                 clipped.append(weight * outside)
@@ -152,18 +149,12 @@ def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: 
     return found
 
 
-def k3(own: float, reference: float) -> float:
-    """Estimate of KL(pi || pi_ref) from a token that pi sampled, in [0, 10]. Nats."""
-    difference = _held(reference - own)
-    return min(K3_MAX, math.exp(difference) - difference - 1)
-
-
 def distance(now: Sequence[Sequence[float]], then: Sequence[Sequence[float]]) -> float:
     """Estimate of KL(now || then), mean over tokens that `then` sampled: rho log rho - rho + 1. Nats.
 
     Unbiased for such tokens, and never negative.
     """
-    logs = [_held(a - b) for new, old in zip(now, then, strict=True) for a, b in zip(new, old, strict=True)]
+    logs = [held(a - b) for new, old in zip(now, then, strict=True) for a, b in zip(new, old, strict=True)]
     return math.fsum(math.exp(log) * (log - 1) + 1 for log in logs) / max(1, len(logs))
 
 
@@ -173,10 +164,6 @@ def _pull(own: float, reference: float) -> float:
     if abs(difference) >= LOG_RATIO_MAX or k3(own, reference) >= K3_MAX:
         return 0.0
     return math.exp(difference) - 1
-
-
-def _held(log_ratio: float) -> float:
-    return min(max(log_ratio, -LOG_RATIO_MAX), LOG_RATIO_MAX)
 
 
 def _old(datum: Datum) -> tuple[float, ...]:

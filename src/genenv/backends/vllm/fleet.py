@@ -226,7 +226,7 @@ class Fleet:
         except TimeoutError:
             return
         except asyncio.CancelledError:
-            if free.done():  # the turn is somebody else's
+            if free.done() and not free.cancelled():  # the turn is somebody else's
                 self._let_on()
             raise
 
