@@ -2,7 +2,8 @@
 #
 #   make demo      set up, train an agent on household commands by its own attempts, write the report; minutes
 #   make demo-full the same for the quickstart, tool calling: an hour or two
-#   make test      set up, run the tests
+#   make test      set up, run the tests that take a moment each, in three minutes
+#   make test-long     set up, run those that take some seconds each; CI runs both
 #   make test-random   set up, run the property tests on fresh draws, ten times as many
 #   make check     set up, check format, lint and types
 #   make bench     set up, with vLLM in an environment of its own; time genenv beside its peers (an hour or more)
@@ -33,7 +34,7 @@ TEXTWORLD := textworld fast_downward_textworld jericho mementos TatSu termcolor 
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-full test test-random check bench format docs clean
+.PHONY: help setup demo demo-full test test-long test-random check bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -73,6 +74,10 @@ demo demo-full: $(STAMP)
 
 test: $(STAMP)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal $(TESTS)
+
+# Whole runs, servers that are killed, bundles that are made: what a change may break without `make test` seeing it.
+test-long: $(STAMP)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal -m 'long and not slow and not gpu and not bench' $(TESTS)
 
 # `make test` draws the same examples every time; this finds what they miss. It prints how to repeat a failure.
 test-random: $(STAMP)

@@ -124,6 +124,7 @@ def test_every_bench_has_a_small_run() -> None:
     assert not missing, f"write a small run of {', '.join(sorted(missing))}, or its words into SLOW"
 
 
+@pytest.mark.long
 def test_every_bench_is_imported_and_answers_to_help() -> None:
     """All in one process, which imports what they share once; the official code of BFCL comes last."""
     paths = sorted(BENCH.glob("*.py"), key=lambda path: ("bfcl" in path.name, path.name))
@@ -132,6 +133,7 @@ def test_every_bench_is_imported_and_answers_to_help() -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == {}
 
 
+@pytest.mark.long
 def test_all_spoiled_programs_of_own_tools_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -209,6 +209,7 @@ def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path:
         assert {*store.valid_tasks()} == {t.id for t in store.tasks(origin=Origin.GENERATED) if t.id in valid}
 
 
+@pytest.mark.long
 def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -> None:
     settings = {**SETTINGS, "curriculum": {"candidates": 3, "base_share": 0.5, "review_share": 0.0}}
     config = resolve(settings)
@@ -227,6 +228,7 @@ def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -
         assert first["probe/error"] == pytest.approx(1 - first["agent/success_rate"], abs=1e-4)
 
 
+@pytest.mark.long
 def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
     settings = {"candidates": 3, "foretold_by": "attempts", "base_share": 0.5, "review_share": 0.0}
     config = resolve({**SETTINGS, "curriculum": settings})
@@ -242,6 +244,7 @@ def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
         assert all("history" in store.state(number) for number in (1, 2, 3))
 
 
+@pytest.mark.long
 def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_path: Path) -> None:
     settings = {"candidates": 3, "candidate_choice": "attempted", "base_share": 0.5, "review_share": 0.0}
     config = resolve({**SETTINGS, "curriculum": settings})
@@ -430,6 +433,7 @@ def test_a_damaged_checkpoint_is_named(finished: tuple[RunConfig, Path], tmp_pat
         build(longer, tmp_path / "d", resume=True).run()
 
 
+@pytest.mark.long
 def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
     code = textwrap.dedent(f"""
         import sys, time

@@ -150,6 +150,7 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("where", "source"), list(python_blocks().items()))
 def test_every_python_example_runs(
     where: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

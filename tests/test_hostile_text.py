@@ -66,6 +66,7 @@ def hostile(toy: Any, filler: str) -> Any:
     return Hostile()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("filler", [BAD, HUGE], ids=["characters", "five megabytes"])
 def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str, tmp_path: Path) -> None:
     config = resolve(

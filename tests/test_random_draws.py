@@ -43,6 +43,7 @@ def test_the_sign_of_a_number_changes_twice(number: int) -> None:
     assert (-number) * -1 == number
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("profile", "examples"), [("steady", 7), ("random", 70)])
 def test_a_random_run_draws_ten_times_as_many_where_a_test_says_how_many_too(
     profile: str, examples: int

@@ -83,6 +83,7 @@ def test_it_is_measured_right_before_the_shift_at_it_and_often_after_it(finished
     assert [round_.held_out and round_.held_out[1] for round_ in overview] == [6, None, 6, 6, 6, 6]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killed", range(6))
 def test_a_kill_in_any_round_loses_nothing(
     finished: Path, tmp_path: Path, killed: int, monkeypatch: pytest.MonkeyPatch
@@ -153,6 +154,7 @@ def test_a_world_that_is_drawn_from_ids_is_the_one_that_it_would_be_alone() -> N
         assert drawn == alone.variation(other, random.Random(0))
 
 
+@pytest.mark.long
 def test_a_branch_may_begin_to_shift_or_go_on_in_the_other_world(finished: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     shutil.copy(finished / "config.toml", config)

@@ -20,6 +20,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GENENV_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.long
 def test_attempts_alone_make_an_agent_better_and_without_steps_that_matter_it_stays_as_it_was(
     tmp_path: Path,
 ) -> None:
@@ -32,6 +33,7 @@ def test_attempts_alone_make_an_agent_better_and_without_steps_that_matter_it_st
     assert abs(gained) <= 2 * error
 
 
+@pytest.mark.long
 def test_likelihoods_of_known_solutions_foretell_success(tmp_path: Path) -> None:
     """A rate found in eight attempts is off by .13 on average itself, where it is one half."""
     play(tmp_path / "run", "run.rounds=1", "run.eval_every=0", "agent.warmup.steps=100", probe=True)

@@ -187,6 +187,7 @@ def test_a_script_answers_with_one_of_the_choices(domain: Any, toy: Any) -> None
     assert (set(first), set(second)) == (set(TURNS[0]), set(TURNS[1]))
 
 
+@pytest.mark.long
 def test_a_template_that_begins_a_thought_gets_an_empty_one(
     tiny: Any, domain: Any, toy: Any, templates: dict[str, str]
 ) -> None:

@@ -97,6 +97,7 @@ except KeyboardInterrupt: print(ended)
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.long
 def test_from_a_file_to_a_run_and_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     silent = genenv.Silent()
@@ -138,6 +139,7 @@ def test_what_is_named_wrongly_is_one_sentence(tmp_path: Path) -> None:
         genenv.tain  # type: ignore[attr-defined]  # noqa: B018
 
 
+@pytest.mark.long
 def test_a_domain_is_graded_from_several_threads(tmp_path: Path) -> None:
     made(tmp_path / "desk", base=12, held_out=2)
     with genenv.Domain(tmp_path / "desk") as domain:
@@ -147,6 +149,7 @@ def test_a_domain_is_graded_from_several_threads(tmp_path: Path) -> None:
             assert list(pool.map(lambda pair: domain.grade(*pair), pairs)) == alone
 
 
+@pytest.mark.long
 def test_a_run_that_is_continued_is_the_one_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

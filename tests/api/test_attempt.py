@@ -42,6 +42,7 @@ def played(domain: genenv.Domain, task: genenv.Task, replies: Sequence[str]) -> 
     return heard
 
 
+@pytest.mark.long
 def test_it_asks_what_a_run_asks_and_gets_the_same_verdict(tools: genenv.Domain) -> None:
     rng = random.Random(0)
     for task in tools.held_out[:40]:

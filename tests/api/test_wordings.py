@@ -137,6 +137,7 @@ def wordings(folder: Path) -> dict[str, list[str]]:
     return tomllib.loads((folder / "wordings.toml").read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 def test_good_wordings_are_added_and_what_was_there_stays(folder: Path, server: Server) -> None:
     before = wordings(folder)
     file = folder / "wordings.toml"
@@ -160,6 +161,7 @@ def test_good_wordings_are_added_and_what_was_there_stays(folder: Path, server: 
     Bundle.open(folder).wordings  # noqa: B018 - it can be read
 
 
+@pytest.mark.long
 def test_tasks_ask_for_the_same_and_pass_the_gate_in_the_new_words(folder: Path, server: Server) -> None:
     def built() -> dict[str, Any]:
         domain = Tools(ToolsConfig(), folder)
@@ -188,6 +190,7 @@ def test_tasks_ask_for_the_same_and_pass_the_gate_in_the_new_words(folder: Path,
     assert len(used) > len(kept) / 2
 
 
+@pytest.mark.long
 def test_typed_again_it_goes_on_with_tools_that_have_too_few(folder: Path, server: Server) -> None:
     model = server.answer = Model(lines({"get_order": GOOD["get_order"]}))
     write(folder, server, each=5)
@@ -199,6 +202,7 @@ def test_typed_again_it_goes_on_with_tools_that_have_too_few(folder: Path, serve
     assert write(folder, server, each=2) == []
 
 
+@pytest.mark.long
 def test_an_endpoint_that_dies_in_the_middle_loses_nothing(folder: Path, server: Server) -> None:
     model, before = Model(lines(GOOD)), wordings(folder)
 
@@ -286,6 +290,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PIECES, max_size=60).map("".join) | st.text())
 def test_whatever_the_reply_what_is_kept_satisfies_the_rules(desk: Path, server: Server, reply: str) -> None:
@@ -334,6 +339,7 @@ def test_the_command_says_what_came_of_it(folder: Path, server: Server) -> None:
     assert "every tool has 2 wordings or more" in again
 
 
+@pytest.mark.long
 def test_a_world_in_a_programs_hands_is_worded_too(folder: Path, server: Server) -> None:
     server.answer = Model(lines(GOOD))
     with genenv.Domain(folder) as domain:
@@ -345,6 +351,7 @@ def test_a_world_in_a_programs_hands_is_worded_too(folder: Path, server: Server)
     assert before != after
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_one_sentence(folder: Path, server: Server, tmp_path: Path) -> None:
     words = ("domain", "words", folder)
     assert "say who writes them: genenv domain words" in sentence(*words)

@@ -76,6 +76,7 @@ def weights(path: Path, round_: int) -> bytes:
     return (path / f"checkpoints/round-{round_:04d}/agent/adapter_model.safetensors").read_bytes()
 
 
+@pytest.mark.long
 def test_a_model_that_writes_no_valid_task_runs_to_the_end(config: Path, tmp_path: Path) -> None:
     done = run("train", config, "--out", tmp_path / "run")
     assert done.exit_code == 0, (done.exception, done.stderr)
@@ -94,6 +95,7 @@ def test_a_model_that_writes_no_valid_task_runs_to_the_end(config: Path, tmp_pat
     assert run("report", tmp_path / "run").exit_code == 0
 
 
+@pytest.mark.long
 def test_the_number_format_is_measured_once_in_a_run(config: Path, tmp_path: Path) -> None:
     stopped = ["--set", "run.rounds=1"]
     assert run("train", config, "--out", tmp_path / "run", *stopped).exit_code == 0
@@ -123,6 +125,7 @@ def no_number(kl: str) -> Any:
     return found
 
 
+@pytest.mark.long
 def test_updates_that_are_not_finite_are_skipped_and_counted(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,6 +166,7 @@ def test_a_model_must_be_a_causal_language_model_with_a_chat_template(
     assert "holds no config.json" in complaint(tmp_path / "empty")
 
 
+@pytest.mark.long
 def test_the_warm_up_needs_base_tasks_to_learn_from(config: Path, tmp_path: Path) -> None:
     words = ["train", config, "--out", tmp_path / "run", "--set", "agent.warmup.check_tasks=12"]
     assert "agent.warmup.check_tasks is 12, but the domain has 12 base tasks" in refused(*words)
@@ -185,6 +189,7 @@ def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:
     assert len(rounds(tmp_path / "run")) == 2
 
 
+@pytest.mark.long
 def test_a_run_with_tools_in_the_models_own_form_imitates_known_solutions_and_limits_thoughts(
     tiny: Any, templates: dict[str, str], config: Path, tmp_path: Path
 ) -> None:
@@ -253,6 +258,7 @@ def nothing_is_measured(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(f"genenv.backends.local.{place}", asked)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tuning", ["lora", "full"])
 def test_all_that_decides_the_last_digits_is_settled_when_a_run_starts(
     tuning: str, config: Path, tmp_path: Path
@@ -273,6 +279,7 @@ def test_all_that_decides_the_last_digits_is_settled_when_a_run_starts(
     assert arithmetic(out) == settled
 
 
+@pytest.mark.long
 def test_a_run_computed_with_compiled_code_is_not_continued_without_it_by_chance(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

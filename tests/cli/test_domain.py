@@ -26,6 +26,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+@pytest.mark.long
 def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (code,), (wordings,), (make, by, train, openapi, *_) = blocks("python"), blocks("toml"), blocks("sh")
@@ -99,6 +100,7 @@ def test_a_service_is_asked_for_real_after_that_was_said(
     assert "--header goes along with requests to --server, and there is none" in told
 
 
+@pytest.mark.long
 def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:
     made(tmp_path / "desk", base=6, held_out=1)
     domain = load_domain(f"{tmp_path}/desk")
@@ -114,6 +116,7 @@ def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:
     assert "there is no task 'none'" in refused("play", f"{tmp_path}/desk", "--task", "none")
 
 
+@pytest.mark.long
 def test_longer_tasks_can_be_asked_for(tmp_path: Path) -> None:
     words = ("--tasks", 30, "--held-out", 4, "--most-calls", 6)
     succeeds("domain", "new", tmp_path / "desk", "--from", EXAMPLES / "desk.py", *words)
@@ -144,6 +147,7 @@ class Told:
         return Reply(text=self.replies.pop(0))
 
 
+@pytest.mark.long
 def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def played(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "run"
 
 
+@pytest.mark.long
 def test_what_a_run_has_trained_is_what_others_load(played: Path, tiny: Any, tmp_path: Path) -> None:
     told = succeeds("export-agent", played, "--out", tmp_path / "out").stdout
     assert "places" in told
@@ -117,6 +118,7 @@ def test_what_names_no_trained_agent_is_one_sentence(
     assert "leave --dtype out" in refused("export-agent", played, "--adapter", "--dtype", "float16")
 
 
+@pytest.mark.long
 def test_a_run_without_a_round_or_without_a_model_is_one_sentence(tmp_path: Path) -> None:
     words = ["train", "tiny", "--set", "policy.backend=scripted", "--set", "run.rounds=1", "--out"]
     succeeds(*words, tmp_path / "scripts")

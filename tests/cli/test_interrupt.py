@@ -38,6 +38,7 @@ HANGING = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("patch", ["self.sampler.script", "self.trainer.on_update"])
 def test_one_interrupt_stops_sampling_and_updates_and_keeps_committed_rounds(
     tmp_path: Path, patch: str

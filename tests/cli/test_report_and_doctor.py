@@ -11,11 +11,13 @@ from typed import succeeds
 pytestmark = pytest.mark.usefixtures("scripted")
 
 
+@pytest.mark.long
 def test_report_prints_where_the_page_is(finished: Path) -> None:
     assert succeeds("report", finished).stdout == f"report: {finished / 'report.html'}\n"
     assert (finished / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.long
 def test_doctor_says_what_is_here() -> None:
     told = succeeds("doctor").stdout
     for word in ("Python", "memory", "torch", "xgrammar", "embedded model", "wandb"):

@@ -21,6 +21,7 @@ def digest(path: Path) -> str:
         return store.digest()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["quickstart", "household", "multihop_qa", "tiny", pytest.param("travel", marks=pytest.mark.slow)]
 )
@@ -40,6 +41,7 @@ def test_scripts_play_a_whole_run_which_goes_on_where_it_was_stopped(name: str, 
     assert second["agent/eval_success"] > 0
 
 
+@pytest.mark.long
 def test_neither_starting_nor_resuming_a_run_of_scripts_loads_a_heavy_library(tmp_path: Path) -> None:
     def loaded(*words: object) -> list[str]:
         code = (

@@ -79,6 +79,7 @@ def test_a_file_or_an_override_names_a_variant_too(tmp_path: Path) -> None:
     assert load_config(file, ["variant=grammar"], variant="variation").simulator.source == "variation"
 
 
+@pytest.mark.long
 def test_a_runs_own_file_is_read_as_it_is(tmp_path: Path) -> None:
     out = tmp_path / "run"
     small = ["--set", "run.rounds=1", "--set", "policy.backend=scripted", "--set", "simulator.contexts=2"]

@@ -40,6 +40,7 @@ def task_of(domain: Domain, parameters: JsonObject, seed_id: str, draw: int) -> 
     return domain.build(spec, task_id="t", lineage=lineage, rng=random.Random(draw))
 
 
+@pytest.mark.long
 def test_what_can_be_set_is_drawn_and_passes_the_gate(
     domain: Domain, written_under: Callable[[JsonObject, JsonObject], bool]
 ) -> None:

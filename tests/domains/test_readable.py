@@ -22,6 +22,7 @@ def some_of(name: str) -> tuple[Domain, list[Task]]:
     return domain, list(base_tasks(domain, list(domain.seeds())[:30], seed=0).values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", domain_names())
 def test_solutions_and_wrong_answers_are_read_and_rubbish_is_not(name: str) -> None:
     domain, tasks = some_of(name)

@@ -29,6 +29,7 @@ from typed import refused, succeeds
 NAMES = ("desk_env", "programs_env", "home_env")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_is_its_task(written: Path, name: str) -> None:
     exported = opened(written, name)
@@ -72,6 +73,7 @@ def test_calls_are_replies_and_answers_name_them(written: Path) -> None:
         session.reply("more")
 
 
+@pytest.mark.long
 def test_it_needs_nothing_but_its_folder(tmp_path: Path) -> None:
     made(tmp_path / "desk", base=8, held_out=2)
     succeeds("export-env", f"{tmp_path}/desk", "--out", tmp_path / "desk_env")
@@ -82,6 +84,7 @@ def test_it_needs_nothing_but_its_folder(tmp_path: Path) -> None:
         assert exported.domain.check(task, task.oracle).success
 
 
+@pytest.mark.long
 def test_a_runs_own_tasks_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "load_players", scripted_players)
     (tmp_path / "settings.toml").write_text(SETTINGS.format(rounds=1), encoding="utf-8")
@@ -133,6 +136,7 @@ def test_a_task_of_every_domain_survives_being_written() -> None:
             assert again == task or again.payload == task.payload
 
 
+@pytest.mark.long
 def test_recorded_attempts_get_the_same_verdicts_elsewhere(written: Path, tmp_path: Path) -> None:
     """`bench/portability.py`, the packages of which are here: each in a process of its own."""
     logs, environment = tmp_path / "logs.jsonl", written / "desk_env"

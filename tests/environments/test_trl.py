@@ -102,6 +102,7 @@ def test_a_single_question_is_graded_from_the_completion(importable: Path) -> No
     assert module.reward(completions=said, task=rows) == [1.0] * len(tasks)
 
 
+@pytest.mark.long
 def test_calls_of_a_task_of_one_reply_are_kept_for_it(tmp_path: Path) -> None:
     from bundles import made
     from typed import succeeds
@@ -126,6 +127,7 @@ def test_a_tool_that_is_called_as_trl_calls_something_is_refused(
         trl.environment_class(exported.folder)
 
 
+@pytest.mark.long
 def test_its_trainer_takes_a_step(importable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sampling is from random weights, but for one reply that calls a tool, so that the whole loop runs."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")

@@ -57,6 +57,7 @@ def test_the_example_of_the_page_keeps_its_promises(weekdays: Any) -> None:
     assert "broken" not in result.stdout
 
 
+@pytest.mark.long
 def test_a_part_of_a_slow_domain_ends_in_time_and_says_so() -> None:
     ticks = iter(range(0, 10_000, 10))
     pace = Pace(Silent(), limit_s=25, clock=lambda: next(ticks))

@@ -110,6 +110,7 @@ def test_variants_are_compared_by_any_metric_of_their_last_rounds(sweep: Path) -
     assert "no two paired runs have a metric" in refused("compare", sweep, "--metric", "tasks/mixed")
 
 
+@pytest.mark.long
 def test_the_picture_of_a_results_page_is_drawn_from_a_sweep(sweep: Path, tmp_path: Path) -> None:
     arms = ["--arm", "variation=random variations", "--arm", "base=base tasks"]
     command = [sys.executable, BENCH / "contrast_picture.py", sweep, *arms, "--out", tmp_path / "out.svg"]
@@ -119,6 +120,7 @@ def test_the_picture_of_a_results_page_is_drawn_from_a_sweep(sweep: Path, tmp_pa
     assert "thousand attempts" in drawn
 
 
+@pytest.mark.long
 def test_the_picture_of_rare_tasks_is_drawn_from_sweeps(sweep: Path, tmp_path: Path) -> None:
     arms = ["--arm", "base=base tasks", "--arm", "variation=random variations"]
     out = ["--uniform", "variation", "--rare", "tasks/mixed", "--out", tmp_path / "out.svg"]
@@ -159,6 +161,7 @@ def test_missing_and_unfinished_runs_are_said_and_the_rest_is_compared(sweep: Pa
     assert found.reached[0].level == pytest.approx(fmean(level))
 
 
+@pytest.mark.long
 def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) -> None:
     other = tmp_path / "travel"
     succeeds("train", CONFIGS / "multihop_qa.toml", *SMALL, "--variant", "base", "--out", other)

@@ -149,6 +149,7 @@ def test_a_comparison_says_it_in_words_and_as_rows(sweep: Path, tmp_path: Path) 
         assert [row["world"] for row in csv.DictReader(file)] == list("1122222") * 4
 
 
+@pytest.mark.long
 def test_runs_of_different_worlds_are_refused(sweep: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     small = ["policy.backend=scripted", "run.rounds=3", "run.eval_tasks=30", "simulator.contexts=4"]

@@ -70,6 +70,7 @@ def test_as_many_checkpoints_are_kept_as_going_on_needs(whole: tuple[int, Path])
     assert len(list((path / "checkpoints").iterdir())) == staleness + 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killed", [1, 4, ROUNDS])
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(
     whole: tuple[int, Path], tmp_path: Path, killed: int
@@ -94,6 +95,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(
         assert store.digest() == other.digest()
 
 
+@pytest.mark.long
 def test_the_agent_that_attempts_is_as_old_as_it_says(tmp_path: Path) -> None:
     """The script solves more after each update: what is attempted ahead is solved by an older one."""
     skills: dict[int, list[float]] = {}
@@ -111,6 +113,7 @@ def test_the_agent_that_attempts_is_as_old_as_it_says(tmp_path: Path) -> None:
     assert skills[2] == [max(0, count - 2) for count in skills[0]]
 
 
+@pytest.mark.long
 def test_a_run_that_has_ended_can_grow(whole: tuple[int, Path], tmp_path: Path) -> None:
     staleness, unbroken = whole
     short = settings(staleness)

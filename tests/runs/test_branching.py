@@ -47,6 +47,7 @@ def digest(path: Path) -> str:
         return store.digest()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_branch_with_equal_settings_is_the_run_it_came_from(
     number: int, parent: Path, tmp_path: Path
@@ -64,6 +65,7 @@ def test_a_branch_with_equal_settings_is_the_run_it_came_from(
         assert not one.damage(whole=True)
 
 
+@pytest.mark.long
 def test_a_branch_is_a_run_of_its_own_with_its_own_settings(parent: Path, tmp_path: Path) -> None:
     out = tmp_path / "branch"
     succeeds(*words(out, "--from", f"{parent}@1", "--variant", "variation", agent__lr=1e-5))

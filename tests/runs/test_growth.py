@@ -227,6 +227,7 @@ def facts_of(rounds: int) -> RunFacts:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chart", [charts.p_hat_chart, charts.validity_chart, charts.skills_chart])
 def test_a_picture_of_some_thousand_rounds_has_hardly_more_parts_than_one_of_some_hundred(chart) -> None:
     parts = [len(re.findall(r"<(?:use|path)", str(chart(facts_of(rounds))))) for rounds in (200, 1000)]
@@ -312,6 +313,7 @@ def test_a_store_of_the_first_format_with_a_damaged_state_is_opened_and_named_wh
             store.state(3)
 
 
+@pytest.mark.long
 def test_the_bench_of_growth_measures_a_small_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -278,6 +278,7 @@ def test_a_run_of_an_older_genenv_goes_on_and_is_checked_from_then_on(
     assert "changed since committed: round 2 itself" in refused(resumed(path, 6))
 
 
+@pytest.mark.long
 def test_a_run_from_before_traces_kept_conversations_goes_on_and_is_reported(
     saved: dict[int, Path], tmp_path: Path
 ) -> None:

@@ -447,6 +447,7 @@ def test_a_run_without_evaluations_says_so(tmp_path: Path) -> None:
     assert "held-out success, first to last –" in text
 
 
+@pytest.mark.long
 def test_a_run_can_be_reported_while_it_goes_on(tmp_path: Path) -> None:
     synthetic = SyntheticRun(tmp_path / "demo")
     path = synthetic.write(1)

@@ -162,6 +162,7 @@ def test_settings_that_change_no_result_take_effect(mine: Path, config: Path, as
     assert "policy.max_batch_rows = 2 (was 64)" in notes[0]
 
 
+@pytest.mark.long
 def test_changes_of_several_resumes_are_all_noted(mine: Path) -> None:
     for count in (2, 3):
         succeeds("train", "--resume", "--out", mine, *longer(count))
@@ -299,6 +300,7 @@ def with_old_names(file: Path) -> None:
     file.write_text(text.replace("rwr_lambda", "temperature"), encoding="utf-8")
 
 
+@pytest.mark.long
 def test_a_run_that_was_begun_under_an_older_name_of_a_setting_goes_on(config: Path, tmp_path: Path) -> None:
     config.write_text(config.read_text() + "\n[curriculum]\nrwr_lambda = 3\n", encoding="utf-8")
     path = tmp_path / "old"

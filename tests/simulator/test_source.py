@@ -36,6 +36,7 @@ def proposals(path: Path) -> list[Proposal]:
     return [proposal for batches in rounds for batch in batches for proposal in batch.proposals]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["variation", "grammar"])
 def test_tasks_come_without_a_model_and_the_same_again(source: str, tmp_path: Path) -> None:
     for name in ("one", "two"):
@@ -107,6 +108,7 @@ def test_sources_that_are_not_whole_are_refused(
     assert sentence in sentence_of(*words(tmp_path / "run", **named))
 
 
+@pytest.mark.long
 def test_a_fixed_number_of_specs_is_written_for_a_seed_also_when_a_run_goes_on(tmp_path: Path) -> None:
     fixed = {
         "simulator__source": "variation",
@@ -138,6 +140,7 @@ def written(body: dict[str, Any]) -> Any:
     return said(f"Sure!\n```json\n{shown}\n```" if shown else "hi")
 
 
+@pytest.mark.long
 def test_an_endpoint_writes_tasks_and_its_tokens_are_counted(server: Server, tmp_path: Path) -> None:
     server.answer = written
     out = tmp_path / "run"
@@ -165,6 +168,7 @@ def test_specs_that_structured_output_cannot_hold_are_asked_for_freely(
     assert {p.outcome.reason for p in found if not isinstance(p.outcome, Task)} == {RejectReason.SYNTAX}
 
 
+@pytest.mark.long
 def test_an_endpoint_that_dies_half_way_keeps_what_is_committed(server: Server, tmp_path: Path) -> None:
     count = 0
 

@@ -267,6 +267,7 @@ def test_completions_end_where_they_are_told_to(base) -> None:
         base.answer(None, SHAPE, [Asked(prompt_ids=(65,) * 256)])
 
 
+@pytest.mark.long
 def test_few_adapters_are_kept_for_sampling(base, tmp_path: Path) -> None:
     shapes = [AdapterShape(rank=2 + i % 2, mlp=i % 3 != 0) for i in range(6)]
     asked = Asked(prompt_ids=PROMPT, max_tokens=8, temperature=0.0)

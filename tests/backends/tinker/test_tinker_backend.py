@@ -25,6 +25,7 @@ RUN = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("quirks", "kl"), [((), "k3"), (("mean-cross-entropy",), "k3")])
 def test_steps_are_those_of_the_local_trainer(
     serve: Serve, client: Any, quirks: tuple[str, ...], kl: str
@@ -36,6 +37,7 @@ def test_one_player_learns_and_the_other_stays_bit_for_bit(serve: Serve, client:
     client("apart", url=serve())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quirk", [(), pytest.param(("no-live-load",), marks=pytest.mark.slow)])
 def test_a_step_that_goes_too_far_is_made_again_with_half_the_rate(
     serve: Serve, client: Any, quirk: tuple[str, ...]
@@ -43,10 +45,12 @@ def test_a_step_that_goes_too_far_is_made_again_with_half_the_rate(
     client("shortened", url=serve(*quirk))
 
 
+@pytest.mark.long
 def test_the_reference_is_the_weights_at_the_anchor(serve: Serve, client: Any) -> None:
     client("anchored", url=serve("short-logprobs"))
 
 
+@pytest.mark.long
 def test_a_killed_server_gives_back_what_was_saved_and_the_next_step_is_exact(
     serve: Serve, client: Any, tmp_path: Path
 ) -> None:
@@ -55,11 +59,13 @@ def test_a_killed_server_gives_back_what_was_saved_and_the_next_step_is_exact(
     assert client("restored", url=serve(), folder=folder) == wanted  # another one, on the same states
 
 
+@pytest.mark.long
 def test_states_of_checkpoints_that_are_gone_are_given_up(serve: Serve, client: Any, tmp_path: Path) -> None:
     said = client("given_up", url=serve(), checkpoints=str(tmp_path / "checkpoints"))
     assert "was asked to restore tinker://" in said
 
 
+@pytest.mark.long
 def test_a_loss_that_is_no_number_takes_the_update_back(serve: Serve, client: Any) -> None:
     client("not_finite", url=serve())
 
@@ -80,6 +86,7 @@ def test_a_server_that_cannot_be_learned_on_is_refused_in_a_sentence(
     assert "\n" not in found
 
 
+@pytest.mark.long
 def test_what_is_found_of_a_server_is_told(serve: Serve, client: Any) -> None:
     told = client("told", url=serve("noisy-sampler", "seedless", "short-logprobs", "no-live-load"))
     assert 0.05 < told["gap"] < 0.4
@@ -88,6 +95,7 @@ def test_what_is_found_of_a_server_is_told(serve: Serve, client: Any) -> None:
     assert told["adds_up"]["cross_entropy"] == pytest.approx(1.0, abs=0.2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -113,6 +121,7 @@ def test_nothing_there_and_no_key_are_one_sentence(client: Any) -> None:
     client("environment", TINKER_API_KEY=None)
 
 
+@pytest.mark.long
 def test_a_server_that_was_started_anew_is_told_of_with_how_to_go_on(serve: Serve, client: Any) -> None:
     url = serve()
     client("open_and_keep", url=url)

@@ -106,6 +106,7 @@ def scored(asked: SampleRequest, ids: tuple[int, ...]) -> Datum:
     )
 
 
+@pytest.mark.long
 def test_what_servers_sample_is_what_the_trainer_published(serve: Serve) -> None:
     found = opened(serve(0).url, serve(1).url)
 
@@ -150,6 +151,7 @@ def test_a_reply_is_held_to_a_schema_and_to_choices(serve: Serve) -> None:
     played(found, play)
 
 
+@pytest.mark.long
 def test_requests_of_a_server_that_is_killed_are_answered_by_the_other(serve: Serve) -> None:
     first, second = serve(0, slow_s=0.3), serve(1, slow_s=0.3)
     found = opened(first.url, second.url, timeout_s=20.0)
@@ -267,6 +269,7 @@ def lines_of(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_a_run_with_two_servers_is_played_to_its_end(serve: Serve, tmp_path: Path) -> None:
     addresses = json.dumps([serve(0).url, serve(1).url])
     start = ["train", CONFIGS / "tiny.toml", *RUN, "--set", f"policy.vllm.addresses={addresses}"]
@@ -275,6 +278,7 @@ def test_a_run_with_two_servers_is_played_to_its_end(serve: Serve, tmp_path: Pat
     assert json.loads((tmp_path / "run" / "server.jsonl").read_text())["gap"] < 1e-3
 
 
+@pytest.mark.long
 def test_a_round_is_attempted_while_another_is_learned_and_a_server_is_killed(
     serve: Serve, tmp_path: Path
 ) -> None:

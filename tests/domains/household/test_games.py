@@ -172,6 +172,7 @@ def written_world(task: TaskType) -> World:
     return next(world for found in tasks if (world := game_of(found).world).task == task)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", range(len(TASKS)))
 def test_textworld_answers_the_same(index):
     # Rooms of the domain's own, and rooms with more in them than a simulator writes.

@@ -106,6 +106,7 @@ def test_the_oracle_plays_to_the_end_of_the_episode():
     assert DOMAIN.check(task, task.oracle).success
 
 
+@pytest.mark.long
 def test_there_are_enough_base_and_held_out_tasks_and_all_pass_the_gate():
     held_out = DOMAIN.held_out()
     assert len(SEEDS) >= 300
@@ -125,6 +126,7 @@ def test_the_first_120_of_500_held_out_tasks_are_those_there_were():
     assert len({DOMAIN.surface(task) for task in DOMAIN.held_out()}) == 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["single", "episode"])
 def test_replies_are_held_to_the_commands_that_are_possible_turn_after_turn(mode):
     domain = Household(HouseholdConfig(mode=mode, held_to_commands=True, max_turns=12))
@@ -173,6 +175,7 @@ def test_held_out_tasks_share_no_pair_of_object_and_goal_and_no_phrasing_with_th
         assert re.fullmatch(wording_pattern(spec.task), spec.wording) is None
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(SEEDS) - 1), st.integers(0, 10**6))
 def test_a_variation_passes_the_gate_and_keeps_away_from_held_out_pairs(index, chance):

@@ -36,6 +36,7 @@ def stored(path: Path) -> tuple[list[Group], str]:
         return [group for number in (1, 2, 3) for group in store.groups(number)], store.digest()
 
 
+@pytest.mark.long
 def test_every_reply_is_possible_and_a_run_that_was_stopped_ends_as_one_that_was_not(
     tiny: Any, tmp_path: Path
 ) -> None:

@@ -172,6 +172,7 @@ def test_no_seed_is_near_a_held_out_task() -> None:
     assert max(nearest) < HELD_OUT_SIMILARITY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("domain", [DOMAIN, CLOSED])
 def test_seeds_and_held_out_tasks_pass_the_audit(domain: MultihopQA) -> None:
     rng = random.Random(5)
@@ -180,6 +181,7 @@ def test_seeds_and_held_out_tasks_pass_the_audit(domain: MultihopQA) -> None:
         assert domain.check(task, task.oracle).reward == 1.0
 
 
+@pytest.mark.long
 def test_held_out_tasks_that_no_search_can_solve_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     narrow = MultihopQA(MultihopConfig(mode="search", results=1, result_chars=120))
     found = narrow.held_out()
@@ -209,6 +211,7 @@ def test_nearly_every_seed_can_be_answered_by_searching() -> None:
 # --- what the simulator gets ---
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from(SEEDS), st.integers(0, 2**32))
 def test_what_the_grammar_allows_passes_the_gate(draw: Any, seed: Seed, number: int) -> None:
@@ -225,6 +228,7 @@ def test_a_variation_is_never_its_seed() -> None:
         assert (spec["start"], spec["relations"]) != (seed.spec["start"], seed.spec["relations"])
 
 
+@pytest.mark.long
 def test_the_grammar_allows_variations_and_no_other_specs(draw: Any, written_under: Any) -> None:
     for seed in SEEDS[::40]:
         schema, rng = DOMAIN.spec_schema(seed), random.Random(seed.id)
@@ -237,6 +241,7 @@ def test_the_grammar_allows_variations_and_no_other_specs(draw: Any, written_und
     assert not written_under(schema, dict(reversed(spec.items())))
 
 
+@pytest.mark.long
 def test_the_grammar_of_every_seed_is_small_but_leaves_a_choice() -> None:
     schemas = [DOMAIN.spec_schema(seed) for seed in SEEDS]
     sizes = [len(schema["anyOf"]) for schema in schemas]

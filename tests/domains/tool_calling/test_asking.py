@@ -133,6 +133,7 @@ def judged() -> dict[str, dict[str, Any]]:
     return {part: bench["measured"]([r for r in rows if r[0]["part"] == part], part) for part in parts}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("part", "precision", "recall"), [("first", 0.89, 1.0), ("second", 0.79, 0.94), ("fresh", 0.70, 1.0)]
 )

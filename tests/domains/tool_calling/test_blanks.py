@@ -226,6 +226,7 @@ def test_no_example_says_a_name_or_a_number_of_its_seed() -> None:
         assert "><" not in words
 
 
+@pytest.mark.long
 @given(st.integers(0, len(SEEDS) - 1), st.integers(0, 1000))
 @example(431, 440)  # the first call moves the only file out of the folder that the second one lists
 @example(20, 140)  # "ten days after next Tuesday" for a call that adds the ten days itself

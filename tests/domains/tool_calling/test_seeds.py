@@ -186,12 +186,14 @@ def test_no_two_tools_meet_in_both_splits() -> None:
 # --- they are tasks ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_spec_is_a_task_that_passes_the_gate(split: str) -> None:
     objections = [objection(spec_id, drafted.spec) for spec_id, drafted in SPLITS[split]()]
     assert [o for o in objections if o] == []
 
 
+@pytest.mark.long
 def test_variations_are_tasks_that_pass_the_gate_and_stay_close() -> None:
     rng = random.Random(11)
     seeds = training_specs()

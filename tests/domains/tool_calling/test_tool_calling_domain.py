@@ -359,6 +359,7 @@ def test_tools_that_meet_in_held_out_tasks_do_not_meet_in_the_grammar() -> None:
         assert {one["properties"]["n_calls"]["const"] for one in alternatives} == {1}
 
 
+@pytest.mark.long
 def test_the_grammar_takes_seeds_with_blanks_and_their_variations(accepts) -> None:
     domain, rng = ToolCalling(), random.Random(0)
     for seed in domain.seeds()[::30]:
@@ -407,6 +408,7 @@ def test_the_base_data_passes_the_domains_own_gate() -> None:
             assert domain.audit(task, random.Random(seed.id)) is None, spec
 
 
+@pytest.mark.long
 def test_held_out_tasks_are_stable_and_solvable() -> None:
     domain = ToolCalling()
     tasks = domain.held_out()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import get_args
 
+import pytest
+
 from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.settings import App, ToolCallingConfig
 from genenv.domains.tool_calling.spec import ToolSpec
@@ -20,6 +22,7 @@ def test_all_apps_can_be_named() -> None:
     assert ToolCallingConfig().apps == APPS
 
 
+@pytest.mark.long
 def test_tasks_ask_for_and_show_tools_of_these_apps_only() -> None:
     tasks = [*base_tasks(SOME, SOME.seeds(), seed=0).values(), *SOME.held_out()[:60]]
     assert len(tasks) == len(SOME.seeds()) + 60

@@ -50,6 +50,7 @@ def tasks(domain: Tools) -> dict[str, Task]:
     return base_tasks(domain, domain.seeds(), seed=0)
 
 
+@pytest.mark.long
 def test_how_tools_can_be_called_is_found_out_by_calling_them(folder: Path) -> None:
     graph = Bundle.open(folder).graph
     ways = {name: dict(recipe.ways) for name, recipe in graph.recipes.items()}
@@ -228,6 +229,7 @@ def test_a_spoiled_program_is_refused_or_still_a_sound_task(data: st.DataObject,
         assert spoiled == program or examined(domain, task, random.Random(0)) is None
 
 
+@pytest.mark.long
 def test_what_differs_from_one_time_to_the_next_does_not_count(tmp_path: Path) -> None:
     found = made(tmp_path / "shelf", "shelf.py")
     assert set(found.bundle.about.state.volatile) == {"loans.*.loan_id", "loans.*.since"}
@@ -246,6 +248,7 @@ def test_a_name_of_records_that_differs_does_not_count_and_what_they_hold_does()
     assert comparable(first, volatile) == comparable(again, volatile) != comparable(other, volatile)
 
 
+@pytest.mark.long
 def test_what_a_file_imports_and_reads_beside_it_comes_along(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()

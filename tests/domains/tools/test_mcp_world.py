@@ -189,6 +189,7 @@ def test_a_server_that_remembers_is_started_anew_for_every_program(
     assert settled is None or (isinstance(settled, McpSource) and settled.fresh)
 
 
+@pytest.mark.long
 def test_a_bundle_of_a_server_has_tasks_that_pass_the_gate(accounts: Path, tmp_path: Path) -> None:
     wanted = Wanted(origin=origin("honest", accounts), base=12, held_out=4)
     found = make(tmp_path / "bank", wanted, examined, Silent())

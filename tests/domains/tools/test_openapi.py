@@ -131,6 +131,7 @@ def test_a_world_says_the_same_every_time_and_calls_change_nothing_for_the_next(
     assert world.play([call("get_book", bookId=101)]).outcomes[0].error is None
 
 
+@pytest.mark.long
 def test_a_document_becomes_tasks_that_pass_the_gate(tmp_path: Path) -> None:
     folder = tmp_path / "library"
     made = make(folder, Wanted(origin=origin_of(str(LIBRARY)), base=40, held_out=10), examined, Silent())
@@ -196,6 +197,7 @@ def test_what_is_no_document_is_one_sentence(text: str, sentence: str) -> None:
         MockWorld(text, "it.json")
 
 
+@pytest.mark.long
 def test_only_some_paths_and_no_more_than_fit() -> None:
     fields = {"id": {"type": "string"}, "name": {"type": "string"}}
     many = document({f"/things{n}s": listing(fields) for n in range(300)})

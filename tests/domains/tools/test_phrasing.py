@@ -73,6 +73,7 @@ def test_no_reply_breaks_the_reader(reply: str) -> None:
     assert all(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tool", "wording", "why"),
     [
@@ -281,6 +282,7 @@ def typed(found: dict[str, list[str]], form: int) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.long
 @given(
     LISTS,
     st.integers(0, 4),

@@ -70,6 +70,7 @@ def reading(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_what_may_write_is_left_out_and_never_called(shop: Shop, reading: Path) -> None:
     assert list(Bundle.open(reading).graph.recipes) == ["list_orders", "get_order", "get_customer"]
     assert shop.asked("cancel_order") == []
@@ -127,6 +128,7 @@ def test_with_leave_tools_that_write_are_called_each_call_once_and_reads_are_tho
     )
 
 
+@pytest.mark.long
 def test_of_a_server_that_dies_in_the_middle_what_it_answered_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "short"
     with running(tmp_path / "log", "25") as shop:

@@ -98,6 +98,7 @@ def drafts(played: Played) -> set[str]:
 # which folder it is
 
 
+@pytest.mark.long
 def test_all_tools_succeed_though_one_folder_of_six_will_do(explored: Explored) -> None:
     assert set(explored.graph.recipes) == set(explored.world.tools)
     assert not explored.graph.failures
@@ -219,6 +220,7 @@ def test_a_folder_without_a_repository_is_an_error_and_changes_nothing(shelf: Mc
 # tasks
 
 
+@pytest.mark.long
 def test_a_bundle_without_edits_has_tasks_of_the_repository_that_pass_the_gate(tmp_path: Path) -> None:
     origin = McpOrigin(COMMAND, (), filled(tmp_path / "files", "work"))
     found = make(tmp_path / "shelf", Wanted(origin=origin, base=6, held_out=2), examined, Silent())

@@ -42,6 +42,7 @@ def outcome(domain: Travel, seed, spec) -> Task | Rejection:
     return Gate(domain, CurriculumConfig(), seed=0).admit([context], [written])[0].outcome
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", SETTINGS)
 def test_every_mutant_is_rejected_with_a_sentence(config):
     domain, rng = Travel(config), random.Random(3)

@@ -41,6 +41,7 @@ def accepts(compiler, schema, spec) -> bool:
     return matcher.accept_string(json.dumps(spec, separators=(",", ":"))) and matcher.is_completed()
 
 
+@pytest.mark.long
 def test_there_are_enough_seeds_and_held_out_tasks_and_they_are_always_the_same():
     assert len(DOMAIN.seeds()) == 360
     assert len(QUICK.seeds()) == 360
@@ -105,6 +106,7 @@ def test_a_spec_to_a_held_out_destination_is_rejected_unless_it_is_held_out():
     assert found.reason is RejectReason.HELD_OUT
 
 
+@pytest.mark.long
 def test_every_held_out_task_and_base_task_passes_the_gates_own_checks():
     tasks = [*HELD, *base_tasks(QUICK, QUICK_SEEDS[:60], seed=0).values()]
     assert len(tasks) == 180
@@ -122,6 +124,7 @@ def test_long_trips_pass_too(number):
     assert DOMAIN.audit(task, random.Random(0)) is None
 
 
+@pytest.mark.long
 def test_variations_follow_the_grammar_and_differ(compiler):
     rng = random.Random(1)
     for seed in SEEDS[:4]:
@@ -161,6 +164,7 @@ def test_the_grammar_cannot_write_what_is_wrong(compiler, change):
     assert not accepts(compiler, schema, {**right, "query": GOOD, **change})
 
 
+@pytest.mark.long
 def test_variations_pass_the_whole_gate():
     gate = Gate(QUICK, CurriculumConfig(), seed=0)
     gate.protect(HELD)

@@ -357,6 +357,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(reply=JSON.map(json.dumps) | st.text(max_size=60))
 def test_any_reply_gets_the_same_verdict_twice(reply):

@@ -448,6 +448,7 @@ def test_all_games_load_in_a_moment(recorded):
     assert time.process_time() - began < 1.5
 
 
+@pytest.mark.long
 def test_textworld_answers_a_recorded_game_the_same(recorded):
     # All 274 games are played side by side by bench/parity_alfworld.py.
     pddl = pytest.importorskip("textworld.envs.pddl", reason="TextWorld is not installed")

@@ -124,6 +124,7 @@ def test_before_and_after_are_compared_item_by_item(
     assert "differs from" not in shown.stdout
 
 
+@pytest.mark.long
 def test_runs_of_one_domain_are_compared_without_a_note_and_other_tasks_with_one(
     train: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ def test_runs_of_one_domain_are_compared_without_a_note_and_other_tasks_with_one
     assert "differs from words.summary.json in data, rules.domain.first, rules.max_new_tokens" in other
 
 
+@pytest.mark.long
 def test_the_summary_names_the_domain_its_settings_and_the_tasks(
     toml: Path, tiny: Any, tmp_path: Path
 ) -> None:

@@ -169,6 +169,7 @@ JSON = st.recursive(VALUE, lambda inner: st.lists(inner) | st.dictionaries(TEXT,
 ANSWER = st.one_of(JSON, st.lists(st.one_of(DAY, JSON), max_size=4), st.lists(DAY).map(json.dumps), TEXT)
 
 
+@pytest.mark.long
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(answer=ANSWER)
 def test_grading_never_raises(items, answer):

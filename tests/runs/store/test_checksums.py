@@ -73,6 +73,7 @@ def used_bytes(path: Path) -> list[int]:
     return [n * size + i for n, page in enumerate(pages) for i in range(size) if page[i]]
 
 
+@pytest.mark.long
 def test_every_flipped_bit_that_changes_what_is_read_is_noticed(path: Path, tmp_path: Path) -> None:
     """One hundred bits, each in a copy of its own. Few change nothing: those in SQLite's counters."""
     assert not noticed(path)

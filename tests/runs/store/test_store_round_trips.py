@@ -112,6 +112,7 @@ def records(draw: st.DrawFn) -> RoundRecord:
     )
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(record=records())
 def test_whatever_a_round_holds_reads_back_equal(

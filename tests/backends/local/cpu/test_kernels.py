@@ -173,6 +173,7 @@ def test_sums_over_chunks_of_the_vocabulary_equal_those_of_torch(
         close(found, expected)
 
 
+@pytest.mark.long
 @compiled
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_sampling_and_log_probabilities_are_the_same_with_and_without_compiled_code(tiny, kind):
@@ -192,6 +193,7 @@ def test_sampling_and_log_probabilities_are_the_same_with_and_without_compiled_c
     torch.testing.assert_close(*logprobs, atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 @compiled
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_the_number_of_threads_changes_no_sample(tiny, kind):
