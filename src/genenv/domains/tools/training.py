@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from genenv.domains.tools.bundle import Bundle, as_typed
+from genenv.domains.tools.calls import format_calls
 from genenv.domains.tools.settings import ToolsConfig
+from genenv.domains.tools.spec import Program
+from genenv.domains.tools.world import Call
 
 TRAINING = "train.toml"
 USUAL_CALLS = ToolsConfig().most_calls
 _TOKENS = 88
-"""Of a reply with the usual number of calls."""
+"""Of a reply with the usual number of calls, at least."""
+_MOST_TOKENS = 512
+_PIECE = re.compile(r"[A-Za-z]{1,4}|[^A-Za-z\s]")
+"""What takes a token of a small vocabulary, or more often less than one."""
 _ENOUGH = 24
 """So many tasks in one reply are enough to play in single replies alone."""
 
@@ -80,7 +88,9 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
         folder: where it is going to be, as it was typed.
         most_calls: how many calls solve one of its tasks at most.
     """
-    single = sum(not (one.chained or one.answer) for one in bundle.base.values()) >= _ENOUGH
+    programs = [one for one in bundle.base.values() if not (one.chained or one.answer)]
+    single = len(programs) >= _ENOUGH
+    needed = _tokens(programs if single else bundle.base.values(), together=single)
     name = json.dumps(as_typed(folder), ensure_ascii=False)
     return _TEMPLATE.format(
         file=folder / TRAINING,
@@ -89,5 +99,23 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
         name=name,
         mode=json.dumps("single" if single else "auto"),
         most_calls="" if most_calls == USUAL_CALLS else f"\nmost_calls = {most_calls}",
-        tokens=max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS),
+        tokens=max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, needed),
     )
+
+
+def _tokens(programs: Iterable[Program], *, together: bool) -> int:
+    """How long a reply may have to be: no task may need more than it is given.
+
+    What stands for a token is an upper bound for the embedded model's: letters by fours, all else one by
+    one. Ids take many, a UUID 30 of them.
+
+    Args:
+        programs: the tasks.
+        together: whether all calls of a task stand in one reply.
+    """
+    longest = 0
+    for program in programs:
+        calls = [Call(tool=step.tool, args=step.args) for step in program.calls]
+        replies = [calls] if together else [[call] for call in calls]
+        longest = max([longest, *(len(_PIECE.findall(format_calls(one, "python"))) for one in replies)])
+    return min(_MOST_TOKENS, (longest + 1 + 7) // 8 * 8)
