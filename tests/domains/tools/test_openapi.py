@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from bundles import EXAMPLES, call
+from genenv.config.run import load_config
 from genenv.domains import load_domain
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.making import Wanted, make
@@ -145,6 +147,26 @@ def test_a_document_becomes_tasks_that_pass_the_gate(tmp_path: Path) -> None:
     assert len(tasks) == 40
     assert all(examined(domain, task, rng) is None for task in (*tasks.values(), *domain.held_out()))
     assert 'kind = "openapi"' in (folder / "bundle.toml").read_text()
+
+
+@pytest.mark.long
+def test_a_suggested_reply_is_as_long_as_ids_of_many_tokens_need(tmp_path: Path) -> None:
+    shelf = {"id": {"type": "string", "format": "uuid"}, "title": {"type": "string"}}
+    of_one = {"parameters": [{"name": "bookId", "in": "path", "required": True, "schema": shelf["id"]}]}
+    body = {
+        "requestBody": {
+            "content": {"application/json": {"schema": {"properties": {"title": shelf["title"]}}}}
+        }
+    }
+    paths = {"get": of_one, "delete": of_one, "patch": {**of_one, **body}}
+    origin = tmp_path / "books.json"
+    origin.write_text(document({"/books": listing(shelf), "/books/{bookId}": paths}), encoding="utf-8")
+    make(tmp_path / "books", Wanted(origin=origin_of(str(origin)), base=30, held_out=4), examined, Silent())
+    config = load_config(tmp_path / "books" / "train.toml", [f"domain.name={tmp_path}/books"])
+    domain = load_domain(f"{tmp_path}/books", config.domain.settings)
+    tasks = [*base_tasks(domain, domain.seeds(), seed=0).values(), *domain.held_out()]
+    digits = max(len(re.findall(r"[^a-z ]", reply)) for task in tasks for reply in task.oracle)
+    assert 88 < digits <= config.agent.max_new_tokens < 512  # each of them is a token
 
 
 def test_of_fields_of_one_name_the_outermost_can_be_asked_for() -> None:

@@ -88,9 +88,9 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
         folder: where it is going to be, as it was typed.
         most_calls: how many calls solve one of its tasks at most.
     """
-    programs = [one for one in bundle.base.values() if not (one.chained or one.answer)]
-    single = len(programs) >= _ENOUGH
-    needed = _tokens(programs if single else bundle.base.values(), together=single)
+    in_one_reply = [one for one in bundle.base.values() if not (one.chained or one.answer)]
+    single = len(in_one_reply) >= _ENOUGH
+    needed = _tokens(in_one_reply if single else bundle.base.values())
     name = json.dumps(as_typed(folder), ensure_ascii=False)
     return _TEMPLATE.format(
         file=folder / TRAINING,
@@ -103,19 +103,15 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
     )
 
 
-def _tokens(programs: Iterable[Program], *, together: bool) -> int:
+def _tokens(programs: Iterable[Program]) -> int:
     """How long a reply may have to be: no task may need more than it is given.
 
     What stands for a token is an upper bound for the embedded model's: letters by fours, all else one by
     one. Ids take many, a UUID 30 of them.
-
-    Args:
-        programs: the tasks.
-        together: whether all calls of a task stand in one reply.
     """
     longest = 0
     for program in programs:
         calls = [Call(tool=step.tool, args=step.args) for step in program.calls]
-        replies = [calls] if together else [[call] for call in calls]
+        replies = [[call] for call in calls] if program.chained or program.answer else [calls]
         longest = max([longest, *(len(_PIECE.findall(format_calls(one, "python"))) for one in replies)])
     return min(_MOST_TOKENS, (longest + 1 + 7) // 8 * 8)
