@@ -22,40 +22,135 @@
 namespace {
 
 constexpr int kLanes = 16;
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
-typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
-typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+typedef float Eight __attribute__((vector_size(32)));
+typedef float Four __attribute__((vector_size(16)));
 
 struct bfloat16 {
     uint16_t bits;
 };
 
 #ifdef __AVX512F__
-constexpr int kSums = 24;  // running sums that registers hold
-#else
+constexpr int kRegister = 16;  // lanes of a register
+constexpr int kSums = 24;      // running sums that registers hold
+constexpr int kRanks = 3;      // of these, columns of an adapter's product
+#elif defined(__AVX__)
+constexpr int kRegister = 8;
 constexpr int kSums = 6;
+constexpr int kRanks = 2;
+#else
+constexpr int kRegister = 4;
+constexpr int kSums = 6;
+constexpr int kRanks = 2;
+#endif
+constexpr int kRegisters = kLanes / kRegister;
+
+typedef float Register __attribute__((vector_size(4 * kRegister)));
+typedef int32_t RegisterInts __attribute__((vector_size(4 * kRegister)));
+typedef uint32_t RegisterWords __attribute__((vector_size(4 * kRegister)));
+typedef uint16_t RegisterHalves __attribute__((vector_size(2 * kRegister)));
+
+// Calls work with the number of each register that a vector takes. No loop: it would keep them in memory.
+template <class Work>
+inline void for_registers(Work work) {
+    work(0);
+    if constexpr (kRegisters > 1) work(1);
+    if constexpr (kRegisters > 2) work(2), work(3);
+}
+
+#ifdef __AVX512F__
+typedef Register Floats;
+inline const Register& in(const Floats& x, int) { return x; }
+inline Register& in(Floats& x, int) { return x; }
+#else
+// Several registers. A vector type that is wider than a register would compile, and stay in memory: it takes up to
+// fifteen times as long.
+class Floats {
+    Register part_[kRegisters];
+
+  public:
+    Floats() {
+        for_registers([&](int i) { part_[i] = Register{}; });
+    }
+    Floats(float same) {
+        for_registers([&](int i) { part_[i] = Register{} + same; });
+    }
+    float operator[](int lane) const { return part_[lane / kRegister][lane % kRegister]; }
+    friend const Register& in(const Floats& x, int i) { return x.part_[i]; }
+    friend Register& in(Floats& x, int i) { return x.part_[i]; }
+};
 #endif
 
+// A vector of which work gives each register.
+template <class Work>
+inline Floats by_registers(Work work) {
+    Floats out;
+    for_registers([&](int i) { in(out, i) = work(i); });
+    return out;
+}
+
+#ifndef __AVX512F__
+inline Floats operator+(const Floats& a, const Floats& b) {
+    return by_registers([&](int i) { return in(a, i) + in(b, i); });
+}
+inline Floats operator-(const Floats& a, const Floats& b) {
+    return by_registers([&](int i) { return in(a, i) - in(b, i); });
+}
+inline Floats operator*(const Floats& a, const Floats& b) {
+    return by_registers([&](int i) { return in(a, i) * in(b, i); });
+}
+inline Floats operator/(const Floats& a, const Floats& b) {
+    return by_registers([&](int i) { return in(a, i) / in(b, i); });
+}
+inline Floats operator-(const Floats& a) {
+    return by_registers([&](int i) { return -in(a, i); });
+}
+inline Floats& operator+=(Floats& a, const Floats& b) { return a = a + b; }
+#endif
+
+// Of a and what is beyond it; what is no number in a stays.
+inline Floats larger(const Floats& a, const Floats& b) {
+    return by_registers([&](int i) { return in(b, i) > in(a, i) ? in(b, i) : in(a, i); });
+}
+inline Floats smaller(const Floats& a, const Floats& b) {
+    return by_registers([&](int i) { return in(b, i) < in(a, i) ? in(b, i) : in(a, i); });
+}
+// `kept` where x is not below the limit, else 0.
+inline Floats unless_below(const Floats& x, float limit, const Floats& kept) {
+    return by_registers([&](int i) { return in(x, i) < limit ? Register{} : in(kept, i); });
+}
+// 2 to whole numbers.
+inline Floats power_of_two(const Floats& whole) {
+    return by_registers(
+        [&](int i) { return (Register)((__builtin_convertvector(in(whole, i), RegisterInts) + 127) << 23); });
+}
+
 inline Floats load(const float* from) {
-    Floats wide;
-    std::memcpy(&wide, from, sizeof wide);
-    return wide;
+    return by_registers([&](int i) {
+        Register wide;
+        std::memcpy(&wide, from + i * kRegister, sizeof wide);
+        return wide;
+    });
 }
 
 inline Floats load(const bfloat16* from) {
-    Halves narrow;
-    std::memcpy(&narrow, from, sizeof narrow);
-    return (Floats)(__builtin_convertvector(narrow, Words) << 16);
+    return by_registers([&](int i) {
+        RegisterHalves narrow;
+        std::memcpy(&narrow, from + i * kRegister, sizeof narrow);
+        return (Register)(__builtin_convertvector(narrow, RegisterWords) << 16);
+    });
 }
 
-inline void store(float* to, Floats wide) { std::memcpy(to, &wide, sizeof wide); }
+inline void store(float* to, const Floats& wide) {
+    for_registers([&](int i) { std::memcpy(to + i * kRegister, &in(wide, i), sizeof in(wide, i)); });
+}
 
-inline void store(bfloat16* to, Floats wide) {  // rounds to nearest, ties to even
-    Words bits = (Words)wide;
-    bits += 0x7fff + ((bits >> 16) & 1);
-    Halves narrow = __builtin_convertvector(bits >> 16, Halves);
-    std::memcpy(to, &narrow, sizeof narrow);
+inline void store(bfloat16* to, const Floats& wide) {  // rounds to nearest, ties to even
+    for_registers([&](int i) {
+        RegisterWords bits = (RegisterWords)in(wide, i);
+        bits += 0x7fff + ((bits >> 16) & 1);
+        RegisterHalves narrow = __builtin_convertvector(bits >> 16, RegisterHalves);
+        std::memcpy(to + i * kRegister, &narrow, sizeof narrow);
+    });
 }
 
 // The same for the end of a row, where fewer than kLanes elements are left; the other lanes are 0.
@@ -82,9 +177,6 @@ inline Floats rounded(Floats wide) {
     return load(narrow);
 }
 
-typedef float Eight __attribute__((vector_size(32)));
-typedef float Four __attribute__((vector_size(16)));
-
 inline float sum(Floats x) {
     Eight eights[2];
     std::memcpy(eights, &x, sizeof x);
@@ -98,29 +190,51 @@ inline float sum(Floats x) {
 #ifdef __clang__
 #define CHOOSE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define CHOOSE(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
+#define CHOOSE(a, b, ...) __builtin_shuffle(a, b, RegisterInts{__VA_ARGS__})
 #endif
 
 // The sum of each of kLanes vectors: halves of pairs are added until one number of each is left.
 inline Floats sums(const Floats* x) {
-    Floats eights[8], fours[4], twos[2];
+#ifdef __AVX512F__
+    Register eights[8], fours[4], twos[2];
     for (int i = 0; i < 8; i++) {
-        Floats a = x[2 * i], b = x[2 * i + 1];
+        Register a = x[2 * i], b = x[2 * i + 1];
         eights[i] = CHOOSE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
                     CHOOSE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
     }
     for (int i = 0; i < 4; i++) {
-        Floats a = eights[2 * i], b = eights[2 * i + 1];
+        Register a = eights[2 * i], b = eights[2 * i + 1];
         fours[i] = CHOOSE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
                    CHOOSE(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
     }
     for (int i = 0; i < 2; i++) {
-        Floats a = fours[2 * i], b = fours[2 * i + 1];
+        Register a = fours[2 * i], b = fours[2 * i + 1];
         twos[i] = CHOOSE(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
                   CHOOSE(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
     }
     return CHOOSE(twos[0], twos[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
            CHOOSE(twos[0], twos[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#elif defined(__AVX__)
+    return by_registers([&](int half) {  // eight vectors a to h; their order is mended at the end
+        Register fours[4], twos[2];
+        for (int i = 0; i < 4; i++) {
+            const Floats *left = x + 8 * half + 2 * i, *right = left + 1;
+            Register a = in(*left, 0) + in(*left, 1), b = in(*right, 0) + in(*right, 1);
+            fours[i] = CHOOSE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + CHOOSE(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+        }
+        for (int i = 0; i < 2; i++) {
+            Register a = fours[2 * i], b = fours[2 * i + 1];
+            twos[i] = CHOOSE(a, b, 0, 1, 8, 9, 4, 5, 12, 13) + CHOOSE(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+        Register mixed = CHOOSE(twos[0], twos[1], 0, 2, 8, 10, 4, 6, 12, 14) +
+                     CHOOSE(twos[0], twos[1], 1, 3, 9, 11, 5, 7, 13, 15);  // a c e g b d f h
+        return CHOOSE(mixed, mixed, 0, 4, 1, 5, 2, 6, 3, 7);
+    });
+#else
+    float each[kLanes];
+    for (int i = 0; i < kLanes; i++) each[i] = sum(x[i]);
+    return load(each);
+#endif
 }
 
 inline float largest(Floats x) {
@@ -135,8 +249,7 @@ inline float largest(Floats x) {
 
 // exp(x) to 1e-7 of itself (Cephes); x below -87 counts as -87, above 88 as 88.
 inline Floats exponential(Floats x) {
-    x = x < -87.0f ? Floats{} - 87.0f : x;
-    x = x > 88.0f ? Floats{} + 88.0f : x;
+    x = smaller(larger(x, Floats{} - 87.0f), Floats{} + 88.0f);
     Floats whole = (x * 1.44269504088896341f + 12582912.0f) - 12582912.0f;  // 1.5 * 2^23: rounds
     Floats rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
     Floats series = Floats{} + 1.9875691500e-4f;
@@ -146,7 +259,7 @@ inline Floats exponential(Floats x) {
     series = series * rest + 1.6666665459e-1f;
     series = series * rest + 5.0000001201e-1f;
     series = series * rest * rest + rest + 1.0f;
-    return series * (Floats)((__builtin_convertvector(whole, Ints) + 127) << 23);
+    return series * power_of_two(whole);
 }
 
 inline Floats sigmoid(Floats x) { return 1.0f / (1.0f + exponential(-x)); }
@@ -265,8 +378,6 @@ inline void multiply(const float* matrix, int64_t step, const float* factors, in
     }
 }
 
-constexpr int kRanks = 3;  // vectors of columns at a time
-
 // low = x A^T, C vectors of ranks from k on
 template <int R, int C>
 void down_project(const float* wide, int64_t inputs, const float* down, int64_t padded, int64_t k, float* low) {
@@ -312,7 +423,7 @@ void low_rank_rows(const T* x, int64_t inputs, const float* down, int64_t padded
 template <class T>
 void low_rank(const T* x, int64_t rows, int64_t inputs, const float* down, int64_t padded, const float* up,
               const Part* parts, int64_t count, T* y, int64_t outputs, int threads) {
-    constexpr int kTogether = 8;
+    constexpr int kTogether = kSums / kRanks;
 #pragma omp parallel num_threads(helpers(rows * outputs, threads))
     {
         std::vector<float> wide(kTogether * inputs), low(kTogether * padded);
@@ -442,8 +553,7 @@ inline float exp_and_share(float* scores, int64_t count) {
     for (int64_t j = count; j < end; j++) scores[j] = -1e30f;
     Floats most = load(scores);
     for (int64_t j = kLanes; j < end; j += kLanes) {
-        Floats next = load(scores + j);
-        most = next > most ? next : most;
+        most = larger(most, load(scores + j));
     }
     float top = largest(most);
     Floats totals = {};
@@ -670,19 +780,21 @@ void chunk_sums(const T* scores, int64_t step, int64_t rows, int64_t width, int6
                 int64_t end = std::min(chunk, width - c * chunk);
                 auto read = [&](int64_t i) {
                     Floats found = load(from + i, end - i);
-                    for (int64_t x = end - i; x < kLanes; x++) found[x] = -__builtin_inff();
-                    return found;
+                    if (end - i >= kLanes) return found;
+                    float lanes[kLanes];
+                    store(lanes, found);
+                    std::fill(lanes + end - i, lanes + kLanes, -__builtin_inff());
+                    return load(lanes);
                 };
                 Floats most = read(0);
                 for (int64_t i = kLanes; i < end; i += kLanes) {
-                    Floats next = read(i);
-                    most = next > most ? next : most;
+                    most = larger(most, read(i));
                 }
                 float top = std::max(largest(most), -1e30f);
                 Floats total = {};
                 for (int64_t i = 0; i < end; i += kLanes) {
                     Floats below = read(i) - top, weight = exponential(below);
-                    total += below < kLeast ? Floats{} : weight;
+                    total += unless_below(below, kLeast, weight);
                 }
                 top_RC[n * chunks + c] = top;
                 sums_RC[n * chunks + c] = sum(total);
