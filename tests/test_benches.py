@@ -49,6 +49,7 @@ SLOW: dict[str, tuple[str, ...]] = {
                "--completion", "4", "--peer-batch", "4"),
     "round": (*SIZES, "--prompts", "2", "--group", "2", "--length", "24", "--new", "4", "--peer-batch", "4"),
     "scaling": ("rounds", "--rounds", "22"),
+    "kernels": ("--repeats", "1"),
     "against": ("--tree", "{here}", "--repeats", "1", "--turns", "1", "--", "bench/generate.py", "--model",
                 "{tiny}", "--dtype", "float32", "--prompts", "2", "--length", "24", "--new", "4"),
     "unchanged": ("--only", "tool_calling-scripted", "--set", "run.rounds=1", "--out", "{out}"),

@@ -36,11 +36,11 @@ constexpr int kRanks = 3;      // of these, columns of an adapter's product
 #elif defined(__AVX__)
 constexpr int kRegister = 8;
 constexpr int kSums = 6;
-constexpr int kRanks = 2;
+constexpr int kRanks = 1;
 #else
 constexpr int kRegister = 4;
 constexpr int kSums = 6;
-constexpr int kRanks = 2;
+constexpr int kRanks = 1;
 #endif
 constexpr int kRegisters = kLanes / kRegister;
 
