@@ -52,8 +52,12 @@ _HELD_OUT_SAME = "these calls are kept for measuring, or for training"
 
 
 def is_for_measuring(program: Program) -> bool:
-    """Whether a program may only be a held-out task: by its calls, whatever the state before them."""
-    told = json.dumps([step.model_dump(mode="json") for step in program.calls], sort_keys=True)
+    """Whether a program may only be a held-out task: by its calls, whatever the state before them.
+
+    What leaves something out has few calls that differ: of that the state counts, too.
+    """
+    steps = program.calls if program.gap == "none" else (*program.before, *program.calls)
+    told = json.dumps([step.model_dump(mode="json") for step in steps], sort_keys=True)
     return hashlib.sha256(told.encode()).digest()[0] % _HELD_OUT_PARTS == 0
 
 
@@ -120,7 +124,7 @@ def _played(domain: Tools, program: Program, settings: ToolsConfig) -> tuple[lis
     """The program's calls with the values that they use, and the answers to its questions.
 
     Raises:
-        Refused: it is not what its difficulty says, or a call fails, or a write changes nothing.
+        Refused: it is not what its difficulty says, or a call fails.
     """
     world = domain.world
     _consistent(domain, program, settings)
@@ -129,19 +133,20 @@ def _played(domain: Tools, program: Program, settings: ToolsConfig) -> tuple[lis
         _incomplete(world, program)
         return _literal(program.calls), []
     calls: list[Call] = []
-    outcomes: list[Outcome] = []
-    for step in program.calls:
+    outcomes: Sequence[Outcome] = ()
+    for number, step in enumerate(program.calls, start=1):
         args = cast("dict[str, Json]", dict(step.args))
         for use in step.uses:
             args[use.parameter] = _value(outcomes[use.call].result, use.path)
-        call = Call(tool=step.tool, args=args)
+        calls.append(Call(tool=step.tool, args=args))
         if problem := world.tools[step.tool].problem(args):
             raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
-        calls.append(call)
-        outcome = world.play([*before, *calls], watch=True).outcomes[-1]
-        if outcome.error is not None:
-            raise Refused(RejectReason.EXECUTION, f"{step.tool} fails: {outcome.error[:200].rstrip('.')}")
-        outcomes.append(outcome)
+        if number == len(program.calls) or program.calls[number].uses:
+            outcomes = world.play([*before, *calls]).outcomes[len(before) :]
+            for call, outcome in zip(calls, outcomes, strict=True):
+                if outcome.error is not None:
+                    sentence = f"{call.tool} fails: {outcome.error[:200].rstrip('.')}"
+                    raise Refused(RejectReason.EXECUTION, sentence)
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
 
 

@@ -27,7 +27,7 @@ from genenv.domains.tools.parts import Starts, Together
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.sayings import Sayings, with_words_of
 from genenv.domains.tools.sources import Source
-from genenv.domains.tools.spec import Program
+from genenv.domains.tools.spec import SIZES, Program, Size
 from genenv.domains.tools.told import read
 from genenv.domains.tools.world import LimitedWorld, World
 from genenv.errors import DataError, UsageError, first_line
@@ -69,6 +69,8 @@ class About(BaseModel, frozen=True, extra="forbid"):
     alike: tuple[tuple[str, ...], ...] = ()
     """Tools that can pass for each other: where one of them is withheld, the others are not shown either.
     Where there are some, there are tasks whose tool is withheld."""
+    shown: tuple[Size, ...] = SIZES
+    """How many tools a task may show."""
     together: Together | None = None
     """Which tools meet in one task; else any do."""
 

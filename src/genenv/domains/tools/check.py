@@ -90,7 +90,10 @@ def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
     failed = next((o.error for o in attempt.outcomes if o.error), None)
     return _partly(
         domain,
-        _failed(problem + (f" A call failed: {failed.rstrip('.')}." if failed else "")),
+        _failed(
+            problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""),
+            readable=any(outcome.error is None for outcome in attempt.outcomes),
+        ),
         credit(oracle, _taken(domain, task, calls), domain.world.tools),
     )
 

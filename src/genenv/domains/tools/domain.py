@@ -20,6 +20,7 @@ from genenv.domains.tools.bundle import Bundle
 from genenv.domains.tools.calls import Known, read_reply
 from genenv.domains.tools.check import calls_of, carried_out, check
 from genenv.domains.tools.gaps import left_out
+from genenv.domains.tools.grammar import schema_from_state
 from genenv.domains.tools.plans import AND, THEN, Rules, plans, reads_last, sizes_shown
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.request import Request, Speech, said
@@ -90,9 +91,10 @@ class Tools:
     def today(self, program: Program) -> Day | None:
         """The day on which a program begins, where that is known."""
         name = self.bundle.about.today
-        return day_of(self._begun(program).state, name) if name else None
+        return day_of(self.begun(program).state, name) if name else None
 
-    def _begun(self, program: Program) -> Played:
+    def begun(self, program: Program) -> Played:
+        """What the calls before a program come to."""
         return self.world.play([Call(tool=one.tool, args=dict(one.args)) for one in program.before])
 
     def speech(self, program: Program, *, measuring: bool = False) -> Speech:
@@ -137,14 +139,23 @@ class Tools:
 
     def _playable(self, programs: Mapping[str, Program]) -> list[tuple[str, Program]]:
         single, most = self.settings.mode == "single", self.settings.most_calls
+        known = self.world.tools
         return [
             (name, program)
             for name, program in programs.items()
-            if program.n_calls <= most and not (single and (program.chained or program.answer))
+            if program.n_calls <= most
+            and not (single and (program.chained or program.answer))
+            and all(step.tool in known for step in program.calls)
         ]
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The schema of programs, in which calls are of tools there are, with arguments of their schemas."""
+        """The schema of programs, in which calls are of tools there are, with arguments of their schemas.
+
+        Where there are several states to begin in, programs begin as the seed does.
+        """
+        if self.bundle.about.starts is not None:
+            own = parameters_of(Program.model_validate(seed.spec))
+            return schema_from_state(self, seed, own)
         schema = Program.model_json_schema()
         definitions = cast("dict[str, Any]", schema["$defs"])
         step = definitions["Step"]
@@ -168,9 +179,6 @@ class Tools:
         fields = cast("dict[str, Any]", schema["properties"])
         if not self.has_gaps:
             del fields["gap"]
-        if self.bundle.about.starts is not None:  # in the state of the seed, of which are its values
-            fields["before"] = {"const": seed.spec["before"]}
-            schema["required"] = [*schema["required"], "before"]
         return schema
 
     def told_of(self, seed: Seed) -> Mapping[str, Tool]:
@@ -231,7 +239,8 @@ class Tools:
         try:
             return self._drawn(cast(ToolsParameters, parameters), rng)
         except Refused as refused:
-            return refused.rejection
+            told = refused.rejection
+            return Rejection(told.reason, f"{told.explanation}.")
 
     def walker(self, *, measuring: bool = False) -> Walker:
         """Draws programs, for training or for measuring."""
@@ -253,11 +262,14 @@ class Tools:
                 return program
         raise Refused(RejectReason.HELD_OUT, f"of {parameters.tools} all that is found is kept for measuring")
 
+    def offered(self, task: Task) -> Sequence[JsonObject]:
+        """The tools of a task in the form of the OpenAI chat API."""
+        return [self.world.tools[name].schema for name in cast("Sequence[str]", task.payload["tools"])]
+
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
         native = self.settings.style == "native"
-        shown = cast("Sequence[str]", task.payload["tools"])
-        tools = [self.world.tools[name].schema for name in shown] if native else ()
+        tools = self.offered(task) if native else ()
         return (
             OneQuestion(task, tools) if task.payload["mode"] == "single" else ToolsEpisode(self, task, tools)
         )
@@ -297,7 +309,7 @@ def _options(domain: Tools, subject: str) -> Options:
                     "n_calls": (n,),
                     "chained": (chained,),
                     "answer": (answer,),
-                    "n_tools": sizes_shown(n_tools, n),
+                    "n_tools": sizes_shown(n_tools, n, about.shown),
                 }
                 gaps = _gaps(domain, subject) if n == 1 and not answer else ()
                 if domain.has_gaps:

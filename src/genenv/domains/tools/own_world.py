@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -10,7 +11,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from genenv.domains.tools.describing import described, methods
-from genenv.domains.tools.plain import result_of, state_of
+from genenv.domains.tools.plain import result_of
 from genenv.domains.tools.world import Call, Outcome, Played, Tool
 from genenv.errors import UsageError
 from genenv.types import Json
@@ -23,7 +24,7 @@ class OwnWorld:
     """The methods of a class.
 
     Args:
-        where: `package.module:Class`; made without arguments, its instance is the state.
+        where: `package.module:Class`; made without arguments, its attributes are the state: plain data.
 
     Raises:
         UsageError: there is no such class.
@@ -58,17 +59,17 @@ class OwnWorld:
     def again(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `Remembers`."""
         made = self._class()
-        before = state_of(vars(made)) if watch else None
+        before = json.dumps(vars(made)) if watch else ""
         outcomes: list[Outcome] = []
         for call in calls:
             result, error = self._called(made, call)
             changed = False
             if watch:
-                after = state_of(vars(made))
+                after = json.dumps(vars(made))
                 before, changed = after, after != before
             outcomes.append(Outcome(result=result, error=error, changed=changed))
-        state = before if watch else state_of(vars(made))
-        return Played(outcomes=tuple(outcomes), state=cast(Json, state))
+        state: Json = json.loads(before or json.dumps(vars(made)))
+        return Played(outcomes=tuple(outcomes), state=state)
 
     def _called(self, made: object, call: Call) -> tuple[Json, str | None]:
         """What a call returns or raises."""

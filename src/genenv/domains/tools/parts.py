@@ -91,8 +91,9 @@ class Together(BaseModel, frozen=True, extra="forbid"):
 
 
 def companions(together: Together, chain: Sequence[str], *, measuring: bool = False) -> list[str]:
-    """Tools that may meet both of a chain."""
-    names = dict.fromkeys(" ".join(together.measuring if measuring else together.training).split())
+    """Tools that may meet both of a chain, of circles with one of them."""
+    circles = [one.split() for one in (together.measuring if measuring else together.training)]
+    names = dict.fromkeys(one for circle in circles if not set(chain).isdisjoint(circle) for one in circle)
     return [
         name for name in names if name not in chain and together.allows((*chain, name), measuring=measuring)
     ]

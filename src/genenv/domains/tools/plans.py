@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genenv.domains.tools.parts import Together, companions
@@ -85,19 +87,25 @@ def plans(graph: Graph, subject: str, rng: random.Random, rules: Rules) -> dict[
 def _plans_of(
     graph: Graph, subject: str, rng: random.Random, rules: Rules, together: Together
 ) -> dict[tuple[int, bool], list[str]]:
-    """Plans of tools that may meet."""
+    """Plans of tools that may meet; those that a chain could join do not meet without it."""
     linked = sorted({(link.reader, link.user) for link in graph.links})
     chains = [pair for pair in linked if together.allows(pair, measuring=rules.measuring)]
+    known = {frozenset(pair) for pair in linked}
+
+    def apart(group: Sequence[str]) -> bool:
+        pairs = map(frozenset, itertools.combinations(group, 2))
+        return set(group) <= graph.recipes.keys() and known.isdisjoint(pairs)
+
     found: dict[tuple[int, bool], list[str]] = {(1, False): [subject]}
     for n in range(2, rules.most_calls + 1):
         groups = together.groups(subject, n, rng, most=rules.each, measuring=rules.measuring)
-        found[n, False] = [AND.join(group) for group in groups if set(group) <= graph.recipes.keys()]
+        found[n, False] = [AND.join(group) for group in groups if apart(group)]
     found[2, True] = [THEN.join(pair) for pair in chains if subject in pair]
     longer = [
         AND.join([THEN.join(pair), third])
         for pair in chains
         for third in companions(together, pair, measuring=rules.measuring)
-        if subject in (*pair, third) and third in graph.recipes
+        if subject in (*pair, third) and all(apart((one, third)) for one in pair)
     ]
     found[3, True] = rng.sample(longer, min(rules.each, len(longer)))
     return {size: sorted(listed) for size, listed in found.items() if listed and size[0] <= rules.most_calls}
@@ -114,8 +122,8 @@ def reads_last(graph: Graph, plan: str) -> bool:
     return bool(last.told)
 
 
-def sizes_shown(n_tools: int, least: int) -> list[int]:
+def sizes_shown(n_tools: int, least: int, sizes: Sequence[int] = SIZES) -> list[int]:
     """How many tools can be shown: enough for the calls, and no more than there are."""
-    return [size for size in SIZES if least <= size <= n_tools] or [
+    return [size for size in sizes if least <= size <= n_tools] or [
         max(size for size in SIZES if size <= n_tools)
     ]

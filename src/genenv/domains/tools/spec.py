@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, JsonValue
 
 Size = Literal[1, 2, 3, 4, 6, 8, 12, 16]
-SIZES: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
+SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
 """How many tools can be shown."""
 
 

@@ -34,6 +34,8 @@ class Manner:
     """Texts stand in quotation marks; without, a wording has them where it wants them."""
     openings: Sequence[str] = ("", "", "Please ", "Could you do this: ", "I need this: ", "Would you please ")
     next: Sequence[str] = (". Then ", ". After that, ", "; then ")
+    also: Sequence[str] = ("Also, ", "Then ", "Please ")
+    """Before an order that comes after a whole utterance."""
 
     def text(self, value: Json) -> str:
         """A value as it stands in an instruction."""
@@ -43,6 +45,7 @@ class Manner:
 OTHER_MANNER: Mapping[str, Sequence[str]] = {
     "openings": ("", "", "I would like you to ", "Kindly ", "Here is what I want: "),
     "next": (". Next, ", ". Once that is done, ", "; next, "),
+    "also": ("Besides, ", "One more thing: ", "In addition, "),
 }
 """What stands between the parts of tasks for measuring, where these have wordings of their own."""
 
@@ -195,10 +198,8 @@ def instruction(
         if one.endswith(_ENDS):
             text = f"{text}{'' if text.endswith(_ENDS) else '.'} {one}"
             continue
-        joined = rng.choice(manner.next)
-        text = f"{text} {joined.lstrip('.; ').capitalize()}" if text.endswith(_ENDS) else text + joined
-        text += one
-    text = text[:1].upper() + text[1:]
+        joined = f" {rng.choice(manner.also)}" if text.endswith(_ENDS) else rng.choice(manner.next)
+        text += joined + one
     return text if text.endswith(_ENDS) or text.endswith(tuple(f'{end}"' for end in _ENDS)) else text + "."
 
 

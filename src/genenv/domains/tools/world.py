@@ -94,7 +94,7 @@ class Tool:
         }
         return {"type": "function", "function": function}
 
-    @property
+    @cached_property
     def heading(self) -> str:
         """As one line of Python, short as each prompt token costs: `refund(order_id, amount: number=0)`."""
         shown: dict[str, str] = {}
