@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
 from genenv.domains.parameters import ByParameters, at_random
 from genenv.domains.tool_calling.domain import ToolCalling
@@ -137,6 +140,22 @@ def test_a_program_that_is_none_is_refused_in_a_sentence(change: JsonObject, sen
     refused = DOMAIN.build(program, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0))
     assert isinstance(refused, Rejection)
     assert sentence in refused.explanation
+
+
+def test_programs_made_wrong_are_refused() -> None:
+    rng, made = random.Random(2), 0
+    mutants = runpy.run_path(str(Path(__file__).with_name("mutations.py")))["mutants"]
+    for seed in DOMAIN.seeds()[:40]:
+        for kind, spec in mutants(seed.spec, rng):
+            made += 1
+            try:
+                program = Program.model_validate(spec)
+            except ValidationError:
+                continue
+            lineage = Lineage(origin=Origin.SEED, seed_id=seed.id)
+            task = DOMAIN.build(program, task_id="t", lineage=lineage, rng=rng)
+            assert isinstance(task, Rejection) or examined(DOMAIN, task, rng) is not None, (kind, spec)
+    assert made > 400
 
 
 def test_all_apps_can_be_named() -> None:

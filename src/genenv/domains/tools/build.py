@@ -175,6 +175,8 @@ def _consistent(domain: Tools, program: Program, settings: ToolsConfig) -> None:
         raise Refused(
             RejectReason.INCONSISTENT, f"n_calls is {program.n_calls}, there are {len(program.calls)} calls"
         )
+    if program.n_tools not in domain.bundle.about.shown:
+        raise Refused(RejectReason.INCONSISTENT, f"n_tools is {program.n_tools}, which no task shows")
     if program.chained != any(step.uses for step in program.calls):
         raise Refused(RejectReason.INCONSISTENT, f"chained is {program.chained}, and the calls say otherwise")
     if program.answer != bool(program.questions):
