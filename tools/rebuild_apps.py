@@ -123,8 +123,9 @@ def state_of(number: int) -> dict[str, Any]:
         "email": {
             "inbox": {
                 str(number): {
+                    "email_id": number,
                     "sender": rng.choice(people),
-                    "subject": query.capitalize(),
+                    "subject": query,
                     "body": f"This is about the {query}.",
                     "archived": False,
                     "flag": "",
@@ -175,6 +176,7 @@ def state_of(number: int) -> dict[str, Any]:
             "cart": {},
             "orders": {
                 str(order): {
+                    "order_id": order,
                     "product": rng.choice(kinds["product"]),
                     "quantity": rng.choice((1, 2)),
                     "address": rng.choice(kinds["street"]),

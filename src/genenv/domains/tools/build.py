@@ -14,17 +14,20 @@ from pydantic import BaseModel
 
 from genenv.domains.common import Refused
 from genenv.domains.tools.calls import format_calls
+from genenv.domains.tools.fresh import fresh
 from genenv.domains.tools.gaps import absent, alike, known_answer
 from genenv.domains.tools.leaves import at
 from genenv.domains.tools.settings import Style, ToolsConfig
 from genenv.domains.tools.spec import Program, Step
 from genenv.domains.tools.told import read
-from genenv.domains.tools.world import Call, Outcome, Tool, World
+from genenv.domains.tools.world import Call, Outcome, Tool
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 if TYPE_CHECKING:
     from genenv.domains.tools.domain import Tools
 
+_COMPLETIONS = 12
+"""So many values at most are tried for one that is left out."""
 _HELD_OUT_PARTS = 5
 """One program of so many, by its calls, is for measuring alone."""
 _HOW: dict[tuple[bool, Style], str] = {
@@ -130,7 +133,7 @@ def _played(domain: Tools, program: Program, settings: ToolsConfig) -> tuple[lis
     _consistent(domain, program, settings)
     before = _literal(program.before)
     if program.gap == "missing_info":
-        _incomplete(world, program)
+        _incomplete(domain, program)
         return _literal(program.calls), []
     calls: list[Call] = []
     outcomes: Sequence[Outcome] = ()
@@ -150,13 +153,21 @@ def _played(domain: Tools, program: Program, settings: ToolsConfig) -> tuple[lis
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
 
 
-def _incomplete(world: World, program: Program) -> None:
-    """Refuse a program that lacks no value that its call needs, more than one, or gives a wrong one."""
-    step, tool = program.calls[0], world.tools[program.calls[0].tool]
+def _incomplete(domain: Tools, program: Program) -> None:
+    """Refuse a program that lacks no value that its call needs, more than one, or that none completes."""
+    step, tool = program.calls[0], domain.world.tools[program.calls[0].tool]
     if len(absent(tool, step)) != 1:
         raise Refused(RejectReason.INCONSISTENT, f"gap is missing_info, and {step.tool} lacks not one value")
     if problem := replace(tool, parameters={**tool.parameters, "required": []}).problem(step.args):
         raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
+    (missing,), rng, before = absent(tool, step), random.Random(0), _literal(program.before)
+    known = domain.values(program).get(domain.graph.recipes[tool.name].ways.get(missing, ""), ())
+    values = rng.sample(known, min(_COMPLETIONS, len(known))) or [
+        fresh(tool, missing, rng) for _ in range(_COMPLETIONS)
+    ]
+    calls = (Call(tool=step.tool, args={**step.args, missing: value}) for value in values)
+    if all(domain.world.play([*before, call]).outcomes[-1].error for call in calls):
+        raise Refused(RejectReason.EXECUTION, f"{step.tool} fails whatever {missing} is")
 
 
 def _consistent(domain: Tools, program: Program, settings: ToolsConfig) -> None:

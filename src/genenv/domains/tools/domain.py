@@ -21,6 +21,7 @@ from genenv.domains.tools.calls import Known, read_reply
 from genenv.domains.tools.check import calls_of, carried_out, check
 from genenv.domains.tools.gaps import left_out
 from genenv.domains.tools.grammar import schema_from_state
+from genenv.domains.tools.leaves import leaves
 from genenv.domains.tools.plans import AND, THEN, Rules, plans, reads_last, sizes_shown
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.request import Request, Speech, said
@@ -96,6 +97,13 @@ class Tools:
     def begun(self, program: Program) -> Played:
         """What the calls before a program come to."""
         return self.world.play([Call(tool=one.tool, args=dict(one.args)) for one in program.before])
+
+    def values(self, program: Program) -> Mapping[str, list[Json]]:
+        """What there is to be named when a program begins, by kind: of the state, and of what people say."""
+        state, bundle = self.begun(program).state, self.bundle
+        other = bundle.measuring_sayings if self.is_for_measuring(program) else None
+        sayings = other if other is not None and other.values else bundle.sayings
+        return {**leaves(state), **sayings.kinds(day_of(state, bundle.about.today))}
 
     def speech(self, program: Program, *, measuring: bool = False) -> Speech:
         """How a program is asked for."""

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from genenv.domains.tools.gaps import left_out
-from genenv.domains.tools.leaves import ANY, leaves
+from genenv.domains.tools.leaves import ANY
 from genenv.domains.tools.plans import Plan
 from genenv.domains.tools.recipes import Link
 from genenv.domains.tools.spec import Program, ToolsParameters
-from genenv.domains.tools.walks import day_of
 from genenv.types import Json, JsonObject, Seed
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ class _Steps:
     """How each call is written, once for all programs."""
 
     def __init__(self, domain: Tools, program: Program) -> None:
-        self._domain, state = domain, domain.begun(program).state
-        today = day_of(state, domain.bundle.about.today)
-        self._values = {**leaves(state), **domain.bundle.sayings.kinds(today)}
+        self._domain, self._values = domain, domain.values(program)
         self.definitions: dict[str, Json] = {}
 
     def ways(self, plan: Plan, gap: str) -> list[list[Json]]:

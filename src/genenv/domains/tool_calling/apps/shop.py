@@ -79,7 +79,7 @@ class Shop:
         known = existing(self.shop["catalog"], product, "product")
         number = fresh_id(self.shop["orders"], known, quantity, address)
         order = {"product": known, "quantity": quantity, "address": address, "status": "processing"}
-        self.shop["orders"][number] = order
+        self.shop["orders"][number] = {"order_id": int(number), **order}
         return {"order_id": int(number), "total": money(self.shop["catalog"][known] * quantity)}
 
     def cancel_order(self, order_id: int) -> Found:
