@@ -23,7 +23,7 @@ from genenv.domains.tool_calling.domain import BUNDLE, ToolCalling
 from genenv.domains.tools.bundle import Bundle, program_line
 from genenv.domains.tools.parts import Starts
 from genenv.domains.tools.plans import THEN, Rules, plans
-from genenv.domains.tools.spec import Gap, Program, ToolsParameters
+from genenv.domains.tools.spec import Gap, Program, Size, ToolsParameters
 from genenv.gate.gate import examined
 from genenv.types import Lineage, Origin, Rejection
 
@@ -217,7 +217,7 @@ def codes(cities: Sequence[str]) -> dict[str, str]:
 def programs(lot: int, n: int, *, measuring: bool) -> Iterator[Program]:
     """A lot of programs that pass the gate, in an order that is always the same."""
     domain, rng = ToolCalling(), random.Random(f"apps {'measuring' if measuring else 'training'} {lot}")
-    used: Counter[int] = Counter()
+    used: Counter[Size] = Counter()
     for place, plan in enumerate(
         rng.sample(list(itertools.islice(plans_of(domain, rng, n, measuring=measuring), n)), n)
     ):

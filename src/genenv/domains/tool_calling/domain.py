@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pydantic import BaseModel
 
@@ -43,7 +43,7 @@ class ToolCalling(Tools):
     @cached_property
     def _others(self) -> frozenset[str]:
         """The tools of apps that are not there."""
-        apps = cast(ToolCallingConfig, self.settings).apps
+        apps = self.settings.apps
         return frozenset(
             name for app, tools in self.bundle.about.groups.items() if app not in apps for name in tools
         )
@@ -65,13 +65,13 @@ class ToolCalling(Tools):
 
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only: 1,000, less those of other apps; in single mode without chained ones."""
-        return list(_held_out(cast(ToolCallingConfig, self.settings)))
+        return list(_held_out(self.settings))
 
     @property
     def main_held_out(self) -> int:
         """The first lot of held-out tasks, 200 of them: what a measurement takes unasked."""
         first = dict(list(self.bundle.held_out.items())[:N_MAIN])
-        return len(self._playable(first))
+        return len(self.playable(first))
 
 
 @functools.cache
@@ -90,4 +90,4 @@ def _world() -> World:
 def _held_out(settings: ToolCallingConfig) -> tuple[Task, ...]:
     """Making them takes a second; a process may open many runs."""
     domain = ToolCalling(settings)
-    return tuple(held_out_tasks(domain, domain._playable(domain.bundle.held_out)))
+    return tuple(held_out_tasks(domain, domain.playable(domain.bundle.held_out)))

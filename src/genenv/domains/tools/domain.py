@@ -64,7 +64,7 @@ class Tools:
         """The tools, ready to be called."""
         return self.bundle.world(self.settings.call_s)
 
-    @property
+    @cached_property
     def graph(self) -> Graph:
         """How they can be called."""
         return self.bundle.graph
@@ -134,7 +134,7 @@ class Tools:
         groups = self.bundle.about.groups
         return [
             Seed(id=name, domain=self.name, spec=self.dumped(one), skills=skills_of(one, groups))
-            for name, one in self._playable(self.bundle.base)
+            for name, one in self.playable(self.bundle.base)
         ]
 
     def dumped(self, program: Program) -> JsonObject:
@@ -143,9 +143,10 @@ class Tools:
 
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only: their calls, with these arguments, are in no task for training."""
-        return held_out_tasks(self, self._playable(self.bundle.held_out))
+        return held_out_tasks(self, self.playable(self.bundle.held_out))
 
-    def _playable(self, programs: Mapping[str, Program]) -> list[tuple[str, Program]]:
+    def playable(self, programs: Mapping[str, Program]) -> list[tuple[str, Program]]:
+        """Programs that can be played in this mode, with the tools there are."""
         single, most = self.settings.mode == "single", self.settings.most_calls
         known = self.world.tools
         return [

@@ -32,6 +32,10 @@ class Request:
     """Of each call the arguments that fixed words say, not their values."""
 
 
+def _no_words(_tool: str, _name: str, _value: Json, _form: str) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speech:
     """How tools are asked for."""
@@ -40,7 +44,7 @@ class Speech:
     """Of tools, and of two of which one uses what the other finds; one without any is asked for by its
     documentation and name."""
     manner: Manner
-    in_words: Callable[[str, str, Json, str], Sequence[str]] = lambda *_: ()
+    in_words: Callable[[str, str, Json, str], Sequence[str]] = _no_words
     """Ways to say a value in words: by tool, parameter, value and form."""
 
 
@@ -60,7 +64,7 @@ def said(tools: Mapping[str, Tool], program: Program, speech: Speech, rng: rando
         both = _both(tools, some, speech, rng) if len(some) > 1 and some[1].uses else None
         if both is None:
             some = some[:1]
-            both = _one(tools, some[0], program.gap, speech, rng)
+            both = _one(tools, steps[number], program.gap, speech, rng)
         clauses.append(both.text)
         implied += [tuple(sorted(both.implied & step.args.keys())) for step in some]
         number += len(some)

@@ -97,15 +97,15 @@ class Tool:
     @cached_property
     def heading(self) -> str:
         """As one line of Python, short as each prompt token costs: `refund(order_id, amount: number=0)`."""
-        shown: dict[str, str] = {}
-        return f"{self.name}({', '.join(self._short(name, shown) for name in self.properties)})"
+        listed: dict[str, str] = {}
+        return f"{self.name}({', '.join(self._short(name, listed) for name in self.properties)})"
 
-    def _short(self, name: str, shown: dict[str, str]) -> str:
+    def _short(self, name: str, listed: dict[str, str]) -> str:
         """A parameter; a long list that an earlier one has as well is not repeated."""
         schema = self.resolved(self.properties[name])
         if choices := cast("Sequence[Json]", schema.get("enum", ())):
             kind = "|".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
-            twin = shown.setdefault(kind, name)
+            twin = listed.setdefault(kind, name)
             if twin != name and len(choices) > _SHORT_LIST:
                 kind = f"as {twin}"
         else:
