@@ -135,11 +135,10 @@ def state_of(number: int) -> dict[str, Any]:
             "sent": [],
         },
         "files": {
-            "files": dict(
-                sorted(
-                    (path, rng.choice(kinds["note_text"])) for path in {*some("path", 5), *some("move[0]", 4)}
-                )
-            )
+            "files": {
+                path: rng.choice(kinds["note_text"])
+                for path in sorted([*some("path", 5), *some("move[0]", 4)])
+            }
         },
         "home": {
             "celsius": {room: rng.choice((15.0, 25.0, 26.5)) for room in ROOMS},
