@@ -89,10 +89,19 @@ class Tools:
         state = starts.state_of(program)
         return state is not None and state in starts.states(measuring=True)
 
-    def today(self, program: Program) -> Day | None:
-        """The day on which a program begins, where that is known."""
+    @property
+    def beginning(self) -> tuple[Call, ...]:
+        """Calls that make a state to begin in, where no program says which: the first one there is."""
+        starts = self.bundle.about.starts
+        return (starts.call(0),) if starts else ()
+
+    def today(self, before: Program | Sequence[Call]) -> Day | None:
+        """The day on which a program begins, or that it is after some calls, where that is known."""
         name = self.bundle.about.today
-        return day_of(self.begun(program).state, name) if name else None
+        if not name:
+            return None
+        played = self.begun(before) if isinstance(before, Program) else self.world.play(before)
+        return day_of(played.state, name)
 
     def begun(self, program: Program) -> Played:
         """What the calls before a program come to."""
