@@ -221,10 +221,8 @@ def programs(lot: int, n: int, *, measuring: bool) -> Iterator[Program]:
         rng.sample(list(itertools.islice(plans_of(domain, rng, n, measuring=measuring), n)), n)
     ):
         tools, n_calls, chained, gap = plan
-        size = min(
-            (one for one in domain.bundle.about.shown if one >= n_calls),
-            key=lambda one: (used[one], rng.random()),
-        )
+        sizes: list[Size] = [one for one in domain.bundle.about.shown if one >= n_calls]
+        size = min(sizes, key=lambda one: (used[one], rng.random()))
         used[size] += 1
         parameters = ToolsParameters(
             n_calls=n_calls, chained=chained, answer=False, n_tools=size, gap=gap, tools=tools
