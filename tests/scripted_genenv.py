@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from typing import Any
 
-import genenv.domains.tool_calling.seeds as base_data
 from genenv.agent.player import Agent
 from genenv.api import opening
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.cli.app import main
 from genenv.domains.base import Domain
-from genenv.domains.tool_calling.prompting import offered
-from genenv.domains.tool_calling.spec import ToolSpec
+from genenv.domains.tool_calling import domain as world
+from genenv.domains.tool_calling.domain import ToolCalling
+from genenv.domains.tools.bundle import Bundle
+from genenv.domains.tools.spec import Program
 from genenv.rounds.players import Players
 from genenv.simulator.player import Simulator
 from genenv.types import Profile, Seed
@@ -42,6 +44,7 @@ compiled = false
 threads = 1
 """
 SEEDS, HELD_OUT = 40, 4
+_UNCACHED = world._held_out.__wrapped__
 
 
 def few_base_data(
@@ -49,18 +52,30 @@ def few_base_data(
 ) -> None:
     """Cut the base data of the tool-calling domain: making all of it takes longer than such a run.
 
-    With `small`, the seeds are those whose tools have the fewest parameters: their grammars compile fast.
+    A third of the seeds are ones that nothing solves, so that giving up is right often enough to be learned.
+
+    With `small`, the seeds are those whose apps have the fewest parameters: their grammars compile fast.
     """
     put = setattr if monkeypatch is None else monkeypatch.setattr
-    training, measured = base_data.training_specs(), base_data.held_out_specs()[:held_out]
-    some = (sorted(training, key=_parameters) if small else training)[:seeds]
-    put(base_data, "training_specs", lambda: some)
-    put(base_data, "held_out_specs", lambda: measured)
+    whole = ToolCalling()
+    whole.bundle = Bundle.open(world.BUNDLE)
+    some = sorted(whole.seeds(), key=partial(_parameters, whole)) if small else whole.seeds()
+    unsolvable = [seed for seed in some if seed.spec["gap"] != "none"][: seeds // 3]
+    chosen = [*unsolvable, *(seed for seed in some if seed not in unsolvable)][:seeds]
+    base = {seed.id: whole.bundle.base[seed.id] for seed in chosen}
+    measured = dict(list(whole.bundle.held_out.items())[:held_out])
+    put(world, "_opened", partial(_cut, base, measured))
+    put(world, "_held_out", _UNCACHED)
 
 
-def _parameters(item: tuple[str, ToolSpec]) -> int:
-    seed = Seed(id=item[0], domain="tool_calling", spec=item[1].model_dump(mode="json"), skills=())
-    return sum(len(tool.parameters) for tool in offered(seed))
+def _cut(base: dict[str, Program], measured: dict[str, Program]) -> Bundle:
+    bundle = Bundle.open(world.BUNDLE)
+    bundle.__dict__ |= {"base": base, "held_out": measured}
+    return bundle
+
+
+def _parameters(domain: ToolCalling, seed: Seed) -> int:
+    return sum(len(tool.properties) for tool in domain.told_of(seed).values())
 
 
 def scripted_players(config: Any, domain: Domain, *_: object) -> Players:

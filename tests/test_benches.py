@@ -34,7 +34,6 @@ FAST = {
     "portability",
     "quickstart_seeds",
     "rarity_picture",
-    "gate_precision",
     "imported",
     "own_tools",
     "tinker_cookbook",

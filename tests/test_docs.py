@@ -248,6 +248,25 @@ def test_a_wrong_command_line_is_noticed(command_line: str, complaint: str | Non
     assert (complaint or "") in (found or "")
 
 
+GONE = frozenset(
+    [
+        "test_a_call_that_adds_days_itself_takes_the_day_that_they_are_counted_from",
+        "test_audit",
+        "test_blanks",
+        "test_a_value_that_is_only_said_not_to_be_meant_is_known",
+        "test_bad_tasks_are_rejected_with_the_reason",
+        "test_a_variation_with_blanks_is_the_same_task_as_without",
+        "test_literals",
+        "test_words_are_found_as_whole_words",
+        "test_more_than_the_bank_can_hold_is_still_refused",
+        "test_what_earlier_calls_spend_is_there_as_well",
+        "test_the_gates_precision_and_recall_are_what_we_publish",
+        "test_thirty_variations_of_every_seed_are_the_same_tasks_with_blanks_as_without",
+    ]
+)
+"""Tests of what read requests back from English; they went with it."""
+
+
 def test_every_test_that_a_page_of_results_names_exists() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     known = {path.stem for path in sources}
@@ -255,4 +274,5 @@ def test_every_test_that_a_page_of_results_names_exists() -> None:
     pages = (ROOT / "docs" / "results").glob("*.md")
     named = {name for page in pages for name in re.findall(r"\btest_\w+", page.read_text(encoding="utf-8"))}
     assert len(named) > 100
-    assert named <= known
+    assert named <= known | GONE
+    assert not GONE & known

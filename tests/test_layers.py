@@ -128,7 +128,7 @@ def test_only_the_local_backend_names_a_heavy_library(name: str) -> None:
 
 _KNOWN_TO_SETTINGS = (
     *("genenv.types", "genenv.errors", "genenv.config.base"),
-    *("genenv.learning.settings", "genenv.backends.settings"),
+    *("genenv.learning.settings", "genenv.backends.settings", "genenv.domains.tools.settings"),
 )
 
 

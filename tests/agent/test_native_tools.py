@@ -17,7 +17,7 @@ from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.scripted import ScriptedSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig
-from genenv.domains.tool_calling.domain import ToolCalling, offered_tools
+from genenv.domains.tool_calling.domain import ToolCalling
 from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.errors import UsageError
 from genenv.gate.gate import base_task
@@ -36,7 +36,7 @@ def tasks(domain: ToolCalling) -> list[Task]:
     """Of each kind: one reply or several turns, with and without a gap."""
     kinds: dict[Any, Any] = {}
     for seed in domain.seeds():
-        kinds.setdefault((seed.spec["dependent"], seed.spec["gap"], seed.spec["n_calls"]), seed)
+        kinds.setdefault((seed.spec["chained"], seed.spec["gap"], seed.spec["n_calls"]), seed)
     return [base_task(domain, seed.id, seed.spec, seed=0) for seed in kinds.values()]
 
 
@@ -69,7 +69,7 @@ def test_the_template_describes_the_tools_and_the_prompt_does_not(
     sampler = make("qwen")
     trace = asyncio.run(guide(domain, sampler, tasks[0]))
     prompt = sampler.model.tokenizer.decode(trace.token_ids[: trace.prompt_tokens])
-    for tool in offered_tools(tasks[0]):
+    for tool in domain.offered(tasks[0]):
         assert json.dumps(tool, ensure_ascii=False) in prompt
         assert tool["function"]["name"] not in tasks[0].messages[0].content
     assert "Tools:" not in tasks[0].messages[0].content
@@ -85,9 +85,9 @@ def test_an_episode_has_the_ids_that_an_evaluation_would_give_the_model(
     task = next(task for task in tasks if task.payload["mode"] == "single")
     trace = asyncio.run(guide(domain, sampler, task))
     asked = [{"role": m.role, "content": m.content} for m in task.messages]
-    prompt, _ = served.render(asked, offered_tools(task))
+    prompt, _ = served.render(asked, domain.offered(task))
     assert trace.token_ids[: trace.prompt_tokens] == prompt
-    whole, _ = served.render([*asked, message_of(task.oracle[0])], offered_tools(task))
+    whole, _ = served.render([*asked, message_of(task.oracle[0])], domain.offered(task))
     assert whole[: len(trace.token_ids)] == trace.token_ids
 
 
@@ -113,7 +113,7 @@ def test_several_turns_are_the_conversation_that_would_be_served(
 
     asyncio.run(play())
     ids = asyncio.run(guide(domain, sampler, task)).token_ids
-    assert served.render(heard, offered_tools(task))[0][: len(ids)] == ids
+    assert served.render(heard, domain.offered(task))[0][: len(ids)] == ids
     assert len(task.oracle) > 2
 
 

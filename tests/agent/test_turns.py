@@ -15,7 +15,7 @@ from genenv.types import StopReason
 
 def test_running_out_of_turns_is_a_stop_reason_of_its_own() -> None:
     domain = ToolCalling(ToolCallingConfig(max_turns=3))
-    seed = next(seed for seed in domain.seeds() if seed.spec["dependent"])
+    seed = next(seed for seed in domain.seeds() if seed.spec["chained"])
     task = base_task(domain, seed.id, seed.spec, seed=0)
 
     def same_call_again(prompt: str, rng: random.Random) -> str:

@@ -175,3 +175,18 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     assert "is no run" in refused("try", tmp_path / "nowhere")
     succeeds("train", "tiny", "--out", tmp_path / "other", *words[:4])
     assert "is of programs, and `genenv try` is for your own tools" in refused("try", tmp_path / "other")
+
+
+def test_an_agent_of_the_apps_is_asked_on_the_first_day_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "apps.toml"
+    config.write_text('[domain]\nname = "tool_calling"\nmode = "multi"\n', encoding="utf-8")
+    small = ("policy.backend=scripted", "run.rounds=0", "run.eval_every=0", "agent.warmup.steps=0")
+    succeeds("train", config, "--out", tmp_path / "run", *(word for one in small for word in ("--set", one)))
+    told = Told("set_volume(level=40)", "Done.")
+    monkeypatch.setattr("genenv.cli.attempt.assistant", lambda *_: told)
+    said = CliRunner().invoke(app, ["try", f"{tmp_path}/run"], input="softer\n\n\n").stdout
+    assert '{"volume":40}' in said
+    assert " Today is " in told.heard[0][0]["content"]
+    assert "begin(" not in told.heard[0][0]["content"]

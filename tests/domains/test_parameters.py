@@ -97,15 +97,23 @@ def test_the_simulator_is_told_the_target_and_shown_no_example(domain: Domain) -
             "tool_calling",
             {
                 "n_calls": 2,
+                "chained": True,
+                "answer": False,
                 "n_tools": 4,
-                "phrasing": "explicit",
                 "gap": "none",
                 "tools": "add_note>lock_door",
             },
         ),
         (
             "tool_calling",
-            {"n_calls": 1, "n_tools": 4, "phrasing": "explicit", "gap": "none", "tools": "dance"},
+            {
+                "n_calls": 1,
+                "chained": False,
+                "answer": False,
+                "n_tools": 4,
+                "gap": "none",
+                "tools": "dance",
+            },
         ),
         ("household", {"task": "heat", "size": "small", "hidden": False, "target": "Unicorn"}),
         ("programs", {"d": 2, "n": 3, "o": "f"}),
@@ -155,4 +163,4 @@ def test_a_run_by_parameters_stores_whole_specs_and_goes_on(tmp_path: Any) -> No
         groups = [group for number in (1, 2) for group in store.groups(number)]
     written = [group.task for group in groups if group.task.lineage.origin is Origin.GENERATED]
     assert len(written) >= 8
-    assert all("instruction" in task.spec for task in written)
+    assert all("calls" in task.spec for task in written)

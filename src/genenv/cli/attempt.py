@@ -60,7 +60,7 @@ class _Session:
 
     def __init__(self, domain: Tools, asked: Assistant) -> None:
         self._domain, self._assistant = domain, asked
-        self._done: list[Call] = []
+        self._done: list[Call] = list(domain.beginning)
         self._multi = domain.settings.mode != "single"
         native = domain.settings.style == "native"
         self._tools = [tool.schema for tool in domain.world.tools.values()] if native else []
@@ -72,7 +72,9 @@ class _Session:
 
     async def _answered(self, request: str) -> None:
         shown = list(self._domain.world.tools)
-        first = opening(self._domain, request, shown, multi=self._multi)
+        first = opening(
+            self._domain, request, shown, multi=self._multi, today=self._domain.today(self._domain.beginning)
+        )
         messages: list[ChatMessage] = [{"role": one.role, "content": one.content} for one in first]
         talk = self._assistant.talk(len(self._done), many_turns=self._multi)
         for _ in range(self._domain.settings.max_turns if self._multi else 1):

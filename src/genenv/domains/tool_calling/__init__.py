@@ -1,1 +1,1 @@
-"""Tool calling: an executable toolbox, and tasks that are checked by running them."""
+"""Tool calling in eleven small apps, which come along as a bundle of tools."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 from genenv.domains.tools.calls import format_calls
 from genenv.domains.tools.check import calls_of, difference, says
 from genenv.domains.tools.fresh import fresh
+from genenv.domains.tools.sayings import FORMS
 from genenv.domains.tools.spec import Program
-from genenv.domains.tools.wording import value_text
 from genenv.domains.tools.world import Call
 from genenv.types import Json, Rejection, RejectReason, Task
 
@@ -26,14 +26,14 @@ def audit(domain: Tools, task: Task, rng: random.Random) -> Rejection | None:
     return (
         _plays_twice_alike(domain, task)
         or _needs_every_call(domain, task)
-        or misstated(task)
+        or misstated(domain, task)
         or _takes_no_words_for_deeds(domain, task)
     )
 
 
-def misstated(task: Task) -> Rejection | None:
+def misstated(domain: Tools, task: Task) -> Rejection | None:
     """What is wrong with a task's text: a value that is not in it, or an answer that is."""
-    return _states_every_value(task) or _gives_nothing_away(task)
+    return _states_every_value(domain, task) or _gives_nothing_away(task)
 
 
 def random_replies(domain: Tools, task: Task, rng: random.Random) -> tuple[str, ...]:
@@ -55,7 +55,8 @@ def random_replies(domain: Tools, task: Task, rng: random.Random) -> tuple[str, 
 
 
 def _plays_twice_alike(domain: Tools, task: Task) -> Rejection | None:
-    program = [*calls_of(task.payload, "before"), *calls_of(task.payload, "calls")]
+    calls = [] if task.payload.get("gap") == "missing_info" else calls_of(task.payload, "calls")
+    program = [*calls_of(task.payload, "before"), *calls]
     first, again = domain.world.play(program), domain.world.play(program)
     place = difference(domain.comparable(first.state), domain.comparable(again.state))
     if place is not None:
@@ -67,6 +68,8 @@ def _plays_twice_alike(domain: Tools, task: Task) -> Rejection | None:
 
 def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
     """Without any call that writes the end is another one; what is read is looked for by the check."""
+    if task.payload.get("gap", "none") != "none":
+        return None
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     end = domain.comparable(domain.world.play([*before, *calls]).state)
     for number, call in enumerate(calls):
@@ -78,11 +81,15 @@ def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
     return None
 
 
-def _states_every_value(task: Task) -> Rejection | None:
+def _states_every_value(domain: Tools, task: Task) -> Rejection | None:
     text, program = task.messages[-1].content, Program.model_validate(task.spec)
-    for step in program.calls:
-        for name, value in step.args.items():
-            if value_text(value) not in text:
+    speech, implied = domain.speech(program), cast("Sequence[Sequence[str]]", task.payload.get("implied", ()))
+    for number, step in enumerate(program.calls):
+        said = implied[number] if number < len(implied) else ()
+        for name, value in ((name, value) for name, value in step.args.items() if name not in said):
+            ways = [speech.manner.text(value)]
+            ways += [one for form in FORMS for one in speech.in_words(step.tool, name, value, form)]
+            if not any(one in text for one in ways):
                 return Rejection(RejectReason.UNSTATED, f"The {name} of {step.tool} is not in the text.")
     return None
 
@@ -103,5 +110,7 @@ def _gives_nothing_away(task: Task) -> Rejection | None:
 
 
 def _takes_no_words_for_deeds(domain: Tools, task: Task) -> Rejection | None:
+    if task.payload.get("gap", "none") != "none":
+        return None
     passing = [words for words in ("Done.", "I cannot do that.") if domain.check(task, (words,)).success]
     return Rejection(RejectReason.TRIVIAL, f"The words {passing[0]!r} pass.") if passing else None

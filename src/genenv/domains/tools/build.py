@@ -6,23 +6,28 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date as Day
 from typing import TYPE_CHECKING, cast
 
 from pydantic import BaseModel
 
 from genenv.domains.common import Refused
 from genenv.domains.tools.calls import format_calls
+from genenv.domains.tools.fresh import fresh
+from genenv.domains.tools.gaps import absent, alike, known_answer
 from genenv.domains.tools.leaves import at
 from genenv.domains.tools.settings import Style, ToolsConfig
 from genenv.domains.tools.spec import Program, Step
 from genenv.domains.tools.told import read
-from genenv.domains.tools.wording import Said, clause, found_text, instruction
-from genenv.domains.tools.world import Call, Outcome, Tool, World
+from genenv.domains.tools.world import Call, Outcome, Tool
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 if TYPE_CHECKING:
     from genenv.domains.tools.domain import Tools
 
+_COMPLETIONS = 12
+"""So many values at most are tried for one that is left out."""
 _HELD_OUT_PARTS = 5
 """One program of so many, by its calls, is for measuring alone."""
 _HOW: dict[tuple[bool, Style], str] = {
@@ -46,16 +51,28 @@ _HOW: dict[tuple[bool, Style], str] = {
 }
 
 
+_HELD_OUT_SAME = "these calls are kept for measuring, or for training"
+
+
 def is_for_measuring(program: Program) -> bool:
-    """Whether a program may only be a held-out task: by its calls, whatever the state before them."""
-    told = json.dumps([step.model_dump(mode="json") for step in program.calls], sort_keys=True)
+    """Whether a program may only be a held-out task: by its calls, whatever the state before them.
+
+    What leaves something out has few calls that differ: of that the state counts, too.
+    """
+    steps = program.calls if program.gap == "none" else (*program.before, *program.calls)
+    told = json.dumps([step.model_dump(mode="json") for step in steps], sort_keys=True)
     return hashlib.sha256(told.encode()).digest()[0] % _HELD_OUT_PARTS == 0
 
 
-def skills_of(program: Program) -> tuple[str, ...]:
-    """What a program exercises: its tools, the number of calls, and what makes it special."""
-    tools = dict.fromkeys(step.tool[:64] for step in program.calls)
-    special = [*(["chained"] if program.chained else []), *(["answer"] if program.answer else [])]
+def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
+    """What a program exercises: its tools or their groups, the number of calls, what makes it special."""
+    group_of = {tool: name for name, tools in (groups or {}).items() for tool in tools}
+    tools = dict.fromkeys(group_of.get(step.tool, step.tool)[:64] for step in program.calls)
+    special = [
+        *(["chained"] if program.chained else []),
+        *(["answer"] if program.answer else []),
+        *([program.gap] if program.gap != "none" else []),
+    ]
     return (*tools, f"calls:{program.n_calls}", *special)
 
 
@@ -64,11 +81,13 @@ def build(
 ) -> Task | Rejection:
     """Play a program, and say in words what it does. Equal programs, ids, random states: equal tasks."""
     program, settings = cast(Program, spec), domain.settings
+    measuring = lineage.origin is Origin.HELD_OUT
     try:
-        if is_for_measuring(program) != (lineage.origin is Origin.HELD_OUT):
-            raise Refused(RejectReason.HELD_OUT, "these calls are kept for measuring, or for training")
-        calls, answers = _played(domain.world, program, settings)
-        text = said(domain.world.tools, program, domain.wordings, rng)
+        if domain.is_for_measuring(program) != measuring:
+            raise Refused(RejectReason.HELD_OUT, _HELD_OUT_SAME)
+        _meet(domain, program, measuring=measuring)
+        calls, answers = _played(domain, program, settings)
+        request = domain.said(program, rng, measuring=measuring)
         shown = _shown(domain, program, rng)
     except Refused as refused:
         return refused.rejection
@@ -78,53 +97,97 @@ def build(
         "calls": [cast(Json, call.json) for call in calls],
         "answers": list(answers),
         "mode": "multi" if multi else "single",
+        "gap": program.gap,
         "tools": list(shown),
+        "implied": [list(names) for names in request.implied],
     }
     return Task(
         id=task_id,
         domain=domain.name,
-        skills=skills_of(program),
-        messages=opening(domain, text, shown, multi=multi),
-        spec=program.model_dump(mode="json"),
+        skills=skills_of(program, domain.bundle.about.groups),
+        messages=opening(domain, request.text, shown, multi=multi, today=domain.today(program)),
+        spec=domain.dumped(program),
         payload=json.loads(json.dumps(payload)),
-        oracle=_oracle(calls, answers, settings.style, multi=multi),
+        oracle=_oracle(domain, program, calls, answers, multi=multi),
         lineage=lineage,
     )
 
 
-def _played(world: World, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
+def _meet(domain: Tools, program: Program, *, measuring: bool) -> None:
+    """Refuse tools that do not meet in tasks of this side."""
+    together = domain.bundle.about.together
+    tools = {step.tool for step in program.calls}
+    if together is not None and not together.allows(tools, measuring=measuring):
+        listed = " and ".join(sorted(tools))
+        side = "training" if measuring else "measuring"
+        raise Refused(RejectReason.HELD_OUT, f"{listed} meet in tasks for {side} alone")
+
+
+def _played(domain: Tools, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
     """The program's calls with the values that they use, and the answers to its questions.
 
     Raises:
-        Refused: it is not what its difficulty says, or a call fails, or a write changes nothing.
+        Refused: it is not what its difficulty says, or a call fails.
     """
-    _consistent(world, program, settings)
+    world = domain.world
+    _consistent(domain, program, settings)
     before = _literal(program.before)
+    if program.gap == "missing_info":
+        _incomplete(domain, program)
+        return _literal(program.calls), []
     calls: list[Call] = []
-    outcomes: list[Outcome] = []
-    for step in program.calls:
+    outcomes: Sequence[Outcome] = ()
+    for number, step in enumerate(program.calls, start=1):
         args = cast("dict[str, Json]", dict(step.args))
         for use in step.uses:
             args[use.parameter] = _value(outcomes[use.call].result, use.path)
-        call = Call(tool=step.tool, args=args)
+        calls.append(Call(tool=step.tool, args=args))
         if problem := world.tools[step.tool].problem(args):
             raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
-        calls.append(call)
-        outcome = world.play([*before, *calls], watch=True).outcomes[-1]
-        if outcome.error is not None:
-            raise Refused(RejectReason.EXECUTION, f"{step.tool} fails: {outcome.error[:200].rstrip('.')}")
-        outcomes.append(outcome)
+        if number == len(program.calls) or program.calls[number].uses:
+            outcomes = world.play([*before, *calls]).outcomes[len(before) :]
+            for call, outcome in zip(calls, outcomes, strict=True):
+                if outcome.error is not None:
+                    sentence = f"{call.tool} fails: {outcome.error[:200].rstrip('.')}"
+                    raise Refused(RejectReason.EXECUTION, sentence)
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
 
 
-def _consistent(world: World, program: Program, settings: ToolsConfig) -> None:
-    unknown = [step.tool for step in (*program.before, *program.calls) if step.tool not in world.tools]
+def _incomplete(domain: Tools, program: Program) -> None:
+    """Refuse a program that lacks no value that its call needs, more than one, or that none completes."""
+    step, tool = program.calls[0], domain.world.tools[program.calls[0].tool]
+    if len(absent(tool, step)) != 1:
+        raise Refused(RejectReason.INCONSISTENT, f"gap is missing_info, and {step.tool} lacks not one value")
+    if problem := replace(tool, parameters={**tool.parameters, "required": []}).problem(step.args):
+        raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
+    (missing,), rng, before = absent(tool, step), random.Random(0), _literal(program.before)
+    known = domain.values(program).get(domain.graph.recipes[tool.name].ways.get(missing, ""), ())
+    values = rng.sample(known, min(_COMPLETIONS, len(known))) or [
+        fresh(tool, missing, rng) for _ in range(_COMPLETIONS)
+    ]
+    calls = (Call(tool=step.tool, args={**step.args, missing: value}) for value in values)
+    if all(domain.world.play([*before, call]).outcomes[-1].error for call in calls):
+        raise Refused(RejectReason.EXECUTION, f"{step.tool} fails whatever {missing} is")
+
+
+def _consistent(domain: Tools, program: Program, settings: ToolsConfig) -> None:
+    world, starts = domain.world, domain.bundle.about.starts
+    if starts is not None and starts.state_of(program) is None:
+        raise Refused(RejectReason.INCONSISTENT, f"a task begins with {starts.tool} and a state there is")
+    before = program.before[1:] if starts else program.before
+    unknown = [step.tool for step in (*before, *program.calls) if step.tool not in world.tools]
     if unknown:
         raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r}")
+    if program.gap != "none" and (program.n_calls > 1 or program.chained or program.answer):
+        raise Refused(
+            RejectReason.INCONSISTENT, f"gap is {program.gap}, and there is more than one plain call"
+        )
     if len(program.calls) != program.n_calls or program.n_calls > settings.most_calls:
         raise Refused(
             RejectReason.INCONSISTENT, f"n_calls is {program.n_calls}, there are {len(program.calls)} calls"
         )
+    if program.n_tools not in domain.bundle.about.shown:
+        raise Refused(RejectReason.INCONSISTENT, f"n_tools is {program.n_tools}, which no task shows")
     if program.chained != any(step.uses for step in program.calls):
         raise Refused(RejectReason.INCONSISTENT, f"chained is {program.chained}, and the calls say otherwise")
     if program.answer != bool(program.questions):
@@ -153,49 +216,31 @@ def _literal(steps: Sequence[Step]) -> list[Call]:
     return [Call(tool=step.tool, args=dict(step.args)) for step in steps]
 
 
-def said(
-    tools: Mapping[str, Tool], program: Program, wordings: Mapping[str, Sequence[str]], rng: random.Random
-) -> str:
-    """What a user says who wants a program done.
-
-    Args:
-        tools: those that it calls.
-        program: which.
-        wordings: of tools; one without any is asked for by its documentation and name.
-        rng: chooses among them.
-    """
-    clauses = [
-        clause(
-            Said(
-                tool=tools[step.tool],
-                args=step.args,
-                found={use.parameter: found_text(use.path, use.parameter) for use in step.uses},
-            ),
-            wordings.get(step.tool, ()),
-            rng,
-        )
-        for step in program.calls
-    ]
-    questions = [found_text(one.path, "result") for one in program.questions]
-    return instruction(clauses, questions, rng)
-
-
 def _shown(domain: Tools, program: Program, rng: random.Random) -> list[str]:
-    """The tools that are needed and others, in any order."""
-    needed = list(dict.fromkeys(step.tool for step in program.calls))
-    others = [name for name in domain.world.tools if name not in needed]
+    """The tools that are needed and others, in any order; two in three of the same groups, if any."""
+    about = domain.bundle.about
+    named = list(dict.fromkeys(step.tool for step in program.calls))
+    needed = [] if program.gap == "no_tool" else named
+    excluded = {*named, *(alike(named, about.alike) if program.gap == "no_tool" else ())}
+    others = [name for name in domain.world.tools if name not in excluded]
     count = program.n_tools - len(needed)
     if not 0 <= count <= len(others):
         raise Refused(
             RejectReason.INCONSISTENT,
             f"n_tools is {program.n_tools}; {len(needed)} are needed, {len(domain.world.tools)} there",
         )
-    shown = [*needed, *rng.sample(others, count)]
+    near = {one for tools in about.groups.values() if not set(tools).isdisjoint(named) for one in tools}
+    same = [name for name in others if name in near]
+    first = rng.sample(same, min(len(same), -(-2 * count // 3))) if same else []
+    rest = [name for name in others if name not in first]
+    shown = [*needed, *first, *rng.sample(rest, count - len(first))]
     rng.shuffle(shown)
     return shown
 
 
-def opening(domain: Tools, request: str, shown: Sequence[str], *, multi: bool) -> tuple[Message, ...]:
+def opening(
+    domain: Tools, request: str, shown: Sequence[str], *, multi: bool, today: Day | None = None
+) -> tuple[Message, ...]:
     """How a conversation begins.
 
     Args:
@@ -203,16 +248,21 @@ def opening(domain: Tools, request: str, shown: Sequence[str], *, multi: bool) -
         request: what the user says.
         shown: names of tools.
         multi: whether results of calls come back.
+        today: the day that it is, where that is known.
     """
     return (
-        Message(role="system", content=_system(domain, shown, multi=multi)),
+        Message(role="system", content=_system(domain, shown, multi=multi, today=today)),
         Message(role="user", content=request),
     )
 
 
-def _system(domain: Tools, shown: Sequence[str], *, multi: bool) -> str:
+def _system(domain: Tools, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
     settings = domain.settings
     told = _HOW[multi, settings.style]
+    if domain.has_gaps:
+        told += " If no tool fits or a value is missing, say so instead."
+    if today is not None:
+        told += f" Today is {today:%A}, {today.isoformat()}."
     if settings.style == "native":
         return told
     tools = [domain.world.tools[name] for name in shown]
@@ -223,7 +273,13 @@ def _line(tool: Tool, *, described: bool) -> str:
     return f"{tool.heading}  # {tool.description}" if described and tool.description else tool.heading
 
 
-def _oracle(calls: Sequence[Call], answers: Sequence[Json], style: Style, *, multi: bool) -> tuple[str, ...]:
+def _oracle(
+    domain: Tools, program: Program, calls: Sequence[Call], answers: Sequence[Json], *, multi: bool
+) -> tuple[str, ...]:
+    style = domain.settings.style
+    if program.gap != "none":
+        step = program.calls[0]
+        return (known_answer(program.gap, domain.world.tools[step.tool], step),)
     if not multi:
         return (format_calls(calls, style),)
     said = "Done." if not answers else f"Done: {', '.join(str(answer) for answer in answers)}."

@@ -3,7 +3,8 @@
 bundle.toml    where the tools come from; what of their state does not count
 files/         the tools' own files
 graph.json     how each tool can be called, as it was found out
-wordings.toml  how each tool is asked for
+wordings.toml  how each tool is asked for; wordings-measuring.toml: in held-out tasks, where that is otherwise
+values.toml    what people say of their own, where that is given; values-measuring.toml: in held-out tasks
 tasks/         base data and held-out tasks, one program a line
 train.toml     settings of a run on it, to begin with
 README.md      what was found
@@ -22,9 +23,11 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from genenv.domains.tools.leaves import ANY, KEY
+from genenv.domains.tools.parts import Starts, Together
 from genenv.domains.tools.recipes import Graph
+from genenv.domains.tools.sayings import Sayings, with_words_of
 from genenv.domains.tools.sources import Source
-from genenv.domains.tools.spec import Program
+from genenv.domains.tools.spec import SIZES, Program, Size
 from genenv.domains.tools.told import read
 from genenv.domains.tools.world import LimitedWorld, World
 from genenv.errors import DataError, UsageError, first_line
@@ -55,6 +58,21 @@ class About(BaseModel, frozen=True, extra="forbid"):
     state: StateRules = StateRules()
     leave_out: tuple[str, ...] = ()
     """Tools that nobody is shown, and no task calls."""
+    quoted: bool = True
+    """Texts stand in quotation marks in what users say; else wordings have them where they are wanted."""
+    today: str = ""
+    """The value at the top of the state that is today's date; agents are told it."""
+    starts: Starts | None = None
+    """Several states that attempts start in."""
+    groups: dict[str, tuple[str, ...]] = {}
+    """Tools that belong together, such as those of an app. They are told together, and are a skill."""
+    alike: tuple[tuple[str, ...], ...] = ()
+    """Tools that can pass for each other: where one of them is withheld, the others are not shown either.
+    Where there are some, there are tasks whose tool is withheld."""
+    shown: tuple[Size, ...] = SIZES
+    """How many tools a task may show."""
+    together: Together | None = None
+    """Which tools meet in one task; else any do."""
 
 
 def is_bundle(name: str) -> bool:
@@ -108,8 +126,9 @@ class Bundle:
         Raises:
             UsageError: they cannot be loaded.
         """
-        opened = self.about.source.open(self.path / "files", call_s)
-        return LimitedWorld(opened, self.about.leave_out) if self.about.leave_out else opened
+        opened, starts = self.about.source.open(self.path / "files", call_s), self.about.starts
+        hidden = (*self.about.leave_out, *([starts.tool] if starts else []))
+        return LimitedWorld(opened, hidden) if hidden else opened
 
     @cached_property
     def graph(self) -> Graph:
@@ -119,15 +138,28 @@ class Bundle:
     @cached_property
     def wordings(self) -> dict[str, list[str]]:
         """How each tool is asked for."""
-        file = self.path / "wordings.toml"
-        try:
-            return TypeAdapter(dict[str, list[str]]).validate_python(
-                tomllib.loads(file.read_text(encoding="utf-8"))
-            )
-        except (OSError, ValueError) as error:  # TOML's and pydantic's errors are ValueErrors
-            raise UsageError(
-                f"{file} cannot be read as lists of wordings by tool: {first_line(error)}"
-            ) from error
+        return _toml(self.path / "wordings.toml", dict[str, list[str]], "lists of wordings by tool")
+
+    @cached_property
+    def measuring_wordings(self) -> dict[str, list[str]] | None:
+        """How each is asked for in tasks for measuring; None: as in those for training."""
+        file = self.path / "wordings-measuring.toml"
+        return _toml(file, dict[str, list[str]], "lists of wordings by tool") if file.is_file() else None
+
+    @cached_property
+    def sayings(self) -> Sayings:
+        """What people say of their own in tasks for training, and words for all values."""
+        own, other = (self._sayings(name) for name in ("values", "values-measuring"))
+        return with_words_of(own, other)
+
+    @cached_property
+    def measuring_sayings(self) -> Sayings:
+        """What people say of their own in tasks for measuring."""
+        return self._sayings("values-measuring")
+
+    def _sayings(self, name: str) -> Sayings:
+        file = self.path / f"{name}.toml"
+        return _toml(file, Sayings, "lists of values by name") if file.is_file() else Sayings()
 
     @cached_property
     def base(self) -> dict[str, Program]:
@@ -194,6 +226,13 @@ def _is_record(kind: str, key: str, volatile: frozenset[str]) -> bool:
     here, literal = f"{kind}.{ANY}" if kind else ANY, f"{kind}.{key}" if kind else key
     starts = any(one.startswith(f"{here}.") for one in volatile)
     return starts and not any(one == literal or one.startswith(f"{literal}.") for one in volatile)
+
+
+def _toml(file: Path, kind: type[T], what: str) -> T:
+    try:
+        return TypeAdapter(kind).validate_python(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:  # TOML's and pydantic's errors are ValueErrors
+        raise UsageError(f"{file} cannot be read as {what}: {first_line(error)}") from error
 
 
 def _read(file: Path, kind: type[T]) -> T:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from genenv.domains.tools import gaps
 from genenv.domains.tools.calls import Reply, read_reply
+from genenv.domains.tools.credit import credit
 from genenv.domains.tools.spec import Program
 from genenv.domains.tools.world import Call, Outcome, Played, World
 from genenv.types import Json, Task, Verdict
@@ -56,10 +58,16 @@ def _refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
 
 
 def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
-    """Grade an attempt, GenEnv eq. (1): 1 for the solution's end and all answers, else 0."""
+    """Grade an attempt, GenEnv eq. (1). Exact: 1 for the solution's end and all answers, else 0.
+
+    Soft: an attempt that is not right has the credit of its calls (`credit`).
+    """
     read = [read_reply(reply, domain.settings.style, domain.known) for reply in replies]
     single = task.payload["mode"] == "single"
     turns = read[:1] if single else list(_heard(read))[: domain.settings.max_turns]
+    if (gap := str(task.payload.get("gap", "none"))) != "none":
+        writes = {name: recipe.writes for name, recipe in domain.graph.recipes.items()}
+        return gaps.verdict(gap, turns, writes, single=single)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
         return _failed(f"A reply is malformed: {malformed}.", readable=False)
@@ -80,7 +88,28 @@ def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
             reward=1.0, success=True, explanation="The state is right, and all that was asked is there."
         )
     failed = next((o.error for o in attempt.outcomes if o.error), None)
-    return _failed(problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""))
+    return _partly(
+        domain,
+        _failed(
+            problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""),
+            readable=any(outcome.error is None for outcome in attempt.outcomes),
+        ),
+        credit(oracle, _taken(domain, task, calls), domain.world.tools),
+    )
+
+
+def _taken(domain: Tools, task: Task, calls: Sequence[Call]) -> list[Call]:
+    """The calls that the tools shown take."""
+    shown = cast("Sequence[str]", task.payload["tools"])
+    return [call for call in calls if _refusal(domain.world, shown, call) is None]
+
+
+def _partly(domain: Tools, failed: Verdict, earned: float) -> Verdict:
+    """A verdict with the partial credit that the soft reward gives."""
+    settings = domain.settings
+    if settings.reward == "exact":
+        return failed
+    return replace(failed, reward=earned, success=earned >= settings.success_threshold)
 
 
 def _heard(read: Sequence[Reply]) -> Iterator[Reply]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from datetime import date as Day
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -11,18 +12,24 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.domains.base import Ask, Episode, OutOfTurns
-from genenv.domains.common import OneQuestion, Refused, held_out_tasks, request, seeds_of
+from genenv.domains.common import OneQuestion, Refused, held_out_tasks, request
 from genenv.domains.parameters import Options, asked_for
 from genenv.domains.tools.audit import audit, random_replies
 from genenv.domains.tools.build import build, is_for_measuring, skills_of
 from genenv.domains.tools.bundle import Bundle
 from genenv.domains.tools.calls import Known, read_reply
 from genenv.domains.tools.check import calls_of, carried_out, check
+from genenv.domains.tools.gaps import left_out
+from genenv.domains.tools.grammar import schema_from_state
+from genenv.domains.tools.leaves import leaves
+from genenv.domains.tools.plans import AND, THEN, Rules, plans, reads_last, sizes_shown
 from genenv.domains.tools.recipes import Graph
+from genenv.domains.tools.request import Request, Speech, said
 from genenv.domains.tools.settings import ToolsConfig
-from genenv.domains.tools.spec import Program, ToolsParameters
-from genenv.domains.tools.walks import Walker, plans, reads_last, sizes_shown
-from genenv.domains.tools.world import World
+from genenv.domains.tools.spec import Gap, Program, ToolsParameters
+from genenv.domains.tools.walks import Surroundings, Walker, day_of
+from genenv.domains.tools.wording import OTHER_MANNER, Manner
+from genenv.domains.tools.world import Call, Played, Tool, World
 from genenv.types import Json, JsonObject, Message, Profile, Rejection, RejectReason, Seed, Task
 
 _DRAWS = 8
@@ -57,15 +64,70 @@ class Tools:
         """The tools, ready to be called."""
         return self.bundle.world(self.settings.call_s)
 
-    @property
+    @cached_property
     def graph(self) -> Graph:
         """How they can be called."""
         return self.bundle.graph
 
     @property
     def wordings(self) -> Mapping[str, Sequence[str]]:
-        """How each is asked for."""
+        """How each is asked for, in tasks for training."""
         return self.bundle.wordings
+
+    @cached_property
+    def has_gaps(self) -> bool:
+        """Whether there are tasks that nothing solves."""
+        return bool(self.bundle.about.alike) or any(
+            left_out(tool, self.wordings) for tool in self.world.tools.values()
+        )
+
+    def is_for_measuring(self, program: Program) -> bool:
+        """Whether a program may only be a held-out task: by its state, or by its calls."""
+        starts = self.bundle.about.starts
+        if starts is None:
+            return is_for_measuring(program)
+        state = starts.state_of(program)
+        return state is not None and state in starts.states(measuring=True)
+
+    @property
+    def beginning(self) -> tuple[Call, ...]:
+        """Calls that make a state to begin in, where no program says which: the first one there is."""
+        starts = self.bundle.about.starts
+        return (starts.call(0),) if starts else ()
+
+    def today(self, before: Program | Sequence[Call]) -> Day | None:
+        """The day on which a program begins, or that it is after some calls, where that is known."""
+        name = self.bundle.about.today
+        if not name:
+            return None
+        played = self.begun(before) if isinstance(before, Program) else self.world.play(before)
+        return day_of(played.state, name)
+
+    def begun(self, program: Program) -> Played:
+        """What the calls before a program come to."""
+        return self.world.play([Call(tool=one.tool, args=dict(one.args)) for one in program.before])
+
+    def values(self, program: Program) -> Mapping[str, list[Json]]:
+        """What there is to be named when a program begins, by kind: of the state, and of what people say."""
+        state, bundle = self.begun(program).state, self.bundle
+        other = bundle.measuring_sayings if self.is_for_measuring(program) else None
+        sayings = other if other is not None and other.values else bundle.sayings
+        return {**leaves(state), **sayings.kinds(day_of(state, bundle.about.today))}
+
+    def speech(self, program: Program, *, measuring: bool = False) -> Speech:
+        """How a program is asked for."""
+        bundle, today, sayings = self.bundle, self.today(program), self.bundle.sayings
+        other = bundle.measuring_wordings if measuring else None
+        manner = Manner(quoted=bundle.about.quoted, **(OTHER_MANNER if other is not None else {}))
+
+        def in_words(tool: str, name: str, value: Json, form: str) -> Sequence[str]:
+            return sayings.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
+
+        return Speech(wordings=self.wordings if other is None else other, manner=manner, in_words=in_words)
+
+    def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
+        """What a user says who wants a program done."""
+        return said(self.world.tools, program, self.speech(program, measuring=measuring), rng)
 
     @cached_property
     def known(self) -> Known:
@@ -78,22 +140,40 @@ class Tools:
 
     def seeds(self) -> Sequence[Seed]:
         """The base data: programs of the bundle that can be played in this mode."""
-        return seeds_of(self, self._playable(self.bundle.base), skills_of)
+        groups = self.bundle.about.groups
+        return [
+            Seed(id=name, domain=self.name, spec=self.dumped(one), skills=skills_of(one, groups))
+            for name, one in self.playable(self.bundle.base)
+        ]
+
+    def dumped(self, program: Program) -> JsonObject:
+        """A program as a spec; where every task has a solution it does not say so."""
+        return program.model_dump(mode="json", exclude=None if self.has_gaps else {"gap"})
 
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only: their calls, with these arguments, are in no task for training."""
-        return held_out_tasks(self, self._playable(self.bundle.held_out))
+        return held_out_tasks(self, self.playable(self.bundle.held_out))
 
-    def _playable(self, programs: Mapping[str, Program]) -> list[tuple[str, Program]]:
+    def playable(self, programs: Mapping[str, Program]) -> list[tuple[str, Program]]:
+        """Programs that can be played in this mode, with the tools there are."""
         single, most = self.settings.mode == "single", self.settings.most_calls
+        known = self.world.tools
         return [
             (name, program)
             for name, program in programs.items()
-            if program.n_calls <= most and not (single and (program.chained or program.answer))
+            if program.n_calls <= most
+            and not (single and (program.chained or program.answer))
+            and all(step.tool in known for step in program.calls)
         ]
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """The schema of programs, in which calls are of tools there are, with arguments of their schemas."""
+        """The schema of programs, in which calls are of tools there are, with arguments of their schemas.
+
+        Where there are several states to begin in, programs begin as the seed does.
+        """
+        if self.bundle.about.starts is not None:
+            own = parameters_of(Program.model_validate(seed.spec))
+            return schema_from_state(self, seed, own)
         schema = Program.model_json_schema()
         definitions = cast("dict[str, Any]", schema["$defs"])
         step = definitions["Step"]
@@ -111,14 +191,25 @@ class Tools:
                         "uses": step["properties"]["uses"],
                     },
                 }
-                for name, tool in self.world.tools.items()
+                for name, tool in self.told_of(seed).items()
             ]
         }
+        fields = cast("dict[str, Any]", schema["properties"])
+        if not self.has_gaps:
+            del fields["gap"]
         return schema
+
+    def told_of(self, seed: Seed) -> Mapping[str, Tool]:
+        """The tools that a simulator is told of: of the seed's groups, where there are some, else all."""
+        groups = self.bundle.about.groups
+        used = {step.tool for step in Program.model_validate(seed.spec).calls}
+        near = {one for tools in groups.values() if not used.isdisjoint(tools) for one in tools}
+        tools = self.world.tools
+        return {name: tool for name, tool in tools.items() if name in near | used} if groups else tools
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """The job, the tools, how the agent does, and the seed as an example."""
-        lines = "\n".join(tool.heading for tool in self.world.tools.values())
+        lines = "\n".join(tool.heading for tool in self.told_of(seed).values())
         system = (
             "Write tasks for an assistant with tools, as JSON: difficulty, then the calls that solve it. "
             f"It should solve {target:.0%}. Tools:\n{lines}"
@@ -127,11 +218,12 @@ class Tools:
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """Another program with the seed's tools and difficulty."""
-        program = Program.model_validate(seed.spec)
+        program, starts = Program.model_validate(seed.spec), self.bundle.about.starts
+        state = starts.state_of(program) if starts else None
         try:
-            return self._drawn(parameters_of(program), rng).model_dump(mode="json")
+            return self.dumped(self._drawn(parameters_of(program), rng, state))
         except Refused:
-            return program.model_dump(mode="json")
+            return self.dumped(program)
 
     # by parameters
 
@@ -142,7 +234,7 @@ class Tools:
     def options(self, subject: str) -> Options:
         """All parameters of tasks that call a tool."""
         if subject not in self._known_options:
-            self._known_options[subject] = _options(self.graph, self.settings, subject, len(self.world.tools))
+            self._known_options[subject] = _options(self, subject)
         return self._known_options[subject]
 
     @cached_property
@@ -151,10 +243,11 @@ class Tools:
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """What the simulator is told that sets parameters."""
-        names = ", ".join(self.graph.recipes)
+        names = ", ".join(name for name in self.graph.recipes if name in self.told_of(seed))
+        gap = "gap (none, missing_info, no_tool), " if self.has_gaps else ""
         system = (
             "Set up a task for an assistant with tools, as JSON: n_calls, chained (a call uses what another "
-            "finds), answer (something is asked for), n_tools (how many are shown), tools. "
+            f"finds), answer (something is asked for), n_tools (how many are shown), {gap}tools. "
             f"It should solve {target:.0%}. Subject: {seed.skills[0]}. Tools: {names}."
         )
         return asked_for(system, profile, seed.skills, thing="task")
@@ -164,21 +257,37 @@ class Tools:
         try:
             return self._drawn(cast(ToolsParameters, parameters), rng)
         except Refused as refused:
-            return refused.rejection
+            told = refused.rejection
+            return Rejection(told.reason, f"{told.explanation}.")
 
-    def _drawn(self, parameters: ToolsParameters, rng: random.Random) -> Program:
-        walker = Walker(self.world, self.graph)
+    def walker(self, *, measuring: bool = False) -> Walker:
+        """Draws programs, for training or for measuring."""
+        bundle, about = self.bundle, self.bundle.about
+        around = Surroundings(
+            starts=about.starts,
+            today=about.today,
+            sayings=bundle.measuring_sayings if measuring else bundle.sayings,
+            wordings=(bundle.measuring_wordings if measuring else None) or self.wordings,
+            measuring=measuring,
+        )
+        return Walker(self.world, self.graph, around)
+
+    def _drawn(self, parameters: ToolsParameters, rng: random.Random, state: int | None = None) -> Program:
+        walker = self.walker()
         for _ in range(_DRAWS):
-            program = walker.drawn(parameters, rng)
-            if not is_for_measuring(program):
+            program = walker.drawn(parameters, rng, state)
+            if not self.is_for_measuring(program):
                 return program
         raise Refused(RejectReason.HELD_OUT, f"of {parameters.tools} all that is found is kept for measuring")
+
+    def offered(self, task: Task) -> Sequence[JsonObject]:
+        """The tools of a task in the form of the OpenAI chat API."""
+        return [self.world.tools[name].schema for name in cast("Sequence[str]", task.payload["tools"])]
 
     def episode(self, task: Task) -> Episode:
         """A fresh attempt."""
         native = self.settings.style == "native"
-        shown = cast("Sequence[str]", task.payload["tools"])
-        tools = [self.world.tools[name].schema for name in shown] if native else ()
+        tools = self.offered(task) if native else ()
         return (
             OneQuestion(task, tools) if task.payload["mode"] == "single" else ToolsEpisode(self, task, tools)
         )
@@ -200,30 +309,38 @@ def parameters_of(program: Program) -> ToolsParameters:
     """What a program is like."""
     tools = program.calls[0].tool
     for step in program.calls[1:]:
-        tools += (">" if step.uses else "+") + step.tool
-    shape = {name: getattr(program, name) for name in ("n_calls", "chained", "answer", "n_tools")}
+        tools += (THEN if step.uses else AND) + step.tool
+    shape = {name: getattr(program, name) for name in ("n_calls", "chained", "answer", "n_tools", "gap")}
     return ToolsParameters(**shape, tools=tools)
 
 
-def _options(graph: Graph, settings: ToolsConfig, subject: str, n_tools: int) -> Options:
+def _options(domain: Tools, subject: str) -> Options:
+    graph, settings, about = domain.graph, domain.settings, domain.bundle.about
     found: list[dict[str, Sequence[Json]]] = []
-    single = settings.mode == "single"
-    listed = plans(graph, subject, random.Random(subject), most_calls=settings.most_calls)
-    for (n, chained), written in listed.items():
+    single, n_tools = settings.mode == "single", len(domain.world.tools)
+    rules = Rules(most_calls=settings.most_calls, together=about.together)
+    for (n, chained), written in plans(graph, subject, random.Random(subject), rules).items():
         for answer in (False, True):
             fitting = [plan for plan in written if not answer or reads_last(graph, plan)]
             if fitting and not (single and (chained or answer)):
-                shown: Sequence[Json] = sizes_shown(n_tools, n)
-                found.append(
-                    {
-                        "n_calls": (n,),
-                        "chained": (chained,),
-                        "answer": (answer,),
-                        "n_tools": shown,
-                        "tools": fitting,
-                    }
-                )
+                shape: dict[str, Sequence[Json]] = {
+                    "n_calls": (n,),
+                    "chained": (chained,),
+                    "answer": (answer,),
+                    "n_tools": sizes_shown(n_tools, n, about.shown),
+                }
+                gaps = _gaps(domain, subject) if n == 1 and not answer else ()
+                if domain.has_gaps:
+                    shape["gap"] = ("none", *gaps)
+                found.append({**shape, "tools": fitting})
     return tuple(found)
+
+
+def _gaps(domain: Tools, subject: str) -> Sequence[Gap]:
+    """In which ways a call of a tool can have no solution."""
+    withheld: Sequence[Gap] = ("no_tool",) if domain.bundle.about.alike else ()
+    incomplete = left_out(domain.world.tools[subject], domain.wordings)
+    return (*withheld, *(("missing_info",) if incomplete else ()))
 
 
 class ToolsEpisode:

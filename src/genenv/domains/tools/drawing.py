@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 
 from genenv.domains.base import Domain
 from genenv.domains.common import Refused
-from genenv.domains.tools.build import is_for_measuring
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.spec import Program, ToolsParameters
-from genenv.domains.tools.walks import Walker
 from genenv.types import Lineage, Origin, Rejection, Task
 
 Examine = Callable[[Domain, Task, random.Random], Rejection | None]
@@ -39,7 +37,7 @@ class Drawing:
         """A new program that passes the gate."""
         domain, refused, rng = self._domain, self.refused, self._rng
         try:
-            program = Walker(domain.world, domain.graph).drawn(parameters, rng)
+            program = domain.walker().drawn(parameters, rng)
         except Refused as error:
             refused[error.rejection.reason] += 1
             return None
@@ -48,7 +46,7 @@ class Drawing:
             refused["duplicate"] += 1
             return None
         self._known.add(key)
-        lineage = Lineage(origin=Origin.HELD_OUT if is_for_measuring(program) else Origin.SEED)
+        lineage = Lineage(origin=Origin.HELD_OUT if domain.is_for_measuring(program) else Origin.SEED)
         task = domain.build(
             program, task_id=f"{domain.bundle.name}-{len(self._known)}", lineage=lineage, rng=rng
         )

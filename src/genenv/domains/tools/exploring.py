@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from genenv.domains.tools.leaves import leaves, single_paths, wanted
@@ -39,6 +39,8 @@ class Explorer:
         self.world, self._rng = world, rng
         self.known: int | None = None
         """After so many calls a user knows the values there are, and can name none that is made later."""
+        self.also: Callable[[Json], Mapping[str, list[Json]]] | None = None
+        """Values beside those of the state that calls led to, by kind."""
         self._recipes: dict[str, Recipe] = {}
         self._failures: dict[str, str] = {}
         self._held: dict[str, dict[str, list[Json]]] = {}
@@ -90,8 +92,14 @@ class Explorer:
                 calls.append(call)
         return tuple(calls)
 
-    def attempt(self, recipe: Recipe, before: Sequence[Call], rng: random.Random) -> Call | None:
-        """A call that succeeds after others, if one is found in a few tries."""
+    def attempt(
+        self,
+        recipe: Recipe,
+        before: Sequence[Call],
+        rng: random.Random,
+        given: Mapping[str, Json] | None = None,
+    ) -> Call | None:
+        """A call that succeeds after others, if one is found in a few tries; some arguments may be given."""
         values = self.values(before[: self.known])
         failed = Counter[str]()
         for _ in range(_MORE_TRIES):
@@ -101,7 +109,7 @@ class Explorer:
             found = repr([args.get(name) for name, way in recipe.ways.items() if way != FRESH])
             if failed[found] >= _SAME and found != "[]":
                 continue
-            call = Call(tool=recipe.tool, args=args)
+            call = Call(tool=recipe.tool, args={**args, **(given or {})})
             good = succeeded(self._last([*before, call]), writes=recipe.writes)
             self._luck.note(call, recipe.ways, good=good)
             if good:
@@ -134,7 +142,8 @@ class Explorer:
     def _in_state(self, before: Sequence[Call]) -> dict[str, list[Json]]:
         key = repr([call.json for call in before])
         if key not in self._held:
-            self._held[key] = leaves(self.world.play(before).state)
+            state = self.world.play(before).state
+            self._held[key] = {**leaves(state), **(self.also(state) if self.also else {})}
         return self._held[key]
 
     def _said(self, reader: str, before: Sequence[Call], above: frozenset[str]) -> dict[str, list[Json]]:
@@ -185,7 +194,7 @@ class Explorer:
         reader, user = self._recipes[link.reader], self._recipes[link.user]
         tool = self.world.tools[link.user]
         for _ in range(_TRIES):
-            first = self.attempt(reader, before, rng)
+            first = self.attempt(reader, before, rng, link.first)
             if first is None:
                 return None
             result = read(self._last([*before, first]).result)
@@ -196,7 +205,8 @@ class Explorer:
                 args = self._drawn(user, self.values(before[: self.known]), rng)
                 if args is None:
                     continue
-                second = Call(tool=link.user, args={**args, link.parameter: value})
+                shared = {name: first.args[name] for name in link.shared if name in first.args}
+                second = Call(tool=link.user, args={**args, **shared, link.parameter: value})
                 if tool.problem(second.args) is None and succeeded(
                     self._last([*before, first, second]), writes=user.writes
                 ):

@@ -13,6 +13,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from genenv.domains.tools.fresh import fresh
+from genenv.domains.tools.sayings import COLUMN
 from genenv.domains.tools.world import Outcome, Tool
 from genenv.types import Json, JsonObject
 
@@ -55,6 +56,10 @@ class Link:
     parameter: str
     kind: str
     """Of the value in the reader's result."""
+    first: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    """Arguments of the reader without which this makes no sense."""
+    shared: tuple[str, ...] = ()
+    """Arguments of the second call that are those of the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,7 @@ def drawn(
         fails: values that are seldom drawn, by parameter.
     """
     args: dict[str, Json] = {}
+    rows: dict[str, int] = {}
     for name, way in ways.items():
         if name not in tool.properties:
             continue
@@ -111,7 +117,10 @@ def drawn(
             if name not in tool.required and args[name] == tool.properties[name].get("default"):
                 del args[name]
         elif values.get(way):
-            one = _chosen(values[way], (fails or {}).get(name, ()), rng)
+            if match := COLUMN.fullmatch(way):  # columns of one row go together
+                one = values[way][rows.setdefault(match[1], rng.randrange(len(values[way])))]
+            else:
+                one = _chosen(values[way], (fails or {}).get(name, ()), rng)
             args[name] = [one] if tool.resolved(tool.properties[name]).get("type") == "array" else one
         else:
             return None

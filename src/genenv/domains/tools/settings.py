@@ -20,6 +20,10 @@ class ToolsConfig(Settings, frozen=True):
     style: Style = "python"
     """How calls are written: `python` is compact (small models), `json` is the Hermes and Qwen form, both as
     the prompt says; `native` is the model's own form, and its chat template describes the tools."""
+    reward: Literal["exact", "soft"] = "exact"
+    """exact: 1 or 0. soft: partial credit below 1 for calls that are near those of the solution."""
+    success_threshold: float = Field(default=1.0, ge=0.01, le=1)
+    """With the soft reward, an attempt counts as a success from this reward on, in (0, 1]."""
     max_turns: int = Field(default=6, ge=2, le=32)
     """Replies the agent gets in a task over several turns."""
     descriptions: bool = True

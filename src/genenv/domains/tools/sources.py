@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, field_validator
 from genenv.domains.tools.mcp.world import McpWorld, Running
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.openapi.reading import fetched
+from genenv.domains.tools.own_world import OwnWorld
 from genenv.domains.tools.python_world import CALL_S, PythonWorld
 from genenv.domains.tools.recorded import RecordedWorld, Recording
 from genenv.domains.tools.world import LoadedWorld
@@ -44,6 +45,23 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
             UsageError: they cannot be loaded.
         """
         return PythonWorld(files, self.file, self.object or None, call_s=call_s)
+
+
+class PackageSource(BaseModel, frozen=True, extra="forbid"):
+    """The methods of a class of genenv itself, called in this process."""
+
+    kind: Literal["package"] = "package"
+    object: str = Field(pattern=r"^genenv\.[\w.]+:\w+$")
+
+    @property
+    def label(self) -> str:
+        """How people know it."""
+        return self.object
+
+    def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
+        """See `PythonSource`: no call takes long here."""
+        del files, call_s
+        return OwnWorld(self.object)
 
 
 class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
@@ -125,4 +143,6 @@ class RecordedSource(BaseModel, frozen=True, extra="forbid"):
         return RecordedWorld(Recording.load(files))
 
 
-Source = Annotated[PythonSource | OpenApiSource | McpSource | RecordedSource, Field(discriminator="kind")]
+Source = Annotated[
+    PythonSource | PackageSource | OpenApiSource | McpSource | RecordedSource, Field(discriminator="kind")
+]

@@ -7,8 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, Field, JsonValue
 
 Size = Literal[1, 2, 3, 4, 6, 8, 12, 16]
-SIZES: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
+SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
 """How many tools can be shown."""
+
+
+Gap = Literal["none", "missing_info", "no_tool"]
 
 
 class Use(BaseModel, frozen=True, extra="forbid"):
@@ -48,6 +51,9 @@ class Program(BaseModel, frozen=True, extra="forbid"):
     """The user wants to be told something."""
     n_tools: Size
     """How many tools the agent is shown."""
+    gap: Gap = "none"
+    """Nothing solves it. missing_info: the user leaves out a value that the call needs. no_tool: the tool
+    that is called is not shown. The right answer is to change nothing, and to say so."""
     calls: tuple[Step, ...] = Field(min_length=1, max_length=8)
     questions: tuple[Question, ...] = Field(default=(), max_length=4)
     before: tuple[Step, ...] = Field(default=(), max_length=8)
@@ -61,5 +67,6 @@ class ToolsParameters(BaseModel, frozen=True, extra="forbid"):
     chained: bool
     answer: bool
     n_tools: Size
+    gap: Gap = "none"
     tools: str
     """Names with `+` between them; `a>b` where b uses what a finds."""

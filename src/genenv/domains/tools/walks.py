@@ -6,56 +6,68 @@ They are tasks on the first day, without any model; who sets parameters has task
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date as Day
 from typing import cast
 
 from pydantic import JsonValue
 
 from genenv.domains.common import Refused
 from genenv.domains.tools.exploring import Explorer
+from genenv.domains.tools.gaps import left_out
 from genenv.domains.tools.leaves import leaves, single_paths
-from genenv.domains.tools.recipes import Graph, Link, Recipe
-from genenv.domains.tools.spec import SIZES, Program, Question, Step, ToolsParameters, Use
+from genenv.domains.tools.parts import Starts
+from genenv.domains.tools.plans import Plan
+from genenv.domains.tools.recipes import Graph, Link
+from genenv.domains.tools.sayings import Sayings
+from genenv.domains.tools.spec import Program, Question, Step, ToolsParameters, Use
 from genenv.domains.tools.told import read
 from genenv.domains.tools.world import Call, World
 from genenv.types import Json, RejectReason
 
-AND, THEN = "+", ">"
-"""Between tools of a plan; `>`: the second one uses what the first one finds."""
 _LONGEST_ANSWER = 60
 _WAYS = 8
 """How many ways a plan is tried in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Which tools a program calls, in order, and which links it follows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What programs are drawn with beside the world and its graph."""
 
-    tools: tuple[str, ...]
-    links: frozenset[int]
-    """Numbers of calls that use what the call before them found."""
+    starts: Starts | None = None
+    today: str = ""
+    """The value of the state that is today's date."""
+    sayings: Sayings = field(default_factory=Sayings)
+    wordings: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """Tell what users leave out."""
+    measuring: bool = False
+    """Whether they are for measuring."""
 
-    @classmethod
-    def read(cls, text: str) -> Plan:
-        """A plan as it is written in parameters: `find_customer>list_orders+close_ticket`."""
-        tools: list[str] = []
-        links: set[int] = set()
-        for part in text.split(AND):
-            chain = part.split(THEN)
-            links |= {len(tools) + number for number in range(1, len(chain))}
-            tools += chain
-        return cls(tuple(tools), frozenset(links))
+    def kinds(self, state: Json) -> Mapping[str, list[Json]]:
+        """What people say of their own, by kind."""
+        return self.sayings.kinds(day_of(state, self.today))
+
+
+def day_of(state: Json, name: str) -> Day | None:
+    """Today, as a state has it under a name; None where it has no date there."""
+    told = state.get(name) if isinstance(state, Mapping) else None
+    return Day.fromisoformat(told) if isinstance(told, str) and told else None
 
 
 class Walker:
     """Draws programs of a world."""
 
-    def __init__(self, world: World, graph: Graph) -> None:
-        self._world, self._graph = world, graph
+    def __init__(self, world: World, graph: Graph, around: Surroundings | None = None) -> None:
+        self._world, self._graph, self._around = world, graph, around or Surroundings()
 
-    def drawn(self, parameters: ToolsParameters, rng: random.Random) -> Program:
+    def drawn(self, parameters: ToolsParameters, rng: random.Random, state: int | None = None) -> Program:
         """A program with these parameters.
+
+        Args:
+            parameters: what it is like.
+            rng: the only source of chance.
+            state: number of the state that it starts in, where there are several; left out, any of its side.
 
         Raises:
             Refused: none is found.
@@ -64,24 +76,51 @@ class Walker:
         if unknown := [name for name in plan.tools if name not in self._graph.recipes]:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r} that can be called")
         explorer = Explorer.of(self._world, self._graph, rng)
+        explorer.also = self._around.kinds
         for _ in range(_WAYS):
             explorer.known = None
-            before = explorer.setup() if rng.random() < 0.5 else ()
+            before = self._before(explorer, state, rng)
             explorer.known = len(before)
             walked = self._walk(explorer, plan, before, rng)
             questions = self._questions(walked, before, rng) if walked and parameters.answer else ()
-            if walked is None or (parameters.answer and not questions):
+            steps = self._said(walked, parameters, rng) if walked else ()
+            if not walked or not steps or (parameters.answer and not questions):
                 continue
             return Program(
                 n_calls=len(walked),
                 chained=bool(plan.links),
                 answer=parameters.answer,
                 n_tools=parameters.n_tools,
-                calls=tuple(step for step, _ in walked),
+                gap=parameters.gap,
+                calls=steps,
                 questions=questions,
                 before=tuple(step_of(call) for call in before),
             )
         raise Refused(RejectReason.EXECUTION, f"no way is found to play {parameters.tools}")
+
+    def _before(self, explorer: Explorer, state: int | None, rng: random.Random) -> tuple[Call, ...]:
+        """The calls that make the state."""
+        starts = self._around.starts
+        if starts is None:
+            return explorer.setup() if rng.random() < 0.5 else ()
+        if state is None:
+            state = rng.choice(starts.states(measuring=self._around.measuring))
+        return (starts.call(state),)
+
+    def _said(
+        self, walked: Sequence[tuple[Step, Call]], parameters: ToolsParameters, rng: random.Random
+    ) -> tuple[Step, ...]:
+        """The steps as the user says them, one value left out where that is wanted; none if none can be."""
+        steps = tuple(step for step, _ in walked)
+        if parameters.gap != "missing_info":
+            return steps
+        tool = self._world.tools[steps[0].tool]
+        names = left_out(tool, self._around.wordings)
+        if not names:
+            return ()
+        missing = rng.choice(names)
+        kept = {k: v for k, v in steps[0].args.items() if k != missing and k in tool.required}
+        return (steps[0].model_copy(update={"args": kept}),)
 
     def _walk(
         self, explorer: Explorer, plan: Plan, before: Sequence[Call], rng: random.Random
@@ -157,57 +196,3 @@ def _can_be_told(value: Json, known: set[str]) -> bool:
     if value is None or isinstance(value, bool) or value == 0 or repr(value) in known:
         return False  # "nothing" is a right answer to what is 0
     return len(str(value)) <= _LONGEST_ANSWER and str(value).strip() != "" and "\n" not in str(value)
-
-
-def plans(
-    graph: Graph, subject: str, rng: random.Random, *, most_calls: int, each: int = 12
-) -> dict[tuple[int, bool], list[str]]:
-    """Plans that call a tool, by their number of calls and whether they chain; at most so many of each.
-
-    Args:
-        graph: what is known of the tools.
-        subject: the tool.
-        rng: picks some where there are many.
-        most_calls: of a plan.
-        each: how many at most.
-    """
-    others = [name for name in graph.recipes if name != subject]
-    linked = sorted({(link.reader, link.user) for link in graph.links})
-    found: dict[tuple[int, bool], list[str]] = {(1, False): [subject]}
-    chains = [THEN.join(pair) for pair in linked if subject in pair]
-    for n in range(2, most_calls + 1):
-        flat = [
-            AND.join(_shuffled([subject, *rng.sample(others, n - 1)], rng))
-            for _ in range(each * (len(others) >= n - 1))
-        ]
-        joined = (
-            chains
-            if n == 2
-            else [
-                AND.join([chain, *rng.sample(rest, n - 2)])
-                for chain in chains
-                for rest in [[name for name in others if name not in chain.split(THEN)]]
-                if len(rest) >= n - 2
-            ]
-        )
-        found[n, False] = list(dict.fromkeys(flat))
-        found[n, True] = rng.sample(joined, min(each, len(joined)))
-    return {size: sorted(listed) for size, listed in found.items() if listed}
-
-
-def _shuffled(names: list[str], rng: random.Random) -> list[str]:
-    rng.shuffle(names)
-    return names
-
-
-def reads_last(graph: Graph, plan: str) -> bool:
-    """Whether the last call of a plan finds something that could be asked for."""
-    last: Recipe = graph.recipes[Plan.read(plan).tools[-1]]
-    return bool(last.told)
-
-
-def sizes_shown(n_tools: int, least: int) -> list[int]:
-    """How many tools can be shown: enough for the calls, and no more than there are."""
-    return [size for size in SIZES if least <= size <= n_tools] or [
-        max(size for size in SIZES if size <= n_tools)
-    ]

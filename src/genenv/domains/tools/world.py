@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 
+_SHORT_LIST = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One call, with literal arguments by name."""
@@ -91,15 +94,20 @@ class Tool:
         }
         return {"type": "function", "function": function}
 
-    @property
+    @cached_property
     def heading(self) -> str:
         """As one line of Python, short as each prompt token costs: `refund(order_id, amount: number=0)`."""
-        return f"{self.name}({', '.join(self._short(name) for name in self.properties)})"
+        listed: dict[str, str] = {}
+        return f"{self.name}({', '.join(self._short(name, listed) for name in self.properties)})"
 
-    def _short(self, name: str) -> str:
+    def _short(self, name: str, listed: dict[str, str]) -> str:
+        """A parameter; a long list that an earlier one has as well is not repeated."""
         schema = self.resolved(self.properties[name])
         if choices := cast("Sequence[Json]", schema.get("enum", ())):
             kind = "|".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+            twin = listed.setdefault(kind, name)
+            if twin != name and len(choices) > _SHORT_LIST:
+                kind = f"as {twin}"
         else:
             told = schema.get("format") or schema.get("type")
             kind = str(told) if told not in (None, "string") else ""

@@ -1,1 +1,1 @@
-"""The toolbox's apps, one module each; `kit` says what an app is made of, `common` has shared helpers."""
+"""Eleven small apps as plain Python: a class each, whose methods are tools."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Container, Iterable, Sequence
-
-from genenv.domains.tool_calling.apps.kit import ToolError
-from genenv.types import Json
+from typing import Any
 
 MINUTES_PER_DAY = 24 * 60
 
@@ -16,10 +15,10 @@ def require(condition: bool, sentence: str) -> None:
     """Refuse a call unless the condition holds.
 
     Raises:
-        ToolError: it does not hold; the message is the sentence.
+        ValueError: it does not hold; the message is the sentence.
     """
     if not condition:
-        raise ToolError(sentence)
+        raise ValueError(sentence)
 
 
 def minutes_of(time: str) -> int:
@@ -34,11 +33,17 @@ def time_of(minutes: int) -> str:
     return f"{hours:02d}:{rest:02d}"
 
 
+def keep(kept: list[Any], item: object) -> None:
+    """Put something into a list that goes by what it holds: independent calls leave it alike in any order."""
+    kept.append(item)
+    kept.sort(key=json.dumps)
+
+
 def cents(amount: float) -> int:
     """A positive amount of money in cents; states hold money as whole numbers so that sums are exact.
 
     Raises:
-        ToolError: not positive, or more than two decimals.
+        ValueError: not positive, or more than two decimals.
     """
     require(amount > 0, "The amount must be more than 0.")
     whole = round(amount * 100)
@@ -78,11 +83,11 @@ def existing(names: Iterable[str], name: str, what: str) -> str:
     """The name as the app spells it.
 
     Raises:
-        ToolError: there is no such name; `what` says of what, e.g. "contact".
+        ValueError: there is no such name; `what` says of what, e.g. "contact".
     """
     known = named(names, name)
     if known is None:
-        raise ToolError(f"There is no {what} called {name!r}.")
+        raise ValueError(f"There is no {what} called {name!r}.")
     return known
 
 
@@ -92,7 +97,7 @@ def matches(query: str, *texts: str) -> bool:
     return all(word in content for word in query.casefold().split())
 
 
-def first_and_others(hits: Sequence[dict[str, Json]]) -> dict[str, Json]:
+def first_and_others(hits: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A search result: the fields of the best hit, which `$1.price` then means, and up to three more hits."""
     return {**hits[0], "others": list(hits[1:4])}
 

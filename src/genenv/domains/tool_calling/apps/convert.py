@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from datetime import date as Day
 from typing import Literal
 
 from genenv.domains.tool_calling.apps.common import require
-from genenv.domains.tool_calling.apps.kit import Date, Result, State, tool
+from genenv.domains.tool_calling.apps.kinds import Date, Found, State
 
 Unit = Literal[
     "m", "km", "cm", "mi", "ft", "in", "kg", "g", "lb", "oz", "l", "ml", "cup", "gal", "celsius", "fahrenheit"
@@ -48,90 +47,74 @@ _PER_DOLLAR: Mapping[str, float] = {
 _FIRST_DAY, _LAST_DAY = Day(1900, 1, 1).toordinal(), Day(2100, 12, 31).toordinal()
 
 
-def initial(rng: random.Random, today: Day) -> State:
-    """Nothing to remember."""
-    return {}
+class Convert:
+    """Convert: pure arithmetic on units, money and dates; no state."""
 
+    convert: State
 
-@tool("convert", returns=("value",))
-def convert_units(state: State, value: float, from_unit: Unit, to_unit: Unit) -> Result:
-    """Convert a measurement to another unit.
+    def convert_units(self, value: float, from_unit: Unit, to_unit: Unit) -> Found:
+        """Convert a measurement to another unit.
 
-    Args:
-        state: the app's state.
-        value: the number to convert.
-        from_unit: unit of the number.
-        to_unit: unit of the answer, of the same kind.
-    """
-    (kind, size), (wanted_kind, wanted_size) = _SIZES[from_unit], _SIZES[to_unit]
-    require(kind == wanted_kind, f"{from_unit} measures {kind} but {to_unit} measures {wanted_kind}.")
-    base = (value - _FREEZING.get(from_unit, 0.0)) * size
-    lowest = _ABSOLUTE_ZERO_CELSIUS - 1e-6 if kind == "temperature" else 0.0
-    require(base >= lowest, f"There is no {kind} of {value:g} {from_unit}.")
-    return {"value": round(base / wanted_size + _FREEZING.get(to_unit, 0.0), 4)}
+        Args:
+            value: the number to convert.
+            from_unit: unit of the number.
+            to_unit: unit of the answer, of the same kind.
+        """
+        (kind, size), (wanted_kind, wanted_size) = _SIZES[from_unit], _SIZES[to_unit]
+        require(kind == wanted_kind, f"{from_unit} measures {kind} but {to_unit} measures {wanted_kind}.")
+        base = (value - _FREEZING.get(from_unit, 0.0)) * size
+        lowest = _ABSOLUTE_ZERO_CELSIUS - 1e-6 if kind == "temperature" else 0.0
+        require(base >= lowest, f"There is no {kind} of {value:g} {from_unit}.")
+        return {"value": round(base / wanted_size + _FREEZING.get(to_unit, 0.0), 4)}
 
+    def convert_currency(self, amount: float, source: Currency, target: Currency) -> Found:
+        """Convert money to another currency.
 
-@tool("convert", returns=("amount",))
-def convert_currency(state: State, amount: float, source: Currency, target: Currency) -> Result:
-    """Convert money to another currency.
+        Args:
+            amount: how much.
+            source: currency of the amount.
+            target: currency of the answer.
+        """
+        require(amount > 0, "The amount must be more than 0.")
+        require(source != target, "Source and target are the same currency.")
+        return {"amount": round(amount / _PER_DOLLAR[source] * _PER_DOLLAR[target], 2)}
 
-    Args:
-        state: the app's state.
-        amount: how much.
-        source: currency of the amount.
-        target: currency of the answer.
-    """
-    require(amount > 0, "The amount must be more than 0.")
-    return {"amount": round(amount / _PER_DOLLAR[source] * _PER_DOLLAR[target], 2)}
+    def days_between(self, start: Date, end: Date) -> Found:
+        """Count the days from one date to another.
 
+        Args:
+            start: first date.
+            end: second date; the count is negative if it is earlier.
+        """
+        return {"days": Day.fromisoformat(end).toordinal() - Day.fromisoformat(start).toordinal()}
 
-@tool("convert", returns=("days",))
-def days_between(state: State, start: Date, end: Date) -> Result:
-    """Count the days from one date to another.
+    def add_days(self, date: Date, days: int) -> Found:
+        """Add days to a date.
 
-    Args:
-        state: the app's state.
-        start: first date.
-        end: second date; the count is negative if it is earlier.
-    """
-    return {"days": Day.fromisoformat(end).toordinal() - Day.fromisoformat(start).toordinal()}
+        Args:
+            date: the date to start from.
+            days: how many days later; negative for earlier.
+        """
+        ordinal = Day.fromisoformat(date).toordinal() + days
+        require(_FIRST_DAY <= ordinal <= _LAST_DAY, "The date must be between the years 1900 and 2100.")
+        return {"date": Day.fromordinal(ordinal).isoformat()}
 
+    def split_bill(self, total: float, people: int) -> Found:
+        """Split a bill evenly.
 
-@tool("convert", returns=("date",))
-def add_days(state: State, date: Date, days: int) -> Result:
-    """Add days to a date.
+        Args:
+            total: the bill.
+            people: how many share it.
+        """
+        require(total > 0, "The total must be more than 0.")
+        require(people >= 1, "At least one person must pay.")
+        return {"share": round(total / people, 2)}
 
-    Args:
-        state: the app's state.
-        date: the date to start from.
-        days: how many days later; negative for earlier.
-    """
-    ordinal = Day.fromisoformat(date).toordinal() + days
-    require(_FIRST_DAY <= ordinal <= _LAST_DAY, "The date must be between the years 1900 and 2100.")
-    return {"date": Day.fromordinal(ordinal).isoformat()}
+    def percent_of(self, percent: float, value: float) -> Found:
+        """Compute a percentage of a value, to two decimals.
 
-
-@tool("convert", returns=("share",))
-def split_bill(state: State, total: float, people: int) -> Result:
-    """Split a bill evenly.
-
-    Args:
-        state: the app's state.
-        total: the bill.
-        people: how many share it.
-    """
-    require(total > 0, "The total must be more than 0.")
-    require(people >= 1, "At least one person must pay.")
-    return {"share": round(total / people, 2)}
-
-
-@tool("convert", returns=("result",))
-def percent_of(state: State, percent: float, value: float) -> Result:
-    """Compute a percentage of a value, to two decimals.
-
-    Args:
-        state: the app's state.
-        percent: the percentage, e.g. 15.
-        value: what it is taken of.
-    """
-    return {"result": round(percent * value / 100, 2)}
+        Args:
+            percent: the percentage, e.g. 15.
+            value: what it is taken of.
+        """
+        return {"result": round(percent * value / 100, 2)}

@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from datetime import date as Day
-
 from genenv.domains.tool_calling.apps.common import require
-from genenv.domains.tool_calling.apps.kit import Name, Result, State, Text, ToolError, tool
-
-_FILES = (
-    ("docs/report.txt", "Sales rose by four percent."),
-    ("docs/todo.txt", "Buy milk. Call the bank."),
-    ("photos/list.txt", "beach, mountains, lake"),
-    ("work/budget.csv", "rent,900"),
-    ("work/plan.md", "Draft, review, publish."),
-    ("readme.txt", "My files."),
-)
-
-
-def initial(rng: random.Random, today: Day) -> State:
-    """Four files in a few folders."""
-    return {"files": dict(sorted(rng.sample(_FILES, 4)))}
+from genenv.domains.tool_calling.apps.kinds import Found, State, Text
 
 
 def _clean(path: str) -> str:
@@ -51,35 +34,13 @@ def _put(files: dict[str, str], path: str, content: str) -> None:
     """Add a file where nothing is in the way.
 
     Raises:
-        ToolError: the path is taken by a file or a folder, or goes through a file.
+        ValueError: the path is taken by a file or a folder, or goes through a file.
     """
     require(path not in files, f"There is already a file {path!r}.")
     require(not _inside(files, path), f"{path!r} is a folder.")
     for parent in _parents(path):
         require(parent not in files, f"{parent!r} is a file, not a folder.")
     files[path] = content
-
-
-def _file_exists(state: State, rng: random.Random, path: str) -> None:
-    """The file exists; whatever is in its way goes."""
-    clean = _file_path(path)
-    if clean not in state["files"]:
-        for obstacle in [*_inside(state["files"], clean), *_parents(clean)]:
-            state["files"].pop(obstacle, None)
-        state["files"][clean] = rng.choice(_FILES)[1]
-
-
-def _source_exists(state: State, rng: random.Random, source: str, destination: str) -> None:
-    """The file to move exists, and nothing is at its destination."""
-    goal = _goal(state["files"], _file_path(source), destination)
-    if goal != _file_path(source):
-        state["files"].pop(goal, None)
-    _file_exists(state, rng, source)
-
-
-def _folder_exists(state: State, rng: random.Random, folder: str) -> None:
-    """The folder has a file that stays where an earlier call takes its others away."""
-    _file_exists(state, rng, f"{_clean(folder)}/notes.txt")
 
 
 def _goal(files: dict[str, str], source: str, destination: str) -> str:
@@ -93,75 +54,67 @@ def _goal(files: dict[str, str], source: str, destination: str) -> str:
 def _content(state: State, path: str) -> str:
     content = state["files"].get(path)
     if content is None:
-        raise ToolError(f"There is no file {path!r}.")
+        raise ValueError(f"There is no file {path!r}.")
     return content
 
 
-@tool("files", writes=True, returns=("path",))
-def create_file(state: State, path: Name, content: Text) -> Result:
-    """Create a file.
+class Files:
+    """Files: a tree of text files, kept as path -> content. Folders exist through the files in them."""
 
-    Args:
-        state: the app's state.
-        path: where, e.g. docs/plan.txt.
-        content: what it contains.
-    """
-    clean = _file_path(path)
-    _put(state["files"], clean, content)
-    return {"path": clean, "status": "created"}
+    files: State
 
+    def create_file(self, path: Text, content: Text) -> Found:
+        """Create a file.
 
-@tool("files", writes=True, arrange=_source_exists, returns=("path",))
-def move_file(state: State, source: Name, destination: Name) -> Result:
-    """Move or rename a file.
+        Args:
+            path: where, e.g. docs/plan.txt.
+            content: what it contains.
+        """
+        clean = _file_path(path)
+        _put(self.files["files"], clean, content)
+        return {"path": clean, "status": "created"}
 
-    Args:
-        state: the app's state.
-        source: path of the file.
-        destination: new path, or the folder to move it into.
-    """
-    clean = _file_path(source)
-    content = _content(state, clean)
-    goal = _goal(state["files"], clean, destination)
-    require(goal != clean, "Source and destination are the same.")
-    del state["files"][clean]
-    _put(state["files"], goal, content)
-    return {"path": goal, "status": "moved"}
+    def move_file(self, source: Text, destination: Text) -> Found:
+        """Move or rename a file.
 
+        Args:
+            source: path of the file.
+            destination: new path, or the folder to move it into.
+        """
+        clean = _file_path(source)
+        content = _content(self.files, clean)
+        goal = _goal(self.files["files"], clean, destination)
+        require(goal != clean, "Source and destination are the same.")
+        others = {path: text for path, text in self.files["files"].items() if path != clean}
+        _put(others, goal, content)
+        self.files["files"] = others
+        return {"path": goal, "status": "moved"}
 
-@tool("files", writes=True, arrange=_file_exists, returns=("path",))
-def delete_file(state: State, path: Name) -> Result:
-    """Delete a file.
+    def delete_file(self, path: Text) -> Found:
+        """Delete a file.
 
-    Args:
-        state: the app's state.
-        path: path of the file.
-    """
-    clean = _file_path(path)
-    _content(state, clean)
-    del state["files"][clean]
-    return {"path": clean, "status": "deleted"}
+        Args:
+            path: path of the file.
+        """
+        clean = _file_path(path)
+        _content(self.files, clean)
+        del self.files["files"][clean]
+        return {"path": clean, "status": "deleted"}
 
+    def list_files(self, folder: Text) -> Found:
+        """List the files in a folder.
 
-@tool("files", arrange=_folder_exists, returns=("path",))
-def list_files(state: State, folder: Name) -> Result:
-    """List the files in a folder.
+        Args:
+            folder: path of the folder; / for all files.
+        """
+        paths = _inside(self.files["files"], _clean(folder))
+        require(bool(paths), f"There is no folder {folder!r}.")
+        return {"path": paths[0], "files": list(paths)}
 
-    Args:
-        state: the app's state.
-        folder: path of the folder; / for all files.
-    """
-    paths = _inside(state["files"], _clean(folder))
-    require(bool(paths), f"There is no folder {folder!r}.")
-    return {"path": paths[0], "files": list(paths)}
+    def read_file(self, path: Text) -> Found:
+        """Read a file.
 
-
-@tool("files", arrange=_file_exists, returns=("content",))
-def read_file(state: State, path: Name) -> Result:
-    """Read a file.
-
-    Args:
-        state: the app's state.
-        path: path of the file.
-    """
-    return {"content": _content(state, _file_path(path))}
+        Args:
+            path: path of the file.
+        """
+        return {"content": _content(self.files, _file_path(path))}

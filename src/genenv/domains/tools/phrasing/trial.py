@@ -7,9 +7,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from genenv.domains.tools.audit import misstated
-from genenv.domains.tools.build import said
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.fresh import fresh
+from genenv.domains.tools.request import said
 from genenv.domains.tools.spec import Program
 from genenv.domains.tools.wording import ARGUMENTS, Said, blanks_of, clause, instruction
 from genenv.runs.progress import advance
@@ -45,7 +45,7 @@ class Trial:
                 advance(items=1)
                 rng, lineage = random.Random(name), Lineage(origin=origin)
                 task = self._domain.build(program, task_id=name, lineage=lineage, rng=rng)
-                if isinstance(task, Task) and misstated(self._said(program, task, {})) is None:
+                if isinstance(task, Task) and misstated(self._domain, self._said(program, task, {})) is None:
                     yield program, task
 
     def problem(self, name: str, wording: str) -> str | None:
@@ -57,14 +57,17 @@ class Trial:
         """
         for program, task in self._tasks:
             if any(step.tool == name for step in program.calls):
-                rejection = misstated(self._said(program, task, {name: [wording]}))
+                rejection = misstated(self._domain, self._said(program, task, {name: [wording]}))
                 if rejection is not None:
                     return f"the gate refuses a task of it: {rejection.explanation.rstrip('.')}"
         return None
 
     def _said(self, program: Program, task: Task, wordings: Mapping[str, Sequence[str]]) -> Task:
-        text = said(self._domain.world.tools, program, wordings, random.Random(task.id))
-        return dataclasses.replace(task, messages=(Message(role="user", content=text),))
+        speech = dataclasses.replace(self._domain.speech(program), wordings=wordings)
+        request = said(self._domain.world.tools, program, speech, random.Random(task.id))
+        payload = {**task.payload, "implied": [list(names) for names in request.implied]}
+        messages = (Message(role="user", content=request.text),)
+        return dataclasses.replace(task, messages=messages, payload=payload)
 
     def sample(self, name: str, wording: str, rng: random.Random) -> str:
         """What a user says who asks for one call so: values of the bundle's own tasks in the blanks.
@@ -88,4 +91,4 @@ class Trial:
         args = {
             one: found[one] if one in found else fresh(tool, one, rng) for one in named if one != ARGUMENTS
         }
-        return instruction([clause(Said(tool=tool, args=args, found={}), [wording], rng)], [], rng)
+        return instruction([clause(Said(tool=tool, args=args), [wording], rng).text], [], rng)
