@@ -114,7 +114,8 @@ def test_an_adapter_is_put_on_its_base_by_peft(runs: dict[str, Path], tiny: Any,
     )
     model = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
     ids = transformers.AutoTokenizer.from_pretrained(tmp_path / "out").encode(TEXT)
-    torch.testing.assert_close(logprobs(model, ids), agents_logprobs(runs["lora"], 1, ids), atol=2e-5, rtol=0)
+    found, expected = logprobs(model, ids), agents_logprobs(runs["lora"], 1, ids)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-6)  # float32: four of its steps besides
 
 
 WIDE = {"head_dim": 128}
