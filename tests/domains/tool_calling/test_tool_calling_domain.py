@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import runpy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -58,6 +59,80 @@ def test_a_gap_wants_words_and_no_call(tasks: list[Task]) -> None:
         assert not DOMAIN.check(task, ('I cannot: get_balance(account="savings")',)).success
         named = calls_of(task.payload, "calls")[0].tool
         assert (named in task.payload["tools"]) is (gap == "missing_info")
+
+
+@pytest.mark.parametrize(
+    ("words", "declines", "asks"),
+    [
+        ("There isn't a tool for that.", True, True),
+        ("I lack a tool for that.", True, True),
+        ("What should its title be?", False, True),
+        ("Please tell me the amount.", False, True),
+        ("What?", False, False),
+        ("Done, let me know if you need anything else.", False, False),
+        ("Your balance is 2050. Anything else?", False, False),
+        ("I don't see why not, it is done.", False, False),
+    ],
+)
+def test_what_is_said_where_nothing_can_be_done_has_to_say_so(
+    words: str, declines: bool, asks: bool, tasks: list[Task]
+) -> None:
+    gaps = {str(task.payload["gap"]): task for task in tasks}
+    assert DOMAIN.check(gaps["no_tool"], (words,)).success is declines
+    assert DOMAIN.check(gaps["missing_info"], (words,)).success is asks
+
+
+def test_to_guess_what_is_missing_is_no_answer() -> None:
+    several = ToolCalling(ToolCallingConfig(mode="multi"))
+    recipes, said = several.graph.recipes, "Which one do you mean?"
+    lacking = {
+        calls_of(task.payload, "calls")[0].tool: task
+        for task in base_tasks(several, several.seeds(), seed=0).values()
+        if task.payload["gap"] == "missing_info"
+    }
+    name, task = next((name, task) for name, task in lacking.items() if not recipes[name].writes)
+    assert several.check(task, (said,)).success
+    verdict = several.check(task, (format_calls(calls_of(task.payload, "calls"), "python"), said))
+    assert not verdict.success
+    assert f"It calls {name}" in verdict.explanation
+
+
+def test_calls_beyond_those_of_the_solution_win_nothing_in_one_reply(tasks: list[Task]) -> None:
+    task = next(one for one in tasks if one.spec["n_calls"] == 1 and one.oracle[0].startswith("get_balance("))
+    every = "\n".join(f'get_balance(account="{account}")' for account in ("checking", "savings"))
+    verdict = DOMAIN.check(task, (every,))
+    assert not verdict.success
+    assert "2 calls, not 1" in verdict.explanation
+
+
+def test_texts_may_differ_in_case_and_in_their_last_full_stop(tasks: list[Task]) -> None:
+    task = next(one for one in tasks if one.oracle[0].count("\n") == 0 and 'text="' in one.oracle[0])
+    call = calls_of(task.payload, "calls")[0]
+    for text, right in ((f"{call.args['text']}.".upper(), True), ("something else", False)):
+        reply = format_calls([replace(call, args={**call.args, "text": text})], "python")
+        assert DOMAIN.check(task, (reply,)).success is right
+
+
+def test_words_for_two_calls_say_what_they_do() -> None:
+    """A text that says 30 minutes, or the cheapest, must not stand for another call."""
+    seeds = [one for one in DOMAIN.seeds() if _calls(one.spec) == ["find_free_slot", "create_event"]]
+    spec = Program.model_validate(seeds[0].spec)
+    slot, event = spec.calls
+    for change in (
+        {"args": {**event.args, "minutes": 61}},
+        {"args": {name: value for name, value in event.args.items() if name != "minutes"}},
+        {"uses": tuple(use.model_copy(update={"path": ("end",)}) for use in event.uses)},
+    ):
+        program = spec.model_copy(update={"calls": (slot, event.model_copy(update=change))})
+        refused = DOMAIN.build(
+            program, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0)
+        )
+        assert isinstance(refused, Rejection), change
+        assert "no wording of find_free_slot and create_event" in refused.explanation
+
+
+def _calls(spec: JsonObject) -> list[str]:
+    return [step.tool for step in Program.model_validate(spec).calls]
 
 
 def test_the_agent_is_told_the_day_the_tools_and_that_some_things_cannot_be_done(tasks: list[Task]) -> None:

@@ -23,7 +23,7 @@ from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.python_world import CALL_S
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.world import LimitedWorld, World
-from genenv.types import Task
+from genenv.types import Json, Task
 
 BUNDLE = Path(__file__).parent / "bundle"
 N_MAIN = 200
@@ -35,6 +35,8 @@ class ToolCalling(Tools):
 
     name: ClassVar[str] = "tool_calling"
     config: ClassVar[type[BaseModel]] = ToolCallingConfig
+    counts_calls: ClassVar[bool] = True
+    """Else to call `get_balance` for every account there is would answer whichever was asked for."""
 
     def __init__(self, settings: ToolCallingConfig | None = None) -> None:
         self.settings = settings or ToolCallingConfig()
@@ -63,6 +65,10 @@ class ToolCalling(Tools):
             links=tuple(one for one in whole.links if one.reader not in others and one.user not in others),
         )
 
+    def comparable(self, state: Json) -> Json:
+        """A state in which texts are the same whatever their case, spaces and last full stop."""
+        return _loose(super().comparable(state))
+
     def held_out(self) -> Sequence[Task]:
         """Tasks for measuring only: 1,000, less those of other apps; in single mode without chained ones."""
         return list(_held_out(self.settings))
@@ -72,6 +78,14 @@ class ToolCalling(Tools):
         """The first lot of held-out tasks, 200 of them: what a measurement takes unasked."""
         first = dict(list(self.bundle.held_out.items())[:N_MAIN])
         return len(self.playable(first))
+
+
+def _loose(value: Json) -> Json:
+    if isinstance(value, str):
+        return " ".join(value.casefold().split()).rstrip(".!")
+    if isinstance(value, list):
+        return [_loose(one) for one in value]
+    return {key: _loose(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 @functools.cache

@@ -86,6 +86,9 @@ def build(
         if domain.is_for_measuring(program) != measuring:
             raise Refused(RejectReason.HELD_OUT, _HELD_OUT_SAME)
         _meet(domain, program, measuring=measuring)
+        given = {value for step in program.calls for value in step.args.values() if isinstance(value, str)}
+        if not measuring and not given.isdisjoint(domain.kept_texts):
+            raise Refused(RejectReason.HELD_OUT, "a text of it is kept for measuring")
         calls, answers = _played(domain, program, settings)
         request = domain.said(program, rng, measuring=measuring)
         shown = _shown(domain, program, rng)

@@ -67,7 +67,8 @@ def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
     turns = read[:1] if single else list(_heard(read))[: domain.settings.max_turns]
     if (gap := str(task.payload.get("gap", "none"))) != "none":
         writes = {name: recipe.writes for name, recipe in domain.graph.recipes.items()}
-        return gaps.verdict(gap, turns, writes, single=single)
+        lacking = {call.tool for call in calls_of(task.payload, "calls")} if gap == "missing_info" else ()
+        return gaps.verdict(gap, turns, writes, single=single, lacking=lacking)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
         return _failed(f"A reply is malformed: {malformed}.", readable=False)
@@ -78,8 +79,10 @@ def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
     played = carried_out(domain.world, cast("Sequence[str]", task.payload["tools"]), before, calls)
     attempt = Attempt(calls, played.outcomes, played.state, turns[-1].words)
     wanted = domain.world.play([*before, *oracle])
+    extra = single and domain.counts_calls and len(calls) > len(oracle)
     problem = (
-        _unlike(domain.comparable(wanted.state), domain.comparable(attempt.state))
+        (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
+        or _unlike(domain.comparable(wanted.state), domain.comparable(attempt.state))
         or _unread(domain, wanted.outcomes[len(before) :], oracle, attempt, task)
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), attempt.words)
     )

@@ -21,12 +21,12 @@ from genenv.domains.tools.calls import Known, read_reply
 from genenv.domains.tools.check import calls_of, carried_out, check
 from genenv.domains.tools.gaps import left_out
 from genenv.domains.tools.grammar import schema_from_state
-from genenv.domains.tools.leaves import leaves
+from genenv.domains.tools.leaves import leaves, stands_at
 from genenv.domains.tools.plans import AND, THEN, Rules, plans, reads_last, sizes_shown
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.request import Request, Speech, said
 from genenv.domains.tools.settings import ToolsConfig
-from genenv.domains.tools.spec import Gap, Program, ToolsParameters
+from genenv.domains.tools.spec import Gap, Program, ToolsParameters, Use
 from genenv.domains.tools.walks import Surroundings, Walker, day_of
 from genenv.domains.tools.wording import OTHER_MANNER, Manner
 from genenv.domains.tools.world import Call, Played, Tool, World
@@ -89,6 +89,21 @@ class Tools:
         state = starts.state_of(program)
         return state is not None and state in starts.states(measuring=True)
 
+    @cached_property
+    def kept_texts(self) -> frozenset[str]:
+        """Texts that people give in tasks for measuring alone."""
+        listed = [self.bundle.measuring_sayings, self.bundle.sayings]
+        ours, others = (
+            {
+                text
+                for texts in (one.kinds(None).values() if one else ())
+                for text in texts
+                if isinstance(text, str)
+            }
+            for one in listed
+        )
+        return frozenset(ours - others)
+
     @property
     def beginning(self) -> tuple[Call, ...]:
         """Calls that make a state to begin in, where no program says which: the first one there is."""
@@ -123,7 +138,15 @@ class Tools:
         def in_words(tool: str, name: str, value: Json, form: str) -> Sequence[str]:
             return sayings.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
 
-        return Speech(wordings=self.wordings if other is None else other, manner=manner, in_words=in_words)
+        def usual(reader: str, user: str, use: Use) -> bool:
+            return any(
+                (link.reader, link.user, link.parameter) == (reader, user, use.parameter)
+                and stands_at(use.path, link.kind)
+                for link in self.graph.links
+            )
+
+        wordings = self.wordings if other is None else other
+        return Speech(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
 
     def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
         """What a user says who wants a program done."""
@@ -133,6 +156,9 @@ class Tools:
     def known(self) -> Known:
         """The tools, and their parameters in order."""
         return {name: list(tool.properties) for name, tool in self.world.tools.items()}
+
+    counts_calls: ClassVar[bool] = False
+    """Whether more calls than the solution has fail where there is one reply, though they do no harm."""
 
     def comparable(self, state: Json) -> Json:
         """A state without what is declared volatile."""

@@ -19,14 +19,18 @@ _WITHOUT = " without "
 _DECLINES = re.compile(
     r"\b(?:can\s?not|can['’]?t|could(?: not|n['’]t)|unable|impossible|unavailable|sorry"
     r"|not (?:able|possible|available|supported|something i can)"
-    r"|(?:do not|don['’]t) (?:have|know|see)"
+    r"|\w+n['’]t (?:a|any|able|possible|available|supported)|lack"
+    r"|(?:do not|don['’]t) (?:have|know)"
     r"|(?:no|none of) (?:[\w ]{0,20})?(?:tools?|functions?|way|option))\b",
     re.IGNORECASE,
 )
 _ASKS = re.compile(
-    r"\?|\b(?:need|missing|please|specify|provide|tell me|let me know|unclear|not (?:given|clear|sure))\b",
+    r"\b(?:which|what|who|how|when|where)\b[^?]{3,}\?"
+    r"|\b(?:need|missing|specify|provide|tell me|let me know|unclear|not (?:given|clear|sure))\b",
     re.IGNORECASE,
 )
+_POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|$)", re.IGNORECASE)
+"""Sentences that ask for nothing, such as "Let me know if you need anything else."."""
 
 
 def without(tool: str, parameter: str) -> str:
@@ -57,7 +61,14 @@ def known_answer(gap: Gap, tool: Tool, step: Step) -> str:
     return f"I cannot do that yet: what is the {label(absent(tool, step)[0])}?"
 
 
-def verdict(gap: str, turns: Sequence[Reply], writes: Mapping[str, bool], *, single: bool) -> Verdict:
+def verdict(
+    gap: str,
+    turns: Sequence[Reply],
+    writes: Mapping[str, bool],
+    *,
+    single: bool,
+    lacking: Collection[str] = (),
+) -> Verdict:
     """Grade an attempt at such a task: it has to say that it cannot be done, or ask, in English.
 
     Args:
@@ -65,12 +76,18 @@ def verdict(gap: str, turns: Sequence[Reply], writes: Mapping[str, bool], *, sin
         turns: the replies.
         writes: which tools write, by name: none of these may be called.
         single: whether there is one reply, which may then call nothing at all.
+        lacking: the tools for which a value is missing: to call one is to guess.
     """
 
     def failed(explanation: str, *, readable: bool = True) -> Verdict:
         return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
 
-    called = [call.tool for reply in turns for call in reply.calls if single or writes.get(call.tool, True)]
+    called = [
+        call.tool
+        for reply in turns
+        for call in reply.calls
+        if single or call.tool in lacking or writes.get(call.tool, True)
+    ]
     if called:
         return failed(f"It calls {called[0]}, though the task cannot be done.")
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
@@ -79,7 +96,8 @@ def verdict(gap: str, turns: Sequence[Reply], writes: Mapping[str, bool], *, sin
     words = turns[-1].words if turns else ""
     if not words:
         return failed("Nothing is said; it should say that the task cannot be done.", readable=False)
-    if _DECLINES.search(words) or (gap == "missing_info" and _ASKS.search(words)):
+    asked = _POLITE.sub("", words)
+    if _DECLINES.search(words) or (gap == "missing_info" and _ASKS.search(asked)):
         return Verdict(reward=1.0, success=True, explanation="It rightly changes nothing, and says so.")
     wanted = "ask for what is missing" if gap == "missing_info" else "say that no tool fits"
-    return failed(f"It calls nothing, and does not {wanted}.")
+    return failed(f"It does not {wanted}.")

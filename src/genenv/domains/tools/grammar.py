@@ -6,6 +6,7 @@ state is made by calls that a simulator writes itself has no such grammar (`Tool
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -67,12 +68,16 @@ class _Steps:
         if gap == "missing_info":
             tool = self._domain.world.tools[plan.tools[0]]
             return [[self._step(tool.name, without=one)] for one in left_out(tool, self._domain.wordings)]
-        found: list[list[Json]] = [[]]
-        for number, name in enumerate(plan.tools):
-            links = self._links(plan, number)
-            written = [self._step(name, link=link, number=number) for link in links]
-            found = [[*calls, one] for calls in found for one in written]
-        return found
+        links = itertools.product(*(self._links(plan, number) for number in range(len(plan.tools))))
+        return [
+            [
+                self._step(name, link=link, number=number, reads_for=after)
+                for number, (name, link, after) in enumerate(
+                    zip(plan.tools, some, (*some[1:], None), strict=True)
+                )
+            ]
+            for some in links
+        ]
 
     def _links(self, plan: Plan, number: int) -> Sequence[Link | None]:
         if number not in plan.links:
@@ -81,15 +86,31 @@ class _Steps:
         links = [link for link in self._domain.graph.links if (link.reader, link.user) == pair]
         return [link for link in links if ANY not in link.kind.split(".")]
 
-    def _step(self, name: str, *, link: Link | None = None, number: int = 0, without: str = "") -> Json:
-        """A reference to how a call is written."""
+    def _step(
+        self,
+        name: str,
+        *,
+        link: Link | None = None,
+        number: int = 0,
+        without: str = "",
+        reads_for: Link | None = None,
+    ) -> Json:
+        """A reference to how a call is written; `reads_for`: how the next one uses what it finds."""
+        fixed = dict(reads_for.first) if reads_for else {}
         key = f"{name}.{link.parameter}.{number}" if link else f"{name}.{without}" if without else name
+        key += f".{reads_for.user}.{reads_for.parameter}" if reads_for and fixed else ""
         if key not in self.definitions:
             tool, absent = self._domain.world.tools[name], link.parameter if link else without
             args: JsonObject = {
                 "type": "object",
-                "properties": {one: self._value(name, one) for one in tool.properties if one != absent},
-                "required": [one for one in tool.properties if one in tool.required and one != absent],
+                "properties": {
+                    one: {"const": fixed[one]} if one in fixed else self._value(name, one)
+                    for one in tool.properties
+                    if one != absent
+                },
+                "required": [
+                    one for one in tool.properties if (one in tool.required or one in fixed) and one != absent
+                ],
                 "additionalProperties": False,
             }
             uses: Json = []

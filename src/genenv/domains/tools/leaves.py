@@ -53,6 +53,14 @@ def singular(word: str) -> str:
     )
 
 
+def stands_at(path: Sequence[str | int], kind: str) -> bool:
+    """Whether a path in a result is that of a kind of value."""
+    parts = kind.split(".")
+    return len(parts) == len(path) and all(
+        part == ANY or part == str(key) for part, key in zip(parts, path, strict=True)
+    )
+
+
 def leaves(value: Json) -> dict[str, list[Json]]:
     """All single values by kind, each once, in the order in which they are found."""
     found: dict[str, dict[str, Json]] = {}

@@ -85,6 +85,8 @@ class OwnWorld:
             return None, f"{where}: {first['msg']}"
         except ValueError as error:
             return None, str(error)
+        except Exception as error:  # noqa: BLE001 - whatever a tool does with numbers and texts of a model
+            return None, f"{type(error).__name__}: {error}"
 
     def close(self) -> None:
         """See `World`: there is nothing to let go of."""

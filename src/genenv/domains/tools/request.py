@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from genenv.domains.common import Refused
 from genenv.domains.tools.gaps import absent, without
 from genenv.domains.tools.plans import THEN
-from genenv.domains.tools.spec import Program, Step
+from genenv.domains.tools.spec import Program, Step, Use
 from genenv.domains.tools.wording import (
     Clause,
     Manner,
@@ -32,6 +32,10 @@ class Request:
     """Of each call the arguments that fixed words say, not their values."""
 
 
+def _any_use(_reader: str, _user: str, _use: Use) -> bool:
+    return True
+
+
 def _no_words(_tool: str, _name: str, _value: Json, _form: str) -> Sequence[str]:
     return ()
 
@@ -46,6 +50,8 @@ class Speech:
     manner: Manner
     in_words: Callable[[str, str, Json, str], Sequence[str]] = _no_words
     """Ways to say a value in words: by tool, parameter, value and form."""
+    usual: Callable[[str, str, Use], bool] = _any_use
+    """Whether wordings for two tools are meant for what the second one uses of the first one's result."""
 
 
 def said(tools: Mapping[str, Tool], program: Program, speech: Speech, rng: random.Random) -> Request:
@@ -88,12 +94,28 @@ def _one(tools: Mapping[str, Tool], step: Step, gap: str, speech: Speech, rng: r
 def _both(
     tools: Mapping[str, Tool], steps: Sequence[Step], speech: Speech, rng: random.Random
 ) -> Clause | None:
-    """Two calls in words for both; None where there are none, or an argument is another one in each."""
+    """Two calls in words for both; None where there are none.
+
+    Raises:
+        Refused: there are some, and they would say something else: an argument is another one in each, or
+            what is used is not what they are meant for.
+    """
     first, second = steps
     wordings = speech.wordings.get(f"{first.tool}{THEN}{second.tool}", ())
-    if any(second.args[name] != value for name, value in first.args.items() if name in second.args):
+    if not wordings:
         return None
-    return only_fitting(_said(tools, steps, speech, {}), wordings, rng) if wordings else None
+    properties, found_out = tools[second.tool].properties, {use.parameter for use in second.uses}
+    differ = [
+        name
+        for name, value in first.args.items()
+        if name in properties.keys() - found_out
+        and second.args.get(name, properties[name].get("default")) != value
+    ]
+    usual = all(speech.usual(first.tool, second.tool, use) for use in second.uses)
+    found = None if differ or not usual else only_fitting(_said(tools, steps, speech, {}), wordings, rng)
+    if found is None:
+        raise Refused(RejectReason.UNSTATED, f"no wording of {first.tool} and {second.tool} says these calls")
+    return found
 
 
 def _said(tools: Mapping[str, Tool], steps: Sequence[Step], speech: Speech, found: Mapping[str, str]) -> Said:

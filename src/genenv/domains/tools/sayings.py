@@ -19,9 +19,9 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import date as Day
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Self, cast
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, model_validator
 
 from genenv.domains.tools.moments import day_names, day_phrases, time_phrases
 from genenv.types import Json
@@ -45,6 +45,16 @@ class Sayings(BaseModel, frozen=True, extra="forbid"):
 
     values: Mapping[str, Dates | tuple[JsonValue, ...]] = {}
     words: Mapping[str, Mapping[str, str]] = {}
+
+    @model_validator(mode="after")
+    def _rows_of_one_length(self) -> Self:
+        for name, rows in self.values.items():
+            lengths = (
+                {len(row) if isinstance(row, list) else 0 for row in rows} if isinstance(rows, tuple) else {0}
+            )
+            if len(lengths) > 1:
+                raise ValueError(f"the rows of {name} are not of one length")
+        return self
 
     def kinds(self, today: Day | None) -> dict[str, list[Json]]:
         """The values by kind.
