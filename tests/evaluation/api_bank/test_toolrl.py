@@ -216,9 +216,12 @@ def test_damage_is_named(folder: DataFolder, content: str, message: str) -> None
     ],
 )
 def test_hostile_replies_are_wrong_and_quick(items: list[Item], reply: str) -> None:
-    start = time.process_time()
-    grade = graded(items[0], reply)
-    assert time.process_time() - start < 1
+    seconds = []
+    for _ in range(2):  # garbage of other tests may be collected in one of them
+        start = time.process_time()
+        grade = graded(items[0], reply)
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 1
     assert grade.score == 0
     grade.explanation.encode()
 
