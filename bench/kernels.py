@@ -51,7 +51,7 @@ def cases(kernels: Kernels, draw: Callable[..., Tensor]) -> Iterator[_Case]:
         "decode",
         ROWS * (LENGTH + 17) * HEADS * SIZE * 4 / 1e6,
         lambda: kernels.decode(*new, (keys, values), own, lengths, tasks, SIZE**-0.5),
-        lambda: attend(new[0][:, :, None], *each, enable_gqa=True),
+        lambda: attend(new[0][:, :, None], each[0], each[1], enable_gqa=True),
     )
     x, y = draw(ROWS, WIDTH), draw(ROWS, WIDTH)
     down, up = draw(16, WIDTH), draw(WIDTH, 16)
