@@ -367,7 +367,8 @@ def test_a_run_is_kept_when_its_server_is_lost_and_goes_on_with_it(tmp_path: Pat
 
         server.say = say
         sentence = refused("train", file, "--out", tmp_path / "run")
-        assert "does not answer" in sentence
+        # while it ends it may still answer, and not as it should
+        assert "does not answer" in sentence or "something else than a WebSocket" in sentence
         assert "--resume" in sentence
         port = server.port
     with OpenEnvServer(port=port):

@@ -443,9 +443,12 @@ def test_the_experts_own_steps_are_right_and_there_is_no_shorter_way(recorded, w
 
 
 def test_all_games_load_in_a_moment(recorded):
-    began = time.process_time()
-    AlfWorld().load(recorded, "all")
-    assert time.process_time() - began < 1.5
+    seconds = []
+    for _ in range(2):  # garbage of other tests may be collected in one of them
+        began = time.process_time()
+        AlfWorld().load(recorded.fresh(), "all")
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 1.5
 
 
 @pytest.mark.long
