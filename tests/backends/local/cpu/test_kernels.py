@@ -235,7 +235,7 @@ def test_the_number_of_threads_changes_no_number(kernels):
 
 @compiled
 def test_attention_of_prompts_is_compiled_as_fast_code(kernels):
-    """Without the right instructions it takes fifteen times as long as torch, and says the same."""
+    """Without the right instructions it takes fourteen times as long as torch, and says the same."""
     prompts, heads, key_heads, length, size = 4, 6, 2, 256, 64
     keys, values = (random(prompts, key_heads, length, size, seed=seed) for seed in (0, 1))
     queries = random(prompts * length, heads, size, seed=2)

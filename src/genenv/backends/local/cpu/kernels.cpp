@@ -63,7 +63,7 @@ inline const Register& in(const Floats& x, int) { return x; }
 inline Register& in(Floats& x, int) { return x; }
 #else
 // Several registers. A vector type that is wider than a register would compile, and stay in memory: it takes up to
-// fifteen times as long.
+// fourteen times as long.
 class Floats {
     Register part_[kRegisters];
 
