@@ -31,6 +31,7 @@ VLLM := .venv-vllm/bin/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # What tests of household games play beside our own engine. With its dependencies it would bring spaCy along.
 TEXTWORLD := textworld fast_downward_textworld jericho mementos TatSu termcolor prompt_toolkit wcwidth
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
@@ -73,15 +74,15 @@ demo demo-full: $(STAMP)
 	@$(BIN)/genenv report '$(DEMO)'
 
 test: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal $(TESTS)
+	@$(PYTEST) $(TESTS)
 
 # Whole runs, servers that are killed, bundles that are made: what a change may break without `make test` seeing it.
 test-long: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal -m 'long and not slow and not gpu and not bench' $(TESTS)
+	@$(PYTEST) -m 'long and not slow and not gpu and not bench' $(TESTS)
 
 # `make test` draws the same examples every time; this finds what they miss. It prints how to repeat a failure.
 test-random: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal --hypothesis-profile random -m 'hypothesis and not slow and not gpu and not bench' $(TESTS)
+	@$(PYTEST) --hypothesis-profile random -m 'hypothesis and not slow and not gpu and not bench' $(TESTS)
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

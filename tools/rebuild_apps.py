@@ -239,7 +239,7 @@ def programs(lot: int, n: int, *, measuring: bool) -> Iterator[Program]:
 
 def incomplete(domain: ToolCalling, *, measuring: bool) -> list[str]:
     """The tools that are asked for without a value."""
-    wordings = (domain.bundle.measuring_wordings if measuring else None) or domain.wordings
+    wordings = domain.wordings_of(measuring=measuring)
     return sorted({one.split(" without ")[0] for one in wordings if " without " in one})
 
 

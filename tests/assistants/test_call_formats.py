@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from genenv.assistants.base import ToolCall
 from genenv.assistants.call_formats import UNREADABLE, arguments_of, read_calls
 from genenv.backends.chat.reasoning import answer_of
+from quickly import within
 
 F = ToolCall(name="f", arguments={"a": 1})
 G = ToolCall(name="g", arguments={})
@@ -82,6 +81,5 @@ def test_whatever_a_model_writes_can_be_read(text: str) -> None:
     "text", ["[" * 10**6, "<tool_call>" * 10**4, "<tool_call>" + "{" * 10**5, '{"a":' * 10**5]
 )
 def test_bombs_are_words_and_take_no_time(text: str) -> None:
-    began = time.process_time()
-    assert all(call.name == "" for call in read_calls(text)[1])
-    assert time.process_time() - began < 1
+    with within(1):
+        assert all(call.name == "" for call in read_calls(text)[1])

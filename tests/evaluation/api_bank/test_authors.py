@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from genenv.evaluation.api_bank.calls import Call
 from genenv.evaluation.api_bank.requests import request_in
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
+from quickly import within
 
 AUTHORS = ApiBankConfig(form="authors")
 ORDER = "API-Request: [OrderTea(kind='Assam', cups='2', day='2023-03-05', guests='['Ann', 'Bo']')]"
@@ -218,10 +218,9 @@ def test_damage_is_named(folder: DataFolder, name: str, content: str, message: s
 )
 def test_hostile_replies_are_wrong_and_quick(folder: DataFolder, tea: Item, reply: str) -> None:
     (response,) = ApiBank(AUTHORS).load(folder, "level-2-response")
-    start = time.process_time()
-    grade = graded(tea, reply)
-    graded(response, reply)
-    assert time.process_time() - start < 2
+    with within(2):
+        grade = graded(tea, reply)
+        graded(response, reply)
     assert grade.score == 0
     grade.explanation.encode()
 

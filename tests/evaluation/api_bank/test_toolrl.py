@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from genenv.evaluation.api_bank import ApiBank
 from genenv.evaluation.api_bank.calls import Call, calls_in, is_subset
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
+from quickly import within
 
 TEA = {"kind": "Assam", "cups": "2", "day": "2023-03-05", "guests": "['Ann', 'Bo']"}
 
@@ -216,12 +216,8 @@ def test_damage_is_named(folder: DataFolder, content: str, message: str) -> None
     ],
 )
 def test_hostile_replies_are_wrong_and_quick(items: list[Item], reply: str) -> None:
-    seconds = []
-    for _ in range(2):  # garbage of other tests may be collected in one of them
-        start = time.process_time()
+    with within(1):
         grade = graded(items[0], reply)
-        seconds.append(time.process_time() - start)
-    assert min(seconds) < 1
     assert grade.score == 0
     grade.explanation.encode()
 

@@ -48,6 +48,8 @@ class Tools:
     spec: ClassVar[type[BaseModel]] = Program
     config: ClassVar[type[BaseModel]] = ToolsConfig
     parameters: ClassVar[type[BaseModel]] = ToolsParameters
+    counts_calls: ClassVar[bool] = False
+    """Whether more calls than the solution has fail where there is one reply, though they do no harm."""
 
     # longer methods, each in a module of its own; their first argument is the domain
     build = build
@@ -74,6 +76,11 @@ class Tools:
         """How each is asked for, in tasks for training."""
         return self.bundle.wordings
 
+    def wordings_of(self, *, measuring: bool) -> Mapping[str, Sequence[str]]:
+        """How each is asked for in tasks of one side; those for measuring may have wordings of their own."""
+        other = self.bundle.measuring_wordings if measuring else None
+        return self.wordings if other is None else other
+
     @cached_property
     def has_gaps(self) -> bool:
         """Whether there are tasks that nothing solves."""
@@ -92,17 +99,11 @@ class Tools:
     @cached_property
     def kept_texts(self) -> frozenset[str]:
         """Texts that people give in tasks for measuring alone."""
-        listed = [self.bundle.measuring_sayings, self.bundle.sayings]
-        ours, others = (
-            {
-                text
-                for texts in (one.kinds(None).values() if one else ())
-                for text in texts
-                if isinstance(text, str)
-            }
-            for one in listed
+        measuring, training = (
+            {text for texts in sayings.kinds(None).values() for text in texts if isinstance(text, str)}
+            for sayings in (self.bundle.measuring_sayings, self.bundle.sayings)
         )
-        return frozenset(ours - others)
+        return frozenset(measuring - training)
 
     @property
     def beginning(self) -> tuple[Call, ...]:
@@ -125,15 +126,15 @@ class Tools:
     def values(self, program: Program) -> Mapping[str, list[Json]]:
         """What there is to be named when a program begins, by kind: of the state, and of what people say."""
         state, bundle = self.begun(program).state, self.bundle
-        other = bundle.measuring_sayings if self.is_for_measuring(program) else None
-        sayings = other if other is not None and other.values else bundle.sayings
+        other = bundle.measuring_sayings
+        sayings = other if other.values and self.is_for_measuring(program) else bundle.sayings
         return {**leaves(state), **sayings.kinds(day_of(state, bundle.about.today))}
 
     def speech(self, program: Program, *, measuring: bool = False) -> Speech:
         """How a program is asked for."""
         bundle, today, sayings = self.bundle, self.today(program), self.bundle.sayings
-        other = bundle.measuring_wordings if measuring else None
-        manner = Manner(quoted=bundle.about.quoted, **(OTHER_MANNER if other is not None else {}))
+        wordings = self.wordings_of(measuring=measuring)
+        manner = Manner(quoted=bundle.about.quoted, **(OTHER_MANNER if wordings is not self.wordings else {}))
 
         def in_words(tool: str, name: str, value: Json, form: str) -> Sequence[str]:
             return sayings.in_words(self.graph.recipes[tool].ways.get(name, ""), value, form, today)
@@ -145,7 +146,6 @@ class Tools:
                 for link in self.graph.links
             )
 
-        wordings = self.wordings if other is None else other
         return Speech(wordings=wordings, manner=manner, in_words=in_words, usual=usual)
 
     def said(self, program: Program, rng: random.Random, *, measuring: bool = False) -> Request:
@@ -156,9 +156,6 @@ class Tools:
     def known(self) -> Known:
         """The tools, and their parameters in order."""
         return {name: list(tool.properties) for name, tool in self.world.tools.items()}
-
-    counts_calls: ClassVar[bool] = False
-    """Whether more calls than the solution has fail where there is one reply, though they do no harm."""
 
     def comparable(self, state: Json) -> Json:
         """A state without what is declared volatile."""
@@ -293,7 +290,7 @@ class Tools:
             starts=about.starts,
             today=about.today,
             sayings=bundle.measuring_sayings if measuring else bundle.sayings,
-            wordings=(bundle.measuring_wordings if measuring else None) or self.wordings,
+            wordings=self.wordings_of(measuring=measuring),
             measuring=measuring,
         )
         return Walker(self.world, self.graph, around)
