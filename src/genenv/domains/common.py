@@ -70,6 +70,11 @@ class OneQuestion:
         await ask(self._task.messages)
 
 
+def caseless(text: str) -> str:
+    """A text by which two are compared whose capitals and spaces do not matter."""
+    return " ".join(text.casefold().split())
+
+
 def seeds_of(
     domain: Domain, specs: Iterable[tuple[str, SpecT]], skills_of: Callable[[SpecT], tuple[str, ...]]
 ) -> list[Seed]:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
-from genenv.domains.common import held_out_tasks
+from genenv.domains.common import caseless, held_out_tasks
 from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.domains.tools.bundle import Bundle
 from genenv.domains.tools.domain import Tools
@@ -82,7 +82,7 @@ class ToolCalling(Tools):
 
 def _loose(value: Json) -> Json:
     if isinstance(value, str):
-        return " ".join(value.casefold().split()).rstrip(".!")
+        return caseless(value).rstrip(".!")
     if isinstance(value, list):
         return [_loose(one) for one in value]
     return {key: _loose(one) for key, one in value.items()} if isinstance(value, dict) else value

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from genenv.domains.common import caseless
 from genenv.domains.tools import gaps
 from genenv.domains.tools.calls import Reply, read_reply
 from genenv.domains.tools.credit import credit
@@ -183,11 +184,8 @@ def says(words: str, answer: Json) -> bool:
     """Whether words state a value: a number as a number, a text as whole words, capitals and spaces aside."""
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         return any(abs(float(one.replace(",", "")) - answer) < 1e-9 for one in _NUMBER.findall(words))
-    text = " ".join(str(answer).casefold().split())
-    return (
-        bool(text)
-        and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", " ".join(words.casefold().split())) is not None
-    )
+    text = caseless(str(answer))
+    return bool(text) and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", caseless(words)) is not None
 
 
 def _failed(explanation: str, *, readable: bool = True) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from genenv.domains.common import caseless
 from genenv.domains.tools.world import Call, Tool
 from genenv.types import Json
 
@@ -59,5 +60,5 @@ def _of_call(tool: Tool, wanted: Call, made: Call) -> float:
 
 def _same(one: Json, other: Json) -> bool:
     if isinstance(one, str) and isinstance(other, str):
-        return " ".join(one.casefold().split()) == " ".join(other.casefold().split())
+        return caseless(one) == caseless(other)
     return one == other and isinstance(one, bool) == isinstance(other, bool)
