@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -28,12 +29,14 @@ class Action(StrEnum):
 
     NEW = "new"
     WORDS = "words"
+    TASKS = "tasks"
 
 
 What = Annotated[
     Action,
     typer.Argument(
-        help="new: make a bundle. words: have a model write ways to ask for the tools of one.",
+        help="new: make a bundle. words: have a model write ways to ask for the tools of one. tasks: draw "
+        "the tasks of one anew, after its files were edited.",
         show_default=False,
     ),
 ]
@@ -164,13 +167,18 @@ def domain(  # noqa: PLR0913 - each is an option
 
     `genenv domain words NAME --by MODEL` has a model write ways in which users ask for its tools; those that
     pass every check are added to the bundle.
+
+    `genenv domain tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
+    values, ways to call, circles of tools.
     """
+    if action is not Action.NEW and (
+        source or only or files or server or header or most_requests or allow_writes
+    ):
+        raise UsageError(
+            "--from, --only, --files, --server, --header, --most-requests and --allow-writes are of "
+            "`genenv domain new`"
+        )
     if action is Action.WORDS:
-        if source or only or files or server or header or most_requests or allow_writes:
-            raise UsageError(
-                "--from, --only, --files, --server, --header, --most-requests and --allow-writes are of "
-                "`genenv domain new`"
-            )
         if not by:
             raise UsageError(
                 f"say who writes them: genenv domain words {name} --by BASE_URL#MODEL, or a model's name"
@@ -179,6 +187,10 @@ def domain(  # noqa: PLR0913 - each is an option
         return
     if by or overrides:
         raise UsageError("--by and --set are of `genenv domain words`")
+    asked = making.Asked(base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
+    if action is Action.TASKS:
+        _tasks(name, asked)
+        return
     if not source:
         raise UsageError(f"say what the tools are: genenv domain new {name} --from tools.py")
     begin(f"making {name}")
@@ -187,14 +199,24 @@ def domain(  # noqa: PLR0913 - each is an option
     service = Service(address=server, headers=tuple(header or ())) if server is not None else None
     origin = origin_of(source, only or (), files, writes=allow_writes, service=service, most=most_requests)
     typer.echo(origin.warning, err=True)
-    wanted = making.Wanted(origin=origin, base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
-    made = making.make(name, wanted, examined, ConsoleReporter())
+    made = making.make(name, making.Wanted(origin=origin, **asdict(asked)), examined, ConsoleReporter())
     typer.echo(inert(making.readme(made)))
     typer.echo(
         f"the bundle is in {name}; `genenv check {as_typed(name)}` says whether it keeps its promises,"
     )
     run = shlex.quote(f"runs/{made.bundle.name}")
     typer.echo(f"and `genenv train {shlex.quote(str(name / TRAINING))} --out {run}` trains on it")
+
+
+def _tasks(folder: Path, asked: making.Asked) -> None:
+    """Draw them, and say what came of it."""
+    begin(f"drawing the tasks of {folder} anew")
+    done = making.redraw(folder, asked, examined, ConsoleReporter())
+    typer.echo(f"{folder}: {done.base} tasks for training and {done.held_out} for measuring")
+    if done.refused:
+        told = ", ".join(f"{count} {reason}" for reason, count in done.refused.most_common())
+        typer.echo(f"drawn programs that are no tasks: {told}")
+    typer.echo(f"their replies need agent.max_new_tokens = {done.tokens} in {folder / TRAINING}")
 
 
 def _words(folder: Path, wanted: Wanted) -> None:

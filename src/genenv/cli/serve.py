@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
+import shlex
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from genenv.backends.settings import EMBEDDED
+from genenv.backends.settings import EMBEDDED, PolicyConfig
+from genenv.backends.vllm.starting import ENVIRONMENT, command
 from genenv.cli.console import begin
 from genenv.cli.options import Overrides
 from genenv.config.run import load_config
@@ -24,24 +26,33 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")
 Vllm = Annotated[
     bool, typer.Option("--vllm", help="Start vLLM, which has to be installed, with what a run needs of it.")
 ]
+More = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- OPTION...]", help="Options of vLLM's own, after --vllm --.", show_default=False
+    ),
+]
 Slow = Annotated[
     float,
     typer.Option("--slow", min=0, metavar="SECONDS", help="Wait before each batch, to try a client out."),
 ]
 
 
-def serve(
+def serve(  # noqa: PLR0913 - Typer: a parameter an option
     model: Base = EMBEDDED,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     vllm: Vllm = False,
     slow: Slow = 0.0,
     overrides: Overrides = [],  # noqa: B006 - Typer's form
+    more: More = None,
 ) -> None:
     """Sample for runs with policy.backend = "vllm": token ids in, token ids and log-probabilities out."""
     policy = load_config(None, overrides).policy.model_copy(update={"model": model})
     if vllm:
-        _become_vllm(model, host, port, rank=policy.lora_rank, context=policy.context_tokens)
+        _become_vllm(policy, host, port, more or [])
+    if more:
+        raise UsageError(f"{shlex.join(more)}: options of vLLM's own go with --vllm")
     if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
         raise UsageError(
             f"this command needs {' and '.join(missing)}: pip install 'genenv[serve]', or the same "
@@ -61,25 +72,17 @@ def serve(
         typer.echo("stopped", err=True)
 
 
-def _become_vllm(model: str, host: str, port: int, *, rank: int, context: int) -> None:
+def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]) -> None:
     """Turn this process into vLLM's server.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: it is not installed, or the model's description cannot be read.
     """
-    program = shutil.which("vllm")
-    if program is None:
-        raise UsageError(
-            "there is no vllm here: install it, in an environment of its own if need be, or leave --vllm out"
-        )
-    from genenv.backends.local.loading import resolve
+    from genenv.backends.local.loading import causal_config, resolve
 
-    folder = resolve(model)
-    words = [
-        *("vllm", "serve", folder, "--served-model-name", model, "--host", host, "--port", str(port)),
-        *("--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "4"),
-        *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(context)),
-    ]
-    os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
-    typer.echo(" ".join(words))
-    os.execv(program, words)  # noqa: S606 - the program that was asked for
+    folder = resolve(policy.model)
+    longest = getattr(causal_config(folder), "max_position_embeddings", None) or policy.context_tokens
+    context = min(policy.context_tokens, longest)
+    words = command(policy, folder, host=host, port=port, context=context, more=more)
+    typer.echo(shlex.join(words))
+    os.execvpe(words[0], words, {**os.environ, **ENVIRONMENT})  # noqa: S606 - the program that was asked for

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, Field, JsonValue
 
 from genenv.backends.base import SampleRequest
+from genenv.backends.chat.choices import tagged
 from genenv.errors import UsageError
 
 
@@ -28,7 +27,7 @@ class StructuredBody(BaseModel, extra="forbid"):
     """What a completion is held to."""
 
     json_: dict[str, JsonValue] | None = Field(default=None, alias="json")
-    choice: list[str] | None = None
+    structural_tag: str | None = None
     disable_any_whitespace: bool = False
 
 
@@ -54,12 +53,11 @@ class GenerateBody(BaseModel, extra="ignore"):
     token_ids: list[int] = Field(min_length=1)
     sampling_params: SamplingBody
 
-    def request(self, end_id: int, encode: Any) -> SampleRequest:  # noqa: ANN401
+    def request(self, end_id: int) -> SampleRequest:
         """As the engine has it.
 
         Args:
             end_id: the token that ends a reply.
-            encode: token ids of a reply's text, that token included.
 
         Raises:
             UsageError: it asks for what the engine does not do.
@@ -68,6 +66,11 @@ class GenerateBody(BaseModel, extra="ignore"):
         if [one for one in asked.stop_token_ids if one != end_id]:
             raise UsageError(f"a reply ends with token {end_id} alone here")
         held = asked.structured_outputs
+        tag = None if held is None else held.structural_tag
+        try:
+            choices = () if tag is None else tagged(tag, end_id)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         return SampleRequest(
             prompt_ids=tuple(self.token_ids),
             max_tokens=asked.max_tokens,
@@ -75,5 +78,5 @@ class GenerateBody(BaseModel, extra="ignore"):
             top_p=asked.top_p,
             stream=asked.seed,
             schema=None if held is None else held.json_,
-            choices=() if held is None else tuple(encode(text) for text in held.choice or ()),
+            choices=choices,
         )

@@ -83,7 +83,7 @@ class Routes:
             body = await _read(request, GenerateBody)
             if body.model not in self._base.adapters:
                 return _refusal(404, f"The model `{body.model}` does not exist.")
-            asked = body.request(self._base.end_id, self._base.model.chat.encode_reply)
+            asked = body.request(self._base.end_id)
             if len(asked.prompt_ids) + asked.max_tokens > self._base.context_tokens:
                 return _refusal(400, f"the longest sequence here has {self._base.context_tokens} tokens")
             return JSONResponse(_answer(await self._worker.sample(body.model, asked), body.model))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.backends.chat.choices import forced_places
+from genenv.backends.chat.choices import forced_places, structural_tag, tagged
 
 END = 9
 REPLIES = st.sets(
@@ -31,3 +32,16 @@ def test_a_reply_is_told_from_all_others_by_what_was_chosen_of_it(
     for place in range(len(reply)):
         rivals = {other[place] for other in others if other[:place] == reply[:place]}
         assert (place in forced) is (rivals <= {reply[place]})
+
+
+@given(REPLIES)
+def test_replies_come_back_from_their_structural_tag(replies: set[tuple[int, ...]]) -> None:
+    assert tagged(structural_tag(sorted(replies)), END) == tuple(sorted(replies))
+
+
+@pytest.mark.parametrize(
+    "tag", ["{", "[]", "{}", '{"format": {"elements": [{"elements": [{"type": "any_text"}]}]}}']
+)
+def test_another_structural_tag_is_refused(tag: str) -> None:
+    with pytest.raises(ValueError, match="structural tags|Expecting"):
+        tagged(tag, END)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from genenv.backends.base import Sampler
@@ -27,3 +28,31 @@ def forced_places(reply: Sequence[int], choices: Sequence[tuple[int, ...]]) -> f
             forced.add(place)
         left = [choice for choice in left if choice[place] == token]
     return frozenset(forced)
+
+
+def structural_tag(choices: Sequence[tuple[int, ...]]) -> str:
+    """Replies to choose from as a structural tag of xgrammar: token by token, as texts have many spellings.
+
+    Args:
+        choices: each ends with the token that ends a reply, which a server adds itself.
+    """
+    spelled = [
+        {"type": "sequence", "elements": [{"type": "token", "token": token} for token in choice[:-1]]}
+        for choice in choices
+    ]
+    return json.dumps({"type": "structural_tag", "format": {"type": "or", "elements": spelled}})
+
+
+def tagged(tag: str, end_id: int) -> tuple[tuple[int, ...], ...]:
+    """The replies that `structural_tag` wrote down.
+
+    Raises:
+        ValueError: it is another kind of tag.
+    """
+    try:
+        spelled = [one["elements"] for one in json.loads(tag)["format"]["elements"]]
+        return tuple((*(int(part["token"]) for part in parts), end_id) for parts in spelled)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            "of structural tags only replies to choose from, token by token, are known here"
+        ) from error

@@ -251,7 +251,7 @@ class Fleet:
             return
         if answer.status_code >= 500:
             raise _Broken(f"it cannot load an adapter: {_said(answer)}")
-        if answer.status_code in (404, 405):
+        if answer.status_code in (404, 405) and "Loading lora" not in answer.text:
             raise UsageError(
                 f"{server.address} loads no adapters while it runs: start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, as `genenv serve` does"
@@ -292,6 +292,11 @@ class _Forgot(Exception):
 def _choice(server: Server, answer: httpx2.Response) -> Mapping[str, Any]:
     if answer.status_code in (400, 422):
         raise Refused(f"{server.address} refuses the request: {_said(answer)}")
+    if answer.status_code == 403:
+        raise UsageError(
+            f"{server.address} takes no token ids ({_said(answer)}): start it with --enable-scale-out, as "
+            "`genenv serve --vllm` does"
+        )
     if answer.status_code == 404:
         raise _Forgot(f"it does not know the adapter: {_said(answer)}")
     if answer.status_code != 200:

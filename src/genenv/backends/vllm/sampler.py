@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from genenv.backends.base import Completion, SampleRequest
-from genenv.backends.chat.choices import forced_places
+from genenv.backends.chat.choices import forced_places, structural_tag
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.settings import COLDEST
@@ -70,8 +70,7 @@ class VllmSampler(ChatSampler):
         if request.schema is not None:
             parameters["structured_outputs"] = {"json": request.schema, "disable_any_whitespace": True}
         elif request.choices:
-            texts = [self.chat.decode(ids) for ids in request.choices]
-            parameters["structured_outputs"] = {"choice": texts}
+            parameters["structured_outputs"] = {"structural_tag": structural_tag(request.choices)}
         return parameters
 
     def end_round(self) -> None:

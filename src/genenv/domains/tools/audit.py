@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from genenv.domains.tools.calls import format_calls
@@ -67,7 +67,10 @@ def _plays_twice_alike(domain: Tools, task: Task) -> Rejection | None:
 
 
 def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
-    """Without any call that writes the end is another one; what is read is looked for by the check."""
+    """Without any call that writes, or any item of a list in it, the end is another one.
+
+    What is read is looked for by the check.
+    """
     if task.payload.get("gap", "none") != "none":
         return None
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
@@ -75,10 +78,37 @@ def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
     for number, call in enumerate(calls):
         if not domain.graph.recipes[call.tool].writes:
             continue
-        without = [*before, *calls[:number], *calls[number + 1 :]]
+        rest = calls[number + 1 :]
+        without = [*before, *calls[:number], *rest]
         if domain.comparable(domain.world.play(without).state) == end:
             return Rejection(RejectReason.TRIVIAL, f"Without {call.tool} the end is the same.")
+        for name, args in _shortened(call.args):
+            if name in domain.graph.recipes[call.tool].unseen:
+                continue
+            less = [*before, *calls[:number], Call(tool=call.tool, args=args), *rest]
+            if domain.comparable(domain.world.play(less).state) == end:
+                return Rejection(
+                    RejectReason.TRIVIAL, f"Without one of the {name} of {call.tool} the end is the same."
+                )
     return None
+
+
+def _shortened(args: Mapping[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
+    """Arguments without one item of a list in them that has several, and that argument's name."""
+    for name, value in args.items():
+        for less in _with_less(value):
+            yield name, {**args, name: less}
+
+
+def _with_less(value: Json) -> Iterator[Json]:
+    if isinstance(value, list):
+        if len(value) > 1:
+            yield from ([*value[:place], *value[place + 1 :]] for place in range(len(value)))
+        for place, one in enumerate(value):
+            yield from ([*value[:place], less, *value[place + 1 :]] for less in _with_less(one))
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from ({**value, key: less} for less in _with_less(one))
 
 
 def _states_every_value(domain: Tools, task: Task) -> Rejection | None:

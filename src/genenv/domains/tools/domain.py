@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date as Day
 from functools import cached_property
 from pathlib import Path
@@ -68,8 +69,13 @@ class Tools:
 
     @cached_property
     def graph(self) -> Graph:
-        """How they can be called."""
-        return self.bundle.graph
+        """How they can be called; nobody calls what makes the states to begin in."""
+        graph, starts = self.bundle.graph, self.bundle.about.starts
+        if starts is None or starts.tool not in graph.recipes:
+            return graph
+        kept = {tool: one for tool, one in graph.recipes.items() if tool != starts.tool}
+        links = tuple(one for one in graph.links if starts.tool not in (one.reader, one.user))
+        return replace(graph, recipes=kept, links=links)
 
     @property
     def wordings(self) -> Mapping[str, Sequence[str]]:

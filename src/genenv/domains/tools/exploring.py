@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from genenv.domains.tools.leaves import leaves, single_paths, wanted
+from genenv.domains.tools.leaves import leaves, records, single_paths, wanted
 from genenv.domains.tools.luck import Luck
-from genenv.domains.tools.probing import Probe, State
-from genenv.domains.tools.recipes import FRESH, Graph, Link, Recipe, drawn, succeeded
+from genenv.domains.tools.probing import Probe
+from genenv.domains.tools.recipes import FRESH, Graph, Held, Link, Recipe, drawn, succeeded
 from genenv.domains.tools.told import kind_said, read, said, source_of, sources_of
 from genenv.domains.tools.world import Call, Outcome, World
 from genenv.types import Json
@@ -43,7 +43,7 @@ class Explorer:
         """Values beside those of the state that calls led to, by kind."""
         self._recipes: dict[str, Recipe] = {}
         self._failures: dict[str, str] = {}
-        self._held: dict[str, dict[str, list[Json]]] = {}
+        self._held: dict[str, Held] = {}
         self._told: dict[tuple[str, str], dict[str, list[Json]]] = {}
         self._luck = Luck()
 
@@ -66,8 +66,8 @@ class Explorer:
             left = [tool for name, tool in self.world.tools.items() if name not in self._recipes]
             for tool in left:
                 for before in setups:
-                    values = self.values(before, everything=number > 0)
-                    probe = Probe(self.world, tool, State(before, values), self._rng, self._luck)
+                    held = self.held(before, everything=number > 0)
+                    probe = Probe(self.world, tool, before, held, self._rng, self._luck)
                     if (recipe := probe.recipe()) is not None:
                         self._recipes[tool.name] = recipe
                         self._failures.pop(tool.name, None)
@@ -100,10 +100,10 @@ class Explorer:
         given: Mapping[str, Json] | None = None,
     ) -> Call | None:
         """A call that succeeds after others, if one is found in a few tries; some arguments may be given."""
-        values = self.values(before[: self.known])
+        held = self.held(before[: self.known])
         failed = Counter[str]()
         for _ in range(_MORE_TRIES):
-            args = self._drawn(recipe, values, rng)
+            args = self._drawn(recipe, held, rng)
             if args is None:
                 continue
             found = repr([args.get(name) for name, way in recipe.ways.items() if way != FRESH])
@@ -117,14 +117,12 @@ class Explorer:
             failed[found] += 1
         return None
 
-    def _drawn(
-        self, recipe: Recipe, values: Mapping[str, Sequence[Json]], rng: random.Random
-    ) -> dict[str, Json] | None:
+    def _drawn(self, recipe: Recipe, held: Held, rng: random.Random) -> dict[str, Json] | None:
         fails = self._luck.fails(recipe.tool, recipe.ways)
-        return drawn(self.world.tools[recipe.tool], recipe.ways, values, rng, fails)
+        return drawn(self.world.tools[recipe.tool], recipe.ways, held, rng, fails)
 
-    def values(self, before: Sequence[Call], *, everything: bool = False) -> Mapping[str, list[Json]]:
-        """The values of the state after some calls, by kind, and those that tools tell of it.
+    def held(self, before: Sequence[Call], *, everything: bool = False) -> Held:
+        """What the state holds after some calls, and what tools tell of it.
 
         Args:
             before: the calls.
@@ -134,16 +132,18 @@ class Explorer:
         sources = dict.fromkeys(
             (*readers, *(source for one in self._recipes.values() for source in sources_of(one)))
         )
-        found: dict[str, list[Json]] = dict(self._in_state(before))
+        here = self._in_state(before)
+        found = dict(here.values)
         for reader in sources:
             found |= self._said(reader, before, frozenset())
-        return found
+        return Held(found, here.records)
 
-    def _in_state(self, before: Sequence[Call]) -> dict[str, list[Json]]:
+    def _in_state(self, before: Sequence[Call]) -> Held:
         key = repr([call.json for call in before])
         if key not in self._held:
             state = self.world.play(before).state
-            self._held[key] = {**leaves(state), **(self.also(state) if self.also else {})}
+            values = {**leaves(state), **(self.also(state) if self.also else {})}
+            self._held[key] = Held(values, records(state))
         return self._held[key]
 
     def _said(self, reader: str, before: Sequence[Call], above: frozenset[str]) -> dict[str, list[Json]]:
@@ -153,13 +153,14 @@ class Explorer:
         if recipe is None or recipe.writes or reader in above:
             return {}
         if key not in self._told:
-            values: dict[str, list[Json]] = dict(self._in_state(before))
+            here = self._in_state(before)
+            values = dict(here.values)
             for source in sources_of(recipe):
                 values |= self._said(source, before, above | {reader})
             rng = random.Random(repr(key))
             calls: dict[str, Call] = {}
             for _ in range(_ASKED):
-                if (args := self._drawn(recipe, values, rng)) is not None:
+                if (args := self._drawn(recipe, Held(values, here.records), rng)) is not None:
                     calls.setdefault(repr(args), Call(tool=reader, args=args))
             outcomes = [self._last([*before, call]) for call in calls.values()]
             self._told[key] = said(reader, (one.result for one in outcomes if one.error is None))
@@ -202,7 +203,7 @@ class Explorer:
             if value is None or value in first.args.values():
                 continue
             for _ in range(_TRIES):
-                args = self._drawn(user, self.values(before[: self.known]), rng)
+                args = self._drawn(user, self.held(before[: self.known]), rng)
                 if args is None:
                     continue
                 shared = {name: first.args[name] for name in link.shared if name in first.args}

@@ -69,6 +69,27 @@ def leaves(value: Json) -> dict[str, list[Json]]:
     return {kind: list(values.values()) for kind, values in found.items()}
 
 
+def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
+    """The records of tables and lists by kind, such as `orders.*`: each one's values by kind, and its key."""
+    found: dict[str, list[dict[str, list[Json]]]] = {}
+
+    def walk(inner: Json, kind: tuple[str, ...]) -> None:
+        table = isinstance(inner, Mapping) and _is_table(inner, kind)
+        for key, one in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
+            below = (*kind, ANY if table or isinstance(inner, list) else str(key))
+            if below[-1] == ANY and isinstance(one, Mapping):
+                own: dict[str, list[Json]] = {".".join((*kind, KEY)): [key]} if table else {}
+                for name, leaf in _walk(one, below):
+                    own.setdefault(name, []).append(leaf)
+                found.setdefault(".".join(below), []).append(own)
+            if isinstance(one, Mapping | list):
+                walk(one, below)
+
+    if isinstance(value, Mapping | list):
+        walk(value, ())
+    return found
+
+
 def at(value: Json, path: Sequence[str | int]) -> Json:
     """What stands at a path of keys and numbers.
 

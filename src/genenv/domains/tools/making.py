@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 import shutil
@@ -12,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from genenv.domains.tools.build import is_for_measuring
 from genenv.domains.tools.bundle import (
     MARK,
     About,
@@ -20,25 +18,24 @@ from genenv.domains.tools.bundle import (
     StateRules,
     about_toml,
     graph_json,
-    program_line,
     wordings_toml,
 )
 from genenv.domains.tools.domain import Tools
-from genenv.domains.tools.drawing import Drawing, Examine
+from genenv.domains.tools.drawing import Drawing, Examine, write_tasks
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.origins import Origin
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.recorded import RecordedWorld
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
-from genenv.domains.tools.training import TRAINING, USUAL_CALLS, training_toml
+from genenv.domains.tools.training import TRAINING, USUAL_CALLS, tokens_needed, training_toml
 from genenv.domains.tools.unsteady import Unsteady, steady, unsteady
 from genenv.domains.tools.wording import first_wordings
 from genenv.domains.tools.world import World
 from genenv.errors import UsageError
 from genenv.runs.progress import Reporter, staged
 
-_TRIES_PER_TASK = 12
+_COUNTS = re.compile(r"\d+ tasks for training and \d+ for measuring")
 
 
 @dataclass(slots=True)
@@ -61,19 +58,37 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a bundle is to hold."""
+class Asked:
+    """Which tasks are drawn."""
 
-    origin: Origin
-    """Where the tools are to be had."""
     base: int = 200
-    """How many tasks for training are drawn."""
+    """How many for training."""
     held_out: int = 100
     """How many for measuring."""
     seed: int = 0
     """Of all that is drawn."""
     most_calls: int = USUAL_CALLS
     """So many calls at most solve one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted(Asked):
+    """What a bundle is to hold."""
+
+    origin: Origin
+    """Where the tools are to be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redrawn:
+    """What came of drawing anew."""
+
+    base: int
+    held_out: int
+    refused: Counter[str]
+    """Drawn programs that are no tasks, by reason."""
+    tokens: int
+    """So many new tokens `train.toml` should allow."""
 
 
 def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> Made:
@@ -154,33 +169,57 @@ def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Unst
 
 def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> None:
     """Programs that pass the gate, as many as are asked for or as are found."""
-    folder, rng = made.bundle.path / "tasks", random.Random(f"{wanted.seed} tasks")
-    folder.mkdir()
-    for which in ("base", "held-out"):
-        (folder / f"{which}.jsonl").write_text("", encoding="utf-8")
-    domain = Tools(ToolsConfig(most_calls=wanted.most_calls), made.bundle.path)
-    drawing = Drawing(domain, examine, rng)
-    asked, found = (
-        {False: wanted.base, True: wanted.held_out},
-        {False: list[Program](), True: list[Program]()},
-    )
+    write_tasks(made.bundle, {False: [], True: []})
+    found, made.refused = _drawn(made.bundle, wanted, examine, reporter)
+    write_tasks(made.bundle, found)
+    made.base, made.held_out = len(found[False]), len(found[True])
+
+
+def _drawn(
+    bundle: Bundle, wanted: Asked, examine: Examine, reporter: Reporter
+) -> tuple[dict[bool, list[Program]], Counter[str]]:
+    domain = Tools(ToolsConfig(most_calls=wanted.most_calls), bundle.path)
+    drawing = Drawing(domain, examine, random.Random(f"{wanted.seed} tasks"))
     try:
-        with reporter.stage("drawing tasks", items=sum(asked.values()), unit="tasks") as stage:
-            for parameters in itertools.islice(drawing.parameters(), _TRIES_PER_TASK * sum(asked.values())):
-                program = drawing.passing(parameters)
-                if program is None or len(found[side := is_for_measuring(program)]) >= asked[side]:
-                    continue
-                found[side].append(program)
-                stage(0, 1)
-                if all(len(found[side]) == asked[side] for side in found):
-                    break
+        found = drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
     finally:
         domain.world.close()
-    for which, side in (("base", False), ("held-out", True)):
-        lines = "".join(program_line(program) + "\n" for program in found[side])
-        (folder / f"{which}.jsonl").write_text(lines, encoding="utf-8")
-    made.refused = drawing.refused
-    made.base, made.held_out = len(found[False]), len(found[True])
+    return found, drawing.refused
+
+
+def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) -> Redrawn:
+    """Draw the tasks of a bundle anew, by what its files say now; those that were there are gone then.
+
+    Args:
+        folder: the bundle.
+        wanted: how many.
+        examine: the gate that they have to pass.
+        reporter: is told how far it is.
+
+    Raises:
+        UsageError: no task is found for training, or none for measuring.
+        DataError: a file of the bundle is damaged.
+    """
+    bundle = Bundle.open(folder)
+    if not bundle.graph.recipes:
+        raise UsageError(f"{folder / 'graph.json'} names no tool that can be called; {folder} is as it was")
+    found, refused = _drawn(bundle, wanted, examine, reporter)
+    if not all(found.values()):
+        side = "measuring" if found[False] else "training"
+        why = ", ".join(f"{count} {reason}" for reason, count in refused.most_common())
+        raise UsageError(f"of what was drawn nothing is a task for {side} ({why}); {folder} is as it was")
+    write_tasks(bundle, found)
+    _retell(folder / "README.md", len(found[False]), len(found[True]))
+    needed = tokens_needed(Bundle.open(folder), most_calls=wanted.most_calls)
+    return Redrawn(base=len(found[False]), held_out=len(found[True]), refused=refused, tokens=needed)
+
+
+def _retell(readme: Path, base: int, held_out: int) -> None:
+    """Say in a bundle's README how many tasks there are, where it says so."""
+    if readme.is_file():
+        told = f"{base} tasks for training and {held_out} for measuring"
+        text = readme.read_text(encoding="utf-8")
+        readme.write_text(_COUNTS.sub(told, text, count=1), encoding="utf-8")
 
 
 def readme(made: Made) -> str:

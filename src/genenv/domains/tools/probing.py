@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from genenv.domains.tools.fresh import fresh, is_closed
 from genenv.domains.tools.leaves import single_paths, wanted, words_of
 from genenv.domains.tools.luck import Luck, single
-from genenv.domains.tools.recipes import FRESH, Recipe, drawn, inner_fields, succeeded
+from genenv.domains.tools.recipes import FRESH, Held, Recipe, drawn, inner_fields, succeeded
 from genenv.domains.tools.told import read, source_of
 from genenv.domains.tools.world import Call, Outcome, Played, Tool, World
 from genenv.types import Json
@@ -38,30 +38,23 @@ class _Tried:
     good: tuple[Outcome, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """A state in which a tool is tried."""
-
-    before: Sequence[Call]
-    """Calls that make it."""
-    values: Mapping[str, Sequence[Json]]
-    """What it holds, by kind, and what tools tell of it."""
-
-
 class Probe:
     """Tries a tool after some calls.
 
     Args:
         world: whose tool it is.
         tool: it.
-        state: how it is tried.
+        before: calls that make the state in which it is tried.
+        held: what that state holds.
         rng: draws arguments.
         luck: what values have come to so far.
     """
 
-    def __init__(self, world: World, tool: Tool, state: State, rng: random.Random, luck: Luck) -> None:
+    def __init__(
+        self, world: World, tool: Tool, before: Sequence[Call], held: Held, rng: random.Random, luck: Luck
+    ) -> None:
         self._world, self._tool, self._rng, self._luck = world, tool, rng, luck
-        self._before, self._values = state.before, state.values
+        self._before, self._state, self._values = before, held, held.values
         self.said = "it was given no value that there is"
         """What the last call that failed said."""
 
@@ -86,7 +79,10 @@ class Probe:
                     found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
         if not found:
             return None
-        _, ways, tried = max(found, key=lambda one: one[0])
+        writing = [
+            one for one in found if one[2].writes
+        ]  # what changed nothing was no success of a tool that can
+        _, ways, tried = max(writing or found, key=lambda one: one[0])
         optional, changed = self._optional(ways, tried)
         writes = tried.writes or changed
         shown: dict[str, set[str]] = {}
@@ -124,7 +120,7 @@ class Probe:
     def _tried(self, tool: Tool, ways: Mapping[str, str], tries: int) -> _Tried:
         outcomes: list[tuple[dict[str, Json], Outcome]] = []
         for _ in range(tries):
-            args = drawn(tool, ways, self._values, self._rng, self._luck.fails(tool.name, ways))
+            args = drawn(tool, ways, self._state, self._rng, self._luck.fails(tool.name, ways))
             if args is None:
                 break
             outcome = self._play(args).outcomes[-1]
@@ -186,7 +182,7 @@ class Probe:
         compared = False
         for _ in range(_MORE_TRIES):
             fails = self._luck.fails(self._tool.name, ways)
-            args = drawn(tool or self._tool, ways, self._values, self._rng, fails)
+            args = drawn(tool or self._tool, ways, self._state, self._rng, fails)
             if args is None or name not in args:
                 continue
             other = dict(args)

@@ -6,7 +6,7 @@ A value is new (`fresh`), or one of a kind that the state holds.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,6 +21,9 @@ FRESH = "new"
 """A value that is drawn by schema and name."""
 _AGAIN = 1 / 8
 """How often values are drawn from all, though some of them failed whenever they were tried."""
+
+_OF_ONE_RECORD = 3 / 4
+"""How often what an argument's record holds is of one record of the state; else it meets by chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +92,22 @@ def _is_empty(result: Json) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a state holds, and what tools tell of it."""
+
+    values: Mapping[str, Sequence[Json]]
+    """By kind."""
+    records: Mapping[str, Sequence[Mapping[str, Sequence[Json]]]] = field(
+        default_factory=dict[str, Sequence[Mapping[str, Sequence[Json]]]]
+    )
+    """Whose values belong together, by the kind of the record."""
+
+
 def drawn(
     tool: Tool,
     ways: Mapping[str, str],
-    values: Mapping[str, Sequence[Json]],
+    held: Held,
     rng: random.Random,
     fails: Mapping[str, Sequence[Json]] | None = None,
 ) -> dict[str, Json] | None:
@@ -101,12 +116,13 @@ def drawn(
     Args:
         tool: whose arguments they are.
         ways: see `Recipe`.
-        values: of the state, by kind.
+        held: the state.
         rng: draws.
         fails: values that are seldom drawn, by parameter.
     """
     args: dict[str, Json] = {}
     rows: dict[str, int] = {}
+    values = held.values
     for name, way in ways.items():
         if name not in tool.properties:
             continue
@@ -124,12 +140,16 @@ def drawn(
             args[name] = [one] if tool.resolved(tool.properties[name]).get("type") == "array" else one
         else:
             return None
+    inner: dict[str, dict[str, str]] = {}
     for name, way in ways.items():
         if name in tool.properties or way == FRESH:
             continue
         if not values.get(way):
             return None
-        _place(args, name, values[way], rng)
+        outer, _, field = name.partition(".")
+        inner.setdefault(outer, {})[field] = way
+    for outer, fields in inner.items():
+        _place(args.get(outer), fields, held, rng)
     return args if tool.problem(args) is None else None
 
 
@@ -153,12 +173,27 @@ def inner_fields(tool: Tool, name: str) -> dict[str, Json]:
     }
 
 
-def _place(args: dict[str, Json], name: str, values: Sequence[Json], rng: random.Random) -> None:
-    """Put values of a kind into the records of an argument."""
-    outer, _, field = name.partition(".")
-    held = args.get(outer)
-    records = held if isinstance(held, list) else [held]
-    for record in cast("Sequence[Any]", records):
-        if isinstance(record, dict) and field in record:
-            one = rng.choice(values)
-            record[field] = [one] if isinstance(record[field], list) else one
+def _place(argument: Json, fields: Mapping[str, str], held: Held, rng: random.Random) -> None:
+    """Put values of the state into the records of an argument, as a rule those of one record of the state."""
+    alike = _together(fields.values(), held)
+    left = rng.sample(alike, len(alike)) if alike else []
+    for record in cast("Sequence[Any]", argument if isinstance(argument, list) else [argument]):
+        own = left.pop() if left and rng.random() < _OF_ONE_RECORD else {}
+        for name, way in fields.items():
+            if isinstance(record, dict) and name in record:
+                one = rng.choice(own.get(way) or held.values[way])
+                record[name] = [one] if isinstance(record[name], list) else one
+
+
+def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[Json]]]:
+    """The records of the state that have a value of each of several kinds."""
+    if len(ways) < 2:
+        return []
+    return next(
+        (
+            having
+            for _, records in sorted(held.records.items(), key=lambda pair: -len(pair[0]))
+            if (having := [one for one in records if all(way in one for way in ways)])
+        ),
+        [],
+    )

@@ -88,19 +88,36 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
         folder: where it is going to be, as it was typed.
         most_calls: how many calls solve one of its tasks at most.
     """
-    in_one_reply = [one for one in bundle.base.values() if not (one.chained or one.answer)]
-    single = len(in_one_reply) >= _ENOUGH
-    needed = _tokens(in_one_reply if single else bundle.base.values())
     name = json.dumps(as_typed(folder), ensure_ascii=False)
     return _TEMPLATE.format(
         file=folder / TRAINING,
         run=bundle.name,
         quoted=json.dumps(bundle.name),
         name=name,
-        mode=json.dumps("single" if single else "auto"),
+        mode=json.dumps("single" if _single(bundle) else "auto"),
         most_calls="" if most_calls == USUAL_CALLS else f"\nmost_calls = {most_calls}",
-        tokens=max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, needed),
+        tokens=tokens_needed(bundle, most_calls=most_calls),
     )
+
+
+def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
+    """So many new tokens a reply is allowed: no task may need more.
+
+    Args:
+        bundle: whose tasks are there.
+        most_calls: how many calls solve one of its tasks at most.
+    """
+    played = _in_one_reply(bundle) if _single(bundle) else bundle.base.values()
+    return max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, _tokens(played))
+
+
+def _single(bundle: Bundle) -> bool:
+    """Whether there are tasks enough that are played in one reply."""
+    return len(_in_one_reply(bundle)) >= _ENOUGH
+
+
+def _in_one_reply(bundle: Bundle) -> list[Program]:
+    return [one for one in bundle.base.values() if not (one.chained or one.answer)]
 
 
 def _tokens(programs: Iterable[Program]) -> int:

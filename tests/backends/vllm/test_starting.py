@@ -1,0 +1,64 @@
+"""The words that start vLLM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from genenv.backends.settings import PolicyConfig
+from genenv.backends.vllm.starting import command
+from genenv.errors import UsageError
+from typed import refused
+
+POLICY = PolicyConfig(model="smollm2-135m", lora_rank=8)
+
+
+def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, *programs: str) -> None:
+    """Programs of that name are found, and no others."""
+    for name in programs:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_a_run_finds_there_what_it_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, monkeypatch, "vllm", "python")
+    words = command(POLICY, "base", host="127.0.0.1", port=1, context=256, more=["--seed", "3"])
+    assert words[:3] == [str(tmp_path / "python"), "-m", "vllm.entrypoints.openai.api_server"]
+    for name, value in {
+        "--model": "base",
+        "--served-model-name": "smollm2-135m",
+        "--max-lora-rank": "8",
+        "--max-model-len": "256",
+        "--logprobs-mode": "processed_logprobs",
+        "--seed": "3",
+    }.items():
+        assert words[words.index(name) + 1] == value
+    assert "--enable-scale-out" in words  # token ids in, token ids out
+    assert "--dtype" not in words
+    grammars = json.loads(words[words.index("--structured-outputs-config") + 1])
+    assert grammars["disable_any_whitespace"] is True
+
+
+def test_where_no_interpreter_stands_beside_it_the_program_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, monkeypatch, "vllm")
+    policy = POLICY.model_copy(update={"dtype": "float32"})
+    words = command(policy, "base", host="127.0.0.1", port=1, context=256)
+    assert words[:2] == [str(tmp_path / "vllm"), "serve"]
+    assert words[-2:] == ["--dtype", "float32"]
+
+
+def test_no_vllm_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="there is no vllm here"):
+        command(POLICY, "base", host="127.0.0.1", port=1, context=256)
+
+
+def test_options_of_vllm_need_vllm() -> None:
+    assert "--tensor-parallel-size 2: options of vLLM's own go with --vllm" in refused(
+        "serve", "--", "--tensor-parallel-size", "2"
+    )
