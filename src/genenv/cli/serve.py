@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.backends.settings import EMBEDDED
+from genenv.backends.settings import EMBEDDED, PolicyConfig
 from genenv.cli.console import begin
 from genenv.cli.options import Overrides
 from genenv.config.run import load_config
@@ -24,24 +24,28 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")
 Vllm = Annotated[
     bool, typer.Option("--vllm", help="Start vLLM, which has to be installed, with what a run needs of it.")
 ]
+Split = Annotated[
+    int, typer.Option("--tensor-parallel", min=1, max=64, help="GPUs that vLLM splits the base over.")
+]
 Slow = Annotated[
     float,
     typer.Option("--slow", min=0, metavar="SECONDS", help="Wait before each batch, to try a client out."),
 ]
 
 
-def serve(
+def serve(  # noqa: PLR0913 - Typer: a parameter an option
     model: Base = EMBEDDED,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     vllm: Vllm = False,
+    tensor_parallel: Split = 1,
     slow: Slow = 0.0,
     overrides: Overrides = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Sample for runs with policy.backend = "vllm": token ids in, token ids and log-probabilities out."""
     policy = load_config(None, overrides).policy.model_copy(update={"model": model})
     if vllm:
-        _become_vllm(model, host, port, rank=policy.lora_rank, context=policy.context_tokens)
+        _become_vllm(model, host, port, policy=policy, gpus=tensor_parallel)
     if missing := [package for package in ("starlette", "uvicorn") if find_spec(package) is None]:
         raise UsageError(
             f"this command needs {' and '.join(missing)}: pip install 'genenv[serve]', or the same "
@@ -61,7 +65,7 @@ def serve(
         typer.echo("stopped", err=True)
 
 
-def _become_vllm(model: str, host: str, port: int, *, rank: int, context: int) -> None:
+def _become_vllm(model: str, host: str, port: int, *, policy: PolicyConfig, gpus: int) -> None:
     """Turn this process into vLLM's server.
 
     Raises:
@@ -77,9 +81,11 @@ def _become_vllm(model: str, host: str, port: int, *, rank: int, context: int) -
     folder = resolve(model)
     words = [
         *("vllm", "serve", folder, "--served-model-name", model, "--host", host, "--port", str(port)),
-        *("--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "4"),
-        *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(context)),
+        *("--enable-lora", "--max-lora-rank", str(policy.lora_rank), "--max-loras", "4"),
+        *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(policy.context_tokens)),
     ]
+    if gpus > 1:
+        words += ["--tensor-parallel-size", str(gpus)]
     os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     typer.echo(" ".join(words))
     os.execv(program, words)  # noqa: S606 - the program that was asked for
