@@ -249,6 +249,7 @@ def test_an_address_that_takes_calls_and_answers_none_is_given_up_within_a_minut
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         words = [PYTHON, "-m", "genenv", "launch", "tiny", "--ray", address, "--out", str(tmp_path / "run")]
+        words += ["--set", "policy.tuning=lora"]
         since = time.monotonic()
         done = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
     assert time.monotonic() - since < 60

@@ -39,10 +39,15 @@ def main(words: Sequence[str], held: Iterable[bytes]) -> int:
     with subprocess.Popen(  # noqa: S603 - the program that was asked for
         words, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=begin
     ) as program:
-        signal.signal(signal.SIGTERM, lambda *_: _tell(program.pid, signal.SIGKILL))
-        threading.Thread(target=_watch, args=(program.pid, held), daemon=True).start()
+        group = program.pid
+
+        def end(*_: object) -> None:
+            _tell(group, signal.SIGKILL)
+
+        signal.signal(signal.SIGTERM, end)
+        threading.Thread(target=_watch, args=(group, held), daemon=True).start()
         status = program.wait()
-        _tell(program.pid, signal.SIGKILL)  # what it started, and left behind
+        _tell(group, signal.SIGKILL)  # what it started, and left behind
     return status if status >= 0 else 128 - status
 
 
@@ -60,7 +65,6 @@ def _tell(group: int, number: signal.Signals) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with open(
-        0, "rb", buffering=0, closefd=False
-    ) as own:  # the buffer of sys.stdin is locked while it is read
+    # Not the buffer of sys.stdin, which is locked while it is read, also at the end of this process.
+    with open(0, "rb", buffering=0, closefd=False) as own:
         sys.exit(main(sys.argv[1:], own))

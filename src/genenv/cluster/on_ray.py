@@ -20,7 +20,7 @@ from genenv.errors import GenenvError, UsageError, first_line
 
 Say = Callable[[str], None]
 
-_KNOCK_S, _PROBE_S = 5.0, 45.0
+_KNOCK_S, _PROBE_S = 5.0, 40.0
 _LOADING_S = 1800.0
 """So long servers may take to load their models."""
 _SILENT_S, _LOST_S = 15.0, 900.0
