@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -53,20 +52,14 @@ def comes(what: Callable[[], Any], limit_s: float = 200.0) -> Any:
 def test_a_server_says_where_it_is_and_its_node_is_left_when_it_ends(
     tmp_path: Path, children: list[Child]
 ) -> None:
-    plan, died = planned(tmp_path / "run"), threading.Event()
+    plan, died = planned(tmp_path / "run"), list[int]()
     policy = prepare(plan, SETTINGS, "token")
     assert not isinstance(policy, str)
-
-    def die(status: int) -> NoReturn:
-        assert status == 1
-        died.set()
-        raise SystemExit  # of the thread
-
-    host = ServerHost("server-0", plan.serving(policy), plan, "127.0.0.1", die)
+    host = ServerHost("server-0", plan.serving(policy), plan, "127.0.0.1", died.append)
     address = comes(lambda: host.state().address)
     assert read_addresses(plan.addresses) == (address,)
     host.end()
-    assert died.is_set()
+    assert died == [1]
     assert read_addresses(plan.addresses) == ()
 
 
@@ -118,10 +111,8 @@ def test_a_trainer_is_interrupted_as_by_ctrl_c_and_ended_where_that_is_not_enoug
     monkeypatch.setattr(hosts, "_STOPPING_S", 1.0)
     plan = planned(tmp_path / "run")
     plan.folder.mkdir(parents=True)
-    for script, status in (("sleep 600", 130), ("trap '' INT; echo deaf; sleep 600; sleep 600", 137)):
-        monkeypatch.setattr(
-            Plan, "training", lambda _, *, again, script=script: ["sh", "-c", f"echo; {script}"]
-        )
+    for script, status in (("echo; sleep 600", 130), ("trap '' INT; echo deaf; sleep 600; sleep 600", 137)):
+        monkeypatch.setattr(Plan, "training", lambda _, *, again, script=script: ["sh", "-c", script])
         host = TrainerHost(plan, status, str(tmp_path), {})
         assert children[-1].said(0, 20).lines
         host.interrupt()

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import httpx2
 
@@ -53,7 +53,7 @@ class ServerHost:
         words: Sequence[str],
         plan: Plan,
         host: str,
-        die: Callable[[int], NoReturn] = os._exit,
+        die: Callable[[int], object] = os._exit,
     ) -> None:
         """Start it.
 
@@ -94,6 +94,7 @@ class ServerHost:
                 child.wait()
                 remove_address(self._plan.addresses, self._name)
                 self._die(1)
+                return
             self._state = ServerState(None, child.last_line)
             self._over.wait(_AGAIN_S)
 
