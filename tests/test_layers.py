@@ -47,6 +47,7 @@ LAYERS = (
     "exporting",
     "experiments",
     "lab",
+    "cluster",
     "api",
     "genenv",
     "cli",
@@ -57,8 +58,9 @@ LAYERS = (
 HEAVY = {"torch", "transformers", "peft", "xgrammar", "safetensors", "gguf", "trl", "ray", "vllm"}
 """Libraries that take seconds to load, or that a machine may lack."""
 
-HEAVY_ROOMS = ("genenv.backends.local.", "genenv.cli.doctor")
-"""Who may name one: all that knows torch is the local backend, and the doctor looks whether it is there."""
+HEAVY_ROOMS = ("genenv.backends.local.", "genenv.cli.doctor", "genenv.cluster.on_ray")
+"""Who may name one: all that knows torch is the local backend, the doctor looks whether it is there, and one
+module knows Ray."""
 
 
 def module_name(path: Path, root: Path = SRC) -> str:

@@ -129,6 +129,7 @@ VALUES = {
     "policy.tinker.key_variable": "OTHER_KEY",
     "policy.tinker.timeout_s": 7.0,
     "policy.vllm.addresses": ["http://elsewhere"],
+    "policy.vllm.addresses_folder": "elsewhere",
     "policy.vllm.folder": "elsewhere",
     "policy.vllm.timeout_s": 7.0,
     "policy.vllm.tries": 3,

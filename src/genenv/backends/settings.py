@@ -79,6 +79,9 @@ class VllmConfig(Settings, frozen=True):
 
     addresses: tuple[str, ...] = Field(default=(), strict=False)
     """Base URLs, such as `["http://127.0.0.1:8000"]`."""
+    addresses_folder: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
+    """A folder where servers that come and go keep their base URLs, each in a file that ends in `.address`.
+    It is read again while one does not answer."""
     folder: str | None = Field(default=None, min_length=1)
     """Where adapters are written for the servers to load, on a disk that all see; else a temporary one."""
     kept: int = Field(default=2, ge=1, le=1000)

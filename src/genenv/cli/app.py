@@ -69,6 +69,10 @@ COMMANDS = {
         "genenv.cli.serve:serve",
         'Sample for runs with policy.backend = "vllm": token ids in, token ids and log-probabilities out.',
     ),
+    "launch": (
+        "genenv.cli.launch:launch",
+        "Play a run on a Ray cluster: servers that sample, and a trainer, placed and started anew by Ray.",
+    ),
     "tinker-server": (
         "genenv.cli.tinker_server:tinker_server",
         "Serve a base model over the Tinker protocol: clients train adapters on it and sample.",

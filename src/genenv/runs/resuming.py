@@ -39,6 +39,7 @@ FREE: Mapping[str, str] = {
     "policy.tinker.key_variable": "where the key is",
     "policy.tinker.timeout_s": "patience",
     "policy.vllm.addresses": "servers may come and go",
+    "policy.vllm.addresses_folder": "servers may come and go",
     "policy.vllm.folder": "where adapters lie for them",
     "policy.vllm.timeout_s": "patience",
     "policy.vllm.tries": "patience",

@@ -64,10 +64,15 @@ class Routes:
             body = await _read(request, LoadBody)
             if body.lora_name in self._base.adapters and not body.load_inplace:
                 return _refusal(400, f"The lora adapter '{body.lora_name}' has already been loaded.")
-            await self._worker.aside(lambda: self._base.load(body.lora_name, Path(body.lora_path)))
+            await self._worker.aside(lambda: self._load_once(body))
         except GenenvError as error:
             return _refusal(400, str(error))
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
+
+    def _load_once(self, body: LoadBody) -> None:
+        """Load an adapter, unless another who asked meanwhile had it loaded: that one samples with it."""
+        if body.load_inplace or body.lora_name not in self._base.adapters:
+            self._base.load(body.lora_name, Path(body.lora_path))
 
     async def _unload(self, request: Request) -> Response:
         try:

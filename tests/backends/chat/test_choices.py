@@ -43,5 +43,5 @@ def test_replies_come_back_from_their_structural_tag(replies: set[tuple[int, ...
     "tag", ["{", "[]", "{}", '{"format": {"elements": [{"elements": [{"type": "any_text"}]}]}}']
 )
 def test_another_structural_tag_is_refused(tag: str) -> None:
-    with pytest.raises(ValueError, match="structural tags|Expecting"):
+    with pytest.raises(ValueError, match=r"structural tags|Expecting"):
         tagged(tag, END)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +16,8 @@ import pytest
 from genenv.backends.base import Opened, Role, SampleRequest, open_backend
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig, VllmConfig
+from genenv.backends.vllm import fleet as fleets
+from genenv.backends.vllm.addresses import read_addresses, remove_address, write_address
 from genenv.backends.vllm.fleet import Refused
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.errors import GenenvError, UsageError
@@ -263,6 +266,86 @@ def test_what_is_no_server_is_refused_in_a_sentence() -> None:
         with pytest.raises(UsageError, match="is no vLLM server"):
             opened(f"http://127.0.0.1:{other.server_address[1]}")
         other.shutdown()
+
+
+# servers that come and go, by a folder of addresses
+
+
+def test_a_server_that_begins_anew_elsewhere_goes_on_with_the_requests(
+    serve: Serve, bases: list[LoadedBase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleets, "_READS_S", 0.05)
+    first, folder = serve(0), tmp_path / "addresses"
+    write_address(folder, "server-0", first.url)
+    found = opened(addresses_folder=str(folder), timeout_s=20.0)
+
+    async def play() -> None:
+        sampler = cast(VllmSampler, found.samplers["agent"])
+        before = await sampler.sample(request(sampler))
+        await asyncio.to_thread(first.__exit__)
+        asked = [asyncio.ensure_future(sampler.sample(request(sampler, n))) for n in range(8)]
+        await asyncio.sleep(0.2)
+        assert not any(one.done() for one in asked)
+        second = serve(1)
+        write_address(folder, "server-0", second.url)
+        done = await asyncio.gather(*asked)
+        assert done[0].token_ids == before.token_ids
+        assert [server.address for server in sampler.fleet.servers] == [second.url]
+        assert sampler.adapter in bases[1].adapters
+
+    played(found, play)
+
+
+def test_a_server_that_has_moved_is_not_waited_for(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that is gone does not say so: what it was asked is never answered."""
+    monkeypatch.setattr(fleets, "_LOOKS_S", 0.05)
+    monkeypatch.setattr(fleets, "_READS_S", 0.05)
+    write_address(tmp_path, "b", serve(0).url)
+    found = opened(addresses_folder=str(tmp_path), timeout_s=60.0)
+    sampler = cast(VllmSampler, found.samplers["agent"])
+
+    async def play() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            gone = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            write_address(tmp_path, "a", gone)
+            await asyncio.sleep(0.1)
+            sampler.fleet._look()
+            assert sampler.fleet.servers[0].address == gone
+            for server in sampler.fleet.servers[1:]:
+                server.busy = 50  # so that the first one is asked
+            asked = asyncio.ensure_future(sampler.sample(request(sampler)))
+            await asyncio.sleep(0.3)
+            assert not asked.done()
+            remove_address(tmp_path, "a")
+            assert (await asyncio.wait_for(asked, 10)).token_ids
+            assert sampler.fleet.asked_again == 1
+
+    played(found, play)
+
+
+def test_a_run_waits_for_the_first_server_that_says_where_it_is(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    late = threading.Timer(0.3, lambda: write_address(tmp_path, "server-0", server.url))
+    late.start()
+    sampler = opened(addresses_folder=str(tmp_path), timeout_s=20.0).samplers["agent"]
+    assert [one.address for one in cast(VllmSampler, sampler).fleet.servers] == [server.url]
+    with pytest.raises(UsageError, match=r"holds no address of a server; each server writes its own there"):
+        opened(addresses_folder=str(tmp_path / "none"), timeout_s=0.1)
+
+
+def test_addresses_are_read_in_the_order_of_names_without_what_is_none(tmp_path: Path) -> None:
+    for name, address in {"b": "http://host:2/", "a": "http://host:1", "c": "", "d": "http://host:2"}.items():
+        write_address(tmp_path, name, address)
+    (tmp_path / "e.address").write_text("http://host:3 and more")
+    (tmp_path / "f.txt").write_text("http://host:4")
+    assert read_addresses(tmp_path) == ("http://host:1", "http://host:2")
+    write_address(tmp_path, "a", "http://host:9")
+    remove_address(tmp_path, "b")
+    remove_address(tmp_path, "never")
+    assert read_addresses(tmp_path) == ("http://host:9", "http://host:2")
+    assert read_addresses(tmp_path / "none") == ()
 
 
 def lines_of(run: Path) -> list[dict[str, float]]:

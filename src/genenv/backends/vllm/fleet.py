@@ -20,6 +20,7 @@ from typing import Any
 import httpx2
 
 from genenv.backends.settings import VllmConfig
+from genenv.backends.vllm.addresses import read_addresses
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ _SPREAD = 8
 _MEETING_S = 30.0
 _LOOKS_S = 5.0
 """So often one who waits for a free server looks again, as one that was lost may be back."""
+_READS_S = 1.0
+"""The folder of addresses is read at most so often."""
 _MOST_SAID = 300
 
 
@@ -50,6 +53,8 @@ class Server:
     rest_s: float = _REST_S
     adapters: dict[str, Path] = field(default_factory=dict[str, Path])
     """Those that it was told of."""
+    named: bool = True
+    """Whether settings or the folder of addresses still name it; else its requests are asked elsewhere."""
 
     def lost(self) -> None:
         """It did not answer: it may have been started anew when it does, and know nothing."""
@@ -70,13 +75,14 @@ class Fleet:
         Raises:
             UsageError: there is none.
         """
-        if not config.addresses:
+        if not config.addresses and config.addresses_folder is None:
             raise UsageError(
                 "policy.vllm.addresses names no server; start one with `genenv serve`, or vLLM's own, and "
                 'set it to ["http://HOST:PORT"]'
             )
         self.config = config
         self.servers = [Server(address.rstrip("/")) for address in config.addresses]
+        self._read_at = -_READS_S
         self.wanted: dict[str, Path] = {}
         """Adapters that all of them should have, and the folders these are in."""
         self.asked_again = 0
@@ -88,15 +94,33 @@ class Fleet:
     async def meet(self) -> Mapping[str, Any]:
         """Ask each who it is. One that does not answer may come later, as long as another one does.
 
+        Where servers come and go by a folder of addresses, the first may be long in coming.
+
         Returns:
             By address what it says of its models.
 
         Raises:
             UsageError: none answers, or one is no such server.
         """
+        until = time.monotonic() + self.config.timeout_s
+        while True:
+            self._look()
+            try:
+                return await self._met()
+            except _Nobody as error:
+                if self.config.addresses_folder is None or time.monotonic() > until:
+                    raise UsageError(str(error)) from error
+            await asyncio.sleep(_READS_S)
+
+    async def _met(self) -> Mapping[str, Any]:
+        """Those that answer now, and what they say.
+
+        Raises:
+            UsageError: one is no such server.
+        """
         found: dict[str, Any] = {}
-        missing: list[UsageError] = []
-        for server in self.servers:
+        missing: list[_Nobody] = []
+        for server in tuple(self.servers):
             try:
                 answer = await self._client(server).get(f"{server.address}/v1/models", timeout=_MEETING_S)
                 cards = answer.json()["data"] if answer.status_code == 200 else None
@@ -105,7 +129,7 @@ class Fleet:
             except (httpx2.HTTPError, OSError) as error:
                 self._note_lost(server, error)
                 missing.append(
-                    UsageError(
+                    _Nobody(
                         f"no vLLM server answers at {server.address}: {_why(error)}; start one (`genenv "
                         "serve`), or set policy.vllm.addresses"
                     )
@@ -121,9 +145,14 @@ class Fleet:
                     f"status {answer.status_code}"
                 )
             found[server.address] = cards
-        if not found:
+        if found:
+            return found
+        if missing:
             raise missing[0]
-        return found
+        raise _Nobody(
+            f"{self.config.addresses_folder} (policy.vllm.addresses_folder) holds no address of a server; "
+            "each server writes its own there, in a file that ends in .address"
+        )
 
     async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
         """Have all servers load an adapter; one that is lost is told when it is asked next.
@@ -139,7 +168,8 @@ class Fleet:
         self.wanted[name] = folder
         if instead_of is not None:
             self.wanted.pop(instead_of, None)
-        for server in self.servers:
+        self._look()
+        for server in tuple(self.servers):
             if server.rests_until > time.monotonic():
                 continue
             try:
@@ -196,6 +226,8 @@ class Fleet:
         until = time.monotonic() + self.config.timeout_s
         while True:
             now = time.monotonic()
+            if not self.servers or any(server.rests_until > now for server in self.servers):
+                self._look()
             answering = [server for server in self.servers if server.rests_until <= now]
             there = [server for server in answering if server.busy < self.config.at_once]
             if answering and not there:
@@ -210,7 +242,7 @@ class Fleet:
                     return usual
                 return min(there, key=lambda server: server.busy)
             if now > until:
-                shown = ", ".join(server.address for server in self.servers)
+                shown = ", ".join(server.address for server in self.servers) or self.config.addresses_folder
                 raise GenenvError(
                     f"none of {shown} has answered for {self.config.timeout_s:g} s (policy.vllm.timeout_s); "
                     "committed rounds are kept, continue with --resume when one does"
@@ -259,8 +291,38 @@ class Fleet:
         raise UsageError(f"{server.address} cannot load {folder}: {_said(answer)}")
 
     async def _post(self, server: Server, path: str, body: Mapping[str, Any]) -> httpx2.Response:
+        """What a server answers; one that has moved is not waited for, as it may never answer.
+
+        Raises:
+            _Broken: it is named no more.
+        """
         client = self._client(server)
-        return await client.post(f"{server.address}{path}", json=body, timeout=self.config.timeout_s)
+        asked = client.post(f"{server.address}{path}", json=body, timeout=self.config.timeout_s)
+        if self.config.addresses_folder is None:
+            return await asked
+        waiting = asyncio.ensure_future(asked)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=_LOOKS_S))[0]:
+                self._look()
+                if not server.named:
+                    raise _Broken("it has moved, or is no more")
+            return waiting.result()
+        finally:
+            waiting.cancel()
+
+    def _look(self) -> None:
+        """Read the folder of addresses: servers that are new there come in, those that have left it go."""
+        if self.config.addresses_folder is None or time.monotonic() < self._read_at + _READS_S:
+            return
+        self._read_at = time.monotonic()
+        found = read_addresses(Path(self.config.addresses_folder))
+        if not found:  # all of them are about to come, or the disk is away
+            return
+        named = dict.fromkeys((*(one.rstrip("/") for one in self.config.addresses), *found))
+        known = {server.address: server for server in self.servers}
+        for address in known.keys() - named.keys():
+            known[address].named = False
+        self.servers = [known.get(address) or Server(address) for address in named]
 
     async def close(self) -> None:
         """End the connections of the loop that runs."""
@@ -279,6 +341,10 @@ class Fleet:
     def _note_lost(self, server: Server, error: Exception) -> None:
         log.warning("%s does not answer (%s): its requests go elsewhere", server.address, _why(error))
         server.lost()
+
+
+class _Nobody(Exception):
+    """No server answers yet."""
 
 
 class _Broken(Exception):

@@ -1,0 +1,218 @@
+"""What stands on a node: a server, the trainer, and who looks at the disk. Each is started by what places it.
+
+Nothing here survives its node, and nothing needs to: a server that begins anew elsewhere says so by a file,
+and the trainer goes on with what is committed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx2
+
+from genenv.backends.settings import PolicyConfig
+from genenv.backends.vllm.addresses import remove_address, write_address
+from genenv.cluster.child import Child
+from genenv.cluster.plan import Plan, at
+from genenv.config.run import load_config
+from genenv.errors import GenenvError, UsageError
+from genenv.runs.files import write_whole
+from genenv.runs.folder import RunFolder
+
+_AGAIN_S = 10.0
+"""A server that does not start is tried again after so long."""
+_STOPPING_S = 20.0
+_LOCKED_S = 60.0
+"""So long a trainer waits for the one before it to be gone."""
+_TOKEN = "shared"  # noqa: S105 - the name of a file
+
+
+class ServerState(NamedTuple):
+    """How a server is."""
+
+    address: str | None
+    """None while it does not answer yet."""
+    complaint: str | None
+    """The last line of one that ended before it answered."""
+
+
+class ServerHost:
+    """A server on a node: it says where it is, and this process ends when the server does."""
+
+    def __init__(
+        self,
+        name: str,
+        words: Sequence[str],
+        plan: Plan,
+        host: str,
+        die: Callable[[int], object] = os._exit,
+    ) -> None:
+        """Start it.
+
+        Args:
+            name: the same wherever it begins anew.
+            words: its command line, without an address.
+            plan: says where addresses are kept.
+            host: the node's own address.
+            die: ends this process, so that what placed it starts it anew.
+        """
+        self._name, self._words, self._plan, self._host, self._die = name, words, plan, host, die
+        self._state = ServerState(None, None)
+        self._child: Child | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def state(self) -> ServerState:
+        """How it is."""
+        return self._state
+
+    def end(self) -> None:
+        """End the server, and this process with it if it has answered."""
+        self._over.set()
+        if self._child is not None:
+            self._child.end()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while not self._over.is_set():
+            port = _free_port(self._host)
+            address = f"http://{self._host}:{port}"
+            log = self._plan.folder / f"{self._name}.log"
+            self._child = child = Child(at(self._words, self._host, port), log=log)
+            if _answers(child, address):
+                write_address(self._plan.addresses, self._name, address)
+                self._state = ServerState(address, None)
+                child.wait()
+                remove_address(self._plan.addresses, self._name)
+                self._die(1)
+                return
+            self._state = ServerState(None, child.last_line)
+            self._over.wait(_AGAIN_S)
+
+
+def _answers(child: Child, address: str) -> bool:
+    """Whether a server comes to answer, before it ends."""
+    with httpx2.Client(timeout=5.0) as client:
+        while child.wait(0.5) is None:
+            try:
+                if client.get(f"{address}/v1/models").status_code == 200:
+                    return True
+            except (httpx2.HTTPError, OSError):
+                continue
+    return False
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+class News(NamedTuple):
+    """What a trainer has said since it was asked last."""
+
+    life: str
+    """Another one where the trainer began anew."""
+    lines: tuple[str, ...]
+    next: int
+    status: int | None
+    """Its exit status; None while it runs."""
+
+
+class TrainerHost:
+    """The trainer on a node; one that begins anew elsewhere goes on with the run."""
+
+    def __init__(self, plan: Plan, begun: str, folder: str, variables: Mapping[str, str]) -> None:
+        """Start it.
+
+        Args:
+            plan: the run.
+            begun: names this launch; whether it has begun is a file of that name.
+            folder: where the command was typed, for files that settings name.
+            variables: of the environment.
+        """
+        self._life = secrets.token_hex(4)
+        mark = plan.folder / f"begun-{begun}"
+        again = mark.exists() and (plan.run / "config.toml").exists()
+        _await_lock(plan.run)
+        shutil.rmtree(plan.adapters, ignore_errors=True)  # of a trainer that is no more
+        mark.touch()
+        words = plan.training(again=again)
+        self._child = Child(words, log=plan.folder / "trainer.log", folder=Path(folder), variables=variables)
+
+    def news(self, life: str, after: int) -> News:
+        """Lines from number `after` on of the life that is named; of another one, all that are there."""
+        status = self._child.status  # first: what it says after that is told with the next news
+        said = self._child.said(after if life == self._life else 0, wait_s=1.0)
+        return News(self._life, said.lines, said.next, None if said.lines else status)
+
+    def interrupt(self) -> None:
+        """Stop it as Ctrl-C does, and wait until it has."""
+        self._child.interrupt()
+        if self._child.wait(_STOPPING_S) is None:
+            self._child.end()
+
+
+def _await_lock(run: Path) -> None:
+    """Wait until nobody writes the run: what held it on a node that is lost may take a moment to be gone."""
+    until = time.monotonic() + _LOCKED_S
+    while run.is_dir() and time.monotonic() < until:
+        try:
+            with RunFolder(run).lock():
+                return
+        except UsageError:
+            time.sleep(1.0)
+
+
+def prepare(plan: Plan, settings: str | None, token: str) -> PolicyConfig | str:
+    """Make ready the folder of a run, where its trainer will stand.
+
+    Args:
+        plan: the run.
+        settings: what CONFIG says, as TOML.
+        token: for other nodes to read.
+
+    Returns:
+        The policy that servers are for; or a sentence, what is wrong.
+    """
+    try:
+        if plan.resume:
+            with RunFolder.open(plan.run).lock():
+                pass
+        else:
+            RunFolder.vacant(plan.run)
+        for left in (plan.addresses, plan.adapters):  # by an earlier launch
+            shutil.rmtree(left, ignore_errors=True)
+        plan.addresses.mkdir(parents=True)
+        if settings is not None:
+            write_whole(plan.config, settings)
+        write_whole(plan.folder / _TOKEN, token)
+        source = plan.run / "config.toml" if plan.resume else plan.config
+        return load_config(source, plan.overrides).policy
+    except GenenvError as error:
+        return str(error)
+    except OSError as error:
+        return f"{plan.folder}: {error.strerror or error}; name a folder that all nodes may write by --out"
+
+
+def sees(plan: Plan, token: str, limit_s: float = 10.0) -> bool:
+    """Whether a node reads what another one wrote; disks over a network may take a moment."""
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            if (plan.folder / _TOKEN).read_text(encoding="utf-8") == token:
+                return True
+        except OSError:
+            pass
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.2)
