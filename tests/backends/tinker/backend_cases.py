@@ -100,7 +100,7 @@ def as_local(url: str, kl: Any) -> bool:
             near(await one.logprobs(data), await other.logprobs(data), within=5e-4)
 
     asyncio.run(both())
-    return trainer(found).base.scales
+    return trainer(found).base.sums.weighs
 
 
 def apart(url: str) -> None:
