@@ -23,6 +23,7 @@ QUIRKS: Mapping[str, str] = {
     "as in SkyRL 0.4.0",
     "no-live-load": "load_state is refused once a client has stepped",
     "short-logprobs": "compute_logprobs leaves the first token's place out: one value less than tokens",
+    "bare-weights-info": "of a checkpoint it is not said which layers are adapted, as in SkyRL 0.4.0",
     "noisy-sampler": "log-probabilities of what is sampled are off by about 0.15 nats, as in bfloat16",
     "seedless": "seeds of sampling are not honoured",
     "nan": "the loss and log-probabilities of forward_backward are NaN",
@@ -149,6 +150,10 @@ class Quirks:
         """
         if steps and "no-live-load" in self._flags:
             raise UsageError("weights can be loaded into a fresh client alone")
+
+    def shape_is_told(self) -> bool:
+        """Whether it is said which layers of a checkpoint are adapted."""
+        return "bare-weights-info" not in self._flags
 
     def check_sampler(self, *, loaded: bool) -> None:
         """A checkpoint is sampled with, whose adapter is loaded or not.

@@ -295,15 +295,16 @@ def environment(**values: str | None) -> None:
         os.environ |= {} if value is None else {name: value}
 
 
-def main() -> None:
+def main(cases: Mapping[str, Any]) -> None:
+    """Run cases by their names."""
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            said = {"result": globals()[asked["case"]](**asked["arguments"])}
+            said = {"result": cases[asked["case"]](**asked["arguments"])}
         except BaseException:  # noqa: BLE001 - told to the test
             said = {"error": traceback.format_exc()}
         print("\n@" + json.dumps(said), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())

@@ -143,7 +143,7 @@ async def probe(service: Service, model: str, *, rank: int, prompt: Sequence[int
         base_model=model, rank=rank, seed=1, train_unembed=False
     )
     client = await service.within(made, f"make an adapter of {model}")
-    states, paths = States(service, "probe"), list[str]()
+    states, paths = States(service, "probe", model=model, rank=rank), list[str]()
     try:
         return await _found(service, client, states, paths, tuple(prompt), end_id)
     finally:
@@ -311,9 +311,8 @@ class _Mover:
             else:
                 self.live_load = True
                 return
-        old, open_ = self.client, self._service.client
-        made = open_.create_training_client_from_state_with_optimizer_async(self._path)
-        self.client = await self._service.within(made, "restore a state")
+        old = self.client
+        self.client = await self._states.opened(self._path, optimizer=True)
         await self._states.let_go(old)
 
 

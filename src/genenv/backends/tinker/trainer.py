@@ -77,7 +77,7 @@ class TinkerTrainer:
         """
         self.service, self.client, self.sampler, self.base = service, client, sampler, base
         self.settings, self.version = role.optimizer, 0
-        self.states = States(service, role.name)
+        self.states = States(service, role.name, model=base.model, rank=base.rank)
         self._ramped, self._steps = False, 0
         self._ramps_when_loaded = role.ramped
         self._base: tinker.SamplingClient | None = None
@@ -235,7 +235,7 @@ class TinkerTrainer:
             own = [data[place] for place in call.places]
             rows = wire.logprobs_of(answer.loss_fn_outputs, own)
             sums = [float(value) for name, value in answer.metrics.items() if "loss" in name]
-            if not wire.all_finite([*rows, sums]):
+            if not wire.all_finite([*rows, sums, *wire.losses_of(answer.loss_fn_outputs)]):
                 await self._go_back()
                 raise UpdateSkipped("the server's loss is not finite; the update so far is taken back")
             found |= dict(zip(call.places, rows, strict=True))
@@ -265,6 +265,9 @@ class TinkerTrainer:
             await self._unless_finite(refused)
             raise
         norms = [float(v) for name, v in (answer.metrics or {}).items() if "grad_norm" in name]
+        if not wire.all_finite([norms]):
+            await self._go_back()
+            raise UpdateSkipped("the server's gradient is not finite; the update so far is taken back")
         return {"grad_norm": norms[0]} if norms else {}
 
     async def _unless_finite(self, refused: ServerError) -> None:
@@ -285,25 +288,19 @@ class TinkerTrainer:
             asked = self.client.load_state_with_optimizer(self._before)
             await self.service.within(asked, "go back to before the step")
         else:
-            await self._spend()
+            await self._forget_gradient()
             await self._open(self._before, optimizer=True)
         self._made, self._stepped = [], False
 
-    async def _spend(self) -> None:
-        """Have a gradient forgotten: a server may keep it for whoever gets the adapter's place."""
+    async def _forget_gradient(self) -> None:
+        """Have a step spend it before an adapter goes: a server may keep it for who gets the place."""
         nothing = tinker.AdamParams(learning_rate=0.0)
         with contextlib.suppress(ServerError):
             await self.service.within(self.client.optim_step(nothing), "forget a gradient")
 
     async def _open(self, path: str, *, optimizer: bool) -> None:
         """A new client with a state; the one before is let go of."""
-        old, open_ = self.client, self.service.client
-        make = (
-            open_.create_training_client_from_state_with_optimizer_async
-            if optimizer
-            else open_.create_training_client_from_state_async
-        )
-        self.client = await self.service.within(make(path), f"restore {path}")
+        old, self.client = self.client, await self.states.opened(path, optimizer=optimizer)
         await self.states.let_go(old)
 
     async def _show(self) -> None:
@@ -312,9 +309,7 @@ class TinkerTrainer:
         self.sampler.version = self.version
 
     async def _refer_to(self, path: str) -> None:
-        before, open_ = self._reference, self.service.client
-        made = open_.create_training_client_from_state_async(path)
-        self._reference = await self.service.within(made, "open the reference")
+        before, self._reference = self._reference, await self.states.opened(path, optimizer=False)
         self._reference_path = path
         if before is not None:
             await self.states.let_go(before)

@@ -55,6 +55,16 @@ def logprobs_of(
     return found
 
 
+def losses_of(outputs: Sequence[Mapping[str, tinker.TensorData]]) -> list[list[float]]:
+    """What each token adds to the loss, where a pass answers that."""
+    return [
+        list(map(float, values.data))
+        for output in outputs
+        for name, values in output.items()
+        if "loss" in name
+    ]
+
+
 def tail(values: Sequence[float | None] | None, datum: Datum) -> tuple[float, ...]:
     """[T] of a completion, out of what a sampler says of the whole sequence, or of all but its first token.
 
