@@ -144,7 +144,7 @@ def saved(url: str, folder: str) -> Any:
 
     async def play() -> Any:
         await agent.anchor("both")
-        await simulator.anchor("none")
+        await simulator.anchor("both")
         await _next(agent, simulator)
         for name, one in (("agent", agent), ("simulator", simulator)):
             await one.publish()
