@@ -167,17 +167,5 @@ def restored(url: str, folder: str) -> Any:
     return asyncio.run(play())
 
 
-def after_the_kill(url: str) -> str:
-    """What a client of the server that was killed is told."""
-    from genenv.backends.tinker.service import ServerError
-
-    _kept[url].trainers["agent"].service.timeout_s = 20  # type: ignore[attr-defined]
-    try:
-        asyncio.run(trainer(_kept[url]).logprobs(SPECS))
-    except ServerError as error:
-        return str(error)
-    return ""
-
-
 if __name__ == "__main__":
     main(globals())
