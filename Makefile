@@ -126,5 +126,5 @@ docs: $(STAMP)
 
 # Leaves runs/ alone: those are yours.
 clean:
-	rm -rf .venv .venv-vllm dist build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm .venv-skyrl dist build .pytest_cache .ruff_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -47,6 +47,8 @@ class Model:
     """Of this client."""
     before: int = 0
     """Steps behind the checkpoint that it was loaded from."""
+    sequences: int = 0
+    """Learned from since the last step."""
     last: str = field(default_factory=now)
     """When it was last asked for something."""
     passing: deque[str] = field(default_factory=deque[str])

@@ -24,14 +24,18 @@ class Library:
             NotHere: there is no such checkpoint.
         """
         _, about = self._shelf.find(path)
-        return {
+        told: JsonObject = {
             "base_model": self._called(about.base_model),
             "is_lora": True,
             "lora_rank": about.rank,
-            "train_unembed": about.train_unembed,
-            "train_mlp": about.train_mlp,
-            "train_attn": about.train_attn,
         }
+        if self._service.quirks.shape_is_told():
+            told |= {
+                "train_unembed": about.train_unembed,
+                "train_mlp": about.train_mlp,
+                "train_attn": about.train_attn,
+            }
+        return told
 
     def runs(self, offset: int, limit: int) -> JsonObject:
         """Training runs, the newest first."""

@@ -16,9 +16,14 @@ from genenv.backends.served import LOSSES, Answered, Asked, Example, Loss, Score
 from genenv.errors import UsageError, unknown_name
 
 QUIRKS: Mapping[str, str] = {
-    "mean-cross-entropy": "cross_entropy is divided by the sum of a sequence's weights, as in SkyRL 0.4.0",
+    "mean-cross-entropy": "cross_entropy is divided by the sum of a sequence's weights",
+    "mean-losses": "so are all losses, by the length where there are no weights, and a step by how many "
+    "sequences it has, as in SkyRL 0.4.0",
+    "bound-samplers": "a checkpoint is sampled with only while the adapter that it was saved from is loaded, "
+    "as in SkyRL 0.4.0",
     "no-live-load": "load_state is refused once a client has stepped",
     "short-logprobs": "compute_logprobs leaves the first token's place out: one value less than tokens",
+    "bare-weights-info": "of a checkpoint it is not said which layers are adapted, as in SkyRL 0.4.0",
     "noisy-sampler": "log-probabilities of what is sampled are off by about 0.15 nats, as in bfloat16",
     "seedless": "seeds of sampling are not honoured",
     "nan": "the loss and log-probabilities of forward_backward are NaN",
@@ -119,9 +124,15 @@ class Quirks:
         """
         if loss.name in self._lacks:
             raise UsageError(f"the loss {loss.name} is not supported")
-        if "mean-cross-entropy" not in self._flags or loss.name != "cross_entropy":
-            return examples
-        return [_averaged(one) for one in examples]
+        if "mean-losses" in self._flags or (
+            "mean-cross-entropy" in self._flags and loss.name == "cross_entropy"
+        ):
+            return [_averaged(one, loss) for one in examples]
+        return examples
+
+    def shared_by(self, sequences: int) -> int:
+        """What the gradient of so many sequences is divided by."""
+        return max(1, sequences) if "mean-losses" in self._flags else 1
 
     def scored(self, scored: Scored) -> Scored:
         """What is said of data that were learned."""
@@ -139,6 +150,19 @@ class Quirks:
         """
         if steps and "no-live-load" in self._flags:
             raise UsageError("weights can be loaded into a fresh client alone")
+
+    def shape_is_told(self) -> bool:
+        """Whether it is said which layers of a checkpoint are adapted."""
+        return "bare-weights-info" not in self._flags
+
+    def check_sampler(self, *, loaded: bool) -> None:
+        """A checkpoint is sampled with, whose adapter is loaded or not.
+
+        Raises:
+            UsageError: it is not, and would have to be.
+        """
+        if not loaded and "bound-samplers" in self._flags:
+            raise UsageError("Model not loaded")
 
     def asked(self, asked: Asked) -> Asked:
         """What is sampled."""
@@ -161,12 +185,14 @@ def _drawn(noise: np.random.Generator, count: int) -> np.ndarray:
     return noise.normal(0.0, _NOISE_NATS, count).astype(np.float32)
 
 
-def _averaged(example: Example) -> Example:
+def _averaged(example: Example, loss: Loss) -> Example:
+    """What a token comes to, over the sum of the weights, or over the length."""
     weights = example.inputs.get("weights")
-    total = 0.0 if weights is None else float(weights.sum())
-    if weights is None or not total:
+    total = example.targets.shape[0] if weights is None else float(weights.sum())
+    name = "weights" if loss.name == "cross_entropy" else "advantages"
+    if not total or name not in example.inputs:
         return example
-    return replace(example, inputs={**example.inputs, "weights": weights / np.float32(total)})
+    return replace(example, inputs={**example.inputs, name: example.inputs[name] / np.float32(total)})
 
 
 def _is_number(value: str) -> bool:

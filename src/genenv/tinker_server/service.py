@@ -14,7 +14,7 @@ from genenv.backends.served import Adam, AdapterShape, Asked
 from genenv.errors import UsageError, unknown_name
 from genenv.tinker_server import bodies
 from genenv.tinker_server.adapters import Adapters
-from genenv.tinker_server.checkpoints import Shelf, checked_name
+from genenv.tinker_server.checkpoints import Place, Shelf, checked_name
 from genenv.tinker_server.clients import Clients, Model, Sampler, Session
 from genenv.tinker_server.data import Learn
 from genenv.tinker_server.futures import Futures
@@ -147,6 +147,7 @@ class Service:
             learner = model.ready()
             examples = self.quirks.learned(body.examples, body.loss)
             scored = self.quirks.scored(learner.forward(examples, body.loss, backward=not body.forward_only))
+            model.sequences += 0 if body.forward_only else len(examples)
             return Learned(scored=scored, metrics={"loss:sum": scored.loss})
 
         return self._next(model, body.seq_id, work)
@@ -157,7 +158,10 @@ class Service:
         adam = Adam(**body.adam_params.model_dump())
 
         def work() -> Reply:
-            norm = model.ready().step(adam)
+            learner = model.ready()
+            learner.divide(self.quirks.shared_by(model.sequences))
+            model.sequences = 0
+            norm = learner.step(adam)
             model.steps += 1
             return Plain(json={"metrics": {"grad_norm": norm}})
 
@@ -224,6 +228,8 @@ class Service:
             sampler = self.clients.sampler(body.sampling_session_id)
         else:
             sampler = self._sampler_of("", "", body.model_path, body.base_model)
+        if sampler.path is not None:
+            self.quirks.check_sampler(loaded=Place.of(sampler.path).run in self.clients.models)
         asked = self.quirks.asked(_asked(body))
         self.base.check(asked)
         number = uuid.uuid4().hex if body.seq_id is None or not sampler.id else body.seq_id

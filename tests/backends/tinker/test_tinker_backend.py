@@ -26,7 +26,9 @@ RUN = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("quirks", "kl"), [((), "k3"), (("mean-cross-entropy",), "k3")])
+@pytest.mark.parametrize(
+    ("quirks", "kl"), [((), "k3"), (("mean-cross-entropy",), "k3"), (("mean-losses",), "k3")]
+)
 def test_steps_are_those_of_the_local_trainer(
     serve: Serve, client: Any, quirks: tuple[str, ...], kl: str
 ) -> None:
@@ -47,7 +49,7 @@ def test_a_step_that_goes_too_far_is_made_again_with_half_the_rate(
 
 @pytest.mark.long
 def test_the_reference_is_the_weights_at_the_anchor(serve: Serve, client: Any) -> None:
-    client("anchored", url=serve("short-logprobs"))
+    client("anchored", url=serve("short-logprobs", "bound-samplers"))
 
 
 @pytest.mark.long
@@ -55,8 +57,10 @@ def test_a_killed_server_gives_back_what_was_saved_and_the_next_step_is_exact(
     serve: Serve, client: Any, tmp_path: Path
 ) -> None:
     folder = str(tmp_path / "checkpoints" / "round-0001" / "agent")
-    wanted = client("saved", url=serve(), folder=folder)
-    assert client("restored", url=serve(), folder=folder) == wanted  # another one, on the same states
+    wanted = client("saved", url=serve("bound-samplers"), folder=folder)
+    assert (
+        client("restored", url=serve("bound-samplers"), folder=folder) == wanted
+    )  # another one, on the same states
 
 
 @pytest.mark.long
@@ -93,6 +97,8 @@ def test_what_is_found_of_a_server_is_told(serve: Serve, client: Any) -> None:
     assert (told["seeds"], told["scored"], told["live_load"]) == (False, -1, False)
     assert told["scales"]["ppo"] == pytest.approx(0.5, abs=0.1)
     assert told["adds_up"]["cross_entropy"] == pytest.approx(1.0, abs=0.2)
+    assert told["tails"]["ppo"] == pytest.approx(1.0, abs=0.2)
+    assert told["copies"]["ppo"] == pytest.approx(1.0, abs=0.2)
 
 
 @pytest.mark.long

@@ -45,8 +45,10 @@ def sequences(draw: st.DrawFn) -> tuple[list[Datum], list[list[float]], list[lis
     return data, own, reference
 
 
-def served(call: losses.Call, own: dict[int, torch.Tensor], data: list[Datum]) -> torch.Tensor:
-    """What a server's loss is, by its documentation: sums over tokens."""
+def served(
+    call: losses.Call, own: dict[int, torch.Tensor], data: list[Datum], sums: losses.Sums, count: int
+) -> torch.Tensor:
+    """What a server's loss is: by the protocol sums over tokens, or means as in SkyRL."""
     total = torch.zeros((), dtype=torch.float64)
     for place, sequence in zip(call.places, call.sequences, strict=True):
         before = len(data[place].prompt_ids) - 1
@@ -63,8 +65,9 @@ def served(call: losses.Call, own: dict[int, torch.Tensor], data: list[Datum]) -
             assert call.config is not None
             low, high = call.config["clip_low_threshold"], call.config["clip_high_threshold"]
             gain = torch.minimum(gain, ratio.clamp(low, high) * advantage)
-        total = total - gain.sum()
-    return total
+        length = len(data[place].prompt_ids) + len(data[place].completion_ids) - 1
+        total = total - gain.sum() / (length if sums.by_length else 1)
+    return total / (count if sums.by_count else 1)
 
 
 @given(
@@ -72,17 +75,19 @@ def served(call: losses.Call, own: dict[int, torch.Tensor], data: list[Datum]) -
     clip=CLIPS,
     beta=st.sampled_from([0.0, 0.1]),
     kl=st.sampled_from(["k3", "exact"]),
-    scales=st.booleans(),
+    sums=st.builds(losses.Sums, weighs=st.booleans(), by_length=st.booleans(), by_count=st.booleans()),
 )
-def test_the_passes_have_the_gradient_and_the_figures_of_the_local_loss(given_, clip, beta, kl, scales):
+def test_the_passes_have_the_gradient_and_the_figures_of_the_local_loss(given_, clip, beta, kl, sums):
     data, own, reference = given_
     objective = Objective(clip_low=clip[0], clip_high=clip[1], kl_coefficient=beta, kl=kl)
     leaves = [torch.tensor(row, dtype=torch.float64, requires_grad=True) for row in own]
-    known = {place: tuple(own[place]) for place in losses.wants_own(data, objective, scales=scales)}
+    known = {place: tuple(own[place]) for place in losses.wants_own(data, objective, sums)}
     anchors = {place: tuple(reference[place]) for place in losses.wants_reference(data, objective)}
-    made = losses.calls(data, objective, known, anchors, scales=scales)
+    made = losses.calls(data, objective, known, anchors, sums)
+    count = sum(len(call.sequences) for call in made)
     total = sum(
-        (served(call, dict(enumerate(leaves)), data) for call in made), torch.zeros((), dtype=torch.float64)
+        (served(call, dict(enumerate(leaves)), data, sums, count) for call in made),
+        torch.zeros((), dtype=torch.float64),
     )
     found = torch.autograd.grad(total, leaves, allow_unused=True)
 
@@ -131,6 +136,8 @@ def test_a_sequence_stands_shifted_with_nothing_beside_its_prompt() -> None:
     assert list(sent.loss_fn_inputs["target_tokens"].data) == [6, 7, 8, 9]
     assert list(sent.loss_fn_inputs["weights"].data) == [0.0, 0.0, 1.0, 0.5]
     assert wire.logprobs_of([{"logprobs": sent.loss_fn_inputs["weights"]}], [datum]) == [(1.0, 0.5)]
+    answer = {"elementwise_loss": sent.loss_fn_inputs["weights"], "logprobs": sent.loss_fn_inputs["weights"]}
+    assert wire.losses_of([answer]) == [[0.0, 0.0, 1.0, 0.5]]
     with pytest.raises(ValueError, match="2 answers for 1"):
         wire.logprobs_of([{}, {}], [datum])
 

@@ -76,7 +76,7 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
             model=model,
             rank=config.lora_rank,
             seed=stream(seed, "adapter", role.name) % 2**31,
-            scales=facts[model].imitates,
+            sums=facts[model].sums,
             live_load=facts[model].live_load,
         )
         client = await _adapter(service, own)
@@ -134,7 +134,7 @@ def _tell(service: Service, model: str, facts: Facts) -> None:
             f"the Tinker server at {service.address} leaves out the token that ends a reply of {model}: "
             "nobody could learn to end one"
         )
-    if not facts.imitates:
+    if not facts.sums.weighs:
         log.info("the server's cross_entropy scales weights away: imitation goes by importance_sampling")
     if not facts.seeds:
         log.warning(

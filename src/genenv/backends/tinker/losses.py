@@ -9,6 +9,8 @@
 u is a token's weight under `k3`, one of all tokens that count under `exact`, which a server cannot give: what
 is used instead is k3 on the tokens that were sampled. Held to the bounds of `learning.ratios`.
 
+All of these are sums over tokens. A server that takes means instead is given as much more (`Sums`).
+
 Shapes: T = tokens of a completion.
 """
 
@@ -20,12 +22,24 @@ from dataclasses import dataclass
 
 import tinker
 
-from genenv.backends.tinker.wire import encoded
+from genenv.backends.tinker.wire import encoded, targets
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.ratios import K3_MAX, LOG_RATIO_MAX, held, k3
 
 Rows = Mapping[int, tuple[float, ...]]
 """By place in the data: [T] log-probabilities. Nats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """How a server adds up what tokens come to: as sums, which the protocol has, or as means."""
+
+    weighs: bool = True
+    """Whether its `cross_entropy` multiplies by weights and sums."""
+    by_length: bool = False
+    """Whether `ppo` and `importance_sampling` are divided by a sequence's length, its prompt's too."""
+    by_count: bool = False
+    """Whether a step is divided by how many sequences it is learned from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +53,19 @@ class Call:
     config: dict[str, float] | None = None
 
 
-def wants_own(data: Sequence[Datum], objective: Objective, *, scales: bool) -> list[int]:
+def wants_own(data: Sequence[Datum], objective: Objective, sums: Sums) -> list[int]:
     """Places of data whose present log-probabilities have to be known before the pass.
 
     Args:
         data: of the step.
         objective: its bounds and terms.
-        scales: whether the server's `cross_entropy` multiplies by weights.
+        sums: how the server adds up.
     """
     anchored = set(wants_reference(data, objective))
     return [
-        place for place, one in enumerate(data) if place in anchored or (one.loss == "nll" and not scales)
+        place
+        for place, one in enumerate(data)
+        if place in anchored or (one.loss == "nll" and not sums.weighs)
     ]
 
 
@@ -60,9 +76,7 @@ def wants_reference(data: Sequence[Datum], objective: Objective) -> list[int]:
     return [place for place, one in enumerate(data) if objective.kl == "exact" or one.loss == "ppo"]
 
 
-def calls(
-    data: Sequence[Datum], objective: Objective, own: Rows, reference: Rows, *, scales: bool
-) -> list[Call]:
+def calls(data: Sequence[Datum], objective: Objective, own: Rows, reference: Rows, sums: Sums) -> list[Call]:
     """The passes whose gradients add up to that of the step.
 
     Args:
@@ -70,43 +84,35 @@ def calls(
         objective: its bounds and terms.
         own: present log-probabilities, where `wants_own`.
         reference: those of the reference, where `wants_reference`.
-        scales: as in `wants_own`.
+        sums: as in `wants_own`.
     """
     sampled = [place for place, one in enumerate(data) if one.loss == "ppo"]
-    taught = [place for place, one in enumerate(data) if one.loss == "nll" and scales]
-    bounds = {
-        "clip_low_threshold": 1 - objective.clip_low,
-        "clip_high_threshold": 1 + objective.clip_high,
-    }
-    surrogate: dict[int, list[float]] = {}
-    share = 1 / max(1, sum(one.tokens for one in data))
-    for place in wants_own(data, objective, scales=scales):
-        one = data[place]
-        credit = list(one.weights) if one.loss == "nll" and not scales else [0.0] * len(one.weights)
-        for token, weight in enumerate(one.weights if place in reference else ()):
-            if weight > 0:
-                counts = share if objective.kl == "exact" else weight
-                pull = _pull(own[place][token], reference[place][token])
-                credit[token] += objective.kl_coefficient * counts * pull
-        surrogate[place] = credit
+    taught = [place for place, one in enumerate(data) if one.loss == "nll" and sums.weighs]
+    surrogate = _surrogate(data, objective, own, reference, sums)
+    count = len(sampled) + len(taught) + len(surrogate) if sums.by_count else 1
+
+    def credited(place: int, logprobs: Sequence[float], advantages: Sequence[float]) -> tinker.Datum:
+        times = count * (targets(data[place]) if sums.by_length else 1)
+        return encoded(data[place], logprobs=logprobs, advantages=[times * value for value in advantages])
+
+    def weighted(place: int) -> tinker.Datum:
+        return encoded(data[place], weights=[count * weight for weight in data[place].weights])
+
     found = [
         Call(
             loss="ppo",
             places=sampled,
-            sequences=[
-                encoded(data[i], logprobs=_old(data[i]), advantages=_weighted(data[i])) for i in sampled
-            ],
-            config=bounds,
+            sequences=[credited(i, _old(data[i]), _weighted(data[i])) for i in sampled],
+            config={
+                "clip_low_threshold": 1 - objective.clip_low,
+                "clip_high_threshold": 1 + objective.clip_high,
+            },
         ),
-        Call(
-            loss="cross_entropy",
-            places=taught,
-            sequences=[encoded(data[i], weights=data[i].weights) for i in taught],
-        ),
+        Call(loss="cross_entropy", places=taught, sequences=[weighted(i) for i in taught]),
         Call(
             loss="importance_sampling",
             places=list(surrogate),
-            sequences=[encoded(data[i], logprobs=own[i], advantages=row) for i, row in surrogate.items()],
+            sequences=[credited(i, own[i], row) for i, row in surrogate.items()],
         ),
     ]
     return [call for call in found if call.places]
@@ -156,6 +162,24 @@ def distance(now: Sequence[Sequence[float]], then: Sequence[Sequence[float]]) ->
     """
     logs = [held(a - b) for new, old in zip(now, then, strict=True) for a, b in zip(new, old, strict=True)]
     return math.fsum(math.exp(log) * (log - 1) + 1 for log in logs) / max(1, len(logs))
+
+
+def _surrogate(
+    data: Sequence[Datum], objective: Objective, own: Rows, reference: Rows, sums: Sums
+) -> dict[int, list[float]]:
+    """By place: advantages at the present weights, of imitation that goes that way and of the KL term."""
+    found: dict[int, list[float]] = {}
+    share = 1 / max(1, sum(one.tokens for one in data))
+    for place in wants_own(data, objective, sums):
+        one = data[place]
+        credit = list(one.weights) if one.loss == "nll" and not sums.weighs else [0.0] * len(one.weights)
+        for token, weight in enumerate(one.weights if place in reference else ()):
+            if weight > 0:
+                counts = share if objective.kl == "exact" else weight
+                pull = _pull(own[place][token], reference[place][token])
+                credit[token] += objective.kl_coefficient * counts * pull
+        found[place] = credit
+    return found
 
 
 def _pull(own: float, reference: float) -> float:

@@ -4,7 +4,9 @@
 How a gradient adds up is measured without seeing it. AdamW with beta1 = beta2 = 0 and a large eps steps by
 -lr g / (|g| + eps), nearly along the gradient g of the loss, so that the log-likelihood of a sequence s rises
 by about (lr / eps) g_s . g: linear in g. Half the weight has to move it half as far, and two halves of a
-sequence, one by one, together as far as the whole. Each time from the same weights, which are restored.
+sequence, one by one, together as far as the whole. Under sums, which the protocol has, a tail that has no
+credit changes nothing, and two copies at half the weight move as far as one; servers that take means are
+given more (`losses.Sums`). Each time from the same weights, which are restored.
 
 All of it happens on an adapter of its own, which is let go of afterwards.
 """
@@ -19,6 +21,7 @@ from statistics import fmean
 import tinker
 
 from genenv.backends.tinker import wire
+from genenv.backends.tinker.losses import Sums
 from genenv.backends.tinker.service import ServerError, Service, reason
 from genenv.backends.tinker.states import States
 from genenv.errors import UsageError
@@ -27,6 +30,8 @@ from genenv.learning.datum import Datum
 LOSSES: Sequence[tinker.types.LossFnType] = ("cross_entropy", "importance_sampling", "ppo")
 """What a run asks for."""
 
+_CREDITED: Sequence[tinker.types.LossFnType] = ("importance_sampling", "ppo")
+"""Those that rewards go by."""
 _EPS = 1000.0
 """Far more than any gradient's element."""
 _FIRST_RATE = 10.0
@@ -57,6 +62,12 @@ class Facts:
     """
     adds_up: Mapping[str, float] = field(default_factory=dict[str, float])
     """How far two halves of a sequence move, one by one, in units of the whole; 1 under sums."""
+    tails: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How far a sequence moves with a tail as long as itself that has no credit, in units of it alone; 1
+    under sums, 0.5 where a sequence is divided by its length."""
+    copies: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How far two copies move at half the weight, in units of one; 1 under sums, 0.5 where a step is divided
+    by how many sequences it has."""
     scored: int = 0
     """How many log-probabilities a sampler gives for n tokens, less n."""
     gap: float = 0.0
@@ -73,29 +84,41 @@ class Facts:
         return asdict(self)
 
     @property
-    def imitates(self) -> bool:
-        """Whether `cross_entropy` does what weighted imitation needs."""
-        return _near(self.scales.get("cross_entropy", 0), 0.5) and _near(
-            self.adds_up.get("cross_entropy", 0), 1
+    def sums(self) -> Sums:
+        """How it adds up."""
+        weighs = [self.scales, 0.5], [self.adds_up, 1.0], [self.tails, 1.0]
+        return Sums(
+            weighs=all(_near(ratios.get("cross_entropy", 0), wanted) for ratios, wanted in weighs),
+            by_length=_near(self.tails.get(_CREDITED[0], 1), 0.5),
+            by_count=_near(self.copies.get(_CREDITED[0], 1), 0.5),
         )
 
     def check(self) -> None:
         """Refuse a server that a run cannot learn on.
 
         Raises:
-            UsageError: it lacks a loss, weights do not count in it, or it samples another model.
+            UsageError: it lacks a loss, weights or lengths do not count in it as they should, or it samples
+                another model.
         """
-        for loss in ("importance_sampling", "ppo"):
+        sums = self.sums
+        for loss in _CREDITED:
             if self.losses.get(loss) != "yes":
                 raise UsageError(
                     f"the Tinker server lacks the loss {loss}: {self.losses.get(loss, 'not tried')}"
                 )
-            if loss in self.scales and not _near(self.scales[loss], 0.5):
-                raise UsageError(
-                    f"under the Tinker server's {loss} half the advantage moves a sequence "
-                    f"{self.scales[loss]:.2f} times as far as all of it, and should half as far: rewards "
-                    "would not count"
-                )
+            if loss not in self.scales:
+                continue
+            wants = (
+                ("half the advantage moves a sequence", self.scales, 0.5),
+                ("a tail without credit has a sequence move", self.tails, 0.5 if sums.by_length else 1.0),
+                ("two copies at half the advantage move", self.copies, 0.5 if sums.by_count else 1.0),
+            )
+            for what, ratios, wanted in wants:
+                if not _near(ratios[loss], wanted):
+                    raise UsageError(
+                        f"under the Tinker server's {loss} {what} {ratios[loss]:.2f} times as far, and "
+                        f"should {wanted:g} times: rewards would not count as they are"
+                    )
         if not math.isfinite(self.gap) or self.gap > _GAP:
             raise UsageError(
                 f"the Tinker server samples with log-probabilities {self.gap:.2f} nats from those that it "
@@ -120,7 +143,7 @@ async def probe(service: Service, model: str, *, rank: int, prompt: Sequence[int
         base_model=model, rank=rank, seed=1, train_unembed=False
     )
     client = await service.within(made, f"make an adapter of {model}")
-    states, paths = States(service, "probe"), list[str]()
+    states, paths = States(service, "probe", model=model, rank=rank), list[str]()
     try:
         return await _found(service, client, states, paths, tuple(prompt), end_id)
     finally:
@@ -162,6 +185,7 @@ async def _found(
     paths.append(await states.save(client))
     mover = _Mover(service, client, states, paths[0], whole, own)
     losses, scales, adds_up = dict[str, str](), dict[str, float](), dict[str, float]()
+    tails, copies = dict[str, float](), dict[str, float]()
     try:
         for loss in LOSSES:
             try:
@@ -175,10 +199,13 @@ async def _found(
                 half = len(own) // 2
                 parts = [await mover.moves(loss, 1.0, part) for part in (range(half), range(half, len(own)))]
                 adds_up[loss] = sum(parts) / all_of_it
+                tails[loss] = await mover.moves(loss, 1.0, tail=True) / all_of_it
+                copies[loss] = await mover.moves(loss, 0.5, copies=2) / all_of_it
     finally:
         if mover.client is not client:
             await states.let_go(mover.client)
-    return replace(facts, losses=losses, scales=scales, adds_up=adds_up, live_load=bool(mover.live_load))
+    found = {"losses": losses, "scales": scales, "adds_up": adds_up, "tails": tails, "copies": copies}
+    return replace(facts, **found, live_load=bool(mover.live_load))
 
 
 class _Mover:
@@ -204,24 +231,55 @@ class _Mover:
         self._rate: float | None = None
         self.live_load: bool | None = None
 
-    async def moves(self, loss: tinker.types.LossFnType, weight: float, part: range | None = None) -> float:
+    async def moves(
+        self,
+        loss: tinker.types.LossFnType,
+        weight: float,
+        part: range | None = None,
+        *,
+        tail: bool = False,
+        copies: int = 1,
+    ) -> float:
         """Nats by which the log-likelihood rises; 0 where it cannot be made to move.
 
         Args:
             loss: that is asked for.
             weight: of each token that counts: advantage, or weight of imitation.
             part: the tokens that count; None: all.
+            tail: whether as many tokens again follow, without credit.
+            copies: how many times the sequence is in the step.
         """
         if self._rate is None:
             self._rate = await self._found_rate(loss)
-        return await self._moved(loss, weight, part, self._rate) if self._rate else 0.0
+        if not self._rate:
+            return 0.0
+        row = [weight if part is None or token in part else 0.0 for token in range(len(self._before))]
+        return await self._moved(loss, [self._sequence(loss, row, tail=tail)] * copies, self._rate)
+
+    def _sequence(
+        self, loss: tinker.types.LossFnType, row: Sequence[float], *, tail: bool = False
+    ) -> tinker.Datum:
+        datum, before = self._datum, list(self._before)
+        if tail:
+            whole = (*datum.prompt_ids, *datum.completion_ids)
+            more = whole[: wire.targets(datum)]
+            datum = replace(
+                datum,
+                completion_ids=(*datum.completion_ids, *more),
+                weights=(*datum.weights, *(0.0,) * len(more)),
+            )
+            row, before = [*row, *(0.0,) * len(more)], [*before, *(0.0,) * len(more)]
+        if loss == "cross_entropy":
+            return wire.encoded(datum, weights=row)
+        return wire.encoded(datum, logprobs=before, advantages=row)
 
     async def _found_rate(self, loss: tinker.types.LossFnType) -> float:
         rate = _FIRST_RATE
+        whole = [self._sequence(loss, [1.0] * len(self._before))]
         for _ in range(_TRIES):
-            moved = await self._moved(loss, 1.0, None, rate)
+            moved = await self._moved(loss, whole, rate)
             if _LEAST <= moved <= _MOST:
-                longer = await self._moved(loss, 1.0, None, rate, eps=10 * _EPS)
+                longer = await self._moved(loss, whole, rate, eps=10 * _EPS)
                 return rate if longer < moved / 5 else 0.0  # else it has an eps of its own
             rate *= min(max(math.sqrt(_LEAST * _MOST) / max(moved, 1e-4), 0.05), 50.0)
         return 0.0
@@ -229,18 +287,13 @@ class _Mover:
     async def _moved(
         self,
         loss: tinker.types.LossFnType,
-        weight: float,
-        part: range | None,
+        sequences: Sequence[tinker.Datum],
         rate: float,
         *,
         eps: float = _EPS,
     ) -> float:
-        row = [weight if part is None or token in part else 0.0 for token in range(len(self._before))]
-        if loss == "cross_entropy":
-            sequence = wire.encoded(self._datum, weights=row)
-        else:
-            sequence = wire.encoded(self._datum, logprobs=self._before, advantages=row)
-        await self._service.within(self.client.forward_backward([sequence], loss), f"learn by {loss}")
+        learned = self.client.forward_backward(list(sequences), loss)
+        await self._service.within(learned, f"learn by {loss}")
         step = tinker.AdamParams(learning_rate=rate, beta1=0.0, beta2=0.0, eps=eps)
         await self._service.within(self.client.optim_step(step), "make a step")
         after = await _scores(self._service, self.client, self._datum)
@@ -258,9 +311,8 @@ class _Mover:
             else:
                 self.live_load = True
                 return
-        old, open_ = self.client, self._service.client
-        made = open_.create_training_client_from_state_with_optimizer_async(self._path)
-        self.client = await self._service.within(made, "restore a state")
+        old = self.client
+        self.client = await self._states.opened(self._path, optimizer=True)
         await self._states.let_go(old)
 
 

@@ -108,8 +108,9 @@ def reason(error: BaseException) -> str:
     """What a failure says, in one line: what is wrong, where it can be told."""
     if isinstance(error, TimeoutError):
         return str(error) or "no answer in time"
-    if isinstance(error, tinker.APIStatusError):
-        return _refusal(error)
+    refused = error.__cause__ if isinstance(error, ValueError) else error  # the SDK's own, where it waits
+    if isinstance(refused, tinker.APIStatusError):
+        return _refusal(refused)
     if isinstance(error, tinker.APIConnectionError):
         return f"it cannot be reached ({first_line(error)})"
     if isinstance(

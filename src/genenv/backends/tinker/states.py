@@ -12,17 +12,17 @@ from pathlib import Path
 import tinker
 from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
 
-from genenv.backends.tinker.service import Service
+from genenv.backends.tinker.service import ServerError, Service
 from genenv.errors import first_line
 
 log = logging.getLogger(__name__)
 
 
 class States:
-    """What one trainer has had saved."""
+    """What one trainer has had saved, of adapters of one base and rank."""
 
-    def __init__(self, service: Service, role: str) -> None:
-        self._service, self._role = service, role
+    def __init__(self, service: Service, role: str, *, model: str, rank: int) -> None:
+        self._service, self._role, self._model, self._rank = service, role, model, rank
         self._saved: set[str] = set()
 
     def name(self, what: str) -> str:
@@ -41,6 +41,31 @@ class States:
         if replaces is not None:
             await self.delete(replaces)
         return path
+
+    async def opened(self, path: str, *, optimizer: bool) -> tinker.TrainingClient:
+        """A new adapter with a state.
+
+        The SDK does the same by what the server says of the state; one that does not say whether the output
+        layer is adapted would have it adapted from then on.
+
+        Args:
+            path: of the state.
+            optimizer: whether the moments are taken along.
+
+        Raises:
+            ServerError: there is no such state, or no place for another adapter.
+        """
+        made = self._service.client.create_lora_training_client_async(
+            base_model=self._model, rank=self._rank, train_unembed=False
+        )
+        client = await self._service.within(made, f"make an adapter of {self._model}")
+        asked = client.load_state_with_optimizer(path) if optimizer else client.load_state(path)
+        try:
+            await self._service.within(asked, f"restore {path}")
+        except ServerError:
+            await self.let_go(client)
+            raise
+        return client
 
     async def forget_unless(self, path: str, named: Iterable[Path]) -> None:
         """Give up states of checkpoints that are gone.

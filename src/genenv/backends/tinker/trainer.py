@@ -8,6 +8,7 @@ before: an accumulated gradient cannot be forgotten there in any other way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from genenv.backends.base import Role
 from genenv.backends.tinker import wire
 from genenv.backends.tinker.losses import (
     Call,
+    Sums,
     calls,
     distance,
     measures,
@@ -47,8 +49,8 @@ class Base:
     """As the server calls it."""
     rank: int
     seed: int
-    scales: bool
-    """Whether the server's `cross_entropy` multiplies by weights."""
+    sums: Sums
+    """How the server adds up."""
     live_load: bool
     """Whether it takes a state into a client that has learned already."""
 
@@ -75,10 +77,14 @@ class TinkerTrainer:
         """
         self.service, self.client, self.sampler, self.base = service, client, sampler, base
         self.settings, self.version = role.optimizer, 0
-        self.states = States(service, role.name)
+        self.states = States(service, role.name, model=base.model, rank=base.rank)
         self._ramped, self._steps = False, 0
         self._ramps_when_loaded = role.ramped
-        self._reference: tinker.SamplingClient | None = None
+        self._base: tinker.SamplingClient | None = None
+        """The reference, before there is an anchor."""
+        self._reference: tinker.TrainingClient | None = None
+        """The reference since then: an adapter that nobody trains, for a server may put weights that are
+        sampled with in the place of those that are trained."""
         self._reference_path: str | None = None
         self._watched: tuple[Sequence[Datum], Sequence[tuple[float, ...]]] | None = None
         self._before: str | None = None
@@ -99,11 +105,10 @@ class TinkerTrainer:
                 "a Tinker server gives no entropy to learn from: set agent.entropy_coefficient to 0"
             )
         await self._secure()
-        scales = self.base.scales
-        wanted = wants_own(data, objective, scales=scales)
-        own = await self._rows(data, wanted)
+        sums = self.base.sums
+        own = await self._rows(data, wants_own(data, objective, sums))
         reference = await self._reference_rows(data, wants_reference(data, objective))
-        made = calls(data, objective, own, reference, scales=scales)
+        made = calls(data, objective, own, reference, sums)
         now = own | await self._passes(made, data)
         if self._watched is not None:
             self._made += made
@@ -148,13 +153,9 @@ class TinkerTrainer:
 
     async def anchor(self, moments: Moments) -> None:
         """The present weights become the reference. See `Trainer`."""
-        name = self.states.name("reference")
-        saved = await self.service.within(
-            self.client.save_weights_for_sampler(name), "keep the weights as the reference"
-        )
-        await self._refer_to(saved.path)
+        path = await self.states.save(self.client)
+        await self._refer_to(path)
         if moments == "none":
-            path = await self.states.save(self.client)
             await self._open(path, optimizer=False)
             self._steps, self._ramped = 0, True
             await self._show()  # what the client before had published may go with it
@@ -234,7 +235,7 @@ class TinkerTrainer:
             own = [data[place] for place in call.places]
             rows = wire.logprobs_of(answer.loss_fn_outputs, own)
             sums = [float(value) for name, value in answer.metrics.items() if "loss" in name]
-            if not wire.all_finite([*rows, sums]):
+            if not wire.all_finite([*rows, sums, *wire.losses_of(answer.loss_fn_outputs)]):
                 await self._go_back()
                 raise UpdateSkipped("the server's loss is not finite; the update so far is taken back")
             found |= dict(zip(call.places, rows, strict=True))
@@ -264,6 +265,9 @@ class TinkerTrainer:
             await self._unless_finite(refused)
             raise
         norms = [float(v) for name, v in (answer.metrics or {}).items() if "grad_norm" in name]
+        if not wire.all_finite([norms]):
+            await self._go_back()
+            raise UpdateSkipped("the server's gradient is not finite; the update so far is taken back")
         return {"grad_norm": norms[0]} if norms else {}
 
     async def _unless_finite(self, refused: ServerError) -> None:
@@ -284,18 +288,19 @@ class TinkerTrainer:
             asked = self.client.load_state_with_optimizer(self._before)
             await self.service.within(asked, "go back to before the step")
         else:
+            await self._forget_gradient()
             await self._open(self._before, optimizer=True)
         self._made, self._stepped = [], False
 
+    async def _forget_gradient(self) -> None:
+        """Have a step spend it before an adapter goes: a server may keep it for who gets the place."""
+        nothing = tinker.AdamParams(learning_rate=0.0)
+        with contextlib.suppress(ServerError):
+            await self.service.within(self.client.optim_step(nothing), "forget a gradient")
+
     async def _open(self, path: str, *, optimizer: bool) -> None:
         """A new client with a state; the one before is let go of."""
-        old, open_ = self.client, self.service.client
-        make = (
-            open_.create_training_client_from_state_with_optimizer_async
-            if optimizer
-            else open_.create_training_client_from_state_async
-        )
-        self.client = await self.service.within(make(path), f"restore {path}")
+        old, self.client = self.client, await self.states.opened(path, optimizer=optimizer)
         await self.states.let_go(old)
 
     async def _show(self) -> None:
@@ -304,16 +309,23 @@ class TinkerTrainer:
         self.sampler.version = self.version
 
     async def _refer_to(self, path: str) -> None:
-        made = self.service.client.create_sampling_client_async(model_path=path)
-        self._reference = await self.service.within(made, "sample with the reference")
+        before, self._reference = self._reference, await self.states.opened(path, optimizer=False)
         self._reference_path = path
+        if before is not None:
+            await self.states.let_go(before)
 
     async def _rows(self, data: Sequence[Datum], places: Sequence[int]) -> dict[int, tuple[float, ...]]:
         """Log-probabilities now, by place."""
+        return await self._scored(self.client, data, places)
+
+    async def _scored(
+        self, client: tinker.TrainingClient, data: Sequence[Datum], places: Sequence[int]
+    ) -> dict[int, tuple[float, ...]]:
+        """Log-probabilities under an adapter, by place."""
         if not places:
             return {}
         own = [data[place] for place in places]
-        asked = self.client.forward(
+        asked = client.forward(
             [wire.encoded(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in own],
             "cross_entropy",
         )
@@ -326,17 +338,26 @@ class TinkerTrainer:
         self, data: Sequence[Datum], places: Sequence[int]
     ) -> dict[int, tuple[float, ...]]:
         """Log-probabilities under the reference, by place; those of an update are asked for once."""
-        if self._reference is None and places:
-            made = self.service.client.create_sampling_client_async(base_model=self.base.model)
-            self._reference = await self.service.within(made, "sample with the base model")
         keys = {place: (data[place].prompt_ids, data[place].completion_ids) for place in places}
-        missing = [place for place, key in keys.items() if key not in self._known]
-        found = await asyncio.gather(*(self._referred(data[place]) for place in missing))
-        self._known |= {keys[place]: row for place, row in zip(missing, found, strict=True)}
+        missing = list({key: place for place, key in keys.items() if key not in self._known}.values())
+        if self._reference is not None:
+            found = await self._scored(self._reference, data, missing)
+        else:
+            found = await self._scored_by_base(data, missing)
+        self._known |= {keys[place]: row for place, row in found.items()}
         return {place: self._known[key] for place, key in keys.items()}
 
-    async def _referred(self, datum: Datum) -> tuple[float, ...]:
-        assert self._reference is not None  # noqa: S101 - opened by the caller
+    async def _scored_by_base(
+        self, data: Sequence[Datum], places: Sequence[int]
+    ) -> dict[int, tuple[float, ...]]:
+        if self._base is None and places:
+            made = self.service.client.create_sampling_client_async(base_model=self.base.model)
+            self._base = await self.service.within(made, "sample with the base model")
+        rows = await asyncio.gather(*(self._scored_alone(data[place]) for place in places))
+        return dict(zip(places, rows, strict=True))
+
+    async def _scored_alone(self, datum: Datum) -> tuple[float, ...]:
+        assert self._base is not None  # noqa: S101 - opened by the caller
         whole = tinker.ModelInput.from_ints([*datum.prompt_ids, *datum.completion_ids])
-        values = await self.service.within(self._reference.compute_logprobs_async(whole), "score tokens")
+        values = await self.service.within(self._base.compute_logprobs_async(whole), "score tokens")
         return wire.tail(values, datum)

@@ -29,6 +29,11 @@ def encoded(datum: Datum, **beside: Sequence[float]) -> tinker.Datum:
     return tinker.Datum(model_input=tinker.ModelInput.from_ints(whole[:-1]), loss_fn_inputs=inputs)
 
 
+def targets(datum: Datum) -> int:
+    """How many tokens of a sequence are predicted: all but the first."""
+    return len(datum.prompt_ids) + len(datum.completion_ids) - 1
+
+
 def logprobs_of(
     outputs: Sequence[Mapping[str, tinker.TensorData]], data: Sequence[Datum]
 ) -> list[tuple[float, ...]]:
@@ -44,11 +49,20 @@ def logprobs_of(
         if "logprobs" not in output:
             raise ValueError(f"no logprobs among {', '.join(output) or 'nothing'}")
         values = output["logprobs"].data
-        wanted = len(datum.prompt_ids) - 1 + len(datum.completion_ids)
-        if len(values) != wanted:
-            raise ValueError(f"{len(values)} log-probabilities for {wanted} tokens")
+        if len(values) != targets(datum):
+            raise ValueError(f"{len(values)} log-probabilities for {targets(datum)} tokens")
         found.append(tuple(map(float, values[len(datum.prompt_ids) - 1 :])))
     return found
+
+
+def losses_of(outputs: Sequence[Mapping[str, tinker.TensorData]]) -> list[list[float]]:
+    """What each token adds to the loss, where a pass answers that."""
+    return [
+        list(map(float, values.data))
+        for output in outputs
+        for name, values in output.items()
+        if "loss" in name
+    ]
 
 
 def tail(values: Sequence[float | None] | None, datum: Datum) -> tuple[float, ...]:

@@ -71,6 +71,12 @@ class Learner:
         total = math.fsum(float(values.sum(dtype=np.float64)) for values in losses)
         return Scored(loss=total, logprobs=logprobs, losses=losses)
 
+    def divide(self, by: int) -> None:
+        """Have so much less of the gradient that has accumulated."""
+        for parameter in self.optimizer.parameters:
+            if parameter.grad is not None and by != 1:
+                parameter.grad /= by
+
     def step(self, adam: Adam) -> float:
         """One step of AdamW; returns the norm of the gradient. See `AdamSteps.apply`."""
         return self.optimizer.apply(adam)
