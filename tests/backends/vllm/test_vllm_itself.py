@@ -124,7 +124,7 @@ def test_two_players_sample_there_and_learn_here(servers: tuple[Vllm, Vllm]) -> 
         for name in ("agent", "simulator")
     ]
     found = open_backend(config, roles, cast(Any, None), seed=1)
-    assert found.found["gap"] < 1e-3
+    assert cast(float, found.found["gap"]) < 1e-3
     assert found.close is not None
 
     async def play() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_a_list_of_records_names_those_that_are_there(tmp_path: Path) -> None:
 
     def judged(*links: dict[str, str]) -> Rejection | None:
         for side in (Origin.SEED, Origin.HELD_OUT):
-            step = Step(tool="remove_links", args={"links": list(links)})
+            step = Step(tool="remove_links", args={"links": cast(Any, list(links))})
             program = Program(n_calls=1, chained=False, answer=False, n_tools=1, calls=(step,))
             rng = random.Random(0)
             task = domain.build(program, task_id="one", lineage=Lineage(origin=side), rng=rng)

@@ -83,7 +83,9 @@ def test_states_to_begin_in_and_values_are_of_one_side(tmp_path: Path) -> None:
         states = {about_starts.state_of(program) for program in programs.values()}
         assert states <= set(about_starts.states(measuring=measuring))
         assert len(states) > 1
-        added = {step.args["title"] for one in programs.values() for step in one.calls if step.tool == "add"}
+        added = {
+            str(step.args["title"]) for one in programs.values() for step in one.calls if step.tool == "add"
+        }
         own = {"Beloved", "Foe", "Possession"} if measuring else {"Kim", "Ulysses", "Nana", "Momo"}
         assert added
         assert added <= own

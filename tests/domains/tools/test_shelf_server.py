@@ -117,11 +117,11 @@ def test_folders_that_always_failed_are_known_and_the_one_that_succeeds_is_not_a
 
 def test_the_folder_that_succeeds_is_drawn_far_more_often_than_by_chance(explored: Explored) -> None:
     """Some are drawn from all still: another folder may be one by then."""
-    values, rng = explored.explorer.values(()), random.Random(2)
+    held, rng = explored.explorer.held(()), random.Random(2)
 
     def share(*, informed: bool) -> float:
         drawings = [
-            drawn(explored.world.tools[name], recipe.ways, values, rng, recipe.fails if informed else None)
+            drawn(explored.world.tools[name], recipe.ways, held, rng, recipe.fails if informed else None)
             for name, recipe in explored.graph.recipes.items()
             for _ in range(100)
         ]
@@ -134,10 +134,10 @@ def test_the_folder_that_succeeds_is_drawn_far_more_often_than_by_chance(explore
 def test_names_that_no_file_shows_are_asked_of_the_tool_that_lists_them(explored: Explored) -> None:
     recipe = explored.graph.recipes["open_draft"]
     assert recipe.ways["draft"] == "list_drafts().#"
-    values = explored.explorer.values(())
+    values = explored.explorer.held(()).values
     assert set(values["list_drafts().#"]) == {"main", "spring", "autumn"}
     begun = [call("begin_draft", folder=explored.shelf, title="winter")]
-    assert "winter" in explored.explorer.values(begun)["list_drafts().#"]
+    assert "winter" in explored.explorer.held(begun).values["list_drafts().#"]
 
 
 def test_a_value_is_not_blamed_for_another_argument() -> None:

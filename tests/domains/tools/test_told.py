@@ -17,7 +17,7 @@ from genenv.domains.tools.fresh import fresh
 from genenv.domains.tools.git_index import staged
 from genenv.domains.tools.luck import Luck
 from genenv.domains.tools.mcp.folders import EpisodeFolder
-from genenv.domains.tools.recipes import Recipe, drawn
+from genenv.domains.tools.recipes import Held, Recipe, drawn
 from genenv.domains.tools.told import read, said
 from genenv.domains.tools.unsteady import unsteady
 from genenv.domains.tools.world import Call, Outcome, Played, Tool
@@ -78,7 +78,8 @@ def test_values_that_always_failed_are_seldom_drawn_where_others_succeeded() -> 
     assert luck.fails("other", {"place": "folders.#"}) == {}
     tool = Tool(name="look", parameters=_of("path"))
     rng = random.Random(0)
-    some = [drawn(tool, ways, {"folders.#": ["a", "b"]}, rng, {"path": ("b",)}) for _ in range(400)]
+    held = Held({"folders.#": ["a", "b"]})
+    some = [drawn(tool, ways, held, rng, {"path": ("b",)}) for _ in range(400)]
     assert 5 < some.count({"path": "b"}) < 60  # one of sixteen
 
 

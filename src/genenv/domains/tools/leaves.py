@@ -73,20 +73,25 @@ def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
     """The records of tables and lists by kind, such as `orders.*`: each one's values by kind, and its key."""
     found: dict[str, list[dict[str, list[Json]]]] = {}
 
-    def walk(inner: Json, kind: tuple[str, ...]) -> None:
-        table = isinstance(inner, Mapping) and _is_table(inner, kind)
-        for key, one in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
-            below = (*kind, ANY if table or isinstance(inner, list) else str(key))
-            if below[-1] == ANY and isinstance(one, Mapping):
-                own: dict[str, list[Json]] = {".".join((*kind, KEY)): [key]} if table else {}
-                for name, leaf in _walk(one, below):
-                    own.setdefault(name, []).append(leaf)
-                found.setdefault(".".join(below), []).append(own)
-            if isinstance(one, Mapping | list):
-                walk(one, below)
+    def note(record: Json, kind: tuple[str, ...], own: dict[str, list[Json]]) -> None:
+        if isinstance(record, Mapping):
+            for name, leaf in _walk(record, kind):
+                own.setdefault(name, []).append(leaf)
+            found.setdefault(".".join(kind), []).append(own)
+        walk(record, kind)
 
-    if isinstance(value, Mapping | list):
-        walk(value, ())
+    def walk(inner: Json, kind: tuple[str, ...]) -> None:
+        if isinstance(inner, list):
+            for one in inner:
+                note(one, (*kind, ANY), {})
+        elif isinstance(inner, Mapping):
+            for key, one in inner.items():
+                if _is_table(inner, kind):
+                    note(one, (*kind, ANY), {".".join((*kind, KEY)): [key]})
+                else:
+                    walk(one, (*kind, key))
+
+    walk(value, ())
     return found
 
 

@@ -178,22 +178,16 @@ def _place(argument: Json, fields: Mapping[str, str], held: Held, rng: random.Ra
     alike = _together(fields.values(), held)
     left = rng.sample(alike, len(alike)) if alike else []
     for record in cast("Sequence[Any]", argument if isinstance(argument, list) else [argument]):
-        own = left.pop() if left and rng.random() < _OF_ONE_RECORD else {}
+        own = left.pop() if left and rng.random() < _OF_ONE_RECORD else None
         for name, way in fields.items():
             if isinstance(record, dict) and name in record:
-                one = rng.choice(own.get(way) or held.values[way])
+                one = rng.choice(held.values[way] if own is None else own[way])
                 record[name] = [one] if isinstance(record[name], list) else one
 
 
 def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[Json]]]:
     """The records of the state that have a value of each of several kinds."""
-    if len(ways) < 2:
-        return []
-    return next(
-        (
-            having
-            for _, records in sorted(held.records.items(), key=lambda pair: -len(pair[0]))
-            if (having := [one for one in records if all(way in one for way in ways)])
-        ),
-        [],
-    )
+    for _, records in sorted(held.records.items(), key=lambda pair: -len(pair[0])) if len(ways) > 1 else ():
+        if having := [one for one in records if all(way in one for way in ways)]:
+            return having
+    return []
