@@ -29,7 +29,8 @@ def blocks(language: str) -> list[str]:
 @pytest.mark.long
 def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,), (wordings,), (make, by, train, openapi, *_) = blocks("python"), blocks("toml"), blocks("sh")
+    (code,), (wordings,) = blocks("python"), blocks("toml")
+    make, again, by, train, openapi, *_ = blocks("sh")
     Path("desk.py").write_text(code, encoding="utf-8")
     first, check = (line.split()[1:] for line in make.splitlines())
     said = succeeds(*first, "--tasks", 40, "--held-out", 12).stdout
@@ -40,6 +41,8 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         file.seek(0)
         file.truncate()
         file.writelines([*kept, wordings])
+    assert again.split()[1:4] == ["domain", "tasks", "desk"]
+    assert "40 tasks" in succeeds(*again.split()[1:4], "--tasks", 40, "--held-out", 12).stdout
     for line in by.splitlines():  # who writes is not here
         assert line.startswith("genenv domain words desk --by ")
     trained, measured, asked = (line.split()[1:] for line in train.splitlines())
