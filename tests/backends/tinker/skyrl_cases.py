@@ -107,7 +107,7 @@ def taken_back(url: str) -> dict[str, Any]:
         free = await _rwr(simulator, cap=1e9)
         far = free.metrics()["player/kl_step"]
         await simulator.publish()
-        capped = await _rwr(simulator, cap=far / 3, cap_retries=4)
+        capped = await _rwr(simulator, cap=far / 20, cap_retries=6)
         bad = attempted(*GOOD, advantage=math.nan, old=(-1.0,) * len(GOOD))
         await simulator.publish()
         now = await simulator.logprobs(SPECS)

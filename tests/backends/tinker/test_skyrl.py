@@ -126,7 +126,7 @@ def test_two_players_learn_on_skyrl_and_are_restored_after_a_kill(server: Server
         assert idle == pytest.approx(whole, rel=1e-3)
 
         back = play("taken_back", url=server.url)
-        assert 0 < back["capped"]["player/kl_step"] <= back["far"] / 3
+        assert 0 < back["capped"]["player/kl_step"] <= back["far"] / 20
         assert back["capped"]["player/kl_retries"] >= 1
         assert (back["spoilt"], back["same"], back["next"], back["finite"]) == (1, True, 1, True)
 
@@ -146,7 +146,7 @@ def test_a_run_of_two_rounds_on_skyrl_goes_on_after_a_kill(server: Server, tmp_p
     server.start()
     genenv("train", CONFIG, "--resume", *start, "--set", "run.rounds=2")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["round"] for line in lines] == [0, 1]
+    assert [line["round"] for line in lines] == [0, 1, 2]
     facts: list[Any] = [
         json.loads(line)["models"]["tiny"]
         for line in (tmp_path / "run" / "server.jsonl").read_text().splitlines()

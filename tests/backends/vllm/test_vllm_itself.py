@@ -40,6 +40,8 @@ pytestmark = [
 MODEL = "smollm2-135m"
 CONTEXT = 512
 STARTS_IN_S = 300.0
+OPTIONS = ["--enforce-eager", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "4096"]
+"""On a CPU a request with a seed whose prompt is read in parts ends the engine of 0.32.0."""
 ON_A_CPU = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -57,7 +59,7 @@ class Vllm:
         path = {"PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}"}
         with self._output.open("wb") as file:
             self.process = subprocess.Popen(
-                [*words, "--", "--enforce-eager"],
+                [*words, "--", *OPTIONS],
                 stdout=file,
                 stderr=file,
                 env=os.environ | ON_A_CPU | path,
@@ -161,9 +163,13 @@ def test_two_players_sample_there_and_learn_here(servers: tuple[Vllm, Vllm]) -> 
             assert spec.finished
             assert json.dumps(json.loads(spec.text), separators=(",", ":")) == spec.text
         choices = tuple(agent.encode_reply(text) for text in ("go north", "go south", "go northwest"))
-        for stream in range(3):
-            reply = await agent.sample(asked(stream, choices=choices))
-            assert reply.token_ids in choices
+        if found.found["chooses"]:  # not with xgrammar 0.2.8, which takes one list's tokens for another's
+            for stream in range(3):
+                reply = await agent.sample(asked(stream, choices=choices))
+                assert reply.token_ids in choices
+        else:
+            with pytest.raises(UsageError, match="one list of replies for another"):
+                await agent.sample(asked(0, choices=choices))
         fleet = cast(Any, agent).fleet
         with pytest.raises(Refused, match="max_tokens"):
             await fleet.generate(cast(Any, agent).adapter, [1, 2], {"max_tokens": 0})
@@ -210,6 +216,7 @@ def test_a_whole_run_ahead_of_itself_outlives_one_of_two_servers(
         "policy.context_tokens": CONTEXT,
         "run.staleness": 1,
         "agent.importance_cap": 2,
+        "domain.held_to_commands": "false",
         "run.rounds": 3,
         "run.eval_every": 3,
         "run.eval_tasks": 8,

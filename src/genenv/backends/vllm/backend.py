@@ -70,13 +70,14 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
             own, fleet, samplers[role.name], beside, name=name, folder=folder
         )
 
-    async def shown() -> float:
+    async def shown() -> tuple[float, bool]:
         for trainer in trainers.values():
             await trainer.show()
-        return await _gap(samplers[roles[0].name], trainers[roles[0].name])
+        first = samplers[roles[0].name]
+        return await _gap(first, trainers[roles[0].name]), await first.holds_choices()
 
     try:
-        gap = apart(lambda: _closing(fleet, shown()), _OPENING_S)
+        gap, chooses = apart(lambda: _closing(fleet, shown()), _OPENING_S)
     except GenenvError as error:
         raise UsageError(str(error)) from error
     if not gap <= _GAP:
@@ -87,7 +88,10 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
     found = {
         "servers": {address: [card.get("id") for card in own] for address, own in cards.items()},
         "gap": gap,
+        "chooses": chooses,
     }
+    for sampler in samplers.values():
+        sampler.chooses = chooses
     close = functools.partial(_close, fleet, threads.values())
     return replace(here, samplers=samplers, trainers=trainers, found=found, overlaps=True, close=close)
 

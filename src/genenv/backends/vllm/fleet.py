@@ -181,7 +181,7 @@ class Fleet:
                 self._note_lost(server, error)
 
     async def generate(
-        self, name: str, ids: Sequence[int], parameters: Mapping[str, Any]
+        self, name: str, ids: Sequence[int], parameters: Mapping[str, Any], *, tries: int | None = None
     ) -> Mapping[str, Any]:
         """One completion.
 
@@ -189,18 +189,20 @@ class Fleet:
             name: the adapter's.
             ids: the prompt.
             parameters: of the sampling, by vLLM's names.
+            tries: how often it is asked in all; left out, `policy.vllm.tries` times.
 
         Returns:
             The first choice of the answer.
 
         Raises:
             Refused: the request itself is wrong.
-            RolloutError: it was lost `policy.vllm.tries` times.
+            RolloutError: it was lost each time.
             GenenvError: no server answers any more.
         """
         body = {"model": name, "token_ids": list(ids), "sampling_params": dict(parameters)}
         problem: Exception | None = None
-        for attempt in range(self.config.tries):
+        most = self.config.tries if tries is None else tries
+        for attempt in range(most):
             self.asked_again += attempt > 0
             server = await self._chosen(ids)
             server.busy += 1
@@ -219,7 +221,7 @@ class Fleet:
             finally:
                 server.busy -= 1
                 self._let_on()
-        raise RolloutError(f"a request was lost {self.config.tries} times, the last time: {_why(problem)}")
+        raise RolloutError(f"a request was lost {most} times, the last time: {_why(problem)}")
 
     async def _chosen(self, ids: Sequence[int]) -> Server:
         """A server that answers, the same for the same prompt as long as it has not much more to do."""

@@ -12,8 +12,9 @@ from genenv.backends.chat.format import ChatFormat
 from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.settings import COLDEST
 from genenv.backends.vllm.fleet import Fleet
-from genenv.errors import GenenvError
+from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.runs.progress import advance
+from genenv.types import Message
 
 
 class VllmSampler(ChatSampler):
@@ -26,14 +27,22 @@ class VllmSampler(ChatSampler):
         self.fleet = fleet
         self.adapter, self.version = "", 0
         """What servers call the weights, and their version."""
+        self.chooses = True
+        """Whether servers hold a reply to one of some, which is found out when they are opened."""
 
     async def _sample(self, request: SampleRequest) -> Completion:
         """One completion.
 
         Raises:
             RolloutError: the request was lost too often.
+            UsageError: the reply has to be one of some, and the servers mix such requests up.
             GenenvError: no server answers, or one answers without token ids.
         """
+        if request.choices and not self.chooses:
+            raise UsageError(
+                "these servers take one list of replies for another (xgrammar 0.2.8 keeps the first one's "
+                "tokens): set the domain so that the agent replies freely, or take servers of `genenv serve`"
+            )
         version = self.version
         choice = await self.fleet.generate(self.adapter, request.prompt_ids, self._parameters(request))
         try:
@@ -54,6 +63,21 @@ class VllmSampler(ChatSampler):
             forced=forced_places(ids, request.choices),
             version=version,
         )
+
+    async def holds_choices(self) -> bool:
+        """Whether servers hold a reply to one of some, one list after the other."""
+        prompt = self.render([Message(role="user", content="Say a word.")], first=True)
+        for texts in (("yes", "no"), ("red", "blue"), ("up", "down")):
+            choices = tuple(self.encode_reply(text) for text in texts)
+            request = SampleRequest(prompt_ids=prompt, max_tokens=max(map(len, choices)), choices=choices)
+            try:
+                parameters = self._parameters(request)
+                done = await self.fleet.generate(self.adapter, prompt, parameters, tries=1)
+            except RolloutError:
+                return False
+            if tuple(done["token_ids"]) not in choices:
+                return False
+        return True
 
     def _parameters(self, request: SampleRequest) -> Mapping[str, Any]:
         """The request by vLLM's names."""
