@@ -6,6 +6,7 @@
 #   make test-long     set up, run those that take some seconds each; CI runs both
 #   make test-random   set up, run the property tests on fresh draws, ten times as many
 #   make check     set up, check format, lint and types
+#   make vllm      vLLM for CPUs in an environment of its own, for its tests and benchmarks; three gigabytes
 #   make bench     set up, with vLLM in an environment of its own; time genenv beside its peers (an hour or more)
 #
 # Settings, given as `make TARGET NAME=value`:
@@ -35,7 +36,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-full test test-long test-random check bench format docs clean
+.PHONY: help setup demo demo-full test test-long test-random check vllm bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -101,6 +102,8 @@ bench: $(STAMP) .venv-vllm/.tried
 	$(BIN)/python bench/scaling.py rounds; \
 	$(BIN)/python bench/growth.py
 	@echo "the results are in $(BENCH):"; cat '$(BENCH)'
+
+vllm: .venv-vllm/.tried
 
 # vLLM wants other versions than genenv does. Where it cannot be installed, the benchmarks leave it out.
 .venv-vllm/.tried: bench/constraints-vllm.txt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import re
 import shlex
@@ -117,7 +118,9 @@ def complaint_about(command_line: str) -> str | None:
         return None if first in options_of(typer.main.get_command(app)) else f"genenv has no option {first}"
     if first not in known:
         return f"genenv has no command {first!r}; it has {', '.join(known)}"
-    for word in words:
+    for word in itertools.takewhile(
+        lambda word: word != "--", words
+    ):  # what comes after is another program's
         option = word.partition("=")[0]
         if option.startswith("-") and option not in options_of(known[first]):
             return f"genenv {first} has no option {option}"

@@ -71,7 +71,7 @@ COMMANDS = {
     ),
     "launch": (
         "genenv.cli.launch:launch",
-        "Play a run on a Ray cluster: servers that sample, and a trainer, placed and started anew by Ray.",
+        "Play a run on a Ray cluster: servers that sample, and a trainer.",
     ),
     "tinker-server": (
         "genenv.cli.tinker_server:tinker_server",

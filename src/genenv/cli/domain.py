@@ -171,22 +171,11 @@ def domain(  # noqa: PLR0913 - each is an option
     `genenv domain tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
     values, ways to call, circles of tools.
     """
-    if action is not Action.NEW and (
-        source or only or files or server or header or most_requests or allow_writes
-    ):
-        raise UsageError(
-            "--from, --only, --files, --server, --header, --most-requests and --allow-writes are of "
-            "`genenv domain new`"
-        )
+    of_new = bool(source or only or files or server or header or most_requests or allow_writes)
+    _check(action, name, of_new=of_new, by=by, of_words=bool(by or overrides))
     if action is Action.WORDS:
-        if not by:
-            raise UsageError(
-                f"say who writes them: genenv domain words {name} --by BASE_URL#MODEL, or a model's name"
-            )
         _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
         return
-    if by or overrides:
-        raise UsageError("--by and --set are of `genenv domain words`")
     asked = making.Asked(base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
     if action is Action.TASKS:
         _tasks(name, asked)
@@ -206,6 +195,25 @@ def domain(  # noqa: PLR0913 - each is an option
     )
     run = shlex.quote(f"runs/{made.bundle.name}")
     typer.echo(f"and `genenv train {shlex.quote(str(name / TRAINING))} --out {run}` trains on it")
+
+
+def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool) -> None:
+    """Refuse options of another action than the one that is asked for.
+
+    Raises:
+        UsageError: there is one, or it is not said who writes.
+    """
+    if action is not Action.NEW and of_new:
+        raise UsageError(
+            "--from, --only, --files, --server, --header, --most-requests and --allow-writes are of "
+            "`genenv domain new`"
+        )
+    if action is not Action.WORDS and of_words:
+        raise UsageError("--by and --set are of `genenv domain words`")
+    if action is Action.WORDS and not by:
+        raise UsageError(
+            f"say who writes them: genenv domain words {name} --by BASE_URL#MODEL, or a model's name"
+        )
 
 
 def _tasks(folder: Path, asked: making.Asked) -> None:

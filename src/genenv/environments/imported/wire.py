@@ -203,7 +203,8 @@ class Server:
                     raise self._lost(str(error)) from error
             except NoWebSocket as error:
                 raise UsageError(
-                    f"{self.shown} is no OpenEnv server that genenv can play: {inert(str(error))}"
+                    f"{self.shown} is no OpenEnv server that genenv can play: {inert(str(error))}; where one "
+                    "was there before, start it again: a run goes on with --resume"
                 ) from error
             time.sleep(_PAUSE_S)
 
