@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 """A JSON value."""
@@ -51,6 +52,11 @@ def json_line(value: Json, *, indent: int | None = None) -> str:
         ValueError: a number is infinite or NaN.
     """
     return inert(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent))
+
+
+def tallied(counts: Counter[Any]) -> str:
+    """What was counted, the most frequent first: `3 leak, 1 schema`."""
+    return ", ".join(f"{count} {what}" for what, count in counts.most_common())
 
 
 def masked(text: str, secrets: Iterable[str] = ()) -> str:

@@ -108,10 +108,11 @@ def test_a_trainer_that_begins_anew_says_so_and_goes_on(
 def test_a_trainer_is_interrupted_as_by_ctrl_c_and_ended_where_that_is_not_enough(
     tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts, "_STOPPING_S", 1.0)
     plan = planned(tmp_path / "run")
     plan.folder.mkdir(parents=True)
-    for script, status in (("echo; sleep 600", 130), ("trap '' INT; echo deaf; sleep 600; sleep 600", 137)):
+    deaf = "trap '' INT; echo deaf; sleep 600; sleep 600"
+    for script, status, seconds in (("echo; sleep 600", 130, 60.0), (deaf, 137, 0.5)):
+        monkeypatch.setattr(hosts, "_STOPPING_S", seconds)
         monkeypatch.setattr(Plan, "training", lambda _, *, again, script=script: ["sh", "-c", script])
         host = TrainerHost(plan, status, str(tmp_path), {})
         assert children[-1].said(0, 20).lines

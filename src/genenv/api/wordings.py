@@ -29,7 +29,7 @@ from genenv.evaluation.policy_under_test import ENDPOINT, assistant
 from genenv.runs.files import write_whole
 from genenv.runs.progress import Reporter, advance, staged
 from genenv.seeding import generator, stream
-from genenv.texts import masked
+from genenv.texts import masked, tallied
 
 _TEMPERATURE = 0.7
 _TOKENS_EACH, _TOKENS_BESIDE = 48, 128
@@ -102,7 +102,7 @@ def reasons(done: Sequence[Added]) -> Counter[Reason]:
 
 
 def _told(done: Sequence[Added]) -> str:
-    refused = ", ".join(f"{count} {reason}" for reason, count in reasons(done).most_common())
+    refused = tallied(reasons(done))
     example = next((f"; {text[:80]!r}: {why.why}" for one in done for text, why in one.refused), "")
     return f"{sum(one.read for one in done)} were read{', refused: ' if refused else ''}{refused}{example}"
 

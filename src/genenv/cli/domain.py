@@ -21,7 +21,7 @@ from genenv.domains.tools.recorded import MOST_SENT
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
-from genenv.texts import inert
+from genenv.texts import inert, tallied
 
 
 class Action(StrEnum):
@@ -222,8 +222,7 @@ def _tasks(folder: Path, asked: making.Asked) -> None:
     done = making.redraw(folder, asked, examined, ConsoleReporter())
     typer.echo(f"{folder}: {done.base} tasks for training and {done.held_out} for measuring")
     if done.refused:
-        told = ", ".join(f"{count} {reason}" for reason, count in done.refused.most_common())
-        typer.echo(f"drawn programs that are no tasks: {told}")
+        typer.echo(f"drawn programs that are no tasks: {tallied(done.refused)}")
     typer.echo(f"their replies need agent.max_new_tokens = {done.tokens} in {folder / TRAINING}")
 
 

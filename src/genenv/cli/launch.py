@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.vllm.starting import check_players
 from genenv.cli.console import begin
 from genenv.cli.options import Config, Overrides, check_named
 from genenv.cluster.on_ray import Typed, play
 from genenv.cluster.plan import Needs, Plan
 from genenv.config.files import dump_tables, read_tables
 from genenv.config.run import load_config
-from genenv.errors import GenenvError, UsageError
+from genenv.errors import GenenvError
 
 Address = Annotated[
     str,
@@ -50,7 +50,7 @@ def launch(  # noqa: PLR0913 - a command has the options it has
     """Play a run on a Ray cluster: servers that sample, and a trainer."""
     check_named(config, "--resume --out RUN", run=resume)
     if not resume:
-        _check(load_config(config, overrides).policy)
+        check_players(load_config(config, overrides).policy)
     plan = Plan(
         run=out.absolute(),
         servers=servers,
@@ -77,17 +77,4 @@ def launch(  # noqa: PLR0913 - a command has the options it has
     if status:
         raise GenenvError(
             f"the trainer ended with status {status}; committed rounds are kept, `{go_on}` continues them"
-        )
-
-
-def _check(policy: PolicyConfig) -> None:
-    """Refuse what no servers are for, before any is started.
-
-    Raises:
-        UsageError: it is refused.
-    """
-    if policy.tuning != "lora" or policy.simulator_model is not None:
-        raise UsageError(
-            "servers hold one base and adapters on it: add --set policy.tuning=lora, and leave "
-            "policy.simulator_model out"
         )

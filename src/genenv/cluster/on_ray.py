@@ -127,7 +127,7 @@ class RayServer(ServerHost):
 
 
 class RayLaunch:
-    """A run's parts on a cluster; `run` plays it to its end."""
+    """A run's parts on a cluster; `train` plays it to its end."""
 
     def __init__(self, ray: Any, plan: Plan, say: Say) -> None:  # noqa: ANN401
         """A launch.

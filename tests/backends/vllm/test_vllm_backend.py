@@ -21,10 +21,11 @@ from genenv.backends.vllm.addresses import read_addresses, remove_address, write
 from genenv.backends.vllm.fleet import Refused
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.errors import GenenvError, UsageError
-from genenv.learning.datum import Datum, Objective
+from genenv.learning.datum import Objective
 from genenv.learning.settings import OptimizerConfig
 from genenv.sampling_server.serving import SamplingServer
 from genenv.types import Message
+from lessons import imitated
 from typed import succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -98,17 +99,6 @@ def request(sampler: Any, stream: int = 0, **asked: Any) -> SampleRequest:
     return SampleRequest(prompt_ids=prompt, max_tokens=asked.pop("max_tokens", 10), stream=stream, **asked)
 
 
-def scored(asked: SampleRequest, ids: tuple[int, ...]) -> Datum:
-    ones = (1.0,) * len(ids)
-    return Datum(
-        prompt_ids=asked.prompt_ids,
-        completion_ids=ids,
-        weights=ones,
-        loss="nll",
-        temperature=asked.temperature,
-    )
-
-
 @pytest.mark.long
 def test_what_servers_sample_is_what_the_trainer_published(serve: Serve) -> None:
     found = opened(serve(0).url, serve(1).url)
@@ -116,7 +106,7 @@ def test_what_servers_sample_is_what_the_trainer_published(serve: Serve) -> None
     async def play() -> None:
         sampler, trainer = found.samplers["agent"], found.trainers["agent"]
         asked = request(sampler, temperature=0.7)
-        data = [scored(asked, (7, 8, 9))]
+        data = [imitated(asked.prompt_ids, (7, 8, 9), temperature=0.7)]
         for version in (1, 2, 3):
             await trainer.forward_backward(data, Objective())
             await trainer.step(1e-2)
@@ -127,9 +117,8 @@ def test_what_servers_sample_is_what_the_trainer_published(serve: Serve) -> None
             assert {one.version for one in done} == {version}
             again = await sampler.sample(request(sampler, 5, temperature=0.7))
             assert again.token_ids == done[5].token_ids
-            for one, own in zip(
-                done, await trainer.logprobs([scored(asked, o.token_ids) for o in done]), strict=True
-            ):
+            written = [imitated(asked.prompt_ids, one.token_ids, temperature=0.7) for one in done]
+            for one, own in zip(done, await trainer.logprobs(written), strict=True):
                 assert one.logprobs == pytest.approx(own, abs=1e-4)
         servers = cast(VllmSampler, sampler).fleet.servers
         assert all(len(server.adapters) <= 4 for server in servers)  # two of each player

@@ -27,9 +27,10 @@ from genenv.backends.base import Role, SampleRequest, open_backend
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.fleet import Fleet, Refused
 from genenv.errors import UsageError
-from genenv.learning.datum import Datum, Objective
+from genenv.learning.datum import Objective
 from genenv.learning.settings import OptimizerConfig
 from genenv.types import Message
+from lessons import imitated
 from typed import succeeds
 
 PYTHON = os.environ.get("GENENV_VLLM_PYTHON")
@@ -100,17 +101,6 @@ def answers(address: str) -> bool:
         return False
 
 
-def scored(asked: SampleRequest, ids: tuple[int, ...]) -> Datum:
-    ones = (1.0,) * len(ids)
-    return Datum(
-        prompt_ids=asked.prompt_ids,
-        completion_ids=ids,
-        weights=ones,
-        loss="nll",
-        temperature=asked.temperature,
-    )
-
-
 def test_two_players_sample_there_and_learn_here(servers: tuple[Vllm, Vllm]) -> None:
     address = servers[0].address
     config = PolicyConfig(
@@ -140,7 +130,7 @@ def test_two_players_sample_there_and_learn_here(servers: tuple[Vllm, Vllm]) -> 
 
         for version in (1, 2):
             trainer = found.trainers["agent"]
-            data = [scored(asked(0, temperature=0.7), agent.encode_reply("The river sings."))]
+            data = [imitated(prompt, agent.encode_reply("The river sings."), temperature=0.7)]
             await trainer.forward_backward(data, Objective())
             await trainer.step(1e-2)
             assert await trainer.publish() == version
@@ -148,7 +138,7 @@ def test_two_players_sample_there_and_learn_here(servers: tuple[Vllm, Vllm]) -> 
             assert {one.version for one in done} == {version}
             again = await agent.sample(asked(2, temperature=0.7))
             assert again.token_ids == done[2].token_ids
-            own = await trainer.logprobs([scored(asked(0, temperature=0.7), one.token_ids) for one in done])
+            own = await trainer.logprobs([imitated(prompt, one.token_ids, temperature=0.7) for one in done])
             for one, here in zip(done, own, strict=True):
                 assert one.logprobs == pytest.approx(here, abs=1e-3)
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import tinker
-
 from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role
 from genenv.backends.chat.format import ChatFormat
@@ -79,7 +77,7 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
             sums=facts[model].sums,
             live_load=facts[model].live_load,
         )
-        client = await _adapter(service, own)
+        client = await service.adapter(model, own.rank, seed=own.seed)
         context = min(config.context_tokens, lengths[model] or config.context_tokens)
         base = service.client.create_sampling_client_async(base_model=model)
         samplers[role.name] = TinkerSampler(
@@ -101,13 +99,6 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
         close=service.close,
         found={"server": service.address, "models": {model: one.said() for model, one in facts.items()}},
     )
-
-
-async def _adapter(service: Service, own: Base) -> tinker.TrainingClient:
-    made = service.client.create_lora_training_client_async(
-        base_model=own.model, rank=own.rank, seed=own.seed, train_unembed=False
-    )
-    return await service.within(made, f"make an adapter of {own.model}")
 
 
 def _served(service: Service, config: PolicyConfig, source: str, offered: Sequence[str]) -> str:

@@ -139,10 +139,7 @@ async def probe(service: Service, model: str, *, rank: int, prompt: Sequence[int
     Raises:
         ServerError: it does not answer.
     """
-    made = service.client.create_lora_training_client_async(
-        base_model=model, rank=rank, seed=1, train_unembed=False
-    )
-    client = await service.within(made, f"make an adapter of {model}")
+    client = await service.adapter(model, rank, seed=1)
     states, paths = States(service, "probe", model=model, rank=rank), list[str]()
     try:
         return await _found(service, client, states, paths, tuple(prompt), end_id)

@@ -77,6 +77,17 @@ class Service:
         """End the session: the server may free what is held for it."""
         self.client.holder.close()
 
+    async def adapter(self, model: str, rank: int, seed: int | None = None) -> tinker.TrainingClient:
+        """A new adapter on a base, none of it on the output layer.
+
+        Raises:
+            ServerError: there is no place for another one.
+        """
+        made = self.client.create_lora_training_client_async(
+            base_model=model, rank=rank, seed=seed, train_unembed=False
+        )
+        return await self.within(made, f"make an adapter of {model}")
+
     async def within(self, wanted: Awaitable[T], doing: str) -> T:
         """What the server answers.
 

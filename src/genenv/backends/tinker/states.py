@@ -55,10 +55,7 @@ class States:
         Raises:
             ServerError: there is no such state, or no place for another adapter.
         """
-        made = self._service.client.create_lora_training_client_async(
-            base_model=self._model, rank=self._rank, train_unembed=False
-        )
-        client = await self._service.within(made, f"make an adapter of {self._model}")
+        client = await self._service.adapter(self._model, self._rank)
         asked = client.load_state_with_optimizer(path) if optimizer else client.load_state(path)
         try:
             await self._service.within(asked, f"restore {path}")

@@ -22,6 +22,7 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.sampler import VllmSampler
+from genenv.backends.vllm.starting import check_players
 from genenv.backends.vllm.trainer import PublishingTrainer
 from genenv.domains.base import Domain
 from genenv.errors import GenenvError, UsageError
@@ -43,11 +44,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
         UsageError: a model cannot be loaded here, or a server cannot be reached, loads no adapters or holds
             another model.
     """
-    if config.tuning != "lora" or config.simulator_model is not None:
-        raise UsageError(
-            'servers of vLLM hold one base and adapters on it: set policy.tuning to "lora" and leave '
-            "policy.simulator_model out"
-        )
+    check_players(config)
     fleet = Fleet(config.vllm)
     cards = apart(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
     here = open_local(config, roles, domain, seed)
@@ -70,14 +67,15 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
             own, fleet, samplers[role.name], beside, name=name, folder=folder
         )
 
-    async def shown() -> tuple[float, bool]:
+    async def shown() -> float:
         for trainer in trainers.values():
             await trainer.show()
         first = samplers[roles[0].name]
-        return await _gap(first, trainers[roles[0].name]), await first.holds_choices()
+        fleet.chooses = await first.holds_choices()
+        return await _gap(first, trainers[roles[0].name])
 
     try:
-        gap, chooses = apart(lambda: _closing(fleet, shown()), _OPENING_S)
+        gap = apart(lambda: _closing(fleet, shown()), _OPENING_S)
     except GenenvError as error:
         raise UsageError(str(error)) from error
     if not gap <= _GAP:
@@ -88,10 +86,8 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
     found = {
         "servers": {address: [card.get("id") for card in own] for address, own in cards.items()},
         "gap": gap,
-        "chooses": chooses,
+        "chooses": fleet.chooses,
     }
-    for sampler in samplers.values():
-        sampler.chooses = chooses
     close = functools.partial(_close, fleet, threads.values())
     return replace(here, samplers=samplers, trainers=trainers, found=found, overlaps=True, close=close)
 

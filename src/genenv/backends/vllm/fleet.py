@@ -85,6 +85,8 @@ class Fleet:
         self._read_at = -_READS_S
         self.wanted: dict[str, Path] = {}
         """Adapters that all of them should have, and the folders these are in."""
+        self.chooses = True
+        """Whether servers hold a reply to one of some, which is found out when they are opened."""
         self.asked_again = 0
         """Requests that were lost and asked again elsewhere."""
         self._clients: dict[tuple[int, str], httpx2.AsyncClient] = {}

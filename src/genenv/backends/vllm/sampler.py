@@ -27,8 +27,6 @@ class VllmSampler(ChatSampler):
         self.fleet = fleet
         self.adapter, self.version = "", 0
         """What servers call the weights, and their version."""
-        self.chooses = True
-        """Whether servers hold a reply to one of some, which is found out when they are opened."""
 
     async def _sample(self, request: SampleRequest) -> Completion:
         """One completion.
@@ -38,7 +36,7 @@ class VllmSampler(ChatSampler):
             UsageError: the reply has to be one of some, and the servers mix such requests up.
             GenenvError: no server answers, or one answers without token ids.
         """
-        if request.choices and not self.chooses:
+        if request.choices and not self.fleet.chooses:
             raise UsageError(
                 "these servers take one list of replies for another (xgrammar 0.2.8 keeps the first one's "
                 "tokens): set the domain so that the agent replies freely, or take servers of `genenv serve`"

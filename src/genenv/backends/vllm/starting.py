@@ -45,6 +45,19 @@ def command(
     return [*_program(), "--model", folder, *options, *more]
 
 
+def check_players(policy: PolicyConfig) -> None:
+    """Refuse players that servers cannot hold: they have one base, and adapters on it.
+
+    Raises:
+        UsageError: these are such.
+    """
+    if policy.tuning != "lora" or policy.simulator_model is not None:
+        raise UsageError(
+            "servers hold one base and adapters on it: add --set policy.tuning=lora, and leave "
+            "policy.simulator_model out"
+        )
+
+
 def _program() -> list[str]:
     """What starts it: the interpreter beside `vllm`, as the program of the package for CPUs ends at once.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from genenv.domains.tools.calls import format_calls
@@ -78,26 +78,19 @@ def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
     for number, call in enumerate(calls):
         if not domain.graph.recipes[call.tool].writes:
             continue
-        rest = calls[number + 1 :]
-        without = [*before, *calls[:number], *rest]
-        if domain.comparable(domain.world.play(without).state) == end:
-            return Rejection(RejectReason.TRIVIAL, f"Without {call.tool} the end is the same.")
-        for name, args in _shortened(call.args):
-            if name in domain.graph.recipes[call.tool].unseen:
-                continue
-            less = [*before, *calls[:number], Call(tool=call.tool, args=args), *rest]
-            if domain.comparable(domain.world.play(less).state) == end:
-                return Rejection(
-                    RejectReason.TRIVIAL, f"Without one of the {name} of {call.tool} the end is the same."
-                )
+        for what, fewer in _with_fewer(call, domain.graph.recipes[call.tool].unseen):
+            played = domain.world.play([*before, *calls[:number], *fewer, *calls[number + 1 :]])
+            if domain.comparable(played.state) == end:
+                return Rejection(RejectReason.TRIVIAL, f"Without {what} the end is the same.")
     return None
 
 
-def _shortened(args: Mapping[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
-    """Arguments without one item of a list in them that has several, and that argument's name."""
-    for name, value in args.items():
-        for less in _with_less(value):
-            yield name, {**args, name: less}
+def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:
+    """What may be idle, and what is called without it: the call, an item of a list in it that has several."""
+    yield call.tool, []
+    for name, value in call.args.items():
+        for less in _with_less(value) if name not in unseen else ():
+            yield f"one of the {name} of {call.tool}", [Call(tool=call.tool, args={**call.args, name: less})]
 
 
 def _with_less(value: Json) -> Iterator[Json]:

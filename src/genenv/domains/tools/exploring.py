@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from genenv.domains.tools.leaves import leaves, records, single_paths, wanted
+from genenv.domains.tools.leaves import leaves, single_paths, wanted
 from genenv.domains.tools.luck import Luck
 from genenv.domains.tools.probing import Probe
 from genenv.domains.tools.recipes import FRESH, Graph, Held, Link, Recipe, drawn, succeeded
@@ -132,18 +132,17 @@ class Explorer:
         sources = dict.fromkeys(
             (*readers, *(source for one in self._recipes.values() for source in sources_of(one)))
         )
-        here = self._in_state(before)
-        found = dict(here.values)
+        told: dict[str, list[Json]] = {}
         for reader in sources:
-            found |= self._said(reader, before, frozenset())
-        return Held(found, here.records)
+            told |= self._said(reader, before, frozenset())
+        return self._in_state(before).with_told(told)
 
     def _in_state(self, before: Sequence[Call]) -> Held:
         key = repr([call.json for call in before])
         if key not in self._held:
             state = self.world.play(before).state
             values = {**leaves(state), **(self.also(state) if self.also else {})}
-            self._held[key] = Held(values, records(state))
+            self._held[key] = Held(values, state)
         return self._held[key]
 
     def _said(self, reader: str, before: Sequence[Call], above: frozenset[str]) -> dict[str, list[Json]]:
@@ -153,14 +152,14 @@ class Explorer:
         if recipe is None or recipe.writes or reader in above:
             return {}
         if key not in self._told:
-            here = self._in_state(before)
-            values = dict(here.values)
+            told: dict[str, list[Json]] = {}
             for source in sources_of(recipe):
-                values |= self._said(source, before, above | {reader})
+                told |= self._said(source, before, above | {reader})
+            here = self._in_state(before).with_told(told)
             rng = random.Random(repr(key))
             calls: dict[str, Call] = {}
             for _ in range(_ASKED):
-                if (args := self._drawn(recipe, Held(values, here.records), rng)) is not None:
+                if (args := self._drawn(recipe, here, rng)) is not None:
                     calls.setdefault(repr(args), Call(tool=reader, args=args))
             outcomes = [self._last([*before, call]) for call in calls.values()]
             self._told[key] = said(reader, (one.result for one in outcomes if one.error is None))

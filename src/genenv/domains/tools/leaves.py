@@ -85,8 +85,9 @@ def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
             for one in inner:
                 note(one, (*kind, ANY), {})
         elif isinstance(inner, Mapping):
+            table = _is_table(inner, kind)
             for key, one in inner.items():
-                if _is_table(inner, kind):
+                if table:
                     note(one, (*kind, ANY), {".".join((*kind, KEY)): [key]})
                 else:
                     walk(one, (*kind, key))

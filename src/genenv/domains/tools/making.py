@@ -34,6 +34,7 @@ from genenv.domains.tools.wording import first_wordings
 from genenv.domains.tools.world import World
 from genenv.errors import UsageError
 from genenv.runs.progress import Reporter, staged
+from genenv.texts import tallied
 
 _COUNTS = re.compile(r"\d+ tasks for training and \d+ for measuring")
 
@@ -206,8 +207,9 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
     found, refused = _drawn(bundle, wanted, examine, reporter)
     if not all(found.values()):
         side = "measuring" if found[False] else "training"
-        why = ", ".join(f"{count} {reason}" for reason, count in refused.most_common())
-        raise UsageError(f"of what was drawn nothing is a task for {side} ({why}); {folder} is as it was")
+        raise UsageError(
+            f"of what was drawn nothing is a task for {side} ({tallied(refused)}); {folder} is as it was"
+        )
     write_tasks(bundle, found)
     _retell(folder / "README.md", len(found[False]), len(found[True]))
     needed = tokens_needed(Bundle.open(folder), most_calls=wanted.most_calls)
@@ -264,6 +266,5 @@ def _notes(made: Made) -> Sequence[str]:
     if made.network:
         notes.append("- The system did not let the tools' process be cut off from the network.")
     if made.refused:
-        told = ", ".join(f"{count} {reason}" for reason, count in made.refused.most_common())
-        notes.append(f"- Drawn programs that are no tasks: {told}")
+        notes.append(f"- Drawn programs that are no tasks: {tallied(made.refused)}")
     return notes

@@ -79,9 +79,8 @@ class Probe:
                     found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
         if not found:
             return None
-        writing = [
-            one for one in found if one[2].writes
-        ]  # what changed nothing was no success of a tool that can
+        # what changed nothing was no success of a tool that can
+        writing = [one for one in found if one[2].writes]
         _, ways, tried = max(writing or found, key=lambda one: one[0])
         optional, changed = self._optional(ways, tried)
         writes = tried.writes or changed

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 from pydantic import JsonValue
 
 from genenv.domains.tools.fresh import fresh
+from genenv.domains.tools.leaves import records
 from genenv.domains.tools.sayings import COLUMN
 from genenv.domains.tools.world import Outcome, Tool
 from genenv.types import Json, JsonObject
@@ -92,16 +94,22 @@ def _is_empty(result: Json) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Held:
     """What a state holds, and what tools tell of it."""
 
     values: Mapping[str, Sequence[Json]]
     """By kind."""
-    records: Mapping[str, Sequence[Mapping[str, Sequence[Json]]]] = field(
-        default_factory=dict[str, Sequence[Mapping[str, Sequence[Json]]]]
-    )
-    """Whose values belong together, by the kind of the record."""
+    state: Json = None
+
+    @cached_property
+    def records(self) -> Mapping[str, Sequence[Mapping[str, Sequence[Json]]]]:
+        """Whose values belong together, by the kind of the record."""
+        return records(self.state)
+
+    def with_told(self, told: Mapping[str, Sequence[Json]]) -> Held:
+        """The same with what tools tell, too."""
+        return replace(self, values={**self.values, **told})
 
 
 def drawn(
@@ -187,7 +195,7 @@ def _place(argument: Json, fields: Mapping[str, str], held: Held, rng: random.Ra
 
 def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[Json]]]:
     """The records of the state that have a value of each of several kinds."""
-    for _, records in sorted(held.records.items(), key=lambda pair: -len(pair[0])) if len(ways) > 1 else ():
-        if having := [one for one in records if all(way in one for way in ways)]:
+    for _, alike in sorted(held.records.items(), key=lambda pair: -len(pair[0])) if len(ways) > 1 else ():
+        if having := [one for one in alike if all(way in one for way in ways)]:
             return having
     return []
