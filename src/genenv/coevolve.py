@@ -97,7 +97,7 @@ class CoEvolution:
         except ValueError as error:
             raise DataError(
                 f"{self.folder.path} was made with other base data ({error}); "
-                "continue it with the version that started it, or start a new run"
+                "continue it with the data and the version that it was started with, or start a new run"
             ) from error
         if last is not None:
             self.world.recall(store, last)
