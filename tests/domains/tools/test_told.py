@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,13 @@ def test_what_the_state_does_not_hold_is_asked_of_tools_that_read() -> None:
     call = explorer.attempt(graph.recipes["open_label"], (), random.Random(2))
     assert call is not None
     assert call.args["label"] in ("red", "blue")
+
+
+def test_a_tool_whose_calls_do_nothing_is_said_to_do_nothing_whatever_else_fails() -> None:
+    boxes = Boxes()
+    boxes.tools["list_labels"] = replace(boxes.tools["list_labels"], writes=True)
+    failures = Explorer(boxes, random.Random(0)).explore().failures
+    assert failures["list_labels"] == "it is said to write, and nothing that can be seen changed"
 
 
 def test_values_that_always_failed_are_seldom_drawn_where_others_succeeded() -> None:

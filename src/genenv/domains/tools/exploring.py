@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from genenv.domains.tools.leaves import leaves, single_paths, wanted
 from genenv.domains.tools.luck import Luck
-from genenv.domains.tools.probing import Probe
+from genenv.domains.tools.probing import IDLE, Probe
 from genenv.domains.tools.recipes import FRESH, Graph, Held, Link, Recipe, drawn, succeeded
 from genenv.domains.tools.told import kind_said, read, said, source_of, sources_of
 from genenv.domains.tools.world import Call, Outcome, World
@@ -72,7 +72,8 @@ class Explorer:
                         self._recipes[tool.name] = recipe
                         self._failures.pop(tool.name, None)
                         break
-                    self._failures[tool.name] = probe.said
+                    if self._failures.get(tool.name) != IDLE:
+                        self._failures[tool.name] = probe.said
             if not left:
                 break
         links = tuple(self._links())

@@ -26,6 +26,8 @@ _FEW = 6
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
 _QUARTER = 4
 """Rates are compared by quarters: a few tries tell no more."""
+IDLE = "it is said to write, and nothing that can be seen changed"
+"""What is said of a tool whose calls go well and do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Probe:
         self._world, self._tool, self._rng, self._luck = world, tool, rng, luck
         self._before, self._state, self._values = before, held, held.values
         self.said = "it was given no value that there is"
-        """What the last call that failed said."""
+        """What the last call that failed said; or that calls go well, and do nothing."""
 
     def recipe(self) -> Recipe | None:
         """How the tool can be called; None if it never succeeds."""
@@ -73,7 +75,7 @@ class Probe:
             if self._tried(tool, ways, _TRIES).rate > 0:
                 tried = self._tried(tool, ways, _MORE_TRIES)
                 if tool.writes and not tried.writes:
-                    self.said = "it is said to write, and nothing that can be seen changed"
+                    self.said = IDLE
                 elif tried.rate > 0:
                     suits = sum(self._suits(name, way, writes=tried.writes) for name, way in ways.items())
                     found.append(((round(tried.rate * _QUARTER), suits), ways, tried))
@@ -126,7 +128,8 @@ class Probe:
             outcomes.append((args, outcome))
             good = outcome.changed or (not tool.writes and succeeded(outcome, writes=False))
             self._luck.note(Call(tool=tool.name, args=args), ways, good=good)
-            self.said = outcome.error or self.said
+            if outcome.error and self.said != IDLE:
+                self.said = outcome.error
         writes = any(outcome.changed for _, outcome in outcomes)
         good = tuple(outcome for _, outcome in outcomes if succeeded(outcome, writes=writes))
         fails = self._luck.fails(tool.name, ways)
