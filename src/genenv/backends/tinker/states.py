@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
 import tinker
+from tinker.lib.api_future_impl import _APIFuture
 from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
 
 from genenv.backends.tinker.service import ServerError, Service
@@ -83,11 +85,23 @@ class States:
             self._saved.discard(gone)
 
     async def let_go(self, client: tinker.TrainingClient) -> None:
-        """Free an adapter's place. A server that does not know how frees it later."""
+        """Free an adapter's place, and wait until it is free. A server that does not know how frees it later.
+
+        Until then what the place holds may spoil others: SkyRL multiplies it by zero, and NaN stays NaN.
+        """
 
         async def unload() -> None:
+            began = time.time()
             with client.holder.aclient(ClientConnectionPoolType.TRAIN) as asked:
-                await asked.models.unload(request=tinker.types.UnloadModelRequest(model_id=client.model_id))
+                request = tinker.types.UnloadModelRequest(model_id=client.model_id)
+                future = await asked.models.unload(request=request)
+            await _APIFuture(
+                tinker.types.UnloadModelResponse,
+                client.holder,
+                future,
+                request_start_time=began,
+                request_type="UnloadModel",
+            )
 
         try:
             await self._service.within(client.holder.run_coroutine_threadsafe(unload()), "free an adapter")
