@@ -140,6 +140,7 @@ def test_the_agent_s_statistics_and_the_archive_stay(tmp_path: Path) -> None:
     assert (similarity, nearest) == (1, world.held_out[0].id)
 
 
+@pytest.mark.long
 def test_a_world_that_is_drawn_from_ids_is_the_one_that_it_would_be_alone() -> None:
     later: dict[str, Json] = {"round": 1, "domain": {"descriptions": False}}
     shifting = open_domain(resolve({"shift": later}))

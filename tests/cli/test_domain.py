@@ -86,6 +86,7 @@ def test_what_is_wrong_is_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_service_is_asked_for_real_after_that_was_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_neither_starting_nor_resuming_a_run_of_scripts_loads_a_heavy_library(tm
     assert loaded("train", "--resume", "--set", "run.rounds=2", "--out", out) == []
 
 
+@pytest.mark.long
 def test_a_run_of_scripts_asks_for_no_model(tmp_path: Path) -> None:
     words = ["generate", CONFIGS / "quickstart.toml", "--set", "policy.model=./nowhere"]
     assert "there is no model folder" in refused(*words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,10 +111,12 @@ def test_a_trainer_is_interrupted_as_by_ctrl_c_and_ended_where_that_is_not_enoug
 ) -> None:
     plan = planned(tmp_path / "run")
     plan.folder.mkdir(parents=True)
-    deaf = "trap '' INT; echo deaf; sleep 600; sleep 600"
-    for script, status, seconds in (("echo; sleep 600", 130, 60.0), (deaf, 137, 0.5)):
+    # No shell where it has to be heard: one that is about to start its next command may miss it.
+    heard = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+    deaf = ["sh", "-c", "trap '' INT; echo deaf; sleep 600; sleep 600"]
+    for words, status, seconds in ((heard, 130, 60.0), (deaf, 137, 0.5)):
         monkeypatch.setattr(hosts, "_STOPPING_S", seconds)
-        monkeypatch.setattr(Plan, "training", lambda _, *, again, script=script: ["sh", "-c", script])
+        monkeypatch.setattr(Plan, "training", lambda _, *, again, words=words: words)
         host = TrainerHost(plan, status, str(tmp_path), {})
         assert children[-1].said(0, 20).lines
         host.interrupt()

@@ -236,6 +236,7 @@ def test_an_episode_that_never_asks_again_is_ended(own: type[Any], toy: Any, fir
         play(broken(own, "episode", episode(run)), toy)
 
 
+@pytest.mark.long
 def test_the_time_that_a_policy_takes_is_not_the_domains(own: type[Any], toy: Any) -> None:
     async def run(self: Any, ask: Any) -> None:
         for _ in range(2):

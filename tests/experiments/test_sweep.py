@@ -32,6 +32,7 @@ def words(out: Path, variants: str = "base,variation", seeds: int = 2) -> list[o
     return ["sweep", CONFIG, *SMALL, "--variants", variants, "--seeds", seeds, "--jobs", 2, "--out", out]
 
 
+@pytest.mark.long
 def test_a_sweep_plays_every_variant_with_every_seed_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     first = succeeds(*words(out, seeds=1), "--contrast", "variation:base")
@@ -85,6 +86,7 @@ def playing(out: Path, rounds: int) -> tuple[subprocess.Popen[bytes], Cell]:
     return process, cell
 
 
+@pytest.mark.long
 def test_an_interrupt_stops_the_runs_and_keeps_what_they_have(tmp_path: Path) -> None:
     process, cell = playing(tmp_path / "sweep", rounds=400)
     process.send_signal(signal.SIGINT)
@@ -99,6 +101,7 @@ def test_an_interrupt_stops_the_runs_and_keeps_what_they_have(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system kills in another way")
+@pytest.mark.long
 def test_the_runs_of_a_sweep_that_is_killed_end_too(tmp_path: Path) -> None:
     process, cell = playing(tmp_path / "sweep", rounds=4000)
     process.kill()
@@ -135,6 +138,7 @@ def test_what_is_wrong_is_said_before_the_first_run(more: list[str], sentence: s
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.long
 def test_all_runs_go_on_from_one_warm_up(tmp_path: Path) -> None:
     parent = tmp_path / "parent"
     succeeds("train", CONFIG, *SMALL, "--out", parent)
@@ -146,6 +150,7 @@ def test_all_runs_go_on_from_one_warm_up(tmp_path: Path) -> None:
     assert load_config(out / "rl+agent.lr=3e-5" / "seed-1" / "config.toml").agent.lr == 3e-5
 
 
+@pytest.mark.long
 def test_the_variants_of_a_seed_go_on_from_one_warm_up(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     said = succeeds(*words(out, "variation,rl"), "--shared-warmup").stderr

@@ -133,6 +133,7 @@ def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_sa
     assert mended.world.gate.archive.nearest(mended.domain.surface(lost))[0] == 1.0
 
 
+@pytest.mark.long
 def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

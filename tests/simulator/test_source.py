@@ -155,6 +155,7 @@ def test_an_endpoint_writes_tasks_and_its_tokens_are_counted(server: Server, tmp
         assert store.metrics(1)["tokens/simulator_sampled"] >= 6 * 5
 
 
+@pytest.mark.long
 def test_specs_that_structured_output_cannot_hold_are_asked_for_freely(
     server: Server, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_an_error_of_a_request_comes_with_its_answer(serve: Serve) -> None:
     assert said["detail"].startswith(f"there is no model {model}: it was unloaded")
 
 
+@pytest.mark.long
 def test_a_client_that_is_gone_frees_its_adapter(serve: Serve, base: Any) -> None:
     client = Client(serve(forget_after_s=0.6))
     others = set(base._shapes)  # what servers before this one have sampled with

@@ -15,6 +15,7 @@ pytestmark = needs_tinker
 Serve = Callable[..., str]
 
 
+@pytest.mark.long
 def test_training_moves_likelihoods_by_the_sign_of_weights(serve: Serve, sdk: Client) -> None:
     url = serve()
     assert sdk("capabilities", url=url) == [["tiny", 256]]
@@ -32,6 +33,7 @@ def test_losses_are_sums(serve: Serve, sdk: Client) -> None:
     assert found["parts"] == pytest.approx(found["expected"], abs=1e-3)
 
 
+@pytest.mark.long
 def test_samples_are_those_of_the_weights_when_they_were_saved(serve: Serve, sdk: Client) -> None:
     found = sdk("sampling", url=serve())
     assert found["first"] == found["again"] != found["other"]
@@ -56,6 +58,7 @@ def test_stops_and_likeliest_tokens(serve: Serve, sdk: Client) -> None:
     assert found["prompt"][1] < 0
 
 
+@pytest.mark.long
 def test_what_was_saved_goes_on_exactly_in_a_new_server(serve: Serve, sdk: Client, tmp_path: Path) -> None:
     saved = sdk("train_and_save", url=serve(), name="k1")
     again = serve(out=tmp_path)  # another server on the same folder
@@ -63,6 +66,7 @@ def test_what_was_saved_goes_on_exactly_in_a_new_server(serve: Serve, sdk: Clien
     assert sdk("go_on", url=again, path=saved["path"], optimizer=False)["next"] != saved["next"]
 
 
+@pytest.mark.long
 def test_requests_are_worked_in_the_order_of_their_numbers(serve: Serve, sdk: Client) -> None:
     found = sdk("pipelined", url=serve())
     assert found["waited"] == found["pipelined"]
@@ -117,6 +121,7 @@ def test_what_cannot_be_done_is_a_sentence_and_the_client_goes_on(
     assert found["goes_on"]
 
 
+@pytest.mark.long
 def test_quirks_of_learning(serve: Serve, sdk: Client) -> None:
     weights = [1.0] * 8
     true = sdk("gradient_norm", url=serve(), weights=weights)
@@ -134,6 +139,7 @@ def test_quirks_of_learning(serve: Serve, sdk: Client) -> None:
     assert sdk("timed", url=serve("slow:0.2")) > 0.6
 
 
+@pytest.mark.long
 def test_quirks_of_sampling(serve: Serve, sdk: Client) -> None:
     found = sdk("sampling", url=serve("short-logprobs", "noisy-sampler"))
     whole, own, *_ = found["compute_logprobs"]
@@ -153,6 +159,7 @@ def test_the_example_of_the_documentation_runs(serve: Serve, sdk: Client) -> Non
 
 
 @pytest.mark.parametrize("quirk", ["html", "429"])
+@pytest.mark.long
 def test_the_sdk_lives_with_refusals_now_and_then(serve: Serve, sdk: Client, quirk: str) -> None:
     found: Any = sdk("sums", url=serve(quirk))
     assert found["loss"] == pytest.approx(found["expected"], abs=1e-3)

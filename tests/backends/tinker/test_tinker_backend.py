@@ -35,6 +35,7 @@ def test_steps_are_those_of_the_local_trainer(
     assert client("as_local", url=serve(*quirks), kl=kl) == (not quirks)
 
 
+@pytest.mark.long
 def test_one_player_learns_and_the_other_stays_bit_for_bit(serve: Serve, client: Any) -> None:
     client("apart", url=serve())
 
@@ -82,6 +83,7 @@ def test_a_loss_that_is_no_number_takes_the_update_back(serve: Serve, client: An
         ("half-json", "Tinker server at"),
     ],
 )
+@pytest.mark.long
 def test_a_server_that_cannot_be_learned_on_is_refused_in_a_sentence(
     serve: Serve, client: Any, quirk: str, said: str
 ) -> None:

@@ -181,6 +181,7 @@ def test_a_server_that_was_started_anew_is_told_of_adapters_again(
     played(found, play)
 
 
+@pytest.mark.long
 def test_no_server_that_answers_ends_the_round_with_a_sentence(serve: Serve) -> None:
     server = serve()
     found = opened(server.url, timeout_s=0.5)
@@ -314,6 +315,7 @@ def test_a_server_that_has_moved_is_not_waited_for(
     played(found, play)
 
 
+@pytest.mark.long
 def test_a_run_waits_for_the_first_server_that_says_where_it_is(serve: Serve, tmp_path: Path) -> None:
     server = serve()
     late = threading.Timer(0.3, lambda: write_address(tmp_path, "server-0", server.url))

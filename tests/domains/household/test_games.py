@@ -224,6 +224,7 @@ def shortest(play: Play, limit: int) -> int | None:
 
 
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.long
 def test_plans_are_shortest_and_no_good_command_is_missing_from_any_state(task):
     rng = random.Random(task)
     for number in range(8):

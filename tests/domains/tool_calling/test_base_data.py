@@ -65,6 +65,7 @@ def test_every_tool_is_asked_for_alone(side: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
+@pytest.mark.long
 def test_all_pass_the_gate_and_no_request_comes_twice_or_is_long(side: str) -> None:
     texts = [task.messages[-1].content for task in tasks(side)]
     if side == "measuring":  # of seeds the run decides how they are said

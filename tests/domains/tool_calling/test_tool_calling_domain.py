@@ -238,6 +238,7 @@ def test_all_apps_can_be_named() -> None:
     assert ToolCallingConfig().apps == get_args(App)
 
 
+@pytest.mark.long
 def test_tasks_of_some_apps_ask_for_and_show_tools_of_these_only() -> None:
     app_of = {name: app for app, names in DOMAIN.bundle.about.groups.items() for name in names}
     tasks = [*base_tasks(SOME, SOME.seeds(), seed=0).values(), *SOME.held_out()[:60]]

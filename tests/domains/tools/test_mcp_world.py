@@ -171,6 +171,7 @@ def test_when_a_world_is_forgotten_its_process_ends_and_its_folder_goes(accounts
 
 
 @pytest.mark.parametrize(("mode", "fresh"), [("honest", False), ("keeps", True)])
+@pytest.mark.long
 def test_a_server_that_remembers_is_started_anew_for_every_program(
     mode: str, fresh: bool, accounts: Path, tmp_path: Path
 ) -> None:

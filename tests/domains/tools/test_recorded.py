@@ -103,6 +103,7 @@ def test_in_training_nothing_is_asked_and_what_was_not_recorded_is_an_error(
     assert shop.log.read_text() == before
 
 
+@pytest.mark.long
 def test_with_leave_tools_that_write_are_called_each_call_once_and_reads_are_those_before(
     shop: Shop, reading: Path, tmp_path: Path
 ) -> None:

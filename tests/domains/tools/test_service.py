@@ -173,6 +173,7 @@ def test_the_key_is_in_no_file_and_its_variable_is(reading: Reading) -> None:
     assert all(KEY in headers["authorization"] for _, _, headers in reading.api.received)
 
 
+@pytest.mark.long
 def test_with_leave_each_call_that_writes_is_sent_once_and_nothing_is_read_after(
     api: Api, waits: Waits, tmp_path: Path
 ) -> None:
@@ -191,6 +192,7 @@ def test_with_leave_each_call_that_writes_is_sent_once_and_nothing_is_read_after
     assert world.play([gone, call("list_customers")]).outcomes[1].error is not None
 
 
+@pytest.mark.long
 def test_a_service_that_dies_in_the_middle_leaves_what_was_recorded(
     api: Api, waits: Waits, tmp_path: Path
 ) -> None:
@@ -204,6 +206,7 @@ def test_a_service_that_dies_in_the_middle_leaves_what_was_recorded(
     assert len(api.received) == 40 + 6 * 2  # each is tried once more
 
 
+@pytest.mark.long
 def test_an_operation_that_is_never_answered_costs_no_other_one(
     api: Api, waits: Waits, tmp_path: Path
 ) -> None:
@@ -226,6 +229,7 @@ def test_no_more_requests_are_sent_than_are_allowed(api: Api, waits: Waits, tmp_
     assert {one.tool for one in made.answers} >= {"list_customers", "search_orders", "get_page"}
 
 
+@pytest.mark.long
 def test_a_service_that_is_not_there_or_answers_nothing_is_one_sentence(
     api: Api, waits: Waits, tmp_path: Path
 ) -> None:
@@ -254,6 +258,7 @@ def test_what_is_sent_is_said_before_anything_is(api: Api, waits: Waits) -> None
     assert api.received == []
 
 
+@pytest.mark.long
 def test_a_list_that_is_too_long_is_asked_for_in_parts(api: Api, waits: Waits, tmp_path: Path) -> None:
     size = {"name": "per_page", "in": "query", "schema": {"type": "integer", "maximum": 100, "default": 50}}
     paths = {f"/{name}": {"get": {"operationId": name, "parameters": [size]}} for name in ("logs", "notes")}

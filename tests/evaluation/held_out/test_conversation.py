@@ -157,6 +157,7 @@ def test_replies_are_asked_for_among_the_choices_of_their_turn() -> None:
         ("domain.name = 'programs'", None, None),
     ],
 )
+@pytest.mark.long
 def test_unasked_a_measurement_takes_the_first_lot(
     tmp_path: Path, domain: str, main: int | None, everything: int | None
 ) -> None:
