@@ -163,6 +163,7 @@ def test_an_equal_run_is_equal_to_the_last_bit(finished: tuple[RunConfig, Path],
         assert a.digest() == b.digest()
 
 
+@pytest.mark.long
 def test_a_run_stopped_in_any_round_continues_to_the_same_end(
     finished: tuple[RunConfig, Path], tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_run_stopped_in_any_round_continues_to_the_same_end(
             assert a.digest() == b.digest()
 
 
+@pytest.mark.long
 def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path: Path) -> None:
     config = resolve({**SETTINGS, "curriculum": {"review_share": 0.0, "replay_share": 0.3}})
     build(config, tmp_path / "a").run()
@@ -264,6 +266,7 @@ def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_
             assert metrics["agent/attempts"] == sum(len(group.traces) for group in groups)
 
 
+@pytest.mark.long
 def test_specs_drawn_at_random_are_tasks_that_cost_no_token(tmp_path: Path) -> None:
     simulator = {**SETTINGS["simulator"], "explore": 0.5, "variations": 4}
     config = resolve({**SETTINGS, "simulator": simulator})

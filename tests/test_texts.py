@@ -35,6 +35,7 @@ def test_inert_text_can_be_written_and_is_inert_already(text: str) -> None:
 
 
 @given(st.recursive(ANY_TEXT, lambda inner: st.lists(inner) | st.dictionaries(ANY_TEXT, inner)))
+@pytest.mark.long
 def test_a_line_of_json_can_be_written_and_says_the_same(value: object) -> None:
     line = json_line(value)  # type: ignore[arg-type]
     line.encode("utf-8")

@@ -225,6 +225,7 @@ def one_waits_while_another_is_answered(toy):
     return Acting(toy, run)
 
 
+@pytest.mark.long
 def test_sampling_for_one_attempt_does_not_count_for_another_that_waits(toy):
     def slow(prompt: str, rng: random.Random) -> str:
         time.sleep(0.5)
@@ -235,6 +236,7 @@ def test_sampling_for_one_attempt_does_not_count_for_another_that_waits(toy):
     assert [trace.stop_reason for trace in group.traces] == [StopReason.DONE] * 2
 
 
+@pytest.mark.long
 def test_a_batch_of_a_local_model_does_not_count_for_an_attempt_that_waits(tiny, toy, monkeypatch):
     sampler, before = tiny.player(), blocked_s()
     plain = sampler.sample_all

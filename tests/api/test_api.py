@@ -43,6 +43,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
+@pytest.mark.long
 def test_a_value_is_the_same_in_toml(value: object) -> None:
     (said,) = words({"a.b": value})
     assert said.startswith("a.b=")

@@ -137,6 +137,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(
     assert weights(tmp_path / "run", 1) == weights(tmp_path / "run", 2)
 
 
+@pytest.mark.long
 def test_warm_up_steps_that_are_not_finite_are_skipped_and_counted(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

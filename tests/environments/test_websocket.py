@@ -63,6 +63,7 @@ def test_a_message_without_end_is_not_read() -> None:
             asked(server, "{}")
 
 
+@pytest.mark.long
 def test_an_answer_that_does_not_come_is_not_waited_for() -> None:
     with OpenEnvServer() as server:
         server.pause_s = 1.0

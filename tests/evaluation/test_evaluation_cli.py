@@ -25,6 +25,7 @@ def measure(model: Path, data: Path, out: Path, *more: object) -> Result:
 
 
 @pytest.mark.usefixtures("sums")
+@pytest.mark.long
 def test_a_local_model_is_measured_and_compared(model: Path, sums_data: Path, tmp_path: Path) -> None:
     first = measure(model, sums_data, tmp_path / "a", "--limit", 6)
     assert first.exit_code == 0, (first.exception, first.stderr)

@@ -58,6 +58,7 @@ def test_a_variant_of_many_settings_has_a_name_that_a_run_can_have(tmp_path: Pat
     assert "1 of 1 runs are finished" in succeeds(*words(tmp_path / "sweep", long, seeds=1)).stdout
 
 
+@pytest.mark.long
 def test_a_run_that_fails_ends_no_other_and_is_tried_again(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     (out / "base").mkdir(parents=True)

@@ -36,6 +36,7 @@ def test_the_command_prints_a_table_and_fills_a_folder(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["curves.csv", "lab.html", "lives.csv"]
 
 
+@pytest.mark.long
 def test_the_folder_holds_the_same_numbers_as_the_table(tmp_path: Path) -> None:
     lives = run_arms(["random", "oracle"], CONFIG, seeds=6)
     first = write_page(tmp_path / "a", lives, CONFIG).read_text(encoding="utf-8")

@@ -61,6 +61,7 @@ def test_without_a_source_a_round_is_as_large_and_of_base_tasks(tmp_path: Path) 
     assert {group.task.lineage.origin for group in groups} == {Origin.SEED}
 
 
+@pytest.mark.long
 def test_a_file_is_handed_out_once_before_any_spec_comes_twice(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.jsonl"
     succeeds("generate", CONFIG, "--set", "policy.backend=scripted", "--n", 9, "--out", tasks)

@@ -179,6 +179,7 @@ def test_a_client_that_is_gone_frees_its_adapter(serve: Serve, base: Any) -> Non
     assert "nothing was heard of it for too long" in said["detail"]
 
 
+@pytest.mark.long
 def test_requests_are_answered_while_work_is_done(serve: Serve) -> None:
     client = Client(serve("slow:0.5"))
     model = client.train()

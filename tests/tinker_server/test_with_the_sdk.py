@@ -72,6 +72,7 @@ def test_requests_are_worked_in_the_order_of_their_numbers(serve: Serve, sdk: Cl
     assert found["waited"] == found["pipelined"]
 
 
+@pytest.mark.long
 def test_checkpoints_can_be_listed_and_deleted(serve: Serve, sdk: Client) -> None:
     found = sdk("library", url=serve())
     assert found["equal"], "a named sampler and a passing one of the same weights"

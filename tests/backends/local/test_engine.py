@@ -51,6 +51,7 @@ def test_recorded_log_probabilities_equal_a_fresh_forward_pass(policy, temperatu
         assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
+@pytest.mark.long
 def test_in_bfloat16_recorded_log_probabilities_stay_near_a_fresh_forward_pass(tiny):
     policy = tiny.player(noise=0.05, dtype="bfloat16")
     asked = requests(16)

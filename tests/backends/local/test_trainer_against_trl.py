@@ -156,6 +156,7 @@ def test_the_loss_and_its_gradient_for_each_token_equal_trls(tiny, trainer_of, m
 @pytest.mark.parametrize("budget", [16, 4096])
 @pytest.mark.parametrize("loss_type", AVERAGES)
 @pytest.mark.parametrize("adapter", ["agent", None])
+@pytest.mark.long
 def test_the_gradient_of_the_parameters_equals_trls(
     tiny, toy, trainer_of, tmp_path, adapter, loss_type, budget
 ):

@@ -219,6 +219,7 @@ class Other(BaseHTTPRequestHandler):
         """Be quiet."""
 
 
+@pytest.mark.long
 def test_a_server_has_so_many_requests_at_a_time_and_all_are_answered(serve: Serve) -> None:
     found = opened(serve(0).url, serve(1).url, at_once=2)
     sampler = cast(VllmSampler, found.samplers["agent"])
@@ -261,6 +262,7 @@ def test_what_is_no_server_is_refused_in_a_sentence() -> None:
 # servers that come and go, by a folder of addresses
 
 
+@pytest.mark.long
 def test_a_server_that_begins_anew_elsewhere_goes_on_with_the_requests(
     serve: Serve, bases: list[LoadedBase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +288,7 @@ def test_a_server_that_begins_anew_elsewhere_goes_on_with_the_requests(
     played(found, play)
 
 
+@pytest.mark.long
 def test_a_server_that_has_moved_is_not_waited_for(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

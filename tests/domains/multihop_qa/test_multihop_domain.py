@@ -514,6 +514,7 @@ def test_rewards_are_exact_or_soft(reply: str, soft: float, explanation: str) ->
 
 
 @pytest.mark.parametrize("domain", [DOMAIN, SEARCH, CLOSED])
+@pytest.mark.long
 def test_random_attempts_always_fail(domain: MultihopQA) -> None:
     rng = random.Random(4)
     for task in domain.held_out():

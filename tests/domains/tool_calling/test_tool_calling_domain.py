@@ -256,6 +256,7 @@ def test_tasks_of_some_apps_ask_for_and_show_tools_of_these_only() -> None:
             } <= set(SOME.settings.apps)
 
 
+@pytest.mark.long
 def test_what_is_of_another_app_is_refused() -> None:
     mail = next(seed for seed in DOMAIN.seeds() if "email" in seed.skills)
     lineage = Lineage(origin=Origin.SEED)

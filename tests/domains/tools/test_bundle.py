@@ -170,6 +170,7 @@ def test_an_answer_is_said_as_a_number_or_in_whole_words(
     assert says(words, answer) is stated
 
 
+@pytest.mark.long
 def test_parameters_draw_tasks_for_training_alone(domain: Tools) -> None:
     by_parameters = ByParameters(domain)
     rng, seeds = random.Random(3), domain.seeds()

@@ -190,6 +190,7 @@ class Logged:
         pass
 
 
+@pytest.mark.long
 def test_a_folder_whose_files_all_differ_does_not_count_whatever_is_written_there_later() -> None:
     explorer = Explorer(Logged(1), random.Random(0))
     graph = explorer.explore()

@@ -82,6 +82,7 @@ def test_the_final_answer_is_found(reply: str, answer: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text() | st.text(alphabet="<answer>/: \n*Athink\\\\boxed{}$", max_size=200))
+@pytest.mark.long
 def test_reading_and_measuring_never_raise_and_stay_in_range(reply: str) -> None:
     near = closeness(final_answer(reply), ["the Tarn", reply])
     assert all(0 <= value <= 1 for value in (near.em, near.f1, near.sub_em))

@@ -190,6 +190,7 @@ NATIVE = st.builds(lambda words: {"calls": [{"name": "hotel_book", "arguments": 
 
 @settings(max_examples=200, deadline=None)
 @given(answer=JSON | NATIVE)
+@pytest.mark.long
 def test_grading_never_raises(answer: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     from genenv.evaluation.bfcl.load import Question
 

@@ -88,6 +88,7 @@ def test_an_environment_that_takes_too_long_fails_the_item(awaits: bool) -> None
         play(Recited(Reply(text="a"), Reply(text="b")), episode(slow), limits)
 
 
+@pytest.mark.long
 def test_the_time_of_the_model_is_not_the_environments() -> None:
     limits = Limits(max_new_tokens=10, context_tokens=100, timeout_s=0.3)
     talker = Recited(Reply(text="a"), Reply(text="b"), seconds=0.4)

@@ -55,6 +55,7 @@ def replies_of(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("window", [256, 68])
 @pytest.mark.parametrize("template", ["tools", "no tools"])
+@pytest.mark.long
 def test_the_success_is_the_runs_own_task_by_task(
     train: Callable[..., Path], tiny: Any, tmp_path: Path, window: int, template: str
 ) -> None:

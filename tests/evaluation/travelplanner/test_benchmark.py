@@ -188,6 +188,7 @@ def nested(depth: int) -> Any:
     return value
 
 
+@pytest.mark.long
 def test_large_and_deep_answers_are_graded(items, good):
     long = "from a to b, " * 80_000
     deep = nested(100_000)
