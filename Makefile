@@ -1,9 +1,9 @@
 # Everything a person types. Each target sets up what it needs; a second call re-installs nothing.
 #
 #   make demo      set up, train an agent on household commands by its own attempts, write the report; minutes
-#   make demo-full the same for the quickstart, tool calling: an hour or two
+#   make demo-full the same for the quickstart, tool calling: forty minutes to two hours
 #   make test      set up, run the tests that take a moment each, in three minutes
-#   make test-long     set up, run those that take some seconds each; CI runs both
+#   make test-long     set up, run those that take a second or more each; CI runs both
 #   make test-random   set up, run the property tests on fresh draws, ten times as many
 #   make check     set up, check format, lint and types
 #   make vllm      vLLM for CPUs in an environment of its own, for its tests and benchmarks; three gigabytes

@@ -99,7 +99,7 @@ def summed(url: str) -> list[float]:
 
 def taken_back(url: str) -> dict[str, Any]:
     """A step under a cap, and an update that is no number: neither leaves anything behind it."""
-    simulator = trainer(_kept[url], "simulator")
+    agent, simulator = trainer(_kept[url]), trainer(_kept[url], "simulator")
 
     async def play() -> dict[str, Any]:
         await simulator.publish()
@@ -110,8 +110,9 @@ def taken_back(url: str) -> dict[str, Any]:
         capped = await _rwr(simulator, cap=far / 20, cap_retries=6)
         bad = attempted(*GOOD, advantage=math.nan, old=(-1.0,) * len(GOOD))
         await simulator.publish()
-        now = await simulator.logprobs(SPECS)
+        now, others = await simulator.logprobs(SPECS), await agent.logprobs(ATTEMPTS)
         spoilt = await _learn(simulator, [bad], Objective())
+        others_equal = await agent.logprobs(ATTEMPTS) == others
         same = await simulator.logprobs(SPECS) == now
         moved = await _rwr(simulator)
         after = await simulator.logprobs(SPECS)
@@ -121,6 +122,7 @@ def taken_back(url: str) -> dict[str, Any]:
             "capped": capped.metrics(),
             "spoilt": spoilt.metrics()["player/skipped_updates"],
             "same": same,
+            "others_equal": others_equal,
             "next": moved.metrics()["player/steps"],
             "finite": all(math.isfinite(value) for row in after for value in row),
             "began": _totals(before),

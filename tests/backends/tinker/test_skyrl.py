@@ -129,6 +129,7 @@ def test_two_players_learn_on_skyrl_and_are_restored_after_a_kill(server: Server
         assert 0 < back["capped"]["player/kl_step"] <= back["far"] / 20
         assert back["capped"]["player/kl_retries"] >= 1
         assert (back["spoilt"], back["same"], back["next"], back["finite"]) == (1, True, 1, True)
+        assert back["others_equal"]
 
         folder = str(tmp_path / "checkpoint")
         wanted = play("saved", url=server.url, folder=folder)

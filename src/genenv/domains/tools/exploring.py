@@ -15,7 +15,7 @@ from dataclasses import replace
 from genenv.domains.tools.leaves import leaves, single_paths, wanted
 from genenv.domains.tools.luck import Luck
 from genenv.domains.tools.probing import IDLE, Probe
-from genenv.domains.tools.recipes import FRESH, Graph, Held, Link, Recipe, drawn, succeeded
+from genenv.domains.tools.recipes import FRESH, Graph, Held, Link, Recipe, Records, drawn, succeeded
 from genenv.domains.tools.told import kind_said, read, said, source_of, sources_of
 from genenv.domains.tools.world import Call, Outcome, World
 from genenv.types import Json
@@ -143,7 +143,7 @@ class Explorer:
         if key not in self._held:
             state = self.world.play(before).state
             values = {**leaves(state), **(self.also(state) if self.also else {})}
-            self._held[key] = Held(values, state)
+            self._held[key] = Held(values, Records(state))
         return self._held[key]
 
     def _said(self, reader: str, before: Sequence[Call], above: frozenset[str]) -> dict[str, list[Json]]:

@@ -94,18 +94,26 @@ def _is_empty(result: Json) -> bool:
     )
 
 
-@dataclass(frozen=True)
+class Records:
+    """The records of a state, found when they are first asked for."""
+
+    def __init__(self, state: Json = None) -> None:
+        self._state = state
+
+    @cached_property
+    def by_kind(self) -> Mapping[str, Sequence[Mapping[str, Sequence[Json]]]]:
+        """Values of theirs by kind, by the kind of the record."""
+        return records(self._state)
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """What a state holds, and what tools tell of it."""
 
     values: Mapping[str, Sequence[Json]]
     """By kind."""
-    state: Json = None
-
-    @cached_property
-    def records(self) -> Mapping[str, Sequence[Mapping[str, Sequence[Json]]]]:
-        """Whose values belong together, by the kind of the record."""
-        return records(self.state)
+    records: Records = field(default_factory=Records)
+    """Whose values belong together."""
 
     def with_told(self, told: Mapping[str, Sequence[Json]]) -> Held:
         """The same with what tools tell, too."""
@@ -195,7 +203,9 @@ def _place(argument: Json, fields: Mapping[str, str], held: Held, rng: random.Ra
 
 def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[Json]]]:
     """The records of the state that have a value of each of several kinds."""
-    for _, alike in sorted(held.records.items(), key=lambda pair: -len(pair[0])) if len(ways) > 1 else ():
+    if len(ways) < 2:
+        return []
+    for _, alike in sorted(held.records.by_kind.items(), key=lambda pair: -len(pair[0])):
         if having := [one for one in alike if all(way in one for way in ways)]:
             return having
     return []
