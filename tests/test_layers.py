@@ -24,6 +24,7 @@ LAYERS = (
     "gate",
     "learning",
     "backends.settings",
+    "backends.ranks",
     "backends.base",
     "assistants.base",
     "assistants.call_formats",

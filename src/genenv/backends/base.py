@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
+from genenv.backends import ranks
 from genenv.backends.settings import PolicyConfig
 from genenv.domains.base import Domain
 from genenv.errors import UsageError, unknown_name
@@ -175,6 +176,11 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], domain: Domain, *,
     if config.backend not in BACKENDS:
         raise unknown_name("policy.backend", config.backend, BACKENDS)
     module, _, name = BACKENDS[config.backend].partition(":")
+    if ranks.size() > 1 and config.backend != "vllm":
+        raise UsageError(
+            f"policy.backend is {config.backend!r}, and {ranks.size()} processes train together while "
+            "servers sample: set policy.backend='vllm', or start one process without torchrun"
+        )
     if config.backend == "tinker" and importlib.util.find_spec("tinker") is None:
         raise UsageError("a Tinker server is asked by the package tinker: pip install 'genenv[tinker]'")
     return cast(Open, getattr(importlib.import_module(module), name))(config, roles, domain, seed)

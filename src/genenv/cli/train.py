@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from genenv.api import training
 from genenv.api.console import ConsoleReporter
+from genenv.backends import ranks
 from genenv.cli.console import begin
 from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
 from genenv.config.run import anchored, load_config
@@ -40,6 +42,8 @@ OtherArithmetic = Annotated[
     ),
 ]
 
+_LOCAL = "genenv.backends.local.together"
+
 
 def train(  # noqa: PLR0913 - a command has the options it has
     config: Config = None,
@@ -51,8 +55,35 @@ def train(  # noqa: PLR0913 - a command has the options it has
     variant: VariantName = "",
     origin: From = None,
 ) -> None:
-    """Co-evolve an agent and its simulator."""
+    """Co-evolve an agent and its simulator.
+
+    Several processes that torchrun starts train together, while servers sample: docs/scaling.md.
+    """
+    if ranks.size() > 1:
+        ranks.end_with_torchrun()
+    if ranks.rank() > 0:
+        import_module(_LOCAL).follow()
+        return
     begin("going on with a run" if resume else "starting a run")
+    try:
+        path = _play(config, out, overrides, resume, other_arithmetic, corpus, variant, origin)
+    finally:
+        if ranks.size() > 1:
+            import_module(_LOCAL).dismiss()
+    _say_how_it_went(path)
+
+
+def _play(  # noqa: PLR0913 - as `train`
+    config: Path | None,
+    out: Path | None,
+    overrides: Sequence[str],
+    resume: bool,
+    other_arithmetic: bool,
+    corpus: Path | None,
+    variant: str,
+    origin: str | None,
+) -> Path:
+    """The folder of the run that was started or continued."""
     check_named(config, "--resume --out RUN", run=resume)
     reporter, asked = ConsoleReporter(), said(overrides, corpus)
     if resume:
@@ -73,7 +104,7 @@ def train(  # noqa: PLR0913 - a command has the options it has
         path = out or Path("runs") / settings.run.name
         start_from = None if origin is None else Origin.named(origin)
         training.start(settings, path, reporter, file=config, origin=start_from)
-    _say_how_it_went(path)
+    return path
 
 
 def _aside(text: str) -> None:

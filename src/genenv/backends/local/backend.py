@@ -9,6 +9,7 @@ from genenv.backends.base import Opened, Role
 from genenv.backends.local.arithmetic import settled
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.processes import ALONE, Processes
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
@@ -16,13 +17,27 @@ from genenv.domains.base import Domain
 from genenv.seeding import stream
 
 
-def open_local(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
+def open_local(
+    config: PolicyConfig,
+    roles: Sequence[Role],
+    domain: Domain,
+    seed: int,
+    processes: Processes = ALONE,
+) -> Opened:
     """Load the models and give each player its weights.
+
+    Args:
+        config: settings of the policies.
+        roles: the players.
+        domain: the world of the tasks.
+        seed: of the first weights of adapters.
+        processes: those that train together. They share the base, and only adapters are trained; nothing is
+            sampled here.
 
     Raises:
         UsageError: a model cannot be loaded or used here.
     """
-    models = _models(config, roles)
+    models = _models(config, roles, processes)
     full = config.tuning == "full"
     weights: dict[str, PlayerWeights] = {}
     for role, model in zip(roles, models, strict=True):
@@ -32,16 +47,22 @@ def open_local(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed
     return Opened(
         samplers={name: LocalSampler(own) for name, own in weights.items()},
         trainers={
-            role.name: LocalTrainer(weights[role.name], role.optimizer, ramped=role.ramped) for role in roles
+            role.name: LocalTrainer(
+                weights[role.name], role.optimizer, ramped=role.ramped, processes=processes
+            )
+            for role in roles
         },
         settled=settled(config, *models),
     )
 
 
-def _models(config: PolicyConfig, roles: Sequence[Role]) -> list[LocalModel]:
+def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -> list[LocalModel]:
     """One for each role: the same for all, unless a player has a base of its own or trains all of it."""
-    base = LocalModel(config.model, config)
+    base = LocalModel(config.model, config, processes.size)
     other = config.simulator_model
     if other is None and config.tuning == "lora":
         return [base] * len(roles)
-    return [base if role.name != "simulator" else LocalModel(other or config.model, config) for role in roles]
+    return [
+        base if role.name != "simulator" else LocalModel(other or config.model, config, processes.size)
+        for role in roles
+    ]

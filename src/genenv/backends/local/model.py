@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor
 
 from genenv.backends.chat.format import ChatFormat
-from genenv.backends.local import hardware, loading
+from genenv.backends.local import hardware, loading, sharding
 from genenv.backends.local.cpu import build, waiting
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
@@ -31,8 +31,13 @@ PREFILL_ON_CPU = 2048
 class LocalModel:
     """One causal language model in memory, and its tokenizer."""
 
-    def __init__(self, source: str, config: PolicyConfig) -> None:
+    def __init__(self, source: str, config: PolicyConfig, processes: int = 1) -> None:
         """Load a model and hold it to its own forward pass.
+
+        Args:
+            source: a known short name, a folder, or a hub name.
+            config: settings of the policies.
+            processes: how many share the base, each of which holds a part (`sharding`).
 
         Raises:
             UsageError: the model cannot be used here; the sentence says why.
@@ -51,22 +56,29 @@ class LocalModel:
                 "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
                 "weights; use policy.dtype='float32', or policy.tuning='lora'"
             )
-        full = config.tuning == "full"
+        full, self.shared = config.tuning == "full", processes > 1
+        if self.shared:
+            sharding.check(config)
         self.dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, self.device)
         self.tokenizer = loading.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs)
-        causal = loading.load_causal_lm(resolved, dtype=self.dtype, device=self.device)
+        at_first = torch.device("cpu") if self.shared else self.device
+        causal = loading.load_causal_lm(resolved, dtype=self.dtype, device=at_first)
         loading.check_vocabulary(source, self.tokenizer, causal)
         shape = causal.config.get_text_config()
         limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
         self.context_tokens = min(config.context_tokens, limit)
         self.vocabulary = int(shape.vocab_size)
         self.causal = causal.requires_grad_(requires_grad=False)
+        if self.shared:
+            sharding.shard(causal, self.device, processes)
         self.peft: Any = None
         self._grammars: Grammars | None = None
         packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
         self.own_forward = not packed
         """Whether the model runs in its own forward pass: packed attention is not for it."""
+        if self.shared and not packed:
+            raise UsageError(f"{source} is not trained by several processes: it needs packed attention")
         self.kernels = build.wanted(config.compiled, self.device)
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
@@ -79,7 +91,7 @@ class LocalModel:
             UsageError: the settings ask for it, or for packed weights, and it cannot be.
         """
         config = self.config
-        if self.peft is not None or self.fused is not None:
+        if self.peft is not None or self.fused is not None or self.shared:
             return
         must = config.decoder == "fused"
         if must and self.own_forward:

@@ -24,6 +24,7 @@ from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import Packed
 from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.processes import ALONE, Processes, Turn, together
 from genenv.backends.local.token_logprobs import Scores, frozen_scores
 from genenv.errors import DataError, UpdateSkipped
 from genenv.learning.datum import Datum, Objective
@@ -37,18 +38,28 @@ STATE = "trainer.json"
 class LocalTrainer:
     """Trains one player's weights."""
 
-    def __init__(self, weights: PlayerWeights, optimizer: OptimizerConfig, *, ramped: bool = False) -> None:
+    def __init__(
+        self,
+        weights: PlayerWeights,
+        optimizer: OptimizerConfig,
+        *,
+        ramped: bool = False,
+        processes: Processes = ALONE,
+    ) -> None:
         """A trainer.
 
         Args:
             weights: what learns.
             optimizer: how it steps.
             ramped: whether the first steps after a warm-up are shorter, for a trainer that is loaded.
+            processes: those that train these weights together.
         """
         self.weights, self._ramped = weights, ramped
+        self.processes, self.name = processes, weights.adapter or ""
         self.optimizer = Optimizer(weights.parameters(), optimizer)
         self._moved: Callable[[], float] | None = None
 
+    @together
     async def forward_backward(self, data: Sequence[Datum], objective: Objective) -> Mapping[str, float]:
         """Accumulate the gradient of the loss; micro-batches do not change it. See `Trainer`."""
         tokens = sum(datum.tokens for datum in data)
@@ -60,23 +71,27 @@ class LocalTrainer:
             sums.clear()
             batches = micro_batches(pieces, budget)
             measured = self._measured(batches, objective, tokens)
-            for index, batch in enumerate(batches):
-                part = self._backward(batch, objective, tokens, measure_kl=index == measured)
+            for turn in self.processes.turns(len(batches)):
+                part = self._backward(turn, batches, objective, tokens, measured)
                 for name, value in part.items():
                     sums[name] = sums.get(name, 0.0) + value
 
         with blocking():
             self._accumulate(run)
+            sums = self.processes.total(sums)
         for name, meaning in (("loss", "loss"), ("kl", "KL to the reference")):
             if not math.isfinite(sums.get(name, 0.0)):
                 self.optimizer.clear()
                 raise UpdateSkipped(f"the {meaning} is not finite")
         return sums | {"tokens": float(tokens)}
 
+    @together
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         """One step of AdamW. See `Trainer`."""
+        self.processes.add_gradients(self.optimizer.parameters)
         return {"grad_norm": self.optimizer.step(learning_rate, keep_before=self._moved is not None)}
 
+    @together
     async def watch(self, data: Sequence[Datum]) -> None:
         """Remember what the weights say of data now. See `Trainer`."""
         pieces = bundled(data)
@@ -95,16 +110,19 @@ class LocalTrainer:
 
         self._moved = moved
 
+    @together
     async def moved(self) -> float:
         """How far the weights have gone since `watch`. See `Trainer`."""
         if self._moved is None:
             raise RuntimeError("watch comes before moved")
         return self._moved()
 
+    @together
     async def shorten(self, fraction: float) -> None:
         """Take part of the last step back. See `Trainer`."""
         self.optimizer.shorten(fraction)
 
+    @together
     async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
         """Log-probabilities of whole completions, each token's; see `Trainer`."""
         whole = [replace(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in data]
@@ -112,25 +130,32 @@ class LocalTrainer:
         values: list[tuple[float, ...]] = [()] * len(data)
 
         def run(budget: int) -> None:
-            for batch in micro_batches(bundled(whole), budget):
+            batches, own = micro_batches(bundled(whole), budget), dict[int, tuple[float, ...]]()
+            for turn in self.processes.turns(len(batches)):
+                batch = batches[turn.own]
                 packed = Packed([bundle for bundle, _ in batch], self.weights.model.device)
-                rows = _Rows.of([datum for _, own in batch for datum in own], packed.device, self._allowed)
+                rows = _Rows.of([datum for _, some in batch for datum in some], packed.device, self._allowed)
                 with torch.no_grad(), self.weights.reference() if reference else self.weights.active():
                     found_M = self._scores(*self.weights.completion_hidden(packed), rows).logprobs_M
                 parts = found_M.split([len(datum.completion_ids) for datum in rows.data])
                 for datum, part in zip(rows.data, parts, strict=True):
-                    values[places[id(datum)]] = tuple(part.tolist())
+                    own[places[id(datum)]] = tuple(part.tolist())
                 advance(tokens=packed.ids_1N.shape[1], items=len(rows.data))
+            for found in self.processes.gathered(own):
+                for place, value in found.items():
+                    values[place] = value
 
         with blocking():
             self._within_memory(run)
         return values
 
+    @together
     async def anchor(self, moments: Moments) -> None:
         """The present weights become the reference. See `Trainer`."""
         self.optimizer.keep(moments)
         self.weights.anchor()
 
+    @together
     async def publish(self) -> int:
         """Nothing is copied: the sampler reads the weights that are trained. See `Trainer`."""
         self._moved = None
@@ -143,6 +168,7 @@ class LocalTrainer:
         self.optimizer.save(folder)
         (folder / STATE).write_text(json.dumps({"version": self.weights.version}) + "\n", encoding="utf-8")
 
+    @together
     async def load(self, folder: Path) -> None:
         """Restore what `save` wrote; checkpoints of before versions have none."""
         self.weights.load(folder)
@@ -166,6 +192,9 @@ class LocalTrainer:
         self._within_memory(afresh)
 
     def _within_memory(self, run: Callable[[int], None]) -> None:
+        if self.processes.size > 1:  # all of them have as many pieces
+            run(self.weights.model.config.tokens_per_microbatch)
+            return
         within_memory(self.weights.model, run, self.optimizer.clear)
 
     def _measured(self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int) -> int | None:
@@ -178,24 +207,31 @@ class LocalTrainer:
         return random.Random(tokens).choice(sampled) if sampled else None
 
     def _backward(
-        self, batch: Sequence[Piece], objective: Objective, tokens: int, *, measure_kl: bool
+        self,
+        turn: Turn,
+        batches: Sequence[Sequence[Piece]],
+        objective: Objective,
+        tokens: int,
+        measured: int | None,
     ) -> dict[str, float]:
         """The gradient of a micro-batch, and its part of the sums.
 
         Args:
-            batch: what to learn from.
+            turn: which of them, and what other processes learn from meanwhile.
+            batches: all of them.
             objective: bounds, KL term.
             tokens: that count in the whole step.
-            measure_kl: whether k3 is measured although it has no weight.
+            measured: on which of them k3 is measured although it has no weight.
         """
-        device = self.weights.model.device
+        batch, device = batches[turn.own], self.weights.model.device
         packed = Packed([bundle for bundle, _ in batch], device)
         rows = _Rows.of([datum for _, own in batch for datum in own], device, self._allowed)
         values = Tokens.of(rows.data, device)
+        measure_kl = turn.own == measured
         exact = objective.kl == "exact" and objective.kl_coefficient > 0
         k3 = objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl) and values.any_ppo
         reference: _Reference | None = None
-        if exact or k3:
+        if exact or self._any_k3(turn, batches, objective, measured):
             with torch.no_grad(), self.weights.reference():
                 hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
                 logprobs_M = self._scores(hidden_MW, tokens_M, rows).logprobs_M if k3 else None
@@ -214,7 +250,9 @@ class LocalTrainer:
             kl = None if scores.kl_M is None else (scores.kl_M * (1.0 / tokens)).sum()
             if kl is not None:
                 loss = loss + objective.kl_coefficient * kl
-            loss.backward()
+            (loss if turn.counts else 0.0 * loss).backward()
+        if not turn.counts:
+            return {}
         if kl is not None:
             sums["kl"] = kl.detach()
         elif measure_kl:
@@ -223,6 +261,15 @@ class LocalTrainer:
             sums.setdefault("kl", torch.zeros(()))
         advance(tokens=packed.ids_1N.shape[1], items=len(rows.data))
         return {"loss": float(loss.detach()), **{name: float(value) for name, value in sums.items()}}
+
+    @staticmethod
+    def _any_k3(
+        turn: Turn, batches: Sequence[Sequence[Piece]], objective: Objective, measured: int | None
+    ) -> bool:
+        """Whether a process asks the reference in this turn: then all do, of which each holds a part."""
+        if objective.kl != "k3" or not (objective.kl_coefficient > 0 or measured in turn.all):
+            return False
+        return any(d.loss == "ppo" for index in turn.all for _, own in batches[index] for d in own)
 
     def _scores(
         self,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role, SampleRequest
 from genenv.backends.beside import Beside
-from genenv.backends.local.backend import open_local
+from genenv.backends.local.together import open_together
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm.fleet import Fleet
@@ -47,7 +47,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
     check_players(config)
     fleet = Fleet(config.vllm)
     cards = apart(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
-    here = open_local(config, roles, domain, seed)
+    here = open_together(config, roles, domain, seed)
     folder, token = _folder(config), uuid.uuid4().hex[:8]
     threads: defaultdict[int, Beside] = defaultdict(lambda: Beside("genenv-trainer"))
     samplers: dict[str, VllmSampler] = {}

@@ -1,0 +1,140 @@
+"""Several processes that train together find what one finds, and each holds a part of the base."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from genenv.backends.base import open_backend
+from genenv.backends.local.model import LocalModel
+from genenv.backends.local.processes import Processes
+from genenv.backends.local.served.loaded import LoadedBase
+from genenv.backends.settings import PolicyConfig
+from genenv.errors import UsageError
+from genenv.sampling_server.serving import SamplingServer
+
+CONFIG = Path(__file__).parents[3] / "configs" / "tiny.toml"
+HERE = {"dtype": "float32", "device": "cpu", "threads": 1, "packed_weights": False, "compiled": False}
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+COMPARED = {
+    "agent/eval_success",
+    "agent/success_rate",
+    "agent/response_tokens",
+    "agent/steps",
+    "simulator/loss",
+    "simulator/kl",
+    "simulator/grad_norm",
+}
+CASES = Path(__file__).with_name("together_cases.py")
+TESTS = CASES.parents[2]
+
+
+def ran(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        env=os.environ | {"PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def found(words: list[str], folder: Path) -> dict[str, Any]:
+    done = ran(*words, CASES, folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("found ")]
+    return json.loads(line.removeprefix("found "))
+
+
+def numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        return [n for name in sorted(value) for n in numbers(value[name])]
+    return [n for each in value for n in numbers(each)] if isinstance(value, list) else [float(value)]
+
+
+@pytest.mark.long
+def test_three_processes_learn_what_one_learns(tmp_path: Path) -> None:
+    alone, several = found([], tmp_path / "1"), found([*TORCHRUN, "3"], tmp_path / "3")
+    assert several["held"] == pytest.approx(several["whole"] / 3, rel=0.05)
+    assert several["loaded"] == several["agent"] != several["learned"]
+    for name in sorted(alone.keys() - {"held"}):
+        assert numbers(several[name]) == pytest.approx(numbers(alone[name]), rel=1e-4, abs=2e-5), name
+
+
+def test_micro_batches_are_shared_out_so_that_all_have_as_many() -> None:
+    for size in (1, 2, 3, 5):
+        for batches in range(1, 12):
+            turns = [list(Processes(rank, size).turns(batches)) for rank in range(size)]
+            assert len({len(own) for own in turns}) == 1
+            assert sorted(turn.own for own in turns for turn in own if turn.counts) == list(range(batches))
+            assert all(turn.own in turn.all for own in turns for turn in own)
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    base = LoadedBase("tiny", PolicyConfig(model="tiny", **HERE))
+    with SamplingServer(base, "tiny") as running:
+        yield running.url
+
+
+def settings(address: str) -> list[str]:
+    said = (
+        *("policy.tuning=lora", "policy.backend=vllm", "policy.threads=1", "policy.compiled=false"),
+        *("policy.decoder=transformers", "policy.packed_weights=false"),
+        f"policy.vllm.addresses={json.dumps([address])}",
+        *("run.rounds=2", "run.eval_tasks=8", "run.eval_every=1", "run.keep_checkpoints=3"),
+        *("agent.rollouts=4", "agent.warmup.steps=60", "agent.warmup.check_tasks=8"),
+        *("simulator.contexts=4", "simulator.variations=2", "simulator.warmup.steps=3"),
+    )
+    return [word for one in said for word in ("--set", one)]
+
+
+def rows(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.long
+def test_a_run_of_two_processes_is_as_one_of_one_and_goes_on(server: str, tmp_path: Path) -> None:
+    words = ["-m", "genenv", "train", CONFIG, *settings(server)]
+    two = [*TORCHRUN, "2"]
+    for start, run in (([], tmp_path / "one"), (two, tmp_path / "two")):
+        done = ran(*start, *words, "--out", run)
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, other = rows(tmp_path / "one"), rows(tmp_path / "two")
+    assert [row["round"] for row in other] == [0, 1, 2]
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name in mine.keys() & COMPARED:
+            assert mine[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-4), name
+    assert one[-1].keys() >= COMPARED
+    assert other[-1]["agent/steps"] > 0
+    again = ["-m", "genenv", "train", "--out", tmp_path / "two", "--resume", "--set", "run.rounds=3"]
+    done = ran(*two, *again)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [row["round"] for row in rows(tmp_path / "two")] == [0, 1, 2, 3]
+
+
+@pytest.mark.long
+def test_what_several_processes_cannot_do_is_said_once_and_all_end(server: str, tmp_path: Path) -> None:
+    asked = [*settings(server), "--set", "policy.decoder=fused", "--out", tmp_path / "run"]
+    done = ran(*TORCHRUN, "2", "-m", "genenv", "train", CONFIG, *asked)
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("genenv: ")]
+    assert "policy.decoder needs the whole base in one process" in sentence
+    assert done.returncode
+
+
+def test_several_processes_train_while_servers_sample_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=r"'local', and 2 processes train together .* policy.backend='vllm'"):
+        open_backend(PolicyConfig(model="tiny"), [], cast(Any, None), seed=1)
+    with pytest.raises(UsageError, match=r"policy.tuning is 'full'"):
+        LocalModel("tiny", PolicyConfig(model="tiny", tuning="full", device="cpu", threads=1), 2)
