@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from torch.distributed import TCPStore
 
 from genenv.backends.base import open_backend
+from genenv.backends.local import processes
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.processes import Processes
 from genenv.backends.local.served.loaded import LoadedBase
@@ -76,6 +80,19 @@ def test_micro_batches_are_shared_out_so_that_all_have_as_many() -> None:
             assert len({len(own) for own in turns}) == 1
             assert sorted(turn.own for own in turns for turn in own if turn.counts) == list(range(batches))
             assert all(turn.own in turn.all for own in turns for turn in own)
+
+
+def test_who_follows_waits_as_long_as_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_LISTENS", timedelta(seconds=0.1))
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    leads = Processes(0, 2, store)
+    later = threading.Timer(0.5, lambda: [leads.tell({"first": 1}), leads.tell(None)])
+    later.start()
+    follows = Processes(1, 2, TCPStore("127.0.0.1", store.port, is_master=False))
+    assert follows.heard() == {"first": 1}
+    assert follows.heard() is None
+    later.join()
+    assert store.num_keys() <= 1  # what all have read is let go of
 
 
 @pytest.fixture

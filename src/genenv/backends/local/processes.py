@@ -111,13 +111,11 @@ class Processes:
         if self._store is None:
             raise RuntimeError("a single process hears of nobody")
         name, read = f"told/{self._told}", f"read/{self._told}"
-        while True:
+        while True:  # rounds are attempted meanwhile
             try:
                 self._store.wait([name], _LISTENS)
                 break
-            except (
-                dist.DistStoreError
-            ):  # rounds are attempted meanwhile; torchrun ends those whose leader ends
+            except dist.DistStoreError:
                 continue
         said = self._store.get(name)
         self._told += 1
