@@ -5,7 +5,7 @@
 Two servers of genenv's own engine sample a tiny model, rounds are in flight (`run.staleness = 1`), and every
 few rounds one of these happens, drawn at random:
 
-    server    one of them is killed (SIGKILL) and comes back after two seconds, knowing nothing
+    server    one of them is killed (SIGKILL) and begins anew after two seconds, knowing nothing
     stall     one of them stops answering (SIGSTOP) for `--stall` seconds
     trainer   the run itself is killed (SIGKILL) and continued (`--resume`)
     disk      once: no file can grow, as on a full disk; the run ends with a sentence, and is continued
@@ -106,9 +106,9 @@ class Soak:
                     break
                 self._train()
             elif last >= due:
-                due += options.every
                 self._note_memory()
                 self._fault()
+                due = self._rounds() + options.every  # rounds go on while a server stands still
 
     def found(self) -> dict[str, object]:
         """What is in the store, and what happened."""
@@ -160,6 +160,7 @@ class Soak:
             self.servers[which].wait()
             time.sleep(2)
             self.servers[which] = self._serve(self.ports[which])
+            _await_port(self.ports[which], self.options.limit)  # the other one would be missed meanwhile
         elif kind == "stall":
             self.servers[which].send_signal(signal.SIGSTOP)
             time.sleep(self.options.stall)
