@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -190,6 +191,26 @@ def test_no_server_that_answers_ends_the_round_with_a_sentence(serve: Serve) -> 
         await asyncio.to_thread(server.__exit__)
         with pytest.raises(GenenvError, match=r"has answered for 0\.5 s .*continue with --resume"):
             await found.samplers["agent"].sample(request(found.samplers["agent"]))
+
+    played(found, play)
+
+
+def test_a_server_that_rests_is_asked_whether_it_is_back_where_no_other_answers(serve: Serve) -> None:
+    """One that was lost for long, and then the other one is: 5 s are less than its rest, and enough."""
+    first, second = serve(0), serve(1)
+    found = opened(first.url, second.url, timeout_s=5)
+
+    async def play() -> None:
+        sampler = cast(VllmSampler, found.samplers["agent"])
+        before = await sampler.sample(request(sampler))
+        lost = sampler.fleet.servers[0]
+        for _ in range(5):
+            lost.lost()
+        assert lost.rests_until > time.monotonic() + 30
+        await asyncio.to_thread(second.__exit__)
+        sampler.fleet.servers[1].lost()
+        assert (await sampler.sample(request(sampler))).token_ids == before.token_ids
+        assert not lost.rests_until
 
     played(found, play)
 

@@ -8,13 +8,13 @@ A server is asked by its own protocol for tokens, token ids in, token ids and lo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,18 @@ import httpx2
 
 from genenv.backends.settings import VllmConfig
 from genenv.backends.vllm.addresses import read_addresses
+from genenv.backends.vllm.server import Server
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
 
 log = logging.getLogger(__name__)
 
-_REST_S = 5.0
-"""A server that was lost is left alone for so long, and twice as long each time it still is."""
-_LONGEST_REST_S = 60.0
 _SPREAD = 8
 """Requests of one prompt go to one server, which reads it once, unless that has so many more to do."""
 _MEETING_S = 30.0
 _LOOKS_S = 5.0
 """So often one who waits for a free server looks again, as one that was lost may be back."""
+_KNOCKS_S = 1.0
+"""So often, and for so long, those that rest are asked whether they are back, while nobody else answers."""
 _READS_S = 1.0
 """The folder of addresses is read at most so often."""
 _MOST_SAID = 300
@@ -41,30 +41,6 @@ _MOST_SAID = 300
 
 class Refused(RolloutError):
     """A server does not want a request, and no other would."""
-
-
-@dataclass(slots=True)
-class Server:
-    """One of them."""
-
-    address: str
-    busy: int = 0
-    """Requests under way."""
-    rests_until: float = 0.0
-    rest_s: float = _REST_S
-    adapters: dict[str, Path] = field(default_factory=dict[str, Path])
-    """Those that it was told of."""
-    named: bool = True
-    """Whether settings or the folder of addresses still name it; else its requests are asked elsewhere."""
-
-    def lost(self) -> None:
-        """It did not answer: it may have been started anew when it does, and know nothing."""
-        self.rests_until, self.rest_s = time.monotonic() + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
-        self.adapters.clear()
-
-    def found(self) -> None:
-        """It answers."""
-        self.rests_until, self.rest_s = 0.0, _REST_S
 
 
 class Fleet:
@@ -83,7 +59,7 @@ class Fleet:
             )
         self.config = config
         self.servers = [Server(address.rstrip("/")) for address in config.addresses]
-        self._read_at = -_READS_S
+        self._read_at, self._knocked_at = -_READS_S, -_KNOCKS_S
         self.wanted: dict[str, Path] = {}
         """Adapters that all of them should have, and the folders these are in."""
         self.chooses = True
@@ -252,7 +228,22 @@ class Fleet:
                     f"none of {shown} has answered for {self.config.timeout_s:g} s (policy.vllm.timeout_s); "
                     "committed rounds are kept, continue with --resume when one does"
                 )
+            await self._knock()
             await asyncio.sleep(0.2)
+
+    async def _knock(self) -> None:
+        """Find out whether one that rests is back, where no other answers: no request loses a try by it."""
+        if time.monotonic() < self._knocked_at + _KNOCKS_S:
+            return
+        self._knocked_at = time.monotonic()
+
+        async def knock(server: Server) -> None:
+            with contextlib.suppress(httpx2.HTTPError, OSError):
+                answer = await self._client(server).get(f"{server.address}/v1/models", timeout=_KNOCKS_S)
+                if answer.status_code == 200:
+                    server.found()
+
+        await asyncio.gather(*map(knock, self.servers))
 
     async def _turn(self) -> None:
         """Wait until a server may be free, or has been lost; those who came first are first."""
