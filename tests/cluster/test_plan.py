@@ -77,9 +77,3 @@ def test_a_trainer_that_begins_anew_goes_on_with_the_run(
     ]
     assert words[4:] == [*begins, *said]
     words_of("train", words)
-
-
-def test_a_trainer_of_several_gpus_is_a_process_for_each() -> None:
-    words = planned(trainer=Needs(cpus=8, gpus=4)).training(again=False)
-    assert words[1:6] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    words_of("train", [sys.executable, *words[6:]])

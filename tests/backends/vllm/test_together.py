@@ -67,6 +67,7 @@ def numbers(value: Any) -> list[float]:
 @pytest.mark.long
 def test_three_processes_learn_what_one_learns(tmp_path: Path) -> None:
     alone, several = found([], tmp_path / "1"), found([*TORCHRUN, "3"], tmp_path / "3")
+    assert several["batches"] == 5
     assert several["held"] == pytest.approx(several["whole"] / 3, rel=0.05)
     assert several["loaded"] == several["agent"] != several["learned"]
     for name in sorted(alone.keys() - {"held"}):

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from genenv.backends import ranks
 from genenv.backends.base import Role
+from genenv.backends.local.micro_batches import bundled, micro_batches
 from genenv.backends.local.together import dismiss, follow, open_together
 from genenv.backends.settings import PolicyConfig
 from genenv.learning.datum import Datum, Objective
@@ -21,6 +22,7 @@ ROLES = [
     Role(name=name, optimizer=OptimizerConfig(), reference=True, ramped=False)
     for name in ("agent", "simulator")
 ]
+TOKENS = 10
 PROMPTS = [(7, 8, 9, 10), (7, 8, 11), (12, 13)]
 
 
@@ -37,7 +39,7 @@ def attempted(prompt: tuple[int, ...], ids: tuple[int, ...], advantage: float) -
 
 
 def lessons() -> list[Datum]:
-    """Five micro-batches of 16 tokens: with two processes one of them has none in the last turn."""
+    """Five micro-batches of 10 tokens: with three processes one of them has none in the last turn."""
     mixed = [attempted(prompt, tuple(range(20, 26)), 1.0 - place) for place, prompt in enumerate(PROMPTS)]
     return [*mixed, *(imitated(prompt, tuple(range(30, 36)), 0.2) for prompt in PROMPTS[:2])]
 
@@ -73,12 +75,13 @@ def main() -> None:
     if ranks.rank():
         follow()
         return
-    config = PolicyConfig(backend="vllm", model="tiny", tokens_per_microbatch=16, **HERE)
+    config = PolicyConfig(backend="vllm", model="tiny", tokens_per_microbatch=TOKENS, **HERE)
     opened = open_together(config, ROLES, cast(Any, None), 1)
     found = asyncio.run(played(opened.trainers, Path(sys.argv[1])))
     weights = cast(Any, opened.trainers["agent"]).weights
     layers = weights.model.causal.get_decoder().layers
     base = [p for name, p in layers.named_parameters() if "lora" not in name]
+    found["batches"] = len(micro_batches(bundled(lessons()), TOKENS))
     found["held"] = sum(getattr(p, "to_local", lambda p=p: p)().numel() for p in base)
     found["whole"] = sum(p.numel() for p in base)
     sys.stdout.write(f"found {json.dumps(found)}\n")
