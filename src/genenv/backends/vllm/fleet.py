@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
+import weakref
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from genenv.backends.settings import VllmConfig
 from genenv.backends.vllm.addresses import read_addresses
+from genenv.backends.vllm.asking import LOST, NO_ADDRESS, Answer, Connections
 from genenv.backends.vllm.server import Server
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
 
@@ -66,7 +65,7 @@ class Fleet:
         """Whether servers hold a reply to one of some, which is found out when they are opened."""
         self.asked_again = 0
         """Requests that were lost and asked again elsewhere."""
-        self._clients: dict[tuple[int, str], httpx2.AsyncClient] = {}
+        self._by_loop = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connections]()
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Requests for which no server is free."""
 
@@ -101,11 +100,11 @@ class Fleet:
         missing: list[_Nobody] = []
         for server in tuple(self.servers):
             try:
-                answer = await self._client(server).get(f"{server.address}/v1/models", timeout=_MEETING_S)
-                cards = answer.json()["data"] if answer.status_code == 200 else None
-            except httpx2.InvalidURL as error:
+                answer = await self._connections().get(server.address, "/v1/models", timeout_s=_MEETING_S)
+                cards = answer.json()["data"] if answer.status == 200 else None
+            except NO_ADDRESS as error:
                 raise UsageError(f"{server.address} is no address: {_why(error)}") from error
-            except (httpx2.HTTPError, OSError) as error:
+            except LOST as error:
                 self._note_lost(server, error)
                 missing.append(
                     _Nobody(
@@ -121,7 +120,7 @@ class Fleet:
             if not cards:
                 raise UsageError(
                     f"what answers at {server.address} is no vLLM server, or serves nothing: /v1/models says "
-                    f"status {answer.status_code}"
+                    f"status {answer.status}"
                 )
             found[server.address] = cards
         if found:
@@ -156,7 +155,7 @@ class Fleet:
                 if instead_of in server.adapters:
                     del server.adapters[instead_of]
                     await self._post(server, "/v1/unload_lora_adapter", {"lora_name": instead_of})
-            except (httpx2.HTTPError, OSError, _Broken) as error:
+            except (*LOST, _Broken) as error:
                 self._note_lost(server, error)
 
     async def generate(
@@ -194,7 +193,7 @@ class Fleet:
             except _Forgot as error:  # it was started anew: told of the adapter, it goes on
                 problem = error
                 server.adapters.clear()
-            except (httpx2.HTTPError, OSError, _Broken) as error:
+            except (*LOST, _Broken) as error:
                 problem = error
                 self._note_lost(server, error)
             finally:
@@ -238,9 +237,9 @@ class Fleet:
         self._knocked_at = time.monotonic()
 
         async def knock(server: Server) -> None:
-            with contextlib.suppress(httpx2.HTTPError, OSError):
-                answer = await self._client(server).get(f"{server.address}/v1/models", timeout=_KNOCKS_S)
-                if answer.status_code == 200:
+            with contextlib.suppress(*LOST):
+                answer = await self._connections().get(server.address, "/v1/models", timeout_s=_KNOCKS_S)
+                if answer.status == 200:
                     server.found()
 
         await asyncio.gather(*map(knock, self.servers))
@@ -274,26 +273,25 @@ class Fleet:
         answer = await self._post(
             server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}
         )
-        if answer.status_code == 200 or "already been loaded" in answer.text:
+        if answer.status == 200 or "already been loaded" in answer.text:
             server.adapters[name] = folder
             return
-        if answer.status_code >= 500:
+        if answer.status >= 500:
             raise _Broken(f"it cannot load an adapter: {_said(answer)}")
-        if answer.status_code in (404, 405) and "Loading lora" not in answer.text:
+        if answer.status in (404, 405) and "Loading lora" not in answer.text:
             raise UsageError(
                 f"{server.address} loads no adapters while it runs: start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, as `genenv serve` does"
             )
         raise UsageError(f"{server.address} cannot load {folder}: {_said(answer)}")
 
-    async def _post(self, server: Server, path: str, body: Mapping[str, Any]) -> httpx2.Response:
+    async def _post(self, server: Server, path: str, body: Mapping[str, Any]) -> Answer:
         """What a server answers; one that has moved is not waited for, as it may never answer.
 
         Raises:
             _Broken: it is named no more.
         """
-        client = self._client(server)
-        asked = client.post(f"{server.address}{path}", json=body, timeout=self.config.timeout_s)
+        asked = self._connections().post(server.address, path, body, timeout_s=self.config.timeout_s)
         if self.config.addresses_folder is None:
             return await asked
         waiting = asyncio.ensure_future(asked)
@@ -322,25 +320,20 @@ class Fleet:
 
     async def close(self) -> None:
         """End the connections of the loop that runs."""
-        loop = id(asyncio.get_running_loop())
-        for key in [key for key in self._clients if key[0] == loop]:
-            await self._clients.pop(key).aclose()
+        found = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.close()
 
-    def _client(self, server: Server) -> httpx2.AsyncClient:
-        """The one of a server, in the loop that runs: a request looks at all connections of its client."""
-        key = id(asyncio.get_running_loop()), server.address
-        if key not in self._clients:
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.config.at_once)
-            self._clients[key] = httpx2.AsyncClient(limits=limits, verify=_certificates())
-        return self._clients[key]
+    def _connections(self) -> Connections:
+        """Those of the loop that runs."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            self._by_loop[loop] = Connections()
+        return self._by_loop[loop]
 
     def _note_lost(self, server: Server, error: Exception) -> None:
         log.warning("%s does not answer (%s): its requests go elsewhere", server.address, _why(error))
         server.lost()
-
-
-_certificates = functools.cache(httpx2.create_ssl_context)
-"""Read once: a client of each server's own would read them anew, in 20 ms."""
 
 
 class _Nobody(Exception):
@@ -355,18 +348,18 @@ class _Forgot(Exception):
     """A server does not know an adapter that it was told of."""
 
 
-def _choice(server: Server, answer: httpx2.Response) -> Mapping[str, Any]:
-    if answer.status_code in (400, 422):
+def _choice(server: Server, answer: Answer) -> Mapping[str, Any]:
+    if answer.status in (400, 422):
         raise Refused(f"{server.address} refuses the request: {_said(answer)}")
-    if answer.status_code == 403:
+    if answer.status == 403:
         raise UsageError(
             f"{server.address} takes no token ids ({_said(answer)}): start it with --enable-scale-out, as "
             "`genenv serve --vllm` does"
         )
-    if answer.status_code == 404:
+    if answer.status == 404:
         raise _Forgot(f"it does not know the adapter: {_said(answer)}")
-    if answer.status_code != 200:
-        raise _Broken(f"status {answer.status_code}: {_said(answer)}")
+    if answer.status != 200:
+        raise _Broken(f"status {answer.status}: {_said(answer)}")
     try:
         (choice,) = answer.json()["choices"]
     except (ValueError, KeyError, TypeError) as error:
@@ -374,7 +367,7 @@ def _choice(server: Server, answer: httpx2.Response) -> Mapping[str, Any]:
     return choice
 
 
-def _said(answer: httpx2.Response) -> str:
+def _said(answer: Answer) -> str:
     try:
         body = answer.json()
         text = body["error"]["message"] if "error" in body else body.get("detail", body)
@@ -384,6 +377,6 @@ def _said(answer: httpx2.Response) -> str:
 
 
 def _why(error: BaseException | None) -> str:
-    if isinstance(error, httpx2.TimeoutException):
+    if isinstance(error, TimeoutError):
         return "no answer in time"
     return "nothing" if error is None else (first_line(error) or type(error).__name__)

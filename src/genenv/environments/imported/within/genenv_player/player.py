@@ -77,7 +77,7 @@ class Player:
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        port = site._server.sockets[0].getsockname()[1]
+        port = runner.addresses[0][1]
         self.url = f"http://127.0.0.1:{port}/v1"
 
     def order(self, order: Mapping[str, Any]) -> None:
