@@ -1,9 +1,10 @@
 """Nodes of a Ray cluster on this machine, for tests: run by a Python that has Ray, told by its input.
 
-    python ray_nodes.py CPUS [CPUS ...]
+    python ray_nodes.py CPUS[:GPUS] [CPUS[:GPUS] ...]
 
-The first node is the head. The first line of output says where it is. Each line `kill PID` ends the node on
-which that process is, as a machine that is lost, and is answered; the end of the input ends all of them.
+GPUs are those that Ray is told of; there need be none. The first node is the head. The first line of output
+says where it is. Each line `kill PID` ends the node on which that process is, as a machine that is lost, and
+is answered; the end of the input ends all of them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from typing import Any
 _MEMORY = 100 * 2**20
 
 
-def main(cpus: list[int]) -> None:
+def main(has: list[tuple[int, int]]) -> None:
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's name; 15 beside other work takes minutes
     cluster_utils: Any = import_module("ray.cluster_utils")
-    head = {"num_cpus": cpus[0], "object_store_memory": _MEMORY, "include_dashboard": False}
+    head = {"num_cpus": has[0][0], "num_gpus": has[0][1], "object_store_memory": _MEMORY}
+    head["include_dashboard"] = False
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
     nodes = {}
-    for count in cpus[1:]:
-        node = cluster.add_node(num_cpus=count, object_store_memory=_MEMORY)
+    for cpus, gpus in has[1:]:
+        node = cluster.add_node(num_cpus=cpus, num_gpus=gpus, object_store_memory=_MEMORY)
         nodes[node.all_processes["raylet"][0].process.pid] = node
     say({"address": cluster.address})
     for line in sys.stdin:
@@ -47,4 +49,4 @@ def say(what: Any) -> None:
 
 
 if __name__ == "__main__":
-    main([int(count) for count in sys.argv[1:]])
+    main([(int(cpus), int(gpus or 0)) for cpus, _, gpus in (one.partition(":") for one in sys.argv[1:])])

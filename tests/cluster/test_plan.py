@@ -77,3 +77,9 @@ def test_a_trainer_that_begins_anew_goes_on_with_the_run(
     ]
     assert words[4:] == [*begins, *said]
     words_of("train", words)
+
+
+def test_a_trainer_of_several_gpus_has_a_process_on_each() -> None:
+    words = planned(trainer=Needs(cpus=4, gpus=2)).training(again=False)
+    assert words[:4] == [sys.executable, "-m", "genenv.cluster.several", "2"]
+    assert words[4:] == planned(trainer=Needs(cpus=4, gpus=1)).training(again=False)[3:]

@@ -52,8 +52,9 @@ def environment() -> dict[str, str]:
 class Nodes:
     """A cluster; its nodes may be killed."""
 
-    def __init__(self, *cpus: int) -> None:
-        words = [PYTHON, str(Path(__file__).parent / "ray_nodes.py"), *map(str, cpus)]
+    def __init__(self, *has: int | str) -> None:
+        """Nodes of so many CPUs, or of "CPUS:GPUS"."""
+        words = [PYTHON, str(Path(__file__).parent / "ray_nodes.py"), *map(str, has)]
         self.process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
         )
@@ -133,8 +134,8 @@ class Launched:
 def nodes() -> Iterator[Callable[..., Nodes]]:
     with contextlib.ExitStack() as stack:
 
-        def begin(*cpus: int) -> Nodes:
-            found = Nodes(*cpus)
+        def begin(*has: int | str) -> Nodes:
+            found = Nodes(*has)
             stack.callback(found.end)
             return found
 
@@ -148,7 +149,8 @@ def processes(run: Path, command: str) -> list[int]:
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_text().split("\0")
             mine = str(run) in " ".join(words) or command == "serve"
-            if words[1:4] == ["-m", "genenv", command] and mine and words[0] == PYTHON:
+            own = [word for word in words[:5] if word != "-u"]  # of several processes each has that
+            if own[1:4] == ["-m", "genenv", command] and mine and own[0] == PYTHON:
                 found.append(int(folder.name))
     return found
 
@@ -223,6 +225,23 @@ def test_an_interrupt_stops_all_and_the_run_goes_on_when_it_is_typed_again(
     with Launched(there, "--out", run, "--resume", rounds=20, settings=()) as again:
         assert again.ends() == 0, again.text
     whole(run, 20)
+
+
+def test_a_trainer_of_two_gpus_is_two_processes_and_goes_on_on_another_node(
+    nodes: Callable[..., Nodes], tmp_path: Path
+) -> None:
+    """Ray is told of GPUs that are not there, so the processes train on the CPU."""
+    there, run = nodes(0, "3:2", "3:2"), tmp_path / "run"
+    words = ("--servers", "1", "--trainer-gpus", "2", "--trainer-cpus", "2")
+    with Launched(there, "tiny", "--out", run, *words, rounds=8) as launched:
+        launched.awaits(lambda: committed(run) >= 2)
+        both = processes(run, "train")
+        assert len(both) == 2
+        there.kill_that_of(both[0])
+        assert launched.ends() == 0, launched.text
+    assert "the trainer was started anew" in launched.text
+    whole(run, 8)
+    assert processes(run, "train") == []
 
 
 def test_what_a_cluster_cannot_give_is_told_in_a_sentence(

@@ -26,7 +26,7 @@ Out = Annotated[Path, typer.Option(help="Folder of the run, on a disk that all n
 Servers = Annotated[int, typer.Option(min=1, max=10_000, help="How many servers sample.")]
 Gpus = Annotated[int, typer.Option(min=0, max=64, help="GPUs of each server.")]
 Cpus = Annotated[int, typer.Option(min=1, max=1024, help="CPUs of each server.")]
-TrainerGpus = Annotated[int, typer.Option(min=0, max=1, help="GPUs of the trainer.")]
+TrainerGpus = Annotated[int, typer.Option(min=0, max=64, help="GPUs of the trainer: a process on each.")]
 TrainerCpus = Annotated[int, typer.Option(min=1, max=1024, help="CPUs of the trainer.")]
 Vllm = Annotated[bool, typer.Option("--vllm", help="Servers are vLLM's, which each node has to have.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")]

@@ -11,6 +11,7 @@ from pathlib import Path
 from genenv.backends.settings import PolicyConfig
 
 _GENENV = (sys.executable, "-m", "genenv")
+_SEVERAL = (sys.executable, "-m", "genenv.cluster.several")
 _NOT_SERVED = frozenset(("backend", "model", "simulator_model", "tuning"))
 """Settings of the policies that are none of a server's."""
 
@@ -102,14 +103,19 @@ class Plan:
         return words
 
     def training(self, *, again: bool) -> list[str]:
-        """The command line of the trainer; `again`: for the run that it began, on a node that is no more."""
-        words = [*_GENENV, "train", "--out", str(self.run)]
+        """The command line of the trainer: a process for each of its GPUs.
+
+        Args:
+            again: for the run that it began, on a node that is no more.
+        """
+        many = int(self.trainer.gpus)
+        own = (*_SEVERAL, str(many)) if many > 1 else _GENENV
+        words = [*own, "train", "--out", str(self.run)]
         if again or self.resume:
             words.append("--resume")
         if self.named and (self.resume or not again):
             words.append(str(self.config))
-        own = ("policy.backend=vllm", *self._places())
-        for one in (*self.overrides, *own):
+        for one in (*self.overrides, "policy.backend=vllm", *self._places()):
             words += ["--set", one]
         return words
 

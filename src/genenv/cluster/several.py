@@ -1,0 +1,56 @@
+"""`python -m genenv.cluster.several COUNT WORD...`: genenv in so many processes on this node.
+
+It is torchrun's own launcher, without what torchrun writes of a process that ended: what genenv has said is
+all there is to say.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+_LOOKS_S = 0.5
+
+
+def main(count: int, words: Sequence[str]) -> int:
+    """Run them until all have ended, or one has failed, which ends the others.
+
+    Args:
+        count: of processes.
+        words: what comes after `genenv`.
+
+    Returns:
+        0, or the exit status of the first that failed, as a shell says it.
+    """
+    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    os.environ["OMP_NUM_THREADS"] = str(max(1, threads // count))
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id="genenv",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        monitor_interval=_LOOKS_S,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-u", "-m", "genenv", *words)
+    except ChildFailedError as error:
+        status = error.get_first_failure()[1].exitcode
+        return status if status >= 0 else 128 - status
+    except SignalException as error:
+        return 128 + signal.Signals(error.sigval).value
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
