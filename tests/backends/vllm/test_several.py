@@ -33,7 +33,17 @@ def begun(address: str, run: Path, *said: str) -> subprocess.Popen[str]:
     )
     settings = [word for one in wanted for word in ("--set", one)]
     return subprocess.Popen(
-        [sys.executable, "-m", "genenv.cluster.several", "2", "train", "tiny", "--out", str(run), *settings],
+        [
+            sys.executable,
+            "-m",
+            "genenv.backends.local.several",
+            "2",
+            "train",
+            "tiny",
+            "--out",
+            str(run),
+            *settings,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
