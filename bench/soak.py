@@ -1,6 +1,6 @@
 """Does a long run with servers survive what happens to long runs? Faults it on purpose, and counts attempts.
 
-    python bench/soak.py --rounds 200 --every 5 --out runs/soak
+    python bench/soak.py --rounds 200 --every 5 --timeout 60 --out runs/soak
 
 Two servers of genenv's own engine sample a tiny model, rounds are in flight (`run.staleness = 1`), and every
 few rounds one of these happens, drawn at random:
@@ -37,7 +37,7 @@ from genenv.runs.store.store import PoolStore
 CONFIG = Path(__file__).parents[1] / "configs" / "tiny.toml"
 ROLLOUTS = 4
 SETTINGS = (
-    *("policy.backend=vllm", "policy.tuning=lora", "policy.threads=1", "policy.vllm.timeout_s=5"),
+    *("policy.backend=vllm", "policy.tuning=lora", "policy.threads=1"),
     *("run.staleness=1", "run.eval_every=0", "run.seed=3", "agent.importance_cap=2.0"),
     *("simulator.contexts=3", "simulator.variations=2", f"agent.rollouts={ROLLOUTS}"),
     *("agent.warmup.steps=40", "agent.warmup.check_tasks=8", "simulator.warmup.steps=10"),
@@ -51,6 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stall", type=float, default=30.0, help="seconds")
     parser.add_argument(
         "--limit", type=float, default=120.0, help="seconds without a new round that are a hang"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=5.0,
+        help="seconds a request may take: shorter than a stall, it is asked again of the other server and "
+        "rounds go on meanwhile; longer, its round waits",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the faults, not of the run")
     parser.add_argument("--out", type=Path, required=True, help="an empty folder")
@@ -175,7 +182,12 @@ class Soak:
 
     def _train(self) -> None:
         addresses = json.dumps([f"http://127.0.0.1:{port}" for port in self.ports])
-        settings = [*SETTINGS, f"run.rounds={self.options.rounds}", f"policy.vllm.addresses={addresses}"]
+        options = self.options
+        settings = [
+            *SETTINGS,
+            *(f"run.rounds={options.rounds}", f"policy.vllm.timeout_s={options.timeout}"),
+            f"policy.vllm.addresses={addresses}",
+        ]
         words = ["train", "--resume", "--out", str(self.folder)]
         if not (self.folder / "config.toml").exists():
             words = ["train", str(CONFIG), "--out", str(self.folder)]
