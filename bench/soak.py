@@ -115,7 +115,7 @@ class Soak:
             elif last >= due:
                 self._note_memory()
                 self._fault()
-                due = self._rounds() + options.every  # rounds go on while a server stands still
+                due = last + options.every  # rounds that go on meanwhile count
 
     def found(self) -> dict[str, object]:
         """What is in the store, and what happened."""
