@@ -115,7 +115,7 @@ class Soak:
             elif last >= due:
                 self._note_memory()
                 self._fault()
-                due = last + options.every  # rounds that go on meanwhile count
+                due += options.every  # where rounds have gone on meanwhile the next one follows at once
 
     def found(self) -> dict[str, object]:
         """What is in the store, and what happened."""
