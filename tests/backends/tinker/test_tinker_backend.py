@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from genenv.backends.settings import PolicyConfig
+from genenv.tinker_server.serving import TinkerServer, open_base
 from tinker_sdk import PYTHON, needs_tinker
 
 Serve = Callable[..., str]
@@ -101,6 +103,17 @@ def test_what_is_found_of_a_server_is_told(serve: Serve, client: Any) -> None:
     assert told["adds_up"]["cross_entropy"] == pytest.approx(1.0, abs=0.2)
     assert told["tails"]["ppo"] == pytest.approx(1.0, abs=0.2)
     assert told["copies"]["ppo"] == pytest.approx(1.0, abs=0.2)
+
+
+@pytest.mark.long
+def test_rounding_is_not_taken_for_another_loss(client: Any, tmp_path: Path) -> None:
+    """In bfloat16 a short step is lost, and the same sequence scored beside another is not the same."""
+    base = open_base(PolicyConfig(model="tiny", dtype="bfloat16", device="cpu", threads=1), tmp_path)
+    with TinkerServer(base, tmp_path / "served") as server:
+        told = client("told", url=server.url)
+    for loss in ("cross_entropy", "importance_sampling", "ppo"):
+        assert told["scales"][loss] == pytest.approx(0.5, abs=0.1)
+        assert told["adds_up"][loss] == pytest.approx(1.0, abs=0.15)
 
 
 @pytest.mark.long

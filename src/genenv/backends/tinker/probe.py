@@ -35,16 +35,24 @@ _CREDITED: Sequence[tinker.types.LossFnType] = ("importance_sampling", "ppo")
 _EPS = 1000.0
 """Far more than any gradient's element."""
 _FIRST_RATE = 10.0
-_LEAST, _MOST = 0.1, 1.0
-"""Nats that the whole sequence is to move: far more than rounding, and so little that it is nearly linear."""
+_FAR = 0.06
+"""Of the nats that the sequence lacks, how many the first step tried gives it."""
+_ABOUT = 1.8
+"""By so many times it may be less or more."""
 _TRIES = 8
 """To find a learning rate that does."""
+_STRAIGHT = 0.05
+"""So far from half and three quarters of a movement half and three quarters of the rate may move it."""
+_HALVINGS = 6
+"""Of a rate that moves it too far to be straight; what rounding leaves of a movement is lost below."""
 _NEAR = 0.12
 """So far from the value that it should have a ratio of movements may be: steps are not infinitely short."""
 _GAP = 0.5
 """Nats: beyond, sampler and trainer are not the same model."""
 _TOKENS = 24
 """Of what is sampled."""
+_LEARNED = 64
+"""Of what is learned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +188,9 @@ async def _found(
         ends=all(one.stop_reason != "stop" or list(one.tokens)[-1:] == [end_id] for one in drawn),
     )
     paths.append(await states.save(client))
-    mover = _Mover(service, client, states, paths[0], whole, own)
+    unlikely = _unlikely(prompt, first.tokens)
+    before = await _scores(service, client, unlikely)
+    mover = _Mover(service, client, states, paths[0], unlikely, before)
     losses, scales, adds_up = dict[str, str](), dict[str, float](), dict[str, float]()
     tails, copies = dict[str, float](), dict[str, float]()
     try:
@@ -193,9 +203,7 @@ async def _found(
             losses[loss] = "yes"
             if all_of_it:
                 scales[loss] = await mover.moves(loss, 0.5) / all_of_it
-                half = len(own) // 2
-                parts = [await mover.moves(loss, 1.0, part) for part in (range(half), range(half, len(own)))]
-                adds_up[loss] = sum(parts) / all_of_it
+                adds_up[loss] = sum([await mover.moves(loss, 1.0, part) for part in mover.halves]) / all_of_it
                 tails[loss] = await mover.moves(loss, 1.0, tail=True) / all_of_it
                 copies[loss] = await mover.moves(loss, 0.5, copies=2) / all_of_it
     finally:
@@ -205,8 +213,21 @@ async def _found(
     return replace(facts, **found, live_load=bool(mover.live_load))
 
 
+def _unlikely(prompt: Sequence[int], tokens: Sequence[int]) -> Datum:
+    """A reply that no model gives: what it was asked and has said, from its end.
+
+    One that it is sure of cannot become much likelier, and what rounding makes of it is as much as that.
+    """
+    said = (*prompt, *tokens)[::-1]
+    reply = tuple(said[at % len(said)] for at in range(_LEARNED))
+    return Datum(prompt_ids=tuple(prompt), completion_ids=reply, weights=(1.0,) * _LEARNED, loss="nll")
+
+
 class _Mover:
-    """Makes one short step from the same weights each time, and says how far it took a sequence."""
+    """Makes one short step from the same weights each time, and says how far it took a sequence.
+
+    How short is found first: half the rate has to move it half as far, whatever a server does to weights.
+    """
 
     def __init__(
         self,
@@ -218,15 +239,17 @@ class _Mover:
         before: Sequence[float],
     ) -> None:
         self.client = client
-        self._service, self._states, self._path, self._datum, self._before = (
-            service,
-            states,
-            path,
-            datum,
-            before,
-        )
-        self._rate: float | None = None
+        self._service, self._states, self._path = service, states, path
+        self._datum, self._before = datum, before
+        self._rates: dict[str, float] = {}
+        """By loss: one may take sums where another takes means. 0: there is none."""
         self.live_load: bool | None = None
+
+    @property
+    def halves(self) -> tuple[range, range]:
+        """Of the tokens of the sequence."""
+        half = len(self._before) // 2
+        return range(half), range(half, len(self._before))
 
     async def moves(
         self,
@@ -246,12 +269,13 @@ class _Mover:
             tail: whether as many tokens again follow, without credit.
             copies: how many times the sequence is in the step.
         """
-        if self._rate is None:
-            self._rate = await self._found_rate(loss)
-        if not self._rate:
+        if loss not in self._rates:
+            start = next((rate for rate in self._rates.values() if rate), _FIRST_RATE)
+            self._rates[loss] = await self._found_rate(loss, start)
+        if not self._rates[loss]:
             return 0.0
         row = [weight if part is None or token in part else 0.0 for token in range(len(self._before))]
-        return await self._moved(loss, [self._sequence(loss, row, tail=tail)] * copies, self._rate)
+        return await self._moved(loss, [self._sequence(loss, row, tail=tail)] * copies, self._rates[loss])
 
     def _sequence(
         self, loss: tinker.types.LossFnType, row: Sequence[float], *, tail: bool = False
@@ -270,16 +294,33 @@ class _Mover:
             return wire.encoded(datum, weights=row)
         return wire.encoded(datum, logprobs=before, advantages=row)
 
-    async def _found_rate(self, loss: tinker.types.LossFnType) -> float:
-        rate = _FIRST_RATE
+    async def _found_rate(self, loss: tinker.types.LossFnType, start: float) -> float:
+        """The largest rate found that moves the sequence straight; 0 where there is none."""
         whole = [self._sequence(loss, [1.0] * len(self._before))]
+        rate, moved = await self._far(loss, whole, start)
+        for _ in range(_HALVINGS if moved else 0):
+            half = await self._moved(loss, whole, rate / 2)
+            if abs(half / moved - 0.5) <= _STRAIGHT:
+                more = await self._moved(loss, whole, 0.75 * rate)
+                if abs(more / moved - 0.75) <= _STRAIGHT:
+                    longer = await self._moved(loss, whole, rate, eps=10 * _EPS)
+                    return rate if longer < moved / 5 else 0.0  # else it has an eps of its own
+            rate, moved = rate / 2, half
+            if moved <= 0:
+                break
+        return 0.0
+
+    async def _far(
+        self, loss: tinker.types.LossFnType, whole: Sequence[tinker.Datum], rate: float
+    ) -> tuple[float, float]:
+        """A rate that moves the sequence far, and how far; 0 where none is found."""
+        far = -_FAR * math.fsum(self._before)
         for _ in range(_TRIES):
             moved = await self._moved(loss, whole, rate)
-            if _LEAST <= moved <= _MOST:
-                longer = await self._moved(loss, whole, rate, eps=10 * _EPS)
-                return rate if longer < moved / 5 else 0.0  # else it has an eps of its own
-            rate *= min(max(math.sqrt(_LEAST * _MOST) / max(moved, 1e-4), 0.05), 50.0)
-        return 0.0
+            if far / _ABOUT <= moved <= far * _ABOUT:
+                return rate, moved
+            rate *= min(max(far / max(moved, 1e-4), 0.05), 50.0)
+        return rate, 0.0
 
     async def _moved(
         self,
