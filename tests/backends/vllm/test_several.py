@@ -76,14 +76,17 @@ def test_an_interrupt_and_a_kill_end_all_of_them(tmp_path: Path, how: signal.Sig
     run = tmp_path / "run"
     with SamplingServer(LoadedBase("tiny", HERE), "tiny") as server:
         running = begun(server.url, run)
-        assert running.stdout is not None
-        while not (said := running.stdout.readline()).lstrip().startswith("2/500"):
-            assert said, "it has ended"
-        assert len(trainers(run)) == 3  # with what has started them
-        running.send_signal(how)
-        rest = running.stdout.read()
-        running.wait(60)
-        running.stdout.close()
+        try:
+            assert running.stdout is not None
+            while not (said := running.stdout.readline()).lstrip().startswith("2/500"):
+                assert said, "it has ended"
+            assert len(trainers(run)) == 3  # with what has started them
+            running.send_signal(how)
+            rest = running.stdout.read()
+            running.wait(60)
+        finally:
+            running.kill()
+            running.communicate()
     assert "Traceback" not in rest
     assert trainers(run) == []
     if how is signal.SIGINT:
