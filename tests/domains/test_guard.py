@@ -105,6 +105,13 @@ def test_an_exception_is_one_sentence_that_names_domain_task_method_and_line(
     assert named.get(method, "seed-1" if method == "variation" else "task-7") in sentence
 
 
+def test_a_line_is_named_in_a_folder_that_has_the_name_of_the_library(own: type[Any], toy: Any) -> None:
+    written: dict[str, Any] = {}
+    exec(compile("def fail(*_, **__):\n    raise KeyError('x')", "/home/me/genenv/mine.py", "exec"), written)  # noqa: S102
+    with pytest.raises(DomainError, match=r"\(mine\.py, line 2\); mend the domain$"):
+        calls(broken(own, "build", written["fail"]), toy)["build"]()
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_call_that_never_ends_is_ended(own: type[Any], toy: Any, method: str) -> None:
     def hang(*_: Any, **__: Any) -> None:

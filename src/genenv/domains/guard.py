@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
@@ -20,6 +21,9 @@ from genenv.errors import DomainError, GenenvError, first_line
 from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
 
 _T = TypeVar("_T")
+
+_OWN = Path(promises.__file__).parents[1]
+"""Where genenv itself is; a clone of it, and what is written there, may be in a folder of that name too."""
 
 
 class GuardedDomain:
@@ -188,8 +192,9 @@ def _line_of(error: BaseException) -> str:
     trace, found = error.__traceback__, ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if "site-packages" not in file and "/genenv/" not in file and not file.startswith("<"):
-            found = f" ({file.rpartition('/')[2]}, line {trace.tb_lineno})"
+        ours = "site-packages" in file or Path(file).is_relative_to(_OWN)
+        if not ours and not file.startswith("<"):
+            found = f" ({Path(file).name}, line {trace.tb_lineno})"
         trace = trace.tb_next
     return found
 
