@@ -43,7 +43,7 @@ _TRIES = 8
 """To find a learning rate that does."""
 _STRAIGHT = 0.05
 """So far from half and three quarters of a movement half and three quarters of the rate may move it."""
-_HALVINGS = 6
+_HALVINGS = 10
 """Of a rate that moves it too far to be straight; what rounding leaves of a movement is lost below."""
 _NEAR = 0.12
 """So far from the value that it should have a ratio of movements may be: steps are not infinitely short."""
