@@ -33,9 +33,9 @@ time.sleep(600)
 def alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z" if Path("/proc").is_dir() else True
+    except (ProcessLookupError, FileNotFoundError):  # it may end between the two, or while it is read
         return False
-    return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z" if Path("/proc").is_dir() else True
 
 
 def ends(process: int, limit_s: float = 20.0) -> bool:
