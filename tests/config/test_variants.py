@@ -53,6 +53,15 @@ def test_the_control_differs_from_the_trained_simulator_in_the_reward_alone() ->
     assert {key for key in first if first[key] != second[key]} == {"variant", "curriculum.env_reward"}
 
 
+def test_a_simulator_that_aims_is_not_begun_without_anything_to_compare(tmp_path: Path) -> None:
+    found = settings("aim")
+    assert (found["simulator.writes"], found["simulator.explore"]) == ("parameters", 0.25)
+    small = ("--set", "policy.backend=scripted", "--set", "simulator.variations=1")
+    words = ("train", QUICKSTART, "--variant", "aim", *small, "--out", tmp_path / "run")
+    assert "set variations to 4, say, and simulator.contexts to a quarter" in refused(*words)
+    assert not (tmp_path / "run").exists()
+
+
 def test_variants_are_joined_and_an_override_lies_on_top() -> None:
     found = settings("variation+rl", "agent.lr=1e-5", "simulator.source=grammar")
     assert found["variant"] == "variation+rl"

@@ -126,6 +126,7 @@ def test_other_settings_in_a_sweeps_folder_are_refused(tmp_path: Path) -> None:
     ("more", "sentence"),
     [
         (["--variants", "base,statik"], "did you mean 'static'"),
+        (["--variants", "aim+simulator.variations=1"], "'grpo' compares what was written for one context"),
         (["--contrast", "base"], "is not of the form A:B"),
         (["--contrast", "base:random"], "'random', which is no variant of this sweep"),
         (["--set", "agent.lrr=1"], "did you mean 'agent.lr'"),

@@ -11,7 +11,7 @@ from genenv.agent.rollout import tools_of
 from genenv.api import opening
 from genenv.backends.settings import AUTOMATIC, OF_THE_MACHINE
 from genenv.coevolve import CoEvolution
-from genenv.config.run import RunConfig, as_tables, dump_toml
+from genenv.config.run import RunConfig, as_tables, check_simulator, dump_toml
 from genenv.domains import close_domain
 from genenv.domains.base import Domain
 from genenv.gate.gate import base_tasks
@@ -52,6 +52,7 @@ def start(
     """
     folder = RunFolder.vacant(path)
     opening.check_models(config)
+    check_simulator(config)
     if origin is not None:
         origin.check(config)
 

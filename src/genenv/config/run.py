@@ -127,6 +127,23 @@ class RunConfig(Settings, frozen=True):
         return validated(domain_config(self.domain.name), later, "shift.domain.")
 
 
+def check_simulator(config: RunConfig) -> None:
+    """Refuse a simulator that would be trained and never move, before a run begins.
+
+    Old runs may have one: their settings are read all the same.
+
+    Raises:
+        UsageError: says what to set.
+    """
+    simulator = config.simulator
+    learns = simulator.train and simulator.source == "model"
+    if learns and simulator.algorithm == "grpo" and simulator.variations == 1:
+        raise UsageError(
+            "simulator.variations is 1, but simulator.algorithm 'grpo' compares what was written for one "
+            "context: set variations to 4, say, and simulator.contexts to a quarter, or algorithm to 'rwr'"
+        )
+
+
 def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
     """Read the settings of a run.
 

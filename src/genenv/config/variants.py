@@ -31,6 +31,20 @@ _FIXED: JsonObject = {
     "full_novelty": 0.0,
 }
 """One seed beside five of its variations, which come again and again."""
+_PARAMETERS: JsonObject = {"writes": "parameters"}
+_FORETOLD: JsonObject = {
+    "band_filter": False,
+    "p_hat_scope": "task",
+    "env_reward": "learnability",
+    "full_novelty": 0.0,
+    "candidates": 4,
+    "candidate_choice": "foretold",
+    "foretold_by": "likelihoods",
+    "candidate_reward": "constant",
+    "foretold_attempts": 16.0,
+}
+"""Of four tasks one is attempted, drawn at random; the simulator is paid 4 p (1 - p) for all four, as if each
+foretold rate had been found in sixteen attempts."""
 _ATTEMPTS_ONLY: JsonObject = {"guidance": "none", "replayed": 0}
 
 
@@ -82,6 +96,14 @@ VARIANTS: Mapping[str, Variant] = {
         merged(
             {"simulator": _TRAINED, "curriculum": {**_AIMING, "env_reward": "shuffled"}},
             ROBUST,
+        ),
+    ),
+    "aim": Variant(
+        "a simulator that sets parameters, a quarter of them at random, paid for foretold rates too: the one "
+        "that learned to aim in our laboratories",
+        merged(
+            {"simulator": {**_TRAINED, **_PARAMETERS, "algorithm": "grpo", "explore": 0.25}},
+            {"curriculum": {**_UNIFORM, **_FORETOLD}},
         ),
     ),
     "variation": Variant(
@@ -139,7 +161,7 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     "parameters": Variant(
         "joined to another: of a task its parameters alone are written, and the domain draws the rest",
-        {"simulator": {"writes": "parameters"}},
+        {"simulator": _PARAMETERS},
     ),
     "sft": Variant(
         "the agent imitates the solutions of the tasks it attempts; attempts teach nothing",

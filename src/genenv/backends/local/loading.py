@@ -134,6 +134,8 @@ def _dequantised(gguf: Path) -> Path:
 
     def write(partial: Path) -> None:
         log.info("unpacking the embedded model %s (once)", gguf.stem)
+        packed = logging.getLogger("transformers.quantizers.quantizer_gguf")
+        packed.setLevel(logging.ERROR)  # it warns of weights left packed, which these are not
         loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             **source, dtype=torch.bfloat16, output_loading_info=True
         )

@@ -45,10 +45,20 @@ candidates = 16  # drawn for each task that is attempted; those are taken that a
 foretold_by = "attempts"  # earlier attempts at tasks of their kind foretell
 
 [simulator]
-source = "variation"  # "model" for a simulator that learns
+source = "variation"  # a simulator that learns: --variant aim, with four contexts and four variations
 writes = "parameters"
 contexts = 16
 variations = 1
+max_new_tokens = 64  # this and what follows is of a simulator that learns
+lr = 7e-4
+batch = 16
+kl_coefficient = 0.03
+
+[simulator.warmup]
+steps = 24
+batch = 16
+lr = 2e-3
+lr_decay = 0.5
 
 [agent]
 rollouts = 8
