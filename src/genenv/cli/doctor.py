@@ -35,10 +35,21 @@ Run = Annotated[
 ]
 
 
-def doctor(run: Run = None, overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=1024,
+        metavar="N",
+        help="Of a CONFIG: what each of N processes takes that train together (torchrun, --trainer-gpus).",
+    ),
+]
+
+
+def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
     """Say what works here and how to get the rest; with RUN if it is whole, with CONFIG if it fits."""
     console = Console(highlight=False)
-    if run is None and not overrides:
+    if run is None and not overrides and processes == 1:
         console.print(_machine())
         return
     if run is None or not _is_a_run(run):
@@ -46,10 +57,10 @@ def doctor(run: Run = None, overrides: Overrides = []) -> None:  # noqa: B006 - 
         from genenv.config.run import load_config
 
         begin("working out what a run takes")
-        show_fit(load_config(run, overrides), console)
+        show_fit(load_config(run, overrides), console, processes=processes)
         return
-    if overrides:
-        raise UsageError("--set is for a CONFIG; a run has its settings")
+    if overrides or processes > 1:
+        raise UsageError("--set and --processes are for a CONFIG; a run has its settings")
     from genenv.runs.doctor import examine_run, show
 
     begin(f"checking every row and file of {run}")

@@ -13,15 +13,25 @@ _CLOSE = 0.9
 """More than this share of all memory leaves nothing for others."""
 
 
-def show_fit(config: RunConfig, console: Console) -> None:
+def show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None:
     """Print what its players take, part by part, and what to change where that is too much.
 
+    Args:
+        config: the run.
+        console: is printed to.
+        processes: how many train together; what each of them takes.
+
     Raises:
-        UsageError: the model is not to be had, or learns elsewhere.
+        UsageError: the model is not to be had, learns elsewhere, or not in so many processes.
     """
     if config.policy.backend not in ("local", "vllm"):
         raise UsageError(
             f'policy.backend is "{config.policy.backend}": its models take no memory of this machine'
+        )
+    if processes > 1 and config.policy.backend != "vllm":
+        raise UsageError(
+            "several processes train beside servers that sample: set policy.backend to vllm, or leave out "
+            "--processes"
         )
     if config.policy.simulator_model is not None:
         raise UsageError(
@@ -33,10 +43,13 @@ def show_fit(config: RunConfig, console: Console) -> None:
     if config.simulator.source != "model":
         del sections["simulator"]
     held = [name for name, one in sections.items() if one.kl_coefficient > 0]
-    needs, device, capacity = worked_out(config.policy, players=list(sections), held=held)
+    needs, device, capacity = worked_out(
+        config.policy, players=list(sections), held=held, processes=processes
+    )
     if config.policy.backend == "vllm":
         needs = [one for one in needs if not one.sampling]
-    table = Table(title=f"what {config.policy.model} takes, at most", show_lines=False)
+    each = f", in each of {processes} processes" if processes > 1 else ""
+    table = Table(title=f"what {config.policy.model} takes, at most{each}", show_lines=False)
     table.add_column("what")
     table.add_column("GiB", justify="right")
     table.add_column("decided by", overflow="fold")

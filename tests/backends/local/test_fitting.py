@@ -21,10 +21,12 @@ CPU = torch.device("cpu")
 BOTH = ["agent", "simulator"]
 
 
-def parts(**settings: Any) -> dict[str, float]:
+def parts(*, processes: int = 1, **settings: Any) -> dict[str, float]:
     config = PolicyConfig(model="tiny", **settings)
     shape = shape_of(loading.resolve("tiny"), config.lora_targets)
-    found = needs(shape, config, players=BOTH, held=["agent"], dtype=torch.float32, device=CPU)
+    found = needs(
+        shape, config, players=BOTH, held=["agent"], dtype=torch.float32, device=CPU, processes=processes
+    )
     return {one.name: one.bytes for one in found}
 
 
@@ -75,6 +77,20 @@ def test_the_doctor_says_whether_a_run_fits() -> None:
     wide = ["--set", "policy.lora_rank=1024", "--set", "policy.tokens_per_microbatch=100000000"]
     assert "It does not fit" in succeeds("doctor", "demo", "--set", "policy.model=tiny", *wide).stdout
     assert "take no memory" in refused("doctor", "demo", "--set", "policy.backend=scripted")
+
+
+def test_of_several_processes_each_holds_its_share_of_the_layers() -> None:
+    config, source = PolicyConfig(model="tiny", backend="vllm"), loading.resolve("tiny")
+    shape = shape_of(source, config.lora_targets)
+    one, four = parts(), parts(processes=4)
+    assert one["base weights"] - four["base weights"] == shape.products * 4 * 3 / 4
+    assert four["layers that are brought together"] == 2 * shape.products / shape.layers * 4
+    assert four["gradients and moments"] == one["gradients and moments"]
+    there = ("--set", "policy.model=tiny", "--set", "policy.backend=vllm", "--processes", 2)
+    assert "in each of 2 processes" in " ".join(succeeds("doctor", "demo", *there).stdout.split())
+    assert "policy.tuning is 'full'" in refused("doctor", "demo", *there, "--set", "policy.tuning=full")
+    assert "set policy.backend to vllm" in refused("doctor", "demo", "--processes", 2)
+    assert "are for a CONFIG" in refused("doctor", "runs/none", "--processes", 2)
 
 
 def test_larger_models_take_more(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 """What both players of a run will take of a device's memory, worked out before a weight is loaded.
 
     weights     P b             the base, P parameters of b bytes; and again what is packed for the processor
+                                each of n processes: Q b / n of the layers' Q, the rest, and two layers whole
     adapters    A (4 + 4 + 8)   of each player: float32, gradients, both moments of AdamW; A 4 to hold on to
     sampling    R T 2 L K d b   keys and values of R rows of T tokens, in L layers of K heads of size d
     learning    N b sum(kept)   what a backward pass over N tokens needs of each layer, or its inputs alone
@@ -20,7 +21,7 @@ import torch
 import transformers
 from torch import nn
 
-from genenv.backends.local import hardware, loading
+from genenv.backends.local import hardware, loading, sharding
 from genenv.backends.local.fused_decoder import kept_values
 from genenv.backends.local.player_weights import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
@@ -112,7 +113,7 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
     )
 
 
-def needs(
+def needs(  # noqa: PLR0913 - what decides how much
     shape: Shape,
     config: PolicyConfig,
     *,
@@ -120,6 +121,7 @@ def needs(
     held: Sequence[str],
     dtype: torch.dtype,
     device: torch.device,
+    processes: int = 1,
 ) -> list[Need]:
     """What players on one base take, part by part.
 
@@ -130,20 +132,25 @@ def needs(
         held: those of them that a KL term holds on to weights of their own.
         dtype: of the base.
         device: that all of it is on.
+        processes: how many train together; what each takes of its own device.
     """
     size, full = dtype.itemsize, config.tuning == "full"
     models = len(players) if full else 1
     learned = shape.parameters if full else shape.adapted * config.lora_rank
     packed = 0.0
-    if not full and device.type == "cpu" and config.packed_weights is not False:
+    if not full and processes == 1 and device.type == "cpu" and config.packed_weights is not False:
         own = float(shape.products * size)
         packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
     cache = config.max_batch_rows * config.context_tokens * 2 * shape.layers * shape.keys * size
     whole = config.tokens_per_microbatch * shape.layers * shape.kept_values * size
     inputs = config.tokens_per_microbatch * (shape.layers * shape.width + shape.kept_values) * size
-    backward = whole if whole <= hardware.activation_bytes(config.activation_gib, device) else inputs
+    kept_whole = processes == 1 and whole <= hardware.activation_bytes(config.activation_gib, device)
+    backward = whole if kept_whole else inputs
+    apart = shape.products * (1 - 1 / processes)  # held by the others
+    together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # one that runs, one on its way
     kept = [
-        ("base weights", models * shape.parameters * size, "policy.model, policy.dtype"),
+        ("base weights", (models * shape.parameters - apart) * size, "policy.model, policy.dtype"),
+        ("layers that are brought together", together * size, "policy.model, policy.dtype"),
         ("their copy, packed for the processor", packed, "policy.packed_weights"),
         ("gradients and moments", len(players) * learned * 12, "policy.tuning, policy.lora_rank"),
         ("adapters", 0 if full else len(players) * learned * 4, "policy.lora_rank"),
@@ -165,7 +172,7 @@ def needs(
 
 
 def worked_out(
-    config: PolicyConfig, *, players: Sequence[str], held: Sequence[str]
+    config: PolicyConfig, *, players: Sequence[str], held: Sequence[str], processes: int = 1
 ) -> tuple[list[Need], str, float]:
     """What a run's players take on the device that its settings choose here.
 
@@ -173,17 +180,22 @@ def worked_out(
         config: of both players.
         players: those that have weights.
         held: those of them with a KL term.
+        processes: how many train together, each on a device like the one here; on a CPU they share it.
 
     Returns:
-        Part by part; the device; all the memory it has, bytes.
+        Part by part, of one process; the device; all the memory that a process may have of it, bytes.
 
     Raises:
-        UsageError: the model or the device is not there.
+        UsageError: the model or the device is not there, or several processes cannot train so.
     """
+    if processes > 1:
+        sharding.check(config)
     device = hardware.choose_device(config.device)
     full = config.tuning == "full"
     dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, device)
     shape = shape_of(loading.resolve(config.model), config.lora_targets)
-    found = needs(shape, config, players=players, held=held, dtype=dtype, device=device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "this machine"
-    return found, name, hardware.memory_bytes(device)
+    found = needs(shape, config, players=players, held=held, dtype=dtype, device=device, processes=processes)
+    if device.type == "cuda":
+        return found, torch.cuda.get_device_name(device), hardware.memory_bytes(device)
+    name = "this machine" if processes == 1 else f"of this machine one in {processes}"
+    return found, name, hardware.memory_bytes(device) / processes
