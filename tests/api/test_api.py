@@ -22,6 +22,7 @@ from bundles import EXAMPLES, made
 from genenv.api.running import apart
 from genenv.api.values import words
 from genenv.errors import UsageError
+from orders_api import KEY, served
 
 SHORT = {
     "policy.backend": "scripted",
@@ -125,6 +126,43 @@ def test_from_a_file_to_a_run_and_its_agent(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UsageError, match="is there already"):
         genenv.Domain.from_tools(str(EXAMPLES / "desk.py"), "desk")
     domain.close()
+
+
+@pytest.mark.long
+def test_from_a_service_that_is_asked_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORDERS_TOKEN", KEY)
+    with served() as api:
+        domain = genenv.Domain.from_tools(
+            EXAMPLES / "orders.yaml",
+            tmp_path / "orders",
+            tasks=6,
+            held_out=2,
+            only=["/customers"],
+            server=api.address,
+            headers=["Authorization: Bearer $ORDERS_TOKEN"],
+            most_requests=40,
+            reporter=genenv.Silent(),
+        )
+        with domain:
+            assert domain.grade(domain.tasks[0], domain.tasks[0].oracle).success
+        assert api.methods == {"GET"}
+        assert {path.split("/")[2].partition("?")[0] for _, path, _ in api.received} == {"customers"}
+    assert KEY not in "".join(one.read_text() for one in (tmp_path / "orders").rglob("*") if one.is_file())
+
+
+def test_what_is_said_of_other_tools_is_refused(tmp_path: Path) -> None:
+    def nothing() -> str:
+        """Nothing."""
+        return ""
+
+    make, out = genenv.Domain.from_tools, tmp_path / "none"
+    with pytest.raises(UsageError, match="and the tools are functions"):
+        make(nothing, out, server="http://127.0.0.1:9")
+    with pytest.raises(UsageError, match="headers go along with requests to a server"):
+        make("orders.yaml", out, headers=["A: b"])
+    with pytest.raises(UsageError, match="is the folder of an MCP server"):
+        make(EXAMPLES / "desk.py", out, files=tmp_path)
+    assert not out.exists()
 
 
 def test_what_is_named_wrongly_is_one_sentence(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from genenv.domains import close_domain, load_domain
 from genenv.domains.attempt import Attempt
 from genenv.domains.tools.bundle import as_typed, is_bundle
 from genenv.domains.tools.making import Wanted, make
-from genenv.domains.tools.origins import CodeOrigin, origin_of
+from genenv.domains.tools.openapi.service import Service
+from genenv.domains.tools.origins import CodeOrigin, Origin, origin_of
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS
 from genenv.domains.tools.written_out import Tool, written_out
+from genenv.errors import UsageError
 from genenv.evaluation.domain_check import Finding, check_domain
 from genenv.gate.gate import base_tasks, examined
 from genenv.runs.progress import Reporter
@@ -59,11 +61,18 @@ class Domain:
         held_out: int = 100,
         most_calls: int = USUAL_CALLS,
         seed: int = 0,
+        only: Sequence[str] = (),
+        files: str | Path | None = None,
+        server: str | None = None,
+        headers: Sequence[str] = (),
+        most_requests: int | None = None,
+        allow_writes: bool = False,
         reporter: Reporter | None = None,
     ) -> Domain:
         """Make a domain of your own tools: find out how they can be called, draw tasks, play and check them.
 
-        The tools are called, in a process of their own and on copies of their state.
+        The tools are called, in a process of their own and on copies of their state; those of a `server`, or
+        of an MCP server with an address, for real, and their answers are kept.
 
         Args:
             tools: functions with type hints, or a class whose methods are the tools; or text, as for
@@ -73,19 +82,35 @@ class Domain:
             held_out: how many for measuring.
             most_calls: so many calls at most solve one of them.
             seed: of all that is drawn.
+            only: of an OpenAPI document: operations whose path begins like one of these.
+            files: folder whose copy an MCP server that is started works in.
+            server: address of an OpenAPI document's service; left out, mock tables take its place.
+            headers: go along with requests there, `"Authorization: Bearer $TOKEN"`; the bundle keeps the
+                variable's name, never what it holds.
+            most_requests: so many at most are sent to a service on the network.
+            allow_writes: call tools there too that may write, for real.
             reporter: is told how far it is; left out, standard error shows it.
 
         Raises:
-            UsageError: the folder is there already, or nothing of the tools can be called.
+            UsageError: the folder is there already, nothing of the tools can be called, or something is said
+                that is not of such tools.
         """
+        told = reporter or ConsoleReporter()
+        of_text = (tuple(only), files, server, tuple(headers), most_requests, allow_writes)
         if isinstance(tools, str | Path):
-            origin = origin_of(str(tools))
+            origin = _origin(str(tools), *of_text)
+            told.note(origin.warning)
+        elif any(of_text):
+            raise UsageError(
+                "only, files, server, headers, most_requests and allow_writes are of an OpenAPI document or "
+                "an MCP server, and the tools are functions"
+            )
         else:
             listed = cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
             origin = CodeOrigin(written_out(listed))
         shape = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
         wanted = Wanted(origin=origin, seed=seed, **shape)
-        make(Path(folder), wanted, examined, reporter or ConsoleReporter())
+        make(Path(folder), wanted, examined, told)
         return cls(Path(folder))
 
     @classmethod
@@ -186,3 +211,24 @@ def named(domain: Domain | str | Path) -> Domain:
         UsageError: there is none of that name.
     """
     return domain if isinstance(domain, Domain) else Domain(domain)
+
+
+def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
+    text: str,
+    only: Sequence[str],
+    files: str | Path | None,
+    server: str | None,
+    headers: Sequence[str],
+    most: int | None,
+    writes: bool,
+) -> Origin:
+    """Where tools that are named by a text are to be had.
+
+    Raises:
+        UsageError: it is nothing that tools can come from, or something is said that is not of it.
+    """
+    if headers and server is None:
+        raise UsageError("headers go along with requests to a server, and none is given")
+    service = None if server is None else Service(address=server, headers=tuple(headers))
+    folder = None if files is None else Path(files)
+    return origin_of(text, only, folder, writes=writes, service=service, most=most)
