@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(GIT is None, reason="git is not installed")
 COMMAND = (sys.executable, "-S", str(EXAMPLES / "shelf_server.py"))
 OTHERS = {"attic", "letters", "letters/old", "zoo", "."}
 """Folders without a repository."""
-SHELVES = ("work", "zoo/deep")
+SHELVES = (pytest.param("work", marks=pytest.mark.long), "zoo/deep")
 """Where the repository is: its place among the others' names, and how deep it lies, do not matter."""
 
 
