@@ -197,5 +197,5 @@ def worked_out(
     found = needs(shape, config, players=players, held=held, dtype=dtype, device=device, processes=processes)
     if device.type == "cuda":
         return found, torch.cuda.get_device_name(device), hardware.memory_bytes(device)
-    name = "this machine" if processes == 1 else f"of this machine one in {processes}"
+    name = "this machine" if processes == 1 else f"each of {processes} here"
     return found, name, hardware.memory_bytes(device) / processes
