@@ -101,10 +101,10 @@ VARIANTS: Mapping[str, Variant] = {
     "aim": Variant(
         "a simulator that sets parameters, a quarter of them at random, paid for foretold rates too: the one "
         "that learned to aim in our laboratories",
-        merged(
-            {"simulator": {**_TRAINED, **_PARAMETERS, "algorithm": "grpo", "explore": 0.25}},
-            {"curriculum": {**_UNIFORM, **_FORETOLD}},
-        ),
+        {
+            "simulator": {**_TRAINED, **_PARAMETERS, "algorithm": "grpo", "explore": 0.25},
+            "curriculum": {**_UNIFORM, **_FORETOLD},
+        },
     ),
     "variation": Variant(
         "the domain's own random variations of uniform seeds; no model writes",
