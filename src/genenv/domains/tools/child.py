@@ -346,14 +346,18 @@ def _refuse_what_is_lost(connection: sqlite3.Connection, files: Mapping[str, str
         raise _NotCopied(f"the attached database {lost[0]!r}")
     if "temp" in files and sqlite3.Cursor(connection).execute("SELECT 1 FROM temp.sqlite_master").fetchone():
         raise _NotCopied("temporary tables of a database")
-    with closing(sqlite3.Connection(":memory:")) as plain:
-        own = _functions(connection) - _functions(plain)
-    if own:
+    if own := _functions(connection) - _builtin_functions():
         raise _NotCopied(f"the function {min(own)!r} of a connection to SQLite")
 
 
-def _functions(connection: sqlite3.Connection) -> set[str]:
-    return {str(row[0]) for row in sqlite3.Cursor(connection).execute("PRAGMA function_list")}
+@functools.cache
+def _builtin_functions() -> frozenset[str]:
+    with closing(sqlite3.Connection(":memory:")) as plain:
+        return _functions(plain)
+
+
+def _functions(connection: sqlite3.Connection) -> frozenset[str]:
+    return frozenset(str(row[0]) for row in sqlite3.Cursor(connection).execute("PRAGMA function_list"))
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
