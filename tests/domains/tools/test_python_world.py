@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import sqlite3
+import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -167,3 +171,118 @@ def test_a_file_that_gives_no_tools_is_refused_in_a_sentence(tmp_path: Path, tex
         PythonWorld(tmp_path, "tools.py")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def parking() -> Iterator[PythonWorld]:
+    world = PythonWorld(EXAMPLES, "parking.py")
+    yield world
+    world.close()
+
+
+def test_a_connection_of_a_module_is_state_and_begins_each_attempt_anew(parking: PythonWorld) -> None:
+    for _ in range(2):
+        played = parking.play([call("park", bay="A1", plate="X"), call("list_free")], watch=True)
+        assert [one.error for one in played.outcomes] == [None, None]
+        assert [one.changed for one in played.outcomes] == [True, False]
+        assert played.outcomes[1].result == ["A2", "B1"]
+        assert [row["state"] for row in played.state["DB"]["bays"]] == ["taken", "free", "free"]
+    assert parking.play([]).state["DB"]["bays"][0] == {
+        "id": "A1",
+        "state": "free",
+        "plate": None,
+        "since": "2026-01-05",
+    }
+
+
+def test_what_a_connection_has_not_committed_is_seen_and_can_be_taken_back(parking: PythonWorld) -> None:
+    played = parking.play([call("reserve", bay="A2", plate="X")], watch=True)
+    assert played.outcomes[0].changed
+    assert played.state["DB"]["bays"][1]["state"] == "reserved"
+    played = parking.play([call("reserve", bay="A2", plate="X"), call("cancel")], watch=True)
+    assert [one.changed for one in played.outcomes] == [True, True]
+    assert played.state == parking.play([]).state
+
+
+def test_a_copied_connection_keeps_how_it_was_opened(parking: PythonWorld) -> None:
+    played = parking.play([call("add_pass", bay="none"), call("since", bay="A1")])
+    assert [one.error or one.result for one in played.outcomes] == ["FOREIGN KEY constraint failed", "date"]
+
+
+def test_objects_that_are_called_are_state_and_caches_begin_empty(parking: PythonWorld) -> None:
+    for _ in range(2):
+        played = parking.play([call("park", bay="A1", plate="X"), call("raise_tariff", by=1)])
+        assert [one.result for one in played.outcomes] == [{"bay": "A1", "number": 1}, 3]
+        assert played.state["gate"] == {"seen": 1}
+
+
+def world_of(folder: Path, text: str, name: str | None = None) -> PythonWorld:
+    (folder / "shop.py").write_text(textwrap.dedent(text))
+    return PythonWorld(folder, "shop.py", name)
+
+
+SELL = """
+    def sell(item: str) -> str:
+        "Sell an item."
+        if not DB.execute("delete from items where id = ?", (item,)).rowcount:
+            raise ValueError("there is no such item")
+        DB.commit()
+        return item
+"""
+
+
+@pytest.mark.parametrize("mode", ["", "PRAGMA journal_mode = WAL"])
+def test_a_connection_to_a_file_of_the_folder_is_opened_anew_on_what_was_put_back(
+    tmp_path: Path, mode: str
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as made:
+        made.execute(mode)
+        made.executescript("create table items (id text); insert into items values ('kettle');")
+    world = world_of(tmp_path, f"import sqlite3\nDB = sqlite3.connect('shop.db')\n{textwrap.dedent(SELL)}")
+    with closing(world):
+        for _ in range(2):
+            played = world.play([call("sell", item="kettle"), call("sell", item="kettle")], watch=True)
+            assert [one.error for one in played.outcomes] == [None, "there is no such item"]
+            assert played.state["shop"] == played.state["DB"] == {"items": []}
+        assert world.play([]).state["shop"] == {"items": [{"id": "kettle"}]}
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as kept:
+        assert kept.execute("select count(*) from items").fetchone() == (1,)
+
+
+def test_a_connection_that_an_object_holds_is_state(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        import sqlite3
+
+        class Shop:
+            def __init__(self):
+                self.db = sqlite3.connect(":memory:", isolation_level=None)
+                self.db.execute("create table items (id text)")
+
+            def add(self, item: str) -> str:
+                "Add an item."
+                self.db.execute("insert into items values (?)", (item,))
+                return item
+        """,
+    )
+    with closing(world):
+        for _ in range(2):
+            played = world.play([call("add", item="kettle")], watch=True)
+            assert played.outcomes[0].changed
+            assert played.state == {"db": {"items": [{"id": "kettle"}]}}
+
+
+@pytest.mark.parametrize(
+    ("opened", "named"),
+    [
+        ("DB.create_function('shout', 1, str.upper)", "the function 'shout' of a connection to SQLite"),
+        ("DB.execute(\"attach ':memory:' as other\")", "the attached database 'other'"),
+        ("DB.execute('create temp table t (id text)')", "temporary tables of a database"),
+        ("lines = (line for line in 'ab')", "cannot pickle 'generator' object"),
+    ],
+)
+def test_what_a_copy_of_the_state_would_lose_is_named(tmp_path: Path, opened: str, named: str) -> None:
+    text = f"import sqlite3\nDB = sqlite3.connect(':memory:')\n{opened}\n{textwrap.dedent(SELL)}"
+    with pytest.raises(UsageError, match=re.escape(named)):
+        world_of(tmp_path, text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import copyreg
+import functools
 import importlib.util
 import inspect
 import json
@@ -18,9 +19,11 @@ import random
 import resource
 import signal
 import sqlite3
+import sqlite3.dbapi2
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -37,9 +40,8 @@ from genenv.domains.tools.describing import (
 )
 from genenv.domains.tools.files import Folder
 from genenv.domains.tools.launch import cut_off
-from genenv.domains.tools.plain import NotPlain, result_of, state_of
+from genenv.domains.tools.plain import TOOLS_MODULE, NotPlain, is_code, result_of, state_of
 
-MODULE = "genenv_tools"
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
 _MEMORY = 2 << 30
@@ -58,6 +60,7 @@ def main(original: str, file: str, name: str | None) -> None:
     tools: Tools | None = None
     try:
         tools = Tools.loaded(Path.cwd() / file, name, folder)
+        _loading.clear()
         tools.start()
         first: object = {"tools": tools.told(), "left_out": tools.left_out, "network": network}
     except (_NotLoaded, _NotCopied) as error:
@@ -172,6 +175,7 @@ class Tools:
             _NotCopied: it holds what cannot be copied.
         """
         random.seed(0)
+        _clear_caches(self._module)
         self._folder.restore()
         made = self._first
         try:
@@ -244,25 +248,16 @@ def _awaited(value: object) -> object:
     return asyncio.run(cast(Any, value)) if inspect.iscoroutine(value) else value
 
 
-def _is_state(name: str, value: object) -> bool:
-    """Whether a global variable of a module is state: neither code nor a constant that cannot change."""
-    code = ModuleType | type | str | int | float | bool | bytes | None
-    if name.startswith("__") or type(value).__module__ == "__future__":
-        return False
-    if isinstance(value, code | tuple | frozenset):
-        return isinstance(value, int | float | str) and not name.isupper() and not isinstance(value, type)
-    return not callable(value)
-
-
 def _imported(file: Path) -> ModuleType:
     sys.path.insert(0, str(file.parent))
     sys.dont_write_bytecode = True
-    spec = importlib.util.spec_from_file_location(MODULE, file)
+    spec = importlib.util.spec_from_file_location(TOOLS_MODULE, file)
     if spec is None or spec.loader is None:
         raise _NotLoaded(f"{file.name} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE] = module
+    sys.modules[TOOLS_MODULE] = module
     try:
+        sqlite3.connect = sqlite3.dbapi2.connect = _remembered(_connect)
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         missing = f" (module {error.name})" if isinstance(error, ModuleNotFoundError) else ""
@@ -285,15 +280,113 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def _is_state(name: str, value: object) -> bool:
+    """Whether a global variable of a module is state: neither code nor a constant that cannot change."""
+    if name.startswith("__") or type(value).__module__ in ("__future__", "typing"):
+        return False
+    if isinstance(value, str | int | float | bool):
+        return not name.isupper()
+    return not (value is None or isinstance(value, bytes | tuple | frozenset) or is_code(value))
+
+
+def _clear_caches(module: ModuleType) -> None:
+    """Functions under `lru_cache` begin each attempt with nothing cached."""
+    for value in vars(module).values():
+        if isinstance(value, type(functools.lru_cache(str))):
+            cast("Any", value).cache_clear()
+
+
+_opened: dict[int, tuple[sqlite3.Connection, tuple[object, ...], dict[str, object]]] = {}
+"""How each connection to SQLite that the file holds was made, by `id`; held, so that no id is used again."""
+_loading = [True]
+"""Empty once the file is imported and its class made: what a call opens is its own."""
+_KEPT = ("foreign_keys", "recursive_triggers", "ignore_check_constraints")
+"""Pragmas of a connection that its database does not hold."""
+
+
+def _remembered(connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
+    """`sqlite3.connect`, which remembers how each connection was made while the file is imported."""
+
+    @functools.wraps(connect)
+    def remembering(*args: object, **named: object) -> sqlite3.Connection:
+        made = connect(*args, **named)
+        if _loading:
+            _opened[id(made)] = (made, args, named)
+            copyreg.pickle(type(made), cast(Any, _connection))
+        return made
+
+    return remembering
+
+
 def _connection(connection: sqlite3.Connection) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """How a connection to SQLite is copied: its whole database, into memory."""
-    return _connected, (connection.serialize(), connection.row_factory, connection.isolation_level)
+    """How a connection to SQLite is copied: opened as it was, on the file that was put back or in memory.
+
+    A file of the tools' folder is opened again. A database in memory, one elsewhere, and one with uncommitted
+    changes are copied into memory.
+    """
+    rows = sqlite3.Cursor(connection).execute("PRAGMA database_list").fetchall()
+    files = {str(name): str(file or "") for _, name, file in rows}
+    _refuse_what_is_lost(connection, files)
+    _, args, named = _opened.get(id(connection), (connection, (), {}))
+    inside = files["main"].startswith(f"{Path.cwd()}{os.sep}")
+    if inside and not connection.in_transaction:
+        content, args = None, (files["main"], *args[1:])
+    else:
+        content = connection.serialize() if _pragma(connection, "page_count") else None
+        args = (":memory:", *args[1:])
+    pragmas = {name: _pragma(connection, name) for name in _KEPT}
+    named = {key: value for key, value in named.items() if key not in ("database", "uri")}
+    kept = (connection.row_factory, connection.text_factory, connection.isolation_level)
+    return _connected, (args[:6], named, content, pragmas, kept)
 
 
-def _connected(content: bytes, row_factory: Any, isolation_level: Any) -> sqlite3.Connection:  # noqa: ANN401
-    fresh = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=isolation_level)
+def _refuse_what_is_lost(connection: sqlite3.Connection, files: Mapping[str, str]) -> None:
+    lost = sorted(set(files) - {"main", "temp"})
+    if lost:
+        raise _NotCopied(f"the attached database {lost[0]!r}")
+    if "temp" in files and sqlite3.Cursor(connection).execute("SELECT 1 FROM temp.sqlite_master").fetchone():
+        raise _NotCopied("temporary tables of a database")
+    if own := _functions(connection) - _builtin_functions():
+        raise _NotCopied(f"the function {min(own)!r} of a connection to SQLite")
+
+
+@functools.cache
+def _builtin_functions() -> frozenset[str]:
+    with closing(sqlite3.Connection(":memory:")) as plain:
+        return _functions(plain)
+
+
+def _functions(connection: sqlite3.Connection) -> frozenset[str]:
+    return frozenset(str(row[0]) for row in sqlite3.Cursor(connection).execute("PRAGMA function_list"))
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(sqlite3.Cursor(connection).execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _connected(
+    args: tuple[Any, ...],
+    named: Mapping[str, Any],
+    content: bytes | None,
+    pragmas: Mapping[str, int],
+    kept: tuple[Any, Any, Any],
+) -> sqlite3.Connection:
+    fresh = _connect(*args, **named)
     if content:
-        fresh.deserialize(content)
+        fresh.deserialize(content[:18] + b"\1\1" + content[20:])  # a log of its own is for files only
+    for name, value in pragmas.items():
+        fresh.execute(f"PRAGMA {name} = {value}")
+    fresh.row_factory, fresh.text_factory, fresh.isolation_level = kept
+    return fresh
+
+
+def _cursor(cursor: sqlite3.Cursor) -> tuple[Callable[..., object], tuple[object, ...]]:
+    """How a cursor is copied: a new one, of the copied connection."""
+    return _fresh_cursor, (cursor.connection, cursor.row_factory)
+
+
+def _fresh_cursor(connection: sqlite3.Connection, row_factory: Any) -> sqlite3.Cursor:  # noqa: ANN401
+    fresh = connection.cursor()
     fresh.row_factory = row_factory
     return fresh
 
@@ -306,7 +399,9 @@ def _rlock(_: object) -> tuple[Callable[[], object], tuple[()]]:
     return threading.RLock, ()
 
 
+_connect = sqlite3.connect
 copyreg.pickle(sqlite3.Connection, cast(Any, _connection))
+copyreg.pickle(sqlite3.Cursor, cast(Any, _cursor))
 copyreg.pickle(type(threading.Lock()), cast(Any, _lock))
 copyreg.pickle(type(threading.RLock()), cast(Any, _rlock))
 

@@ -125,8 +125,11 @@ def _files(folder: Path, taken: frozenset[str]) -> dict[str, Path]:
 
 
 def _same(one: Path, other: Path) -> bool:
+    """Whether two files hold the same. Not so, for all we know, while a database has changes in its journal."""
+    journals = [one.with_name(f"{one.name}{ending}") for ending in JOURNALS]
     return (
         other.is_file()
+        and not any(journal.exists() and journal.stat().st_size for journal in journals)
         and one.stat().st_size == other.stat().st_size
         and one.read_bytes() == other.read_bytes()
     )

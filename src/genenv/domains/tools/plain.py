@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import functools
 import math
 import pathlib
 import re
@@ -17,6 +18,7 @@ import sqlite3
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -34,6 +36,21 @@ _SCALARS = (
 )
 
 
+TOOLS_MODULE = "genenv_tools"
+"""The name under which a user's file is imported."""
+_CODE = (
+    ModuleType,
+    type,
+    FunctionType,
+    BuiltinFunctionType,
+    MethodType,
+    functools.partial,
+    type(functools.lru_cache(str)),
+)
+Shown = list[sqlite3.Connection] | None
+"""Connections whose rows a state holds already; None for a tool's result, which holds none."""
+
+
 class NotPlain(ValueError):
     """It has no JSON form. The message goes after `it returned`: `bytes, which are no JSON`."""
 
@@ -44,7 +61,7 @@ def result_of(value: object) -> Any:  # noqa: ANN401 - JSON
     Raises:
         NotPlain: it has no JSON form.
     """
-    return _plain(value, 0, strict=True)
+    return _plain(value, 0, None)
 
 
 def state_of(value: object) -> Any:  # noqa: ANN401 - JSON
@@ -53,32 +70,43 @@ def state_of(value: object) -> Any:  # noqa: ANN401 - JSON
     Raises:
         NotPlain: containers are too deep, or hold themselves.
     """
-    return _plain(value, 0, strict=False)
+    return _plain(value, 0, [])
 
 
-def _plain(value: object, depth: int, *, strict: bool) -> Any:  # noqa: ANN401 - JSON
+def is_code(value: object) -> bool:
+    """Whether a value is code, not state: functions, classes, modules, and what a library made to be called.
+
+    A connection to SQLite is state, though it can be called; so are objects of the user's own classes.
+    """
+    if isinstance(value, _CODE):
+        return True
+    own = isinstance(value, sqlite3.Connection) or type(value).__module__ == TOOLS_MODULE
+    return callable(value) and not own
+
+
+def _plain(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JSON
     if value is None or isinstance(value, bool | str):
         return _text(value) if isinstance(value, str) else value
     if isinstance(value, enum.Enum):
-        return _plain(value.value, depth, strict=strict)
+        return _plain(value.value, depth, shown)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        return _number(value, strict=strict)
+        return _number(value, shown)
     if isinstance(value, _SCALARS):
         return str(value) if not isinstance(value, datetime.date | datetime.time) else value.isoformat()
     if depth >= DEEPEST:
         raise NotPlain("something that is too deeply nested, or holds itself")
-    return _container(value, depth + 1, strict=strict)
+    return _container(value, depth + 1, shown)
 
 
-def _container(value: object, depth: int, *, strict: bool) -> Any:  # noqa: ANN401 - JSON
+def _container(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JSON
     def inner(one: object) -> Any:  # noqa: ANN401 - JSON
-        return _plain(one, depth, strict=strict)
+        return _plain(one, depth, shown)
 
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()
-        return {_key(key, strict=strict): inner(one) for key, one in items}
+        return {_key(key, shown): inner(one) for key, one in items}
     if isinstance(value, list | tuple | deque):
         return [inner(one) for one in cast("list[object]", value)]
     if isinstance(value, set | frozenset):
@@ -87,25 +115,30 @@ def _container(value: object, depth: int, *, strict: bool) -> Any:  # noqa: ANN4
         return {field.name: inner(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, BaseModel):
         return {name: inner(getattr(value, name)) for name in type(value).model_fields}
-    if strict:
+    if shown is None:
         named = type(value).__name__
         raise NotPlain(f"{'bytes' if named in ('bytes', 'bytearray') else 'a ' + named}, which is no JSON")
-    if isinstance(value, sqlite3.Connection):
-        return tables_of(value)
+    if isinstance(value, sqlite3.Connection | sqlite3.Cursor):
+        connection = value if isinstance(value, sqlite3.Connection) else value.connection
+        if any(connection is one for one in shown):
+            return None  # its rows are in the state already
+        shown.append(connection)
+        return tables_of(connection)
     if own := getattr(value, "__dict__", None):
-        return {name: inner(one) for name, one in own.items() if not callable(one)}
+        return {name: inner(one) for name, one in own.items() if not is_code(one)}
     return _ADDRESS.sub("", repr(value))
 
 
 def tables_of(connection: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
     """All rows of an SQLite database, by table, in an order that does not depend on how they came there."""
-    names = connection.execute(
+    plain = sqlite3.Cursor(connection)  # rows as tuples, whatever the connection makes of them
+    names = plain.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
     )
     found: dict[str, list[dict[str, Any]]] = {}
-    for (name,) in [tuple(row) for row in names]:
+    for (name,) in names.fetchall():
         quoted = str(name).replace('"', '""')
-        rows = connection.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - its own table
+        rows = plain.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608 - its own table
         columns = [column[0] for column in rows.description]
         listed = [dict(zip(columns, map(_cell, row), strict=True)) for row in rows]
         found[str(name)] = sorted(listed, key=repr)
@@ -113,15 +146,17 @@ def tables_of(connection: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]
 
 
 def _cell(cell: object) -> Any:  # noqa: ANN401 - JSON
-    return cell.hex() if isinstance(cell, bytes) else cell
+    return cell.hex() if isinstance(cell, bytes) else state_of(cell)
 
 
-def _key(key: object, *, strict: bool) -> str:
+def _key(key: object, shown: Shown) -> str:
     if isinstance(key, str):
         return _text(key)
-    if strict and not isinstance(key, int | float | bool | enum.Enum | datetime.date | uuid.UUID | None):
+    if shown is None and not isinstance(
+        key, int | float | bool | enum.Enum | datetime.date | uuid.UUID | None
+    ):
         raise NotPlain("an object whose keys are no texts")
-    plain = _plain(key, DEEPEST, strict=False) if not isinstance(key, tuple) else repr(cast(object, key))
+    plain = _plain(key, DEEPEST, []) if not isinstance(key, tuple) else repr(cast(object, key))
     return plain if isinstance(plain, str) else repr(plain)
 
 
@@ -129,9 +164,9 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _number(value: float, *, strict: bool) -> float | str:
+def _number(value: float, shown: Shown) -> float | str:
     if math.isfinite(value):
         return value
-    if strict:
+    if shown is None:
         raise NotPlain(f"{value}, which is no JSON")
     return repr(value)
