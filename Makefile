@@ -6,6 +6,7 @@
 #   make test-long     set up, run those that take a second or more each; CI runs both
 #   make test-random   set up, run the property tests on fresh draws, ten times as many
 #   make check     set up, check format, lint and types
+#   make audit     set up, scan the source for insecure code and the pinned packages for known vulnerabilities
 #   make vllm      vLLM for CPUs in an environment of its own, for its tests and benchmarks; three gigabytes
 #   make bench     set up, with vLLM in an environment of its own; time genenv beside its peers (an hour or more)
 #
@@ -36,7 +37,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-full test test-long test-random check vllm bench format docs clean
+.PHONY: help setup demo demo-full test test-long test-random check audit vllm bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -89,6 +90,9 @@ check: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
+
+audit: $(STAMP)
+	@$(BIN)/python tools/audit.py
 
 # Alone on a quiet machine: every script lets genenv and its peers take turns.
 bench: $(STAMP) .venv-vllm/.tried
