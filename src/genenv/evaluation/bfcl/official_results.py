@@ -13,10 +13,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from genenv.assistants.call_formats import UNREADABLE, clean
+from genenv.assistants.call_formats import clean
 from genenv.evaluation.base import Answered, Item
 from genenv.evaluation.bfcl.categories import LIVE_FILES, MULTI_TURN
 from genenv.evaluation.bfcl.official import NATIVE, TEXT
+from genenv.evaluation.bfcl.single import as_sent
 from genenv.evaluation.records import Record
 from genenv.types import Json, JsonObject
 
@@ -85,9 +86,4 @@ def _reply(message: Mapping[str, Any], form: str) -> Json:
 
 
 def _calls(calls: Any) -> Json:  # noqa: ANN401
-    return [{str(call["name"]): _arguments(call["arguments"])} for call in calls or ()]
-
-
-def _arguments(given: object) -> str:
-    """As JSON; what was no JSON is none in the file either."""
-    return "{" if given == UNREADABLE else json.dumps(given)
+    return [{str(call["name"]): as_sent(call["arguments"])} for call in calls or ()]
