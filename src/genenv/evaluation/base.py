@@ -156,6 +156,33 @@ class Exports(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Of a million tokens, in any currency."""
+
+    prompt: float
+    sampled: float
+
+
+@runtime_checkable
+class HasLeaderboard(Protocol):
+    """A benchmark whose authors publish a table with more in it than figures over grades."""
+
+    def leaderboard(
+        self, answered: Sequence[Answered], prices: Prices | None
+    ) -> tuple[JsonObject, Sequence[str]]:
+        """What the authors' table would have, and what of it is missing. Pure, and never raises.
+
+        Args:
+            answered: items in their order, those that failed left out.
+            prices: of the policy's tokens; None: unknown.
+
+        Returns:
+            For the summary; and sentences that a reader of the figures must see. Both may be empty.
+        """
+        ...
+
+
 class PlainBenchmark:
     """What most benchmarks have in common; a subclass may replace any of it."""
 

@@ -17,12 +17,13 @@ from pydantic import BaseModel
 from genenv.assistants.base import Assistant
 from genenv.config import version
 from genenv.errors import UsageError
-from genenv.evaluation.base import Benchmark, Exports, Item, Judged
+from genenv.evaluation.base import Benchmark, Exports, HasLeaderboard, Item, Judged, Prices
 from genenv.evaluation.config import EvaluationConfig
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.export import Export
 from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.policy_under_test import ENDPOINT, assistant
+from genenv.evaluation.prerequisites import Prerequisites
 from genenv.evaluation.records import FAILED, Record, Results
 from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
@@ -114,7 +115,7 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
                 benchmark.judge = judge
         begun = [_begin(one, player, request, config) for one in prepared]
         for one in begun:
-            outcome = _measure(one, player, request, config.sampling.seed, reporter)
+            outcome = _measure(one, player, request, config, reporter)
             yield outcome if export is None else _exported(outcome, one.prepared, request, export)
 
 
@@ -176,8 +177,10 @@ def _begin(prepared: _Prepared, player: Assistant, request: Request, config: Eva
     return _Begun(prepared, identity, records, float(before.get("seconds", 0.0)), before.get("regraded", {}))
 
 
-def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, reporter: Reporter) -> Outcome:
-    prepared, records = begun.prepared, begun.records
+def _measure(
+    begun: _Begun, player: Assistant, request: Request, config: EvaluationConfig, reporter: Reporter
+) -> Outcome:
+    prepared, records, seed = begun.prepared, begun.records, config.sampling.seed
     benchmark, results, items = prepared.benchmark, prepared.results, prepared.items
     done = [records[item.id] for item in items if item.id in records and records[item.id].status != FAILED]
     answered = {record.id for record in done}
@@ -188,11 +191,14 @@ def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, repo
         records[record.id] = record
 
     began = time.monotonic()
+    before = Prerequisites(results.path, resume=request.resume)
     if asked:
+        before.hold(benchmark, player, asked, seed=seed, reporter=reporter)
         with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):
             asyncio.run(Run(benchmark, player, seed=seed, keep=keep).items(asked, done))
     results.rewrite({**{item.id: records[item.id] for item in items}, **records}.values())
     pairs = graded(items, records)
+    table, notes = leaderboard_of(benchmark, items, records, _prices(request, config))
     outcome = Outcome(
         name=benchmark.name,
         results=results,
@@ -201,6 +207,9 @@ def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, repo
         seconds=begun.seconds + time.monotonic() - began,
         spending=player.spending(),
         of=prepared.of,
+        notes=notes,
+        leaderboard=table,
+        prerequisites=before.records(),
     )
     regraded = {"regraded": begun.regraded} if begun.regraded else {}
     results.write_summary(
@@ -213,6 +222,24 @@ def _measure(begun: _Begun, player: Assistant, request: Request, seed: int, repo
         }
     )
     return outcome
+
+
+def _prices(request: Request, config: EvaluationConfig) -> Prices | None:
+    """What the policy's tokens cost, where the settings say it."""
+    endpoint = config.endpoint
+    if not request.policy.startswith(ENDPOINT) or not (endpoint.price_in or endpoint.price_out):
+        return None
+    return Prices(prompt=endpoint.price_in, sampled=endpoint.price_out)
+
+
+def leaderboard_of(
+    benchmark: Benchmark, items: Sequence[Item], records: Mapping[str, Record], prices: Prices | None
+) -> tuple[JsonObject, Sequence[str]]:
+    """What the authors' own table would have, and sentences on it; both empty where they have none."""
+    if not isinstance(benchmark, HasLeaderboard):
+        return {}, ()
+    answered = [(item, records[item.id]) for item in items if records[item.id].status != FAILED]
+    return benchmark.leaderboard(answered, prices)
 
 
 def _exported(outcome: Outcome, prepared: _Prepared, request: Request, export: Export) -> Outcome:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
 from genenv.evaluation.statistics import Figure
@@ -27,6 +28,10 @@ class Outcome:
     """How many items there are; with `--limit` fewer were asked."""
     notes: Sequence[str] = ()
     """What else a reader must know, a sentence each."""
+    leaderboard: JsonObject = field(default_factory=dict[str, Any])
+    """What the authors' table would have beside the figures; empty where there is none."""
+    prerequisites: Sequence[Record] = ()
+    """Conversations that were held before the items were asked. They are in no figure."""
     exported: Sequence[Path] = ()
     """Files in the form of the authors' own scorer."""
 
@@ -46,6 +51,9 @@ class Outcome:
 
     def summary(self) -> JsonObject:
         """The part of the summary that tells how it went."""
+        more: JsonObject = {"leaderboard": self.leaderboard} if self.leaderboard else {}
+        if self.prerequisites:
+            more = {**more, "prerequisites": self._prerequisites()}
         return {
             "items": len(self.records),
             "of": self.of,
@@ -55,4 +63,17 @@ class Outcome:
             "tokens": {kind: self.tokens(kind) for kind in ("prompt", "sampled", "replies", "cut")},
             "spending": self.spending,
             "figures": as_json(self.figures),
+            **more,
+        }
+
+    def _prerequisites(self) -> JsonObject:
+        held = self.prerequisites
+        return {
+            "conversations": len(held),
+            "failed": sum(record.status == FAILED for record in held),
+            "overflow": sum(record.status == OVERFLOW for record in held),
+            "tokens": {
+                kind: sum(record.tokens.get(kind, 0) for record in held)
+                for kind in ("prompt", "sampled", "replies", "cut")
+            },
         }

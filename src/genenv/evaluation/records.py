@@ -41,6 +41,8 @@ class Record:
     tokens: Mapping[str, int] = field(default_factory=dict[str, int])
     """Prompt tokens, sampled tokens, replies, and replies cut off by the limit."""
     seconds: float = 0.0
+    latencies_s: Sequence[float] = field(default_factory=list[float])
+    """How long each reply took, in their order."""
     cluster: str = ""
     """What the item hangs together with; empty: it stands alone."""
 

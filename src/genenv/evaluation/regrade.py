@@ -16,11 +16,12 @@ from typing import Any
 from genenv.config import version
 from genenv.config.checks import validated
 from genenv.errors import DataError, UsageError
-from genenv.evaluation.base import Benchmark, Item
+from genenv.evaluation.base import Benchmark, Item, Prices
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.evaluate import slug
+from genenv.evaluation.evaluate import leaderboard_of, slug
 from genenv.evaluation.export import Export
 from genenv.evaluation.outcome import Outcome
+from genenv.evaluation.prerequisites import Prerequisites
 from genenv.evaluation.records import (
     FAILED,
     IDENTITY,
@@ -141,6 +142,7 @@ def _regraded(stored: Stored, export: Export | None) -> Outcome:
     changed = sum(records[id_].score != stored.records[id_].score for id_ in records)
     pairs = graded(stored.items, records)
     answered = [(item, records[item.id]) for item in stored.items]
+    table, notes = leaderboard_of(stored.benchmark, stored.items, records, _prices(stored.summary))
     kept = _set_aside(stored.results)
     outcome = Outcome(
         name=stored.benchmark.name,
@@ -150,12 +152,23 @@ def _regraded(stored: Stored, export: Export | None) -> Outcome:
         seconds=float(stored.summary.get("seconds", 0.0)),
         spending=stored.summary.get("spending", {}),
         of=stored.of,
-        notes=(_said(changed, len(records), kept),),
+        notes=(_said(changed, len(records), kept), *notes),
+        leaderboard=table,
+        prerequisites=Prerequisites(stored.results.path, resume=True).records(),
         exported=export.write(stored.benchmark, answered, slug(stored.policy)) if export else (),
     )
     stored.results.rewrite(records.values())
     stored.results.write_summary(_summary(stored, outcome, changed, kept))
     return outcome
+
+
+def _prices(summary: Mapping[str, Any]) -> Prices | None:
+    """What the policy's tokens cost when they were sampled, as the summary has it."""
+    match summary.get("leaderboard"):
+        case {"prices": {"prompt": int() | float() as prompt, "sampled": int() | float() as sampled}}:
+            return Prices(prompt=prompt, sampled=sampled)
+        case _:
+            return None
 
 
 def _again(benchmark: Benchmark, item: Item, record: Record) -> Record:

@@ -46,7 +46,7 @@ class _Heard:
     tools: list[JsonObject] = field(default_factory=list[JsonObject])
     prompt_tokens: int = 0
     tokens: int = 0
-    replies: int = 0
+    latencies_s: list[float] = field(default_factory=list[float])
     cut: int = 0
 
     @property
@@ -63,11 +63,12 @@ class _Heard:
     ) -> Reply:
         self.messages, self.tools = list(messages), list(tools)
         most = max_tokens or self.max_tokens
+        began = time.monotonic()
         reply = await self.talk(messages, tools=tools, choices=choices, max_tokens=most)
+        self.latencies_s.append(round(time.monotonic() - began, 3))
         self.messages.append(reply.message())
         self.prompt_tokens += reply.prompt_tokens
         self.tokens += reply.tokens
-        self.replies += 1
         self.cut += not reply.finished
         return reply
 
@@ -109,13 +110,14 @@ class Run:
 
         async def work() -> None:
             for item in waiting:
-                self._done(await self._one(item))
+                self._done(await self.one(item))
 
         many = any(self._benchmark.many_turns(item) for item in items)
         self._workers = min(self._assistant.concurrency(many_turns=many), len(items))
         await asyncio.gather(*(work() for _ in range(self._workers)))
 
-    async def _one(self, item: Item) -> Record:
+    async def one(self, item: Item) -> Record:
+        """Ask for an item; what became of it is not kept yet."""
         if self._failures >= _PATIENCE * self._workers:
             return _failed(item, f"not asked, as too many others failed in a row: {self._why}")
         seed = stream(self._seed, self._benchmark.name, item.id)
@@ -134,10 +136,12 @@ class Run:
 
     def _done(self, record: Record) -> None:
         failed = record.status == FAILED
-        self._failures = self._failures + 1 if failed else 0
+        if failed and record.conversation:  # else the model was not asked, which says nothing of it
+            self._failures += 1
         if failed:
             self._why = self._why or record.explanation
         else:
+            self._failures = 0
             self._scores.append(record.score)
         self._keep(record)
         mean = f"score {sum(self._scores) / len(self._scores):.1%}" if self._scores else ""
@@ -170,12 +174,13 @@ def _record(
         tokens={
             "prompt": heard.prompt_tokens,
             "sampled": heard.tokens,
-            "replies": heard.replies,
+            "replies": len(heard.latencies_s),
             "cut": heard.cut,
         }
         if heard
         else {},
         seconds=round(seconds, 3),
+        latencies_s=heard.latencies_s if heard else [],
         cluster=item.cluster,
     )
 

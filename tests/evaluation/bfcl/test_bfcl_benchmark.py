@@ -37,7 +37,7 @@ def test_overall_is_weighted_as_officially() -> None:
         "live_simple": [1.0] * 6,
         "irrelevance": [1.0],
     }
-    scores |= {"multi_turn_base": [1.0, 0.0]}
+    scores |= {"multi_turn_base": [1.0, 0.0], "memory_kv": [1.0, 0.0, 0.0, 0.0], "memory_rec_sum": [1.0]}
     figures = {figure.name: figure.value for figure in Bfcl().figures(graded(scores)) if not figure.group}
     non_live = (0.5 / 3 + 0 + 1 + 0) / 4
     live, irrelevance, multi_turn = 6 / 12, 1 / 2, 0.5 / 4
@@ -46,9 +46,26 @@ def test_overall_is_weighted_as_officially() -> None:
     assert figures["irrelevance"] == pytest.approx(irrelevance)
     assert figures["multi_turn"] == pytest.approx(multi_turn)
     whole = 0.1 * (non_live + live + irrelevance) + 0.3 * multi_turn
-    assert figures["overall_agentic_as_zero"] == pytest.approx(whole)
+    memory = (1 / 4 + 1) / 2
+    assert figures["memory_kv_and_rec_sum"] == pytest.approx(memory)
+    official = whole + 0.4 * (0 + (1 / 4 + 0 + 1) / 3) / 2
+    assert figures["overall_missing_as_zero"] == pytest.approx(official)
+    assert figures["overall_without_web_search_and_memory_vector"] == pytest.approx(official / (11 / 15))
     assert figures["overall_without_agentic"] == pytest.approx(whole / 0.6)
-    assert next(iter(figures)) == "overall_without_agentic"
+    assert next(iter(figures)) == "overall_without_web_search_and_memory_vector"
+    non_live_v3 = (0.5 / 3 + 0 + 1 + 0 + 1) / 5
+    live_v3 = 6 / 16
+    assert figures["overall_v3"] == pytest.approx((non_live_v3 + live_v3 + multi_turn) / 3)
+
+
+def test_without_memories_the_overall_has_the_name_that_it_always_had() -> None:
+    figures = Bfcl().figures(graded({name: [1.0] for name in ALL if not name.startswith("memory")}))
+    named = {figure.name: figure.value for figure in figures}
+    assert [figure.name for figure in figures[:3]] == [
+        *("overall_without_agentic", "overall_agentic_as_zero", "overall_v3"),
+    ]
+    assert (named["overall_without_agentic"], named["overall_v3"]) == (1.0, pytest.approx(1.0))
+    assert named["overall_agentic_as_zero"] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +73,8 @@ def test_overall_is_weighted_as_officially() -> None:
     [
         (ALL[:13], "overall_of_non_live_and_live_and_irrelevance"),
         (ALL[:7], "non_live"),
-        (ALL[13:], "multi_turn"),
+        (ALL[13:17], "multi_turn"),
+        (ALL[17:], "memory_kv_and_rec_sum"),
         (("live_simple",), "accuracy_over_items"),
         ((), "accuracy_over_items"),
     ],
@@ -147,14 +165,18 @@ class TestRealData:
             *(400, 100, 50, 200, 200, 200, 240),
             *(258, 1053, 16, 24, 884, 16),
             *(200, 200, 200, 200),
+            *(155, 155),
         ]
-        assert len({item.id for item in items}) == len(items) == 4441
-        assert len(data.hashes) == 17 + 14 + 8
+        assert len({item.id for item in items}) == len(items) == 4751
+        assert len(data.hashes) == 17 + 14 + 8 + (2 + 5 + 2)  # the last of the memories
         assert all(data.hashes[name] == data._known[name] for name in data.hashes)
 
     def test_every_split_loads(self, tmp_path: Path) -> None:
-        sizes = {split: len(Bfcl().load(DataFolder(tmp_path), split)) for split in list(SPLITS)[1:5]}
-        assert sizes == {"single_turn": 3641, "multi_turn": 800, "non_live": 1390, "live": 2251}
+        sizes = {split: len(Bfcl().load(DataFolder(tmp_path), split)) for split in list(SPLITS)[1:7]}
+        assert sizes == {
+            **{"single_turn": 3641, "multi_turn": 800, "non_live": 1390, "live": 2251},
+            **{"memory": 310, "format_sensitivity": 5200},
+        }
 
     def test_the_right_calls_of_conversations_are_right(self, tmp_path: Path) -> None:
         benchmark = Bfcl()

@@ -1,7 +1,7 @@
 """The Berkeley Function Calling Leaderboard, v4: single-turn and multi-turn categories.
 
-Data, checker, prompts and simulated APIs come from the package bfcl-eval (Apache-2.0). The agentic categories
-are left out: web search needs the internet, and memory needs the package's full requirements.
+Data, checker, prompts and simulated APIs come from the package bfcl-eval (Apache-2.0). Of the agentic
+categories two memories are here; `categories.MISSING` says what is not, and why.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from pydantic import BaseModel, Field
 from genenv.assistants.base import Talk
 from genenv.config.base import Settings
 from genenv.errors import UsageError, unknown_name
-from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark
-from genenv.evaluation.bfcl import multi, single
+from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark, Prices
+from genenv.evaluation.bfcl import memory, multi, single
 from genenv.evaluation.bfcl.categories import LONG_CONTEXT, SPLITS, categories_of
 from genenv.evaluation.bfcl.figures import figures
-from genenv.evaluation.bfcl.load import Conversation, Question, items_of
+from genenv.evaluation.bfcl.leaderboard import table
+from genenv.evaluation.bfcl.load import Conversation, MemoryTask, Question, items_of
 from genenv.evaluation.bfcl.official_results import result_files
-from genenv.evaluation.bfcl.package import VERSION, data_folder, version
-from genenv.evaluation.bfcl.worker import worker
+from genenv.evaluation.bfcl.package import INSTALL, VERSION, data_folder, version
+from genenv.evaluation.bfcl.worker import Stopped, worker
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.statistics import Figure
 from genenv.types import Json, JsonObject
@@ -43,7 +44,7 @@ class BfclSettings(Settings, frozen=True):
 
 
 class Bfcl(PlainBenchmark):
-    """BFCL v4 without its agentic categories."""
+    """BFCL v4, without web search and the memory of vectors."""
 
     name: ClassVar[str] = "bfcl"
     config: ClassVar[type[BaseModel]] = BfclSettings
@@ -52,6 +53,15 @@ class Bfcl(PlainBenchmark):
     max_tokens = 1024
     headline = "turns_right"
     settings: BfclSettings
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        """No memory is filled yet.
+
+        Args:
+            settings: how it is asked; None: as by default.
+        """
+        super().__init__(settings)
+        self._memories = memory.Memories()
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """The items of a split, category by category, from the installed package.
@@ -73,25 +83,46 @@ class Bfcl(PlainBenchmark):
         else:
             items = [item for category in categories_of(split) for item in items_of(files, category)]
         worker().check()
+        if any(isinstance(item.data, MemoryTask) for item in items) and (problem := _memory_problem()):
+            raise UsageError(f"the memory categories of BFCL cannot be asked ({problem}): {INSTALL}")
         return items
+
+    def prerequisites(self, items: Sequence[Item]) -> Sequence[Sequence[Item]]:
+        """The conversations that fill the memories that these items ask about."""
+        tasks = [item.data for item in items if isinstance(item.data, MemoryTask)]
+        return list({task.memory: task.before for task in tasks}.values())
+
+    def held(self, item: Item, answer: Json) -> None:
+        """Keep the memory that a conversation left."""
+        self._memories.keep(cast("MemoryTask", item.data), answer)
 
     def many_turns(self, item: Item) -> bool:
         """Whether it is a conversation, or a turn of one."""
-        return isinstance(item.data, Conversation)
+        return isinstance(item.data, Conversation | MemoryTask)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Ask a question, or hold a conversation."""
-        native = self._is_native(talk)
+        native, max_steps = self._is_native(talk), self.settings.max_steps
         content = _content(item)
         if isinstance(content, Question):
+            if native and content.prompt_format:
+                raise UsageError(
+                    "format_sensitivity is about prompts in text, as it is officially: set "
+                    "bfcl.prompting=text, or leave it out for this model"
+                )
             return await single.ask(content, talk, native=native)
-        return await multi.ask(content, talk, native=native, max_steps=self.settings.max_steps)
+        if isinstance(content, MemoryTask):
+            start = self._memories.of(content)
+            return await memory.ask(content, talk, start, native=native, max_steps=max_steps)
+        return await multi.ask(content, talk, native=native, max_steps=max_steps)
 
     def grade(self, item: Item, answer: Json) -> Grade:
         """Compare the calls, or carry them out again and compare the worlds."""
         content = _content(item)
         if isinstance(content, Question):
             return single.grade(content, answer)
+        if isinstance(content, MemoryTask):
+            return memory.grade(content, answer)
         return multi.grade(content, answer)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
@@ -99,6 +130,12 @@ class Bfcl(PlainBenchmark):
         if self.settings.protocol == "genenv":
             return super().figures(graded)
         return figures(graded)
+
+    def leaderboard(
+        self, answered: Sequence[Answered], prices: Prices | None
+    ) -> tuple[JsonObject, Sequence[str]]:
+        """The columns of the official table; none of the paper's protocol."""
+        return ({}, ()) if self.settings.protocol == "genenv" else table(answered, prices)
 
     def export(self, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:
         """The official result files; none of the paper's protocol, whose turns are no official items."""
@@ -114,8 +151,16 @@ class Bfcl(PlainBenchmark):
         return talk.native_tools and self.settings.prompting != "text"
 
 
-def _content(item: Item) -> Question | Conversation:
-    return cast("Question | Conversation", item.data)
+def _content(item: Item) -> Question | Conversation | MemoryTask:
+    return cast("Question | Conversation | MemoryTask", item.data)
+
+
+def _memory_problem() -> str:
+    """Why no memory can be filled; empty: it can."""
+    try:
+        return worker().ask("memory_problem")
+    except Stopped as error:
+        return str(error)
 
 
 def _turn_by_turn(files: DataFolder, split: str) -> Iterator[Item]:

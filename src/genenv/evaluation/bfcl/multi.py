@@ -16,19 +16,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from genenv.assistants.base import ChatMessage, Reply, Talk, ToolCall
 from genenv.evaluation.base import Grade
 from genenv.evaluation.bfcl.load import Conversation
 from genenv.evaluation.bfcl.package import prompts
 from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
-from genenv.evaluation.bfcl.single import line, readable, spoken
+from genenv.evaluation.bfcl.single import as_sent, line, readable, spoken
 from genenv.evaluation.bfcl.worker import Stopped, worker
 from genenv.types import Json
 
 Turns = list[list[list[str]]]
 """Calls as text, by turn and step."""
+
+
+class Executor(Protocol):
+    """What carries out the calls of a conversation, and keeps their effects."""
+
+    def run(self, calls: Sequence[str]) -> list[str]:
+        """Carry out calls one after the other; what each answers, as text."""
+        ...
 
 
 class World:
@@ -62,20 +70,35 @@ class World:
 
 async def ask(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
     """Hold a conversation: the answer is `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
-    form = _Native(conversation) if native else _Text(conversation)
     world = World(conversation)
+    turns, _ = await hold(conversation, talk, world, native=native, max_steps=max_steps)
+    return {"turns": turns}
+
+
+async def hold(
+    conversation: Conversation, talk: Talk, world: Executor, *, native: bool, max_steps: int
+) -> tuple[Turns, str | None]:
+    """Hold a conversation whose calls something carries out.
+
+    Returns:
+        The calls by turn and step; and the last message as the official grader of answers takes it, that
+        which has no calls: None where too many steps ended the conversation before there was one.
+    """
+    form = _Native(conversation) if native else _Text(conversation)
     messages: list[ChatMessage] = []
     turns: Turns = []
+    said: str | None = None
     for index in range(len(conversation.turns)):
         messages = form.opened(messages, index)
         if conversation.only is not None and index < conversation.only:
             messages += form.shown_calls(conversation.truth[index], world)
             continue
-        steps, ended = await _turn(form, talk, world, messages, max_steps)
+        steps, last = await _turn(form, talk, world, messages, max_steps)
         turns.append(steps)
-        if not ended or index == conversation.only:
+        said = None if last is None else form.answer(last)
+        if last is None or index == conversation.only:
             break
-    return {"turns": turns}
+    return turns, said
 
 
 def grade(conversation: Conversation, answer: Json) -> Grade:
@@ -121,20 +144,23 @@ def _lists(value: Any) -> bool:  # noqa: ANN401
 
 
 async def _turn(
-    form: _Form, talk: Talk, world: World, messages: list[ChatMessage], max_steps: int
-) -> tuple[list[list[str]], bool]:
-    """The calls of a turn's steps, and whether the model ended it itself. Messages are added to the list."""
+    form: _Form, talk: Talk, world: Executor, messages: list[ChatMessage], max_steps: int
+) -> tuple[list[list[str]], Reply | None]:
+    """The calls of a turn's steps, and the reply without calls that ended it; None: too many steps did.
+
+    Messages are added to the list.
+    """
     steps: list[list[str]] = []
     while True:
         reply = await talk(list(messages), tools=form.tools)
         calls = form.calls(reply)
         messages.append(form.said(reply))
         if not calls:
-            return steps, True
+            return steps, reply
         steps.append(calls)
         messages += form.results(reply, calls, world.run(calls))
         if len(steps) > max_steps:
-            return steps, False
+            return steps, None
 
 
 class _Form(ABC):
@@ -158,14 +184,18 @@ class _Form(ABC):
         """The reply as a message."""
 
     @abstractmethod
+    def answer(self, reply: Reply) -> str:
+        """What a reply without calls says, as text."""
+
+    @abstractmethod
     def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
         """What the calls answered, as messages."""
 
     @abstractmethod
-    def reply_with(self, calls: Sequence[str], world: World) -> Reply:
+    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
         """The reply of a model that makes these calls."""
 
-    def shown_calls(self, calls: Sequence[str], world: World) -> list[ChatMessage]:
+    def shown_calls(self, calls: Sequence[str], world: Executor) -> list[ChatMessage]:
         """Calls that are carried out without asking the model, as if it had made them."""
         if not calls:
             return []
@@ -197,6 +227,9 @@ class _Text(_Form):
     def said(self, reply: Reply) -> ChatMessage:
         return {"role": "assistant", "content": spoken(reply)}
 
+    def answer(self, reply: Reply) -> str:
+        return spoken(reply)
+
     def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
         told = [
             {"role": "tool", "name": call, "content": result}
@@ -204,7 +237,7 @@ class _Text(_Form):
         ]
         return [{"role": "user", "content": repr(told)}]
 
-    def reply_with(self, calls: Sequence[str], world: World) -> Reply:
+    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
         return Reply(text=f"[{', '.join(calls)}]")
 
 
@@ -228,13 +261,19 @@ class _Native(_Form):
     def said(self, reply: Reply) -> ChatMessage:
         return reply.message()
 
+    def answer(self, reply: Reply) -> str:
+        """As officially: the first call as it was sent, where there are calls that cannot be read."""
+        if not reply.calls:
+            return spoken(reply)
+        return str({reply.calls[0].name: as_sent(reply.calls[0].arguments)})
+
     def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
         return [
             {"role": "tool", "tool_call_id": call.id or f"call_{index}", "content": result}
             for index, (call, result) in enumerate(zip(reply.calls, results, strict=True))
         ]
 
-    def reply_with(self, calls: Sequence[str], world: World) -> Reply:
+    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
         named = [named_arguments(call, self.conversation) for call in calls]
         return Reply(text="", calls=tuple(ToolCall(name=name, arguments=words) for name, words in named))
 

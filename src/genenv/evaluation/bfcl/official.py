@@ -11,7 +11,8 @@ included.
 
 `bfcl_eval.constants.model_config` imports the client of every provider, and `bfcl_eval.utils` makes folders
 and wants more packages: the modules are loaded as copies, with stand-ins for those. Little of genenv is
-imported: the process stays small, and starts at once.
+imported: the process stays small, and starts at once. What the memory categories need is imported with the
+first request that is about them, as it brings numpy.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ from genenv.evaluation.bfcl.literals import NeedsEvaluation, call_with_literals,
 TEXT, NATIVE = "text", "calls"
 """How an answer has its calls; to the checker two models: names with dots, or with underscores instead."""
 _EVALUATION = "bfcl_eval.eval_checker.multi_turn_eval"
+_APIS = f"{_EVALUATION}.func_source_code"
+_MEMORY: Mapping[str, tuple[str, ...]] = {
+    "MemoryAPI_kv": ("core_memory", "archival_memory"),
+    "MemoryAPI_rec_sum": ("memory",),
+}
+"""Memory APIs, and the attributes that are the whole of their state: what their own snapshots hold."""
 
 
 # The official modules.
@@ -48,6 +55,41 @@ def decoding() -> ModuleType:
     retries = ("retry", "retry_if_exception_message", "retry_if_exception_type", "wait_random_exponential")
     others = {"bfcl_eval.utils": _module(), "tenacity": _module(**dict.fromkeys(retries))}
     return _copied("bfcl_eval.model_handler.utils", others, constant)
+
+
+@cache
+def answer_checker() -> ModuleType:
+    """How a question about a memory is graded by what the last message says."""
+    return _copied("bfcl_eval.eval_checker.agentic_eval.agentic_checker", {})
+
+
+@cache
+def memory_apis() -> Mapping[str, type[Any]]:
+    """The memory APIs. Their snapshots come from the request, and go back with its reply, not from files.
+
+    Raises:
+        ImportError: a package is missing.
+    """
+    unused = dict.fromkeys(
+        ("get_directory_structure_by_id", "is_first_memory_prereq_entry", "is_memory_prereq")
+    )
+    others = {"bfcl_eval.utils": _module(**unused), "overrides": _module(final=_as_it_is)}
+    with instead(others):
+        base = importlib.import_module(f"{_APIS}.memory_api_metaclass").MemoryAPI
+        found = {
+            name: getattr(importlib.import_module(executor().CLASS_FILE_PATH_MAPPING[name]), name)
+            for name in _MEMORY
+        }
+    base._prepare_snapshot = _given_snapshot
+    return found
+
+
+def _as_it_is(function: Any) -> Any:  # noqa: ANN401
+    return function
+
+
+def _given_snapshot(_: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    return config["snapshot"]
 
 
 @cache
@@ -78,7 +120,7 @@ def _copied(
     if spec is None or spec.loader is None:
         raise ImportError(f"the package has no module {name}")
     module = importlib.util.module_from_spec(spec)
-    with _instead(others):
+    with instead(others):
         spec.loader.exec_module(module)
     if evaluate is not None:
         vars(module)["eval"] = evaluate
@@ -86,7 +128,8 @@ def _copied(
 
 
 @contextmanager
-def _instead(others: Mapping[str, ModuleType]) -> Any:  # noqa: ANN401
+def instead(others: Mapping[str, ModuleType]) -> Any:  # noqa: ANN401
+    """In this block, imports find other modules in the place of some."""
     before = {name: sys.modules.get(name) for name in others}
     sys.modules.update(others)
     try:
@@ -124,18 +167,39 @@ def _called(text: str) -> Any:  # noqa: ANN401
 # What can be asked.
 
 
-def decoded(text: str, language: str) -> Any:  # noqa: ANN401
-    """The calls of a reply in text; mostly `[{name: {parameter: value}}, ...]`. Raises what theirs raises."""
-    return decoding().default_decode_ast_prompting(text, decoding().ReturnFormat(language), False)
+def system_prompt(functions: list[Any], prompt_format: str) -> str:
+    """The official system prompt with these functions.
+
+    Args:
+        functions: as a model is shown them.
+        prompt_format: one of the official configurations; empty: the default.
+    """
+    official = decoding()
+    return official.formulate_system_prompt(prompt_format or official.DEFAULT_SYSTEM_PROMPT_FORMAT, functions)
 
 
-def grade_calls(
+def decoded(text: str, language: str, prompt_format: str = "") -> Any:  # noqa: ANN401
+    """The calls of a reply in text; mostly `[{name: {parameter: value}}, ...]`. Raises what theirs raises.
+
+    Args:
+        text: the reply.
+        language: of the calls.
+        prompt_format: the configuration of the prompt, which says how calls are written; empty: the default.
+    """
+    tagged = False
+    if prompt_format:
+        language, tagged, *_ = decoding().parse_prompt_variation_params(prompt_format)
+    return decoding().default_decode_ast_prompting(text, decoding().ReturnFormat(language), tagged)
+
+
+def grade_calls(  # noqa: PLR0913 - the fields of a request
     answer: Mapping[str, Any],
     functions: list[Any],
     possible: list[Any],
     language: str,
     category: str,
     compared: bool,
+    prompt_format: str = "",
 ) -> dict[str, Any]:
     """Find the calls of an answer, and whether they are right.
 
@@ -148,6 +212,7 @@ def grade_calls(
         language: of the calls in text.
         category: the item's.
         compared: whether the calls are compared with the possible answers.
+        prompt_format: the configuration of the prompt; empty: the default.
 
     Returns:
         `called`: whether there are any; `valid` and `why`: whether they are right, and why not; `unread`: why
@@ -156,7 +221,7 @@ def grade_calls(
     form = TEXT if TEXT in answer else NATIVE
     nothing = {"called": False, "valid": False, "unread": ""}
     try:
-        calls = decoded(answer[TEXT], language) if form == TEXT else answer[NATIVE]
+        calls = decoded(answer[TEXT], language, prompt_format) if form == TEXT else answer[NATIVE]
     except NeedsEvaluation as error:
         why = f"No calls can be read in the reply: {error}."
         return {**nothing, "called": error.likely_read, "unread": str(error), "why": why}
@@ -238,12 +303,66 @@ def grade_turns(
     return {"valid": False, "why": result["error_message"].rstrip(".") + where + ": ".join(["", *found[:1]])}
 
 
+def memory_problem() -> str:
+    """Why the memory categories cannot be asked; empty: they can."""
+    try:
+        memory_apis()
+    except ImportError as error:
+        return str(error) or "ImportError"
+    return ""
+
+
+def with_memory(
+    api: str, memory: dict[str, Any] | None, messages: list[Any], scenario: str, category: str
+) -> list[dict[str, Any]]:
+    """The first messages of a conversation, with the official words on the memory and on what is in it.
+
+    Args:
+        api: the memory's class.
+        memory: what it holds; None: nothing.
+        messages: as in the data.
+        scenario: whom the conversation is with.
+        category: which says what kind of memory it is.
+    """
+    instance = memory_apis()[api]()
+    instance._load_scenario({"snapshot": memory})
+    (opened,) = decoding().add_memory_instruction_system_prompt([messages], category, scenario, instance)
+    return opened
+
+
+def remember(api: str, memory: dict[str, Any] | None, calls: list[str], entry_id: str) -> dict[str, Any]:
+    """Carry out calls on a memory.
+
+    Args:
+        api: its class.
+        memory: what it holds; None: nothing.
+        calls: as text.
+        entry_id: of the conversation.
+
+    Returns:
+        `results`: what each call answers, as text; `memory`: what it holds then.
+    """
+    memory_apis()
+    config = {api: {"snapshot": memory}}
+    results, instances = executor().execute_multi_turn_func_call(calls, config, [api], "model", entry_id)
+    return {"results": results, "memory": {name: vars(instances[api])[name] for name in _MEMORY[api]}}
+
+
+def grade_answer(said: str, possible: list[str]) -> bool:
+    """Whether a message has one of the possible answers in it."""
+    return bool(answer_checker().agentic_checker(said, possible)["valid"])
+
+
 # The process.
 
 _ASKED: Mapping[str, Callable[..., Any]] = {
-    function.__name__: function for function in (grade_calls, commands, name_arguments, execute, grade_turns)
+    function.__name__: function
+    for function in (
+        *(system_prompt, grade_calls, commands, name_arguments, execute, grade_turns),
+        *(memory_problem, with_memory, remember, grade_answer),
+    )
 }
-_CHANGE_THE_PROCESS = {"execute", "grade_turns"}
+_CHANGE_THE_PROCESS = {"execute", "grade_turns", "remember"}
 """What leaves instances, numbers of digits and grown default lists behind: done by a copy of the process."""
 
 
@@ -263,6 +382,8 @@ def main(cpu_s: float, memory_bytes: int) -> None:
     print(json.dumps(problem), file=replies, flush=True)
     for line in sys.stdin if not problem else ():
         what, arguments = json.loads(line)
+        if what == remember.__name__:
+            memory_problem()  # imports once rather than in each copy
         copied = os.fork() if what in _CHANGE_THE_PROCESS else None
         if copied:
             if os.waitpid(copied, 0)[1]:
@@ -277,7 +398,7 @@ def main(cpu_s: float, memory_bytes: int) -> None:
 def _import_problem() -> str:
     """Load all that is official now rather than once for each copy; why that is not possible, or nothing."""
     try:
-        _ = decoding(), checker(), conversation_checker()
+        _ = decoding(), checker(), conversation_checker(), answer_checker()
         for name, module in executor().CLASS_FILE_PATH_MAPPING.items():
             if not name.startswith(("Memory", "WebSearch")):
                 importlib.import_module(module)

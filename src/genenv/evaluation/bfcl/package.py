@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -14,8 +15,8 @@ from genenv.errors import UsageError, first_line
 
 VERSION = "2026.3.23"
 INSTALL = (
-    f"pip install --no-deps bfcl-eval=={VERSION} and pip install mpmath==1.3.0 tree_sitter==0.21.3 "
-    "tree-sitter-java==0.21.0 tree-sitter-javascript==0.21.4"
+    f"pip install --no-deps bfcl-eval=={VERSION} and pip install mpmath==1.3.0 rank-bm25==0.2.2 "
+    "tree_sitter==0.21.3 tree-sitter-java==0.21.0 tree-sitter-javascript==0.21.4"
 )
 
 
@@ -50,6 +51,28 @@ def prompts() -> ModuleType:
 def openapi_types() -> dict[str, str]:
     """The types of the data, and what they are called in OpenAI's tools."""
     return _module("bfcl_eval.constants.type_mappings").GORILLA_TO_OPENAPI
+
+
+@cache
+def memory_scenarios() -> tuple[str, ...]:
+    """Whom the conversations of the memory categories are with, in the official order."""
+    return tuple(_module("bfcl_eval.constants.category_mapping").MEMORY_SCENARIO_NAME)
+
+
+def prompt_formats() -> list[str]:
+    """The configurations of the prompt under which format sensitivity is measured, in the official order.
+
+    Source: `get_all_format_sensitivity_configs` of bfcl-eval's `utils.py`: every combination of a format of
+    calls, a tag around them and a format of the functions, and two others.
+    """
+    form = "ret_fmt={}&tool_call_tag={}&func_doc_fmt={}&prompt_fmt={}&style={}"
+    calls = ("python", "json", "verbose_xml", "concise_xml")
+    combined = itertools.product(calls, ("True", "False"), ("python", "xml", "json"))
+    return [
+        *(form.format(*each, "plaintext", "classic") for each in combined),
+        form.format("python", "False", "json", "markdown", "classic"),
+        form.format("python", "False", "json", "plaintext", "experimental"),
+    ]
 
 
 @cache

@@ -1,7 +1,8 @@
 """What the model is told: the official system prompt, the functions as shown, tools in OpenAI's form.
 
-Source: `formulate_system_prompt` and `convert_to_tool` of bfcl-eval's `model_handler/utils.py`, and
-`add_language_specific_hint_to_function_doc` of its `utils.py`. The prompt's words are read from the package.
+Source: `convert_to_tool` of bfcl-eval's `model_handler/utils.py`, and
+`add_language_specific_hint_to_function_doc` of its `utils.py`. The system prompt is made by the package's
+own `formulate_system_prompt`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from genenv.evaluation.bfcl.package import openapi_types, prompts
+from genenv.evaluation.bfcl.package import openapi_types
+from genenv.evaluation.bfcl.worker import worker
 from genenv.types import JsonObject
 
 Function = dict[str, Any]
@@ -58,30 +60,18 @@ def _in_words(details: dict[str, Any], language: str) -> None:
     details["type"] = "string"
 
 
-def system_prompt(functions: Sequence[Function]) -> str:
-    """The official default system prompt with these functions."""
-    official = prompts()
-    form = dict(pair.split("=", 1) for pair in official.DEFAULT_SYSTEM_PROMPT_FORMAT.split("&"))
-    style = official.PROMPT_STYLE_TEMPLATES[form["style"]]
-    return official.PROMPT_TEMPLATE_MAPPING[form["prompt_fmt"]].format(
-        persona=style["persona"],
-        task=style["task"],
-        tool_call_format=style["tool_call_no_tag"].format(
-            output_format=official.OUTPUT_FORMAT_MAPPING[form["ret_fmt"]],
-            param_types=official.PARAM_TYPE_MAPPING[form["ret_fmt"]],
-        ),
-        multiturn_behavior=style["multiturn_behavior"],
-        available_tools=style["available_tools"].format(
-            format=form["func_doc_fmt"], functions=json.dumps(functions, indent=4)
-        ),
-    )
-
-
 def with_system_prompt(
-    messages: Sequence[Mapping[str, Any]], functions: Sequence[Function]
+    messages: Sequence[Mapping[str, Any]], functions: Sequence[Function], prompt_format: str = ""
 ) -> list[dict[str, Any]]:
-    """A conversation's beginning in text mode: the official prompt goes before its own system message."""
-    prompt, rest = system_prompt(functions), [dict(message) for message in messages]
+    """A conversation's beginning in text mode: the official prompt goes before its own system message.
+
+    Args:
+        messages: the beginning.
+        functions: as a model is shown them.
+        prompt_format: which of the official configurations the prompt has; empty: the default.
+    """
+    prompt = worker().ask("system_prompt", functions=list(functions), prompt_format=prompt_format)
+    rest = [dict(message) for message in messages]
     if rest and rest[0]["role"] == "system":
         rest[0]["content"] = f"{prompt}\n\n{rest[0]['content']}"
         return rest

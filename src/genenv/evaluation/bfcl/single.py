@@ -7,6 +7,7 @@ the answer is wrong.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +32,9 @@ async def ask(question: Question, talk: Talk, *, native: bool) -> Json:
     functions = shown(question.functions, question.category)
     if native:
         return native_answer(await talk(question.messages, tools=tools(functions)))
-    reply = await talk(with_system_prompt(question.messages, functions))
+    if question.prompt_format:
+        functions = shown(functions, question.category)  # a hint of the language twice, as officially
+    reply = await talk(with_system_prompt(question.messages, functions, question.prompt_format))
     return {"text": spoken(reply)}
 
 
@@ -72,6 +75,7 @@ def _found(question: Question, answer: Json) -> Mapping[str, Any]:
             language=question.language,
             category=question.category,
             compared=checks_calls(question.category),
+            prompt_format=question.prompt_format,
         )
     except Unreadable as error:
         called, why, unread = False, error, ""
@@ -108,6 +112,11 @@ def readable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     if arguments == UNREADABLE:
         raise Unreadable("the arguments of a call are no JSON")
     return arguments
+
+
+def as_sent(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a call as an endpoint sends them: as JSON, or as what is none."""
+    return "{" if arguments == UNREADABLE else json.dumps(arguments)
 
 
 def _presence(question: Question, *, called: bool) -> Grade:

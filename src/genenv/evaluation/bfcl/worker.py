@@ -19,6 +19,8 @@ from genenv.evaluation.bfcl.package import INSTALL, data_folder
 
 _MODULE = "genenv.evaluation.bfcl.official"
 _MEMORY_GIB = 1
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""For numpy: each thread of its library would take address space, of which there is little."""
 _WALL_S = 60
 """Seconds that a reply may take by the clock, on however busy a machine."""
 
@@ -98,7 +100,7 @@ def _started(cpu_s: float) -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     greeting = _told(process)
     problem = json.loads(greeting) if greeting else "its process ends at once"
