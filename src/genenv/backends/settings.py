@@ -92,6 +92,8 @@ class VllmConfig(Settings, frozen=True):
     """How often a request is asked in all, where servers are lost or too slow."""
     timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
     """How long an answer may take, seconds; and how long is waited for any server that answers."""
+    key_variable: str = Field(default="VLLM_API_KEY", min_length=1)
+    """Environment variable that holds the servers' API key; servers on this machine need none."""
 
 
 class PolicyConfig(Settings, frozen=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from genenv.sampling_server.routes import Routes
 from genenv.sampling_server.worker import Worker
-from genenv.tinker_server.http import HttpServer, Service
+from genenv.servers.http import HttpServer, Service
 
 if TYPE_CHECKING:
     from genenv.backends.local.served.loaded import LoadedBase

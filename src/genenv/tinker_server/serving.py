@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from genenv.backends.settings import AUTOMATIC, BUILT_IN, PolicyConfig
 from genenv.errors import DataError, UsageError
 from genenv.runs.files import write_whole
-from genenv.tinker_server import http
+from genenv.servers import http
 from genenv.tinker_server.checkpoints import Shelf
 from genenv.tinker_server.quirks import Quirks
 from genenv.tinker_server.routes import application
