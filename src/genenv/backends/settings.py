@@ -18,6 +18,9 @@ TINY = "tiny"
 BUILT_IN = (EMBEDDED, TINY)
 """Models that are neither a folder nor a name on a hub."""
 
+ADAPTERS_PREFIX = "genenv-adapters-"
+"""How the name of a temporary folder begins in which a run writes adapters for its servers."""
+
 COLDEST = 0.001
 """Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
 
