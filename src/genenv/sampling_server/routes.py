@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -92,7 +93,10 @@ class Routes:
             context_tokens=self._base.context_tokens,
             vocabulary=self._base.vocabulary,
         )
-        return JSONResponse(_answer(await self._worker.sample(body.model, asked), body.model))
+        done = await self._worker.sample(body.model, asked)
+        if not all(map(math.isfinite, done.logprobs)):
+            return _refusal(400, "no token follows the schema, or the adapter's numbers are not finite")
+        return JSONResponse(_answer(done, body.model))
 
     async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
         """A body, as it should be.
