@@ -45,9 +45,16 @@ class Answer:
 class Connections:
     """Connections to servers, of the loop in which they are made, and for as long as it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        """Connections.
+
+        Args:
+            headers: sent with every request, such as those of `key_headers`.
+        """
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
-        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers=headers
+        )
         self._proxies: dict[str, str | None] = {}
 
     async def get(self, base: str, path: str, *, timeout_s: float) -> Answer:

@@ -19,7 +19,7 @@ from genenv.backends.base import Opened, Role, SampleRequest
 from genenv.backends.beside import Beside
 from genenv.backends.local.together import open_together
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.backends.vllm.starting import check_players
@@ -128,7 +128,7 @@ def _folder(config: PolicyConfig) -> Path:
         folder = Path(config.vllm.folder)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
-    made = tempfile.TemporaryDirectory(prefix="genenv-adapters-")
+    made = tempfile.TemporaryDirectory(prefix=ADAPTERS_PREFIX)
     folder = Path(made.name)
     atexit.register(made.cleanup)
     return folder

@@ -23,6 +23,7 @@ from genenv.backends.vllm.addresses import read_addresses
 from genenv.backends.vllm.asking import LOST, NO_ADDRESS, Answer, Connections
 from genenv.backends.vllm.server import Server
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
+from genenv.servers.keys import key_headers
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Fleet:
                 'set it to ["http://HOST:PORT"]'
             )
         self.config = config
+        self._headers = key_headers(config.key_variable)
         self.servers = [Server(address.rstrip("/")) for address in config.addresses]
         self._read_at, self._knocked_at = -_READS_S, -_KNOCKS_S
         self.wanted: dict[str, Path] = {}
@@ -101,6 +103,7 @@ class Fleet:
         for server in tuple(self.servers):
             try:
                 answer = await self._connections().get(server.address, "/v1/models", timeout_s=_MEETING_S)
+                self._check_key(server, answer)
                 cards = answer.json()["data"] if answer.status == 200 else None
             except NO_ADDRESS as error:
                 raise UsageError(f"{server.address} is no address: {_why(error)}") from error
@@ -120,7 +123,7 @@ class Fleet:
             if not cards:
                 raise UsageError(
                     f"what answers at {server.address} is no vLLM server, or serves nothing: /v1/models says "
-                    f"status {answer.status}"
+                    f"status {answer.status}, {_said(answer)}"
                 )
             found[server.address] = cards
         if found:
@@ -290,19 +293,33 @@ class Fleet:
 
         Raises:
             _Broken: it is named no more.
+            UsageError: it does not take the key.
         """
         asked = self._connections().post(server.address, path, body, timeout_s=self.config.timeout_s)
         if self.config.addresses_folder is None:
-            return await asked
+            return self._check_key(server, await asked)
         waiting = asyncio.ensure_future(asked)
         try:
             while not (await asyncio.wait({waiting}, timeout=_LOOKS_S))[0]:
                 self._look()
                 if not server.named:
                     raise _Broken("it has moved, or is no more")
-            return waiting.result()
+            return self._check_key(server, waiting.result())
         finally:
             waiting.cancel()
+
+    def _check_key(self, server: Server, answer: Answer) -> Answer:
+        """An answer, unless it is that the key is missing or wrong.
+
+        Raises:
+            UsageError: it is.
+        """
+        if answer.status == 401:
+            raise UsageError(
+                f"{server.address} does not take the API key: put the key that it was started with into the "
+                f"environment variable {self.config.key_variable} (policy.vllm.key_variable)"
+            )
+        return answer
 
     def _look(self) -> None:
         """Read the folder of addresses: servers that are new there come in, those that have left it go."""
@@ -328,7 +345,7 @@ class Fleet:
         """Those of the loop that runs."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
-            self._by_loop[loop] = Connections()
+            self._by_loop[loop] = Connections(self._headers)
         return self._by_loop[loop]
 
     def _note_lost(self, server: Server, error: Exception) -> None:
