@@ -169,6 +169,7 @@ class CoEvolution:
         found: list[Evaluation] = []
         if self.world.measures(record.number):
             found = await evaluate(self.players.agent, self.domain, self.world.held_out, stage)
+        await self.players.check_samples()
         metrics = {**record.metrics, **evaluation_metrics(found), **stage.metrics()}
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])
