@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from genenv.config.run import RunConfig
 from genenv.domains.base import Domain
-from genenv.errors import DataError
+from genenv.errors import DataError, GenenvError
 from genenv.rounds.learning import Learner
 from genenv.rounds.measuring import evaluate
 from genenv.rounds.pipeline import Pipeline
@@ -87,7 +87,22 @@ class CoEvolution:
                 self.players.agent.sampler.end_round()
                 self.players.simulator.end_round()
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
+            self._check_attempted(store)
             return self.config.run.rounds
+
+    def _check_attempted(self, store: PoolStore) -> None:
+        """Refuse to call a run done in which nothing was done.
+
+        Raises:
+            GenenvError: the agent attempted no task in any round.
+        """
+        played = [metrics for number, metrics in store.metrics_by_round().items() if number > 0]
+        if played and not any(metrics.get("agent/attempts", 1.0) for metrics in played):
+            raise GenenvError(
+                f"no task was attempted in any of {len(played)} rounds: nothing that the simulator wrote is "
+                "a task, and no base task was taken; warm the simulator up (simulator.warmup.steps), or set "
+                "curriculum.base_share above 0"
+            )
 
     async def _resume(self, store: PoolStore) -> int | None:
         """Continue after the last committed round, after all that is needed was proven whole."""

@@ -5,8 +5,8 @@
 
 Rounding makes it about 1e-6 in float32 and 1e-2 in bfloat16; another model, other tokens than those that were
 sampled, or numbers that are no log-probabilities make it larger than `GAP`. Weights that are an update older
-may be nearer than that. So a gap is compared with those to the older weights that are still known, too: a
-server whose numbers are several times nearer to these than to the present ones has not loaded the present ones.
+may be nearer than that. So a gap is compared with those to the older weights that are still known, too: where
+these are several times nearer than the present ones, the server has not loaded the present ones.
 
 Each server is checked before its first request, and again in each round, with replies of that round for each
 version of each player that it answered with. They are checked before anybody learns from them.
