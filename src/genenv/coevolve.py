@@ -27,7 +27,7 @@ from genenv.runs.sinks import Sink, write_all
 from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.world import World
+from genenv.runs.world import World, read_again
 from genenv.simulator.written_once import WrittenOnce
 
 
@@ -106,7 +106,7 @@ class CoEvolution:
 
     async def _resume(self, store: PoolStore) -> int | None:
         """Continue after the last committed round, after all that is needed was proven whole."""
-        last = self.folder.prove(store)
+        last = self.folder.prove(store, self.reporter.note, also=read_again(self.config))
         try:
             store.put_base(*self.world.data())
         except ValueError as error:

@@ -78,7 +78,7 @@ class Simulator:
             f"simulator.max_new_tokens ({self.config.max_new_tokens})"
         )
 
-    async def _written(  # noqa: PLR0913
+    async def _written(
         self,
         domain: Domain,
         context: Context,
