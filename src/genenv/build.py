@@ -47,6 +47,7 @@ def build_players(config: RunConfig, domain: Domain) -> Players:
         apart=opened.apart,
         overlaps=opened.overlaps,
         found=opened.found,
+        check=opened.check,
         close=opened.close,
     )
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from genenv.config.run import RunConfig
 from genenv.domains.base import Domain
-from genenv.errors import DataError
+from genenv.errors import DataError, GenenvError
 from genenv.rounds.learning import Learner
 from genenv.rounds.measuring import evaluate
 from genenv.rounds.pipeline import Pipeline
@@ -27,7 +27,7 @@ from genenv.runs.sinks import Sink, write_all
 from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.world import World
+from genenv.runs.world import World, read_again
 from genenv.simulator.written_once import WrittenOnce
 
 
@@ -87,11 +87,26 @@ class CoEvolution:
                 self.players.agent.sampler.end_round()
                 self.players.simulator.end_round()
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
+            self._check_attempted(store)
             return self.config.run.rounds
+
+    def _check_attempted(self, store: PoolStore) -> None:
+        """Refuse to call a run done in which nothing was done.
+
+        Raises:
+            GenenvError: the agent attempted no task in any round.
+        """
+        played = [metrics for number, metrics in store.metrics_by_round().items() if number > 0]
+        if played and not any(metrics.get("agent/attempts", 1.0) for metrics in played):
+            raise GenenvError(
+                f"no task was attempted in any of {len(played)} rounds: nothing that the simulator wrote is "
+                "a task, and no base task was taken; warm the simulator up (simulator.warmup.steps), or set "
+                "curriculum.base_share above 0"
+            )
 
     async def _resume(self, store: PoolStore) -> int | None:
         """Continue after the last committed round, after all that is needed was proven whole."""
-        last = self.folder.prove(store)
+        last = self.folder.prove(store, self.reporter.note, also=read_again(self.config))
         try:
             store.put_base(*self.world.data())
         except ValueError as error:
@@ -169,6 +184,7 @@ class CoEvolution:
         found: list[Evaluation] = []
         if self.world.measures(record.number):
             found = await evaluate(self.players.agent, self.domain, self.world.held_out, stage)
+        await self.players.check_samples()
         metrics = {**record.metrics, **evaluation_metrics(found), **stage.metrics()}
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])

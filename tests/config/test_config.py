@@ -143,6 +143,22 @@ def test_a_wrong_value_is_answered_with_what_is_allowed(override: str, expected:
     assert sentence(override).startswith(expected)
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        'policy.vllm.addresses=["http://host:1", "http://me:secret@host:8000"]',
+        "policy.vllm.addresses=http://me:secret@host:8000",
+        'policy.vllm.addresses=["http://host:8000?token=secret"]',
+        "policy.tinker.address=https://me:secret@host",
+        "simulator.address=http://me:secret@host/v1#model",
+    ],
+)
+def test_an_address_that_holds_a_secret_is_refused_and_not_repeated(override: str) -> None:
+    said = sentence(override)
+    assert "secret" not in said
+    assert override.partition("=")[0] in said
+
+
 def test_several_wrong_values_are_counted() -> None:
     said = sentence("agent.lr=0", "agent.rollouts=1", "run.rounds=-1")
     assert said.endswith("(and 2 more settings are wrong)")

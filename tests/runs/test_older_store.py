@@ -16,6 +16,7 @@ from typer.testing import Result
 
 import scripted_genenv as fakes
 from genenv.api import opening
+from genenv.config.run import dump_toml, load_config
 from genenv.runs.folder import RunFolder
 from genenv.runs.store import database
 from genenv.runs.store.store import PoolStore
@@ -344,11 +345,33 @@ def test_a_run_is_not_continued_on_data_that_changed(path: Path, sql: str, named
 
 def test_old_traces_that_changed_stop_no_run_but_the_doctor_says_so(path: Path) -> None:
     spoil(path, "UPDATE traces SET explanation = 'x' WHERE round = 1")
-    assert resumed(path, 6).exit_code == 0
+    going_on = resumed(path, 6)
+    assert going_on.exit_code == 0
+    assert "changed since committed: traces of round 1): the run reads none of this" in going_on.stderr
     result = run("doctor", path)
     told = " ".join(result.stdout.replace("│", " ").split())
     assert "changed since committed: traces of round 1; the run can be continued" in told
     assert refused(result) == f"{path} is damaged: pool.db; the table says what to do"
+
+
+@pytest.mark.parametrize(
+    ("setting", "sql", "named"),
+    [
+        (
+            "curriculum.replay_share=0.1",
+            "UPDATE traces SET readable = 1 - readable WHERE round = 1",
+            "traces",
+        ),
+        ("simulator.per_seed=5", "UPDATE generations SET text = 'x' WHERE n = 1", "generations"),
+    ],
+)
+def test_what_only_some_runs_read_again_stops_those(path: Path, setting: str, sql: str, named: str) -> None:
+    spoil(path, sql)
+    config = load_config(path / "config.toml", [setting])
+    (path / "config.toml").write_text(dump_toml(config), encoding="utf-8")
+    assert f"changed since committed: {named} of round 1" in refused(resumed(path, 6))
+    told = " ".join(run("doctor", path).stdout.replace("│", " ").split())
+    assert "can be continued" not in told
 
 
 def test_the_doctor_finds_a_whole_run_fine_and_changes_nothing(path: Path) -> None:

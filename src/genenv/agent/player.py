@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from genenv.agent.rollout import Sampling, attempt, guide
+from genenv.agent.rollout import NO_ROOM, Sampling, attempt, guide
 from genenv.agent.settings import AgentConfig
 from genenv.backends.base import Sampler
 from genenv.domains.base import Domain
-from genenv.errors import UsageError
+from genenv.errors import GenenvError, UsageError
 from genenv.learning.credit.imitation import imitate
 from genenv.learning.datum import Lesson
 from genenv.learning.schedules import lr_scale
@@ -31,13 +32,21 @@ class Agent:
         """Known solutions of base tasks, by id: they come again, and are the same for every agent."""
 
     async def attempt(self, domain: Domain, tasks: Sequence[Task], *, round_: int) -> list[Group]:
-        """Attempt each task `rollouts` times."""
+        """Attempt each task `rollouts` times.
+
+        Raises:
+            GenenvError: there are tasks, and nothing was sampled.
+        """
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
-        return await attempt(domain, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
+        rollouts = self.config.rollouts
+        return self._some_sampled(
+            await attempt(domain, self.sampler, tasks, rollouts=rollouts, sampling=sampling)
+        )
 
     async def solve(self, domain: Domain, tasks: Sequence[Task]) -> list[Group]:
-        """Attempt each task once, greedily: how success is measured."""
-        return await attempt(domain, self.sampler, tasks, rollouts=1, sampling=self._sampling(0.0, 0))
+        """Attempt each task once, greedily: how success is measured. Raises as `attempt` does."""
+        sampling = self._sampling(0.0, 0)
+        return self._some_sampled(await attempt(domain, self.sampler, tasks, rollouts=1, sampling=sampling))
 
     async def solutions(
         self, domain: Domain, groups: Sequence[Group], others: Sequence[Task] = ()
@@ -111,6 +120,27 @@ class Agent:
         found = {task.id: trace for task, trace in zip(new, played, strict=True)}
         self._guided |= {task.id: found[task.id] for task in new if task.lineage.origin is Origin.SEED}
         return [found.get(task.id) or self._guided[task.id] for task in tasks]
+
+    def _some_sampled(self, groups: list[Group]) -> list[Group]:
+        """The groups: a run whose agent never gets to reply would go on to its end and learn nothing.
+
+        Raises:
+            GenenvError: no trace has a token that was sampled; says why, and what to change.
+        """
+        traces = [trace for group in groups for trace in group.traces]
+        if not traces or any(trace.response_tokens for trace in traces):
+            return groups
+        ((why, count),) = Counter(trace.explanation for trace in traces).most_common(1)
+        advice = ""
+        if why in NO_ROOM:
+            advice = (
+                f" Raise policy.context_tokens (the window has {self.sampler.context_tokens} here), or lower "
+                f"agent.max_new_tokens ({self.config.max_new_tokens})."
+            )
+        raise GenenvError(
+            f"the agent could reply to none of {len(groups)} tasks, so there is nothing to learn from or to "
+            f"measure; {count} of {len(traces)} attempts: {why or 'it was asked for nothing.'}{advice}"
+        )
 
     def _sampling(self, temperature: float, seed: int) -> Sampling:
         return Sampling(

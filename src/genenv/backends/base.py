@@ -151,6 +151,9 @@ class Opened:
     """Whether samplers go on with the weights that were published while trainers learn."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
     """What was found out of a server, for the run's records."""
+    check: Callable[[], Awaitable[None]] | None = None
+    """Holds what was sampled since the last check to the weights that it should be of; raises GenenvError.
+    None: samplers and trainers have the same weights."""
     close: Callable[[], Awaitable[None]] | None = None
     """Ends connections, when the run is over; None: there are none."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from genenv.config.base import PLACE, Settings
+from genenv.config.base import PLACE, Address, Settings
 
 EMBEDDED = "smollm2-135m"
 """The model that comes as a package."""
@@ -67,7 +67,7 @@ class EndpointConfig(Settings, frozen=True):
 class TinkerConfig(Settings, frozen=True):
     """A server that speaks the Tinker protocol."""
 
-    address: str | None = Field(default=None, min_length=1)
+    address: Address | None = Field(default=None, min_length=1)
     """Its base URL; left out, what TINKER_BASE_URL says, else that of the official service."""
     model: str | None = Field(default=None, min_length=1)
     """What the server calls the base model; left out, as `policy.model`, which names the tokenizer here."""
@@ -80,8 +80,10 @@ class TinkerConfig(Settings, frozen=True):
 class VllmConfig(Settings, frozen=True):
     """Servers of vLLM that sample, while this machine learns."""
 
-    addresses: tuple[str, ...] = Field(default=(), strict=False)
+    addresses: tuple[Address, ...] = Field(default=(), strict=False)
     """Base URLs, such as `["http://127.0.0.1:8000"]`."""
+    key_variable: str = Field(default="VLLM_API_KEY", min_length=1)
+    """Environment variable that holds the servers' API key, or `USER:PASSWORD`; unset: none is sent."""
     addresses_folder: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """A folder where servers that come and go keep their base URLs, each in a file that ends in `.address`.
     It is read again while one does not answer."""
@@ -95,8 +97,6 @@ class VllmConfig(Settings, frozen=True):
     """How often a request is asked in all, where servers are lost or too slow."""
     timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
     """How long an answer may take, seconds; and how long is waited for any server that answers."""
-    key_variable: str = Field(default="VLLM_API_KEY", min_length=1)
-    """Environment variable that holds the servers' API key; servers on this machine need none."""
 
 
 class PolicyConfig(Settings, frozen=True):

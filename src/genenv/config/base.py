@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Iterator
 from types import UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, JsonValue
+from pydantic import AfterValidator, BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
 
@@ -27,6 +28,28 @@ class NoSettings(Settings, frozen=True):
 
 PLACE: dict[str, JsonValue] = {"place": True}
 """Extra of a text setting that names a file or a folder, or may name one."""
+
+
+def _without_credentials(address: str) -> str:
+    """Refuse an address that holds a secret: settings are written into files, logs and reports.
+
+    Raises:
+        ValueError: it does; the message does not repeat it.
+    """
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # what is asked there says what is wrong with it
+        return address
+    if "@" in parts.netloc or parts.query:
+        raise ValueError(
+            "an address holds a user name, a password or a query, which would be written into files; "
+            "leave it out, and put the key into the environment variable that key_variable names"
+        )
+    return address
+
+
+Address = Annotated[str, AfterValidator(_without_credentials)]
+"""The base URL of a server, which holds no secret."""
 
 
 def is_place(field: FieldInfo) -> bool:

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from genenv.config.base import allowed, section_of
 from genenv.config.files import flat, put
 from genenv.errors import UsageError, unknown_name
+from genenv.texts import masked
 from genenv.types import Json, JsonObject
 
 RENAMED = {"curriculum.temperature": "curriculum.rwr_lambda"}
@@ -86,6 +87,8 @@ def _sentence(model: type[BaseModel], values: Mapping[str, object], error: Error
         value = cast(Mapping[str, object], value)[name] if isinstance(value, Mapping) else error["input"]
         inner = section_of(holder.model_fields[name])
         if inner is None:
+            if error["type"] == "value_error":  # of a check of its own, which says more than a type does
+                return f"setting {key!r}: {error['msg'].removeprefix('Value error, ')}"
             return not_allowed(key, value, holder.model_fields[name])
         holder, key = inner, f"{key}."
     return f"section {key.rstrip('.')!r}: {error['msg'].removeprefix('Value error, ')}"
@@ -93,7 +96,7 @@ def _sentence(model: type[BaseModel], values: Mapping[str, object], error: Error
 
 def not_allowed(key: str, value: object, field: FieldInfo) -> str:
     """The sentence about a value that is out of range."""
-    shown = json.dumps(value, ensure_ascii=False, default=str)
+    shown = masked(json.dumps(value, ensure_ascii=False, default=str))
     return (
         f"setting {key!r} is {shown if len(shown) <= 80 else shown[:77] + '...'}; allowed: {allowed(field)}"
     )

@@ -42,8 +42,19 @@ class Players:
     """Whether they can sample with the weights that were published while new ones are learned."""
     found: Mapping[str, object] = field(default_factory=dict[str, object])
     """What was found out of the server that they are on."""
+    check: Callable[[], Awaitable[None]] | None = None
+    """Holds what servers sampled since the last check to the weights here; None where nothing is to check."""
     close: Callable[[], Awaitable[None]] | None = None
     """Ends their connections."""
+
+    async def check_samples(self) -> None:
+        """Refuse what was sampled by other weights than it should be, before anybody learns from it.
+
+        Raises:
+            GenenvError: there is such; names the server and the version.
+        """
+        if self.check is not None:
+            await self.check()
 
     async def publish(self) -> None:
         """Let both sample with what they have learned."""

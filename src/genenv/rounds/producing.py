@@ -156,4 +156,5 @@ class Producer:
                 found = await self.players.agent.attempt(self.domain, tasks, round_=number)
             groups += found
             tasks = chosen.instead_of(found)
+        await self.players.check_samples()
         return groups

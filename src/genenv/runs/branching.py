@@ -26,7 +26,7 @@ from genenv.runs.checkpoint import (
     mark_committed,
     new_checkpoint,
 )
-from genenv.runs.folder import RunFolder
+from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.store import PoolStore
 
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
@@ -100,8 +100,11 @@ class Origin:
             own = shutil.ignore_patterns(MANIFEST, COMMITTED)
             shutil.copytree(self.checkpoint, empty, ignore=own, dirs_exist_ok=True)
         with PoolStore.open(self.folder.pool, create=False) as store:
-            if store.damage(whole=False):
-                raise DataError(f"{self.folder.pool} is damaged; `genenv doctor` says where")
+            if found := store.damage(whole=True):
+                raise DataError(
+                    f"{self.folder.pool} is damaged ({changed(found, most=3)}), and a branch would copy "
+                    "that; restore a copy of it first"
+                )
             unfinished = folder.path / ".branching.db"
             unfinished.unlink(missing_ok=True)
             store.copy_to(unfinished)

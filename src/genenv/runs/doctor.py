@@ -18,6 +18,7 @@ from genenv.runs.folder import RunFolder, changed
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import Identity
 from genenv.runs.store.store import PoolStore
+from genenv.runs.world import read_again
 
 _FINE = "fine"
 _NAMED = 10
@@ -105,12 +106,17 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
         old = rounds and not store.has_checksums()
         return Part(name=name, note=have + ("; no checksums yet, --resume makes them" if old else ""))
     advice = "the run can be continued, which reads none of this; to have it whole, restore a copy"
-    return Part(
-        name=name,
-        here="damaged",
-        fine=False,
-        note=f"{have}; {changed(found, most=_NAMED)}; " + (MEND if store.damage(whole=False) else advice),
-    )
+    needed = store.damage(whole=False, also=_read_again(folder))
+    note = f"{have}; {changed(found, most=_NAMED)}; {MEND if needed else advice}"
+    return Part(name=name, here="damaged", fine=False, note=note)
+
+
+def _read_again(folder: RunFolder) -> set[str]:
+    """What of old rounds the run reads when it goes on; nothing where its settings cannot be read."""
+    try:
+        return read_again(load_config(folder.config))
+    except GenenvError:
+        return set()
 
 
 def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:

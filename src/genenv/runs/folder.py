@@ -18,7 +18,7 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,12 +228,22 @@ class RunFolder:
         Raises:
             DataError: see `prove`; then nothing was changed.
         """
-        last = self.prove(store)
+        last = self.prove(store, note)
         self.tidy(store, last, note)
         return last
 
-    def prove(self, store: PoolStore) -> int | None:
+    def prove(
+        self, store: PoolStore, note: Callable[[str], None] = log.warning, *, also: Collection[str] = ()
+    ) -> int | None:
         """See whether a run can be continued: its store is whole, and so is the checkpoint of its last round.
+
+        All rows of the store are held to their checksums, which takes about 5 s for each GB. Those that
+        changed and that nothing reads any more stop no run, and are named.
+
+        Args:
+            store: the store of this run.
+            note: is told of them.
+            also: parts of every round that this run reads beside those that all runs do, such as "traces".
 
         Returns:
             The last committed round; None when there is none.
@@ -245,10 +255,13 @@ class RunFolder:
         if last is None and (self._has_metrics() or any(map(is_committed, self._ahead(None)))):
             witness = self.metrics if self._has_metrics() else self.checkpoints
             raise DataError(f"{self.pool} is damaged (it holds no round, but {witness} does); {MEND}")
-        if found := store.damage(whole=False):
-            raise DataError(
-                f"{self.pool} is damaged ({changed(found, most=_NAMED)}); "
-                f"{MEND}; `genenv doctor {shlex.quote(str(self.path))}` says more"
+        if anything := store.damage(whole=True):
+            doctor = f"`genenv doctor {shlex.quote(str(self.path))}` says more"
+            if found := store.damage(whole=False, also=also):
+                raise DataError(f"{self.pool} is damaged ({changed(found, most=_NAMED)}); {MEND}; {doctor}")
+            note(
+                f"{self.pool} is damaged ({changed(anything, most=_NAMED)}): the run reads none of this and "
+                f"goes on; to have it whole, restore a copy; {doctor}"
             )
         if last is not None:
             self._prove_checkpoint(store, last)

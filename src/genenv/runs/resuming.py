@@ -40,6 +40,7 @@ FREE: Mapping[str, str] = {
     "policy.tinker.timeout_s": "patience",
     "policy.vllm.addresses": "servers may come and go",
     "policy.vllm.addresses_folder": "servers may come and go",
+    "policy.vllm.key_variable": "where the key is",
     "policy.vllm.folder": "where adapters lie for them",
     "policy.vllm.timeout_s": "patience",
     "policy.vllm.tries": "patience",

@@ -257,3 +257,15 @@ def _part(state: JsonObject, name: str) -> JsonObject:
     part = state[name]
     assert isinstance(part, Mapping)  # noqa: S101 - `World.state` wrote it
     return part
+
+
+def read_again(config: RunConfig) -> set[str]:
+    """Parts of every earlier round that this run reads as it goes on, beside those that every run reads.
+
+    They are named as for `PoolStore.damage`. Traces say which tasks are valid, and specs that are written
+    once are drawn from again.
+    """
+    parts = {"traces"} if config.curriculum.replay_share else set[str]()
+    if config.simulator.per_seed:
+        parts |= {"contexts", "generations", "rejections", "batches"}
+    return parts

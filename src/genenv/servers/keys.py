@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import os
 import secrets
@@ -52,10 +53,17 @@ def new_key(prefix: str = "") -> str:
 
 
 def key_headers(variable: str) -> Mapping[str, str]:
-    """The headers with which a client sends the key in an environment variable; none where it is unset.
+    """The headers with which a client sends what an environment variable holds; none where it is unset.
+
+    Args:
+        variable: holds a key, or `USER:PASSWORD` of a proxy before the server.
 
     Raises:
-        UsageError: what it holds cannot be sent in a header.
+        UsageError: what it holds cannot be sent in a header. The sentence does not repeat it.
     """
     key = key_in(variable)
-    return {} if key is None else {"Authorization": f"Bearer {key}"}
+    if key is None:
+        return {}
+    if ":" in key:
+        return {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
+    return {"Authorization": f"Bearer {key}"}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from genenv.backends.base import Completion, Sampler, SampleRequest
 from genenv.domains.base import Domain
-from genenv.errors import RolloutError
+from genenv.errors import GenenvError, RolloutError
 from genenv.learning.datum import Datum, Lesson
 from genenv.learning.schedules import lr_scale
 from genenv.learning.trainer import Trainer
@@ -37,24 +38,59 @@ class Simulator:
         self.learns = config.train
 
     async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
-        """Write `variations` specs for each context, under the grammar of the domain's spec."""
+        """Write `variations` specs for each context, under the grammar of the domain's spec.
+
+        Raises:
+            GenenvError: specs were asked for, and not one could be sampled.
+        """
         schemas = spec_schemas(domain, contexts)
         wanted = [
             (context, asked(self.sampler, context.messages), f"{context.id}-g{i}")
             for context in contexts
             for i in range(self.config.variations)
         ]
-        return await asyncio.gather(
+        failed: list[str] = []
+        found = await asyncio.gather(
             *(
-                self._written(domain, context, prompt, name, schemas[context.id])
+                self._written(domain, context, prompt, name, schemas[context.id], failed)
                 for context, prompt, name in wanted
             )
         )
+        if failed:
+            self._tell(failed, len(failed) + sum(not one.drawn for one in found))
+        return found
+
+    def _tell(self, failed: Sequence[str], asked_for: int) -> None:
+        """Say once a round why specs could not be sampled.
+
+        Raises:
+            GenenvError: none could.
+        """
+        ((why, count),) = Counter(failed).most_common(1)
+        if len(failed) < asked_for:
+            log.warning(
+                "the simulator could not write %d of %d tasks; %d: %s", len(failed), asked_for, count, why
+            )
+            return
+        raise GenenvError(
+            f"the simulator could not write any of {asked_for} tasks; {count}: {why}; where they do not fit, "
+            f"raise policy.context_tokens ({self.sampler.context_tokens} here), or lower "
+            f"simulator.max_new_tokens ({self.config.max_new_tokens})"
+        )
 
     async def _written(
-        self, domain: Domain, context: Context, prompt: tuple[int, ...], name: str, schema: JsonObject
+        self,
+        domain: Domain,
+        context: Context,
+        prompt: tuple[int, ...],
+        name: str,
+        schema: JsonObject,
+        failed: list[str],
     ) -> Generation:
-        """One spec: sampled, or with probability `explore` drawn by the domain, as the warm-up's are."""
+        """One spec: sampled, or with probability `explore` drawn by the domain, as the warm-up's are.
+
+        A reason is appended to `failed` where it could not be sampled.
+        """
         rng = generator(self.seed, "explore", name)
         if self.config.explore and rng.random() < self.config.explore:
             text = json.dumps(domain.variation(context.seed, rng), ensure_ascii=False, separators=(",", ":"))
@@ -70,7 +106,8 @@ class Simulator:
                     temperature=self.config.temperature,
                     stream=stream(self.seed, "propose", name),
                     schema=schema,
-                )
+                ),
+                failed,
             )
         return Generation(
             id=name,
@@ -82,12 +119,12 @@ class Simulator:
             finished=done.finished,
         )
 
-    async def _sample(self, request: SampleRequest) -> Completion:
+    async def _sample(self, request: SampleRequest, failed: list[str]) -> Completion:
         """One completion; a request that cannot be answered becomes an unfinished generation."""
         try:
             completion = await self.sampler.sample(request)
         except RolloutError as error:
-            log.warning("the simulator could not write a task: %s", error)
+            failed.append(str(error))
             completion = Completion(token_ids=(), logprobs=(), text="", finished=False)
         advance(items=1)
         return completion

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from genenv.backends.settings import EndpointConfig
-from genenv.config.base import PLACE, Settings
+from genenv.config.base import PLACE, Address, Settings
 from genenv.learning.settings import (
     Batch,
     LearningRate,
@@ -35,7 +35,7 @@ class WritingConfig(Settings, frozen=True):
     """Write so many specs of a seed, and draw from them (GenEnv-Static: 5); 0: always new ones."""
     file: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """Specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them."""
-    address: str = ""
+    address: Address = ""
     """Model of `source = "endpoint"`: BASE_URL#MODEL."""
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig)
     """How that model may be asked."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from genenv.backends.local import loading
-from genenv.backends.local.fitting import needs, shape_of, worked_out
-from genenv.backends.local.model import LocalModel
+from genenv.backends.local.fitting import needs, shape_in, shape_of, worked_out
+from genenv.backends.local.model import LocalModel, with_adapter
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
@@ -42,6 +43,50 @@ def test_weights_and_adapters_are_counted_as_they_are(targets: str) -> None:
     assert found["adapters"] == 2 * own * 4
     assert found["gradients and moments"] == 2 * own * 12
     assert found["what KL terms hold on to"] == own * 4
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2": {},
+    "qwen2_moe": {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24},
+    "qwen3": {"head_dim": 8},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8},
+    "gemma2": {"head_dim": 8},
+    "gemma3_text": {"head_dim": 8},
+    "phi": {},
+    "phi3": {"pad_token_id": 0},
+    "olmo2": {},
+    "olmoe": {"num_experts": 4},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
+    "gpt_neox": {},
+    "falcon": {},
+    "starcoder2": {},
+    "granite": {},
+}
+"""Small shapes of families, by the type that transformers has for each."""
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_adapters_are_counted_as_peft_makes_them(family: str) -> None:
+    shape = {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 4, "num_key_value_heads": 2} | TINY[family]
+    config = transformers.AutoConfig.for_model(family, **shape)
+    counted = shape_in(config, "all-linear")
+    causal = transformers.AutoModelForCausalLM.from_config(config).requires_grad_(requires_grad=False)
+    base = sum(p.numel() for p in causal.parameters())
+    with_adapter(causal, "agent", PolicyConfig(lora_rank=3))
+    own = [p.numel() for name, p in causal.named_parameters() if ".agent." in name]
+    assert sum(own) == 3 * counted.adapted > 0
+    assert counted.parameters == base
+
+
+def test_targets_that_are_no_layers_are_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(UsageError, match=r"policy\.lora_targets = 'nothing' does not fit"):
+        shape_of(loading.resolve("tiny"), "nothing")
+    with pytest.raises(UsageError, match="embeddings and the output layer stay"):
+        shape_of(loading.resolve("tiny"), "embed_tokens")
 
 
 def test_a_sequence_takes_its_keys_and_values() -> None:

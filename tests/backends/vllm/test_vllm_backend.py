@@ -246,9 +246,9 @@ def test_a_server_has_so_many_requests_at_a_time_and_all_are_answered(serve: Ser
     sampler = cast(VllmSampler, found.samplers["agent"])
     post, most = sampler.fleet._post, list[int]()
 
-    async def watched(server: Any, *rest: Any) -> Any:
+    async def watched(server: Any, *rest: Any, **more: Any) -> Any:
         most.append(server.busy)
-        return await post(server, *rest)
+        return await post(server, *rest, **more)
 
     sampler.fleet._post = watched
 

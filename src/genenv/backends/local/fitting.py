@@ -23,6 +23,7 @@ from torch import nn
 
 from genenv.backends.local import hardware, loading, sharding
 from genenv.backends.local.fused_decoder import kept_values
+from genenv.backends.local.model import with_adapter
 from genenv.backends.local.player_weights import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
@@ -48,7 +49,7 @@ class Shape:
     products: int
     """Parameters in matrices of layers: those that are packed."""
     adapted: int
-    """Inputs and outputs of all matrices that have adapters, added up: rank times this is what learns."""
+    """Numbers of an adapter of rank 1, as PEFT makes it: rank times this is what learns."""
 
     @property
     def kept_values(self) -> int:
@@ -96,20 +97,23 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
         for name, module in causal.named_modules()
         if isinstance(module, nn.Linear) and module is not last
     }
-    ends = tuple(one.strip() for one in targets.split(","))
-    chosen = [m for name, m in linear.items() if targets == "all-linear" or name.rpartition(".")[2] in ends]
+    parameters = sum(p.numel() for p in causal.parameters())
+    products = sum(module.weight.numel() for module in linear.values())
+    causal.requires_grad_(requires_grad=False)
+    with torch.device("meta"):
+        with_adapter(causal, "counted", PolicyConfig(lora_rank=1, lora_targets=targets))
     heads = text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
-        parameters=sum(p.numel() for p in causal.parameters()),
+        parameters=parameters,
         layers=text.num_hidden_layers,
         width=text.hidden_size,
         queries=heads * size,
         keys=(getattr(text, "num_key_value_heads", None) or heads) * size,
         inner=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
         vocabulary=text.vocab_size,
-        products=sum(module.weight.numel() for module in linear.values()),
-        adapted=sum(module.in_features + module.out_features for module in chosen),
+        products=products,
+        adapted=sum(p.numel() for p in causal.parameters() if p.requires_grad),
     )
 
 
@@ -148,12 +152,13 @@ def needs(  # noqa: PLR0913 - what decides how much
     backward = whole if kept_whole else inputs
     apart = shape.products * (1 - 1 / processes)  # held by the others
     together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # one that runs, one on its way
+    own_adapters = 0 if full else len(players) + (config.backend == "vllm")  # one to check servers by
     kept = [
         ("base weights", (models * shape.parameters - apart) * size, "policy.model, policy.dtype"),
         ("layers that are brought together", together * size, "policy.model, policy.dtype"),
         ("their copy, packed for the processor", packed, "policy.packed_weights"),
         ("gradients and moments", len(players) * learned * 12, "policy.tuning, policy.lora_rank"),
-        ("adapters", 0 if full else len(players) * learned * 4, "policy.lora_rank"),
+        ("adapters", own_adapters * learned * 4, "policy.lora_rank"),
         ("what KL terms hold on to", len(held) * learned * 4, "the players' kl_coefficient"),
         ("a backward pass", backward, "policy.tokens_per_microbatch, policy.activation_gib"),
         ("scores", _COPIES_OF_SCORES * HEAD_ROWS * shape.vocabulary * 4, "the vocabulary"),

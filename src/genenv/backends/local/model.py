@@ -28,6 +28,51 @@ PREFILL_ON_CPU = 2048
 """Beyond so many tokens activations are slower to read again than the products are to start."""
 
 
+def with_adapter(causal: Any, name: str, asked: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
+    """A model with a fresh LoRA adapter, as PEFT makes it.
+
+    Args:
+        causal: the model, which is changed in place.
+        name: of the adapter.
+        asked: has its rank, scale and layers.
+        wrapped: what this function returned for the model before; None for the first adapter.
+
+    Raises:
+        UsageError: the adapter settings do not fit this model.
+    """
+    import peft
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    targets = asked.lora_targets
+    settings = peft.LoraConfig(
+        r=asked.lora_rank,
+        lora_alpha=asked.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
+        target_modules=targets if targets == "all-linear" else [t.strip() for t in targets.split(",")],
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with warnings.catch_warnings():
+            # PEFT uses names that transformers will rename.
+            warnings.simplefilter("ignore", FutureWarning)
+            # It has patterns for architectures, some of which are for other layouts of their weights.
+            warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys")
+            # It finds out itself that a layer has its weights the other way round (GPT-2).
+            warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
+            if wrapped is None:
+                wrapped = peft.get_peft_model(causal, settings, adapter_name=name)
+            else:
+                wrapped.add_adapter(name, settings)
+    except ValueError as error:
+        raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
+    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
+    if any(isinstance(layer, BaseTunerLayer) for layer in ends):
+        raise UsageError(
+            f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
+            "they are; name layers in between, or use 'all-linear'"
+        )
+    return wrapped
+
+
 class LocalModel:
     """One causal language model in memory, and its tokenizer."""
 
@@ -117,35 +162,10 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
-        import peft
-        from peft.tuners.tuners_utils import BaseTunerLayer
-
         self.fuse()
-        asked = lora or self.config
-        targets = asked.lora_targets
-        settings = peft.LoraConfig(
-            r=asked.lora_rank,
-            lora_alpha=asked.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
-            target_modules=targets if targets == "all-linear" else [t.strip() for t in targets.split(",")],
-            task_type="CAUSAL_LM",
-        )
-        try:
-            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-                # PEFT uses names that transformers will rename.
-                warnings.simplefilter("ignore", FutureWarning)
-                torch.manual_seed(seed)
-                if self.peft is None:
-                    self.peft = peft.get_peft_model(self.causal, settings, adapter_name=name)
-                else:
-                    self.peft.add_adapter(name, settings)
-        except ValueError as error:
-            raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
-        ends = (self.causal.get_input_embeddings(), self.causal.get_output_embeddings())
-        if any(isinstance(layer, BaseTunerLayer) for layer in ends):
-            raise UsageError(
-                f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
-                "they are; name layers in between, or use 'all-linear'"
-            )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.peft = with_adapter(self.causal, name, lora or self.config, self.peft)
 
     def drop_adapter(self, name: str, *, instead: str) -> None:
         """Let go of an adapter and its memory; another one is in use from here on."""

@@ -34,6 +34,8 @@ from genenv.errors import DataError, UsageError
 ADAPTER = "adapter_model.safetensors"
 REFERENCE = "reference"
 """Folder, inside a player's checkpoint, of the weights that its KL term holds on to."""
+_WRITTEN = "written"
+"""Adapter for weights of other versions, of whichever player."""
 HEAD_ROWS = 512
 """Positions scored at a time: bounds the [positions, vocabulary] tensor."""
 
@@ -97,6 +99,27 @@ class PlayerWeights:
                     yield
                 finally:
                     self.model.adapter = self.adapter
+
+    @contextlib.contextmanager
+    def written(self, folder: Path) -> Iterator[None]:
+        """The weights in place that `write_adapter` wrote into a folder; the player keeps its own.
+
+        Raises:
+            DataError: the folder is missing or damaged.
+        """
+        try:
+            state = self._read_adapter(folder)
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
+            raise DataError(f"the weights in {folder} cannot be read: {error}") from error
+        if _WRITTEN not in self.model.peft.peft_config:
+            with torch.random.fork_rng(devices=[]):
+                self.model.peft.add_adapter(_WRITTEN, self.model.peft.peft_config[self.adapter])
+        self._put(state, _WRITTEN)
+        self._switch(_WRITTEN)
+        try:
+            yield
+        finally:
+            self._switch(self.adapter)
 
     def anchor(self) -> None:
         """Make the present weights the reference: the player as it is when co-evolution starts."""

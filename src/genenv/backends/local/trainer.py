@@ -6,6 +6,7 @@ Shapes: M = tokens of a micro-batch that count, W = width, V = vocabulary.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
@@ -123,8 +124,20 @@ class LocalTrainer:
         self.optimizer.shorten(fraction)
 
     @together
-    async def logprobs(self, data: Sequence[Datum], *, reference: bool = False) -> list[tuple[float, ...]]:
-        """Log-probabilities of whole completions, each token's; see `Trainer`."""
+    async def logprobs(
+        self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
+    ) -> list[tuple[float, ...]]:
+        """Log-probabilities of whole completions, each token's; see `Trainer`.
+
+        Args:
+            data: prompts and completions.
+            reference: whether they are those of the weights that a KL term holds on to.
+            written: the folder of an adapter whose they are instead.
+        """
+        if written is not None:
+            in_place = functools.partial(self.weights.written, written)
+        else:
+            in_place = self.weights.reference if reference else self.weights.active
         whole = [replace(datum, weights=(1.0,) * len(datum.completion_ids)) for datum in data]
         places = {id(datum): place for place, datum in enumerate(whole)}
         values: list[tuple[float, ...]] = [()] * len(data)
@@ -135,7 +148,7 @@ class LocalTrainer:
                 batch = batches[turn.own]
                 packed = Packed([bundle for bundle, _ in batch], self.weights.model.device)
                 rows = _Rows.of([datum for _, some in batch for datum in some], packed.device, self._allowed)
-                with torch.no_grad(), self.weights.reference() if reference else self.weights.active():
+                with torch.no_grad(), in_place():
                     found_M = self._scores(*self.weights.completion_hidden(packed), rows).logprobs_M
                 parts = found_M.split([len(datum.completion_ids) for datum in rows.data])
                 for datum, part in zip(rows.data, parts, strict=True):

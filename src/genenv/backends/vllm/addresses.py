@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 _SUFFIX = ".address"
-_LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/]+")
+_LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/@?#]+")
 
 
 def write_address(folder: Path, name: str, address: str) -> None:
@@ -32,7 +32,8 @@ def remove_address(folder: Path, name: str) -> None:
 def read_addresses(folder: Path) -> tuple[str, ...]:
     """All addresses in a folder, in the order of the servers' names; none where it cannot be read.
 
-    A file that holds no address, such as one that others see before it is whole, is left out.
+    A file that holds no address, such as one that others see before it is whole, is left out; and so is one
+    with a user name or a password, as addresses are written into logs.
     """
     found: list[str] = []
     try:

@@ -1,4 +1,8 @@
-"""HTTP as servers that sample are asked: many small requests, each of which should cost the loop little."""
+"""HTTP as servers that sample are asked: many small requests, each of which should cost the loop little.
+
+Nothing that a server sends is trusted: an answer has a largest size and a last moment, redirects are not
+followed, and compressed answers are not unpacked.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,23 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import pydantic_core
 
 LOST = (aiohttp.ClientError, OSError)
 """What is raised where no whole answer comes, or none in time."""
 NO_ADDRESS = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)
 """What is raised where none can come, of what is asked for."""
 
+MOST_BYTES = 16 * 2**20
+"""The largest answer that is read, unless a request allows another size."""
 _IDLE_S = 4.0
 """A connection that was idle for longer is not used again: servers close theirs after five seconds, and a
 loop that was held up notices too late."""
+_PIECE = 2**16
+
+
+class TooLarge(Exception):
+    """An answer is larger than anything that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,66 +46,85 @@ class Answer:
         return self.body.decode("utf-8", errors="replace")
 
     def json(self) -> Any:  # noqa: ANN401 - whatever a server says
-        """The answer as JSON.
+        """The answer as JSON, without NaN and of bounded depth.
 
         Raises:
             ValueError: it is none.
         """
-        return json.loads(self.body)
+        return pydantic_core.from_json(self.body, allow_inf_nan=False)
 
 
 class Connections:
     """Connections to servers, of the loop in which they are made, and for as long as it runs."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        """Connections.
+        """Open none yet.
 
         Args:
             headers: sent with every request, such as those of `key_headers`.
         """
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
         self._session = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers=headers
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept-Encoding": "identity", **(headers or {})},
+            auto_decompress=False,
         )
         self._proxies: dict[str, str | None] = {}
 
-    async def get(self, base: str, path: str, *, timeout_s: float) -> Answer:
+    async def get(self, base: str, path: str, *, timeout_s: float, most: int = MOST_BYTES) -> Answer:
         """Ask for something.
+
+        Args:
+            base: of the server.
+            path: what is asked for.
+            timeout_s: how long the whole answer may take.
+            most: bytes that it may have.
 
         Raises:
             NO_ADDRESS: see there.
             LOST: see there.
+            TooLarge: the answer does not end in time.
         """
-        return await self._asked("GET", base, path, None, timeout_s)
+        return await self._asked("GET", base + path, None, timeout_s, most)
 
-    async def post(self, base: str, path: str, body: Mapping[str, Any], *, timeout_s: float) -> Answer:
+    async def post(
+        self, base: str, path: str, body: Mapping[str, Any], *, timeout_s: float, most: int = MOST_BYTES
+    ) -> Answer:
         """Ask with a JSON body; raises as `get` does."""
         written = json.dumps(body, separators=(",", ":")).encode()
-        return await self._asked("POST", base, path, written, timeout_s)
+        return await self._asked("POST", base + path, written, timeout_s, most)
 
     async def close(self) -> None:
         """End them."""
         await self._session.close()
 
-    async def _asked(self, method: str, base: str, path: str, body: bytes | None, timeout_s: float) -> Answer:
+    async def _asked(self, method: str, url: str, body: bytes | None, timeout_s: float, most: int) -> Answer:
         async with self._session.request(
             method,
-            base + path,
+            url,
             data=body,
             headers=None if body is None else {"Content-Type": "application/json"},
             allow_redirects=False,
-            proxy=self._proxy(base),
+            proxy=self._proxy(url),
             timeout=aiohttp.ClientTimeout(total=timeout_s),
         ) as answer:
-            return Answer(answer.status, await answer.read())
+            found = bytearray()
+            async for piece in answer.content.iter_chunked(_PIECE):
+                found += piece
+                if len(found) > most:
+                    answer.close()
+                    raise TooLarge(f"it sends more than {most:,} bytes")
+            return Answer(answer.status, bytes(found))
 
-    def _proxy(self, base: str) -> str | None:
+    def _proxy(self, url: str) -> str | None:
         """The one that the environment names for an address, looked up once."""
-        if base not in self._proxies:
-            try:
-                parts = urlsplit(base)
+        try:
+            parts = urlsplit(url)
+            base = f"{parts.scheme}://{parts.netloc}"
+            if base not in self._proxies:
                 passed = proxy_bypass(parts.hostname or "")
                 self._proxies[base] = None if passed else getproxies().get(parts.scheme)
-            except ValueError as error:
-                raise aiohttp.InvalidURL(base, str(error)) from error
+        except ValueError as error:
+            raise aiohttp.InvalidURL(url, str(error)) from error
         return self._proxies[base]

@@ -8,33 +8,30 @@ import functools
 import tempfile
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from genenv.backends.apart import apart
-from genenv.backends.base import Opened, Role, SampleRequest
+from genenv.backends.base import Opened, Role
 from genenv.backends.beside import Beside
 from genenv.backends.local.together import open_together
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
-from genenv.backends.vllm.fleet import Fleet
+from genenv.backends.vllm.answers import Card, Unfit
+from genenv.backends.vllm.asking import LOST
+from genenv.backends.vllm.checking import Player, WeightChecks
+from genenv.backends.vllm.fleet import Broken, Fleet, Forgot
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.backends.vllm.starting import check_players
 from genenv.backends.vllm.trainer import PublishingTrainer
 from genenv.domains.base import Domain
 from genenv.errors import GenenvError, UsageError
-from genenv.learning.datum import Datum
-from genenv.types import Message
 
 T = TypeVar("T")
 
 _OPENING_S = 600.0
-_GAP = 0.5
-"""Nats: beyond, the servers hold another model."""
-_TOKENS = 24
 
 
 def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
@@ -67,29 +64,55 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
             own, fleet, samplers[role.name], beside, name=name, folder=folder
         )
 
-    async def shown() -> float:
-        for trainer in trainers.values():
-            await trainer.show()
-        first = samplers[roles[0].name]
-        fleet.chooses = await first.holds_choices()
-        return await _gap(first, trainers[roles[0].name])
-
+    model = cast(LocalTrainer, here.trainers[roles[0].name]).weights.model
+    fleet.vocabulary, fleet.context_tokens = model.vocabulary, samplers[roles[0].name].context_tokens
+    players = [
+        Player(name=role.name, sampler=samplers[role.name], trainer=trainers[role.name]) for role in roles
+    ]
+    checks = WeightChecks(fleet, players)
     try:
-        gap = apart(lambda: _closing(fleet, shown()), _OPENING_S)
+        gaps = apart(lambda: _closing(fleet, _shown(fleet, players, checks)), _OPENING_S)
     except GenenvError as error:
         raise UsageError(str(error)) from error
-    if not gap <= _GAP:
-        raise UsageError(
-            f"the servers sample with log-probabilities {gap:.2f} nats from those of {config.model}: they "
-            "hold another model"
-        )
     found = {
-        "servers": {address: [card.get("id") for card in own] for address, own in cards.items()},
-        "gap": gap,
+        "servers": {address: [card.id for card in own] for address, own in cards.items()},
+        "gap": max(gaps.values()),
+        "gaps": gaps,
         "chooses": fleet.chooses,
     }
-    close = functools.partial(_close, fleet, threads.values())
-    return replace(here, samplers=samplers, trainers=trainers, found=found, overlaps=True, close=close)
+    return replace(
+        here,
+        samplers=samplers,
+        trainers=trainers,
+        found=found,
+        overlaps=True,
+        check=checks.check,
+        close=functools.partial(_close, fleet, threads.values()),
+    )
+
+
+async def _shown(fleet: Fleet, players: Sequence[Player], checks: WeightChecks) -> dict[str, float]:
+    """Have all servers that answer load the players' weights, and check each; their gaps by address.
+
+    Raises:
+        UsageError: a server does not sample from the weights here.
+        GenenvError: none of them answers any more.
+    """
+    for player in players:
+        await player.trainer.show()
+    gaps: dict[str, float] = {}
+    async for server in fleet.answering():
+        try:
+            holds = await players[0].sampler.holds_choices(server)
+            gaps[server.address] = await checks.gap(server)
+        except (*LOST, Broken, Forgot) as error:
+            fleet.note_lost(server, error)
+        except Unfit as error:
+            fleet.exclude(server, error)
+        else:
+            server.checked, fleet.chooses = True, fleet.chooses and holds
+    fleet.opening, fleet.admit = False, checks.admit
+    return gaps
 
 
 async def _close(fleet: Fleet, threads: Iterable[Beside]) -> None:
@@ -107,19 +130,9 @@ async def _closing(fleet: Fleet, wanted: Awaitable[T]) -> T:
         await fleet.close()
 
 
-async def _gap(sampler: VllmSampler, trainer: PublishingTrainer) -> float:
-    """Mean |log pi(server) - log pi(here)| of sampled tokens, the same weights. Nats."""
-    prompt = sampler.render([Message(role="user", content="Count from one to ten in words.")], first=True)
-    done = await sampler.sample(SampleRequest(prompt_ids=prompt, max_tokens=_TOKENS))
-    ones = (1.0,) * len(done.token_ids)
-    datum = Datum(prompt_ids=prompt, completion_ids=done.token_ids, weights=ones, loss="nll")
-    (own,) = await trainer.logprobs([datum])
-    return fmean(abs(a - b) for a, b in zip(done.logprobs, own, strict=True))
-
-
-def _lengths(cards: Any, usual: int) -> list[int]:  # noqa: ANN401
+def _lengths(cards: Mapping[str, Sequence[Card]], usual: int) -> list[int]:
     """The longest sequence of each server."""
-    return [int(own[0].get("max_model_len") or usual) for own in cards.values()]
+    return [own[0].max_model_len or usual for own in cards.values()]
 
 
 def _folder(config: PolicyConfig) -> Path:

@@ -3,6 +3,10 @@
 
 A server is asked by its own protocol for tokens, token ids in, token ids and log-probabilities out
 (`/inference/v1/generate`), and told of adapters by `/v1/load_lora_adapter`.
+
+Each server is checked before its first request (`admit`), and so is one that was lost meanwhile. One whose
+answers have another form than the protocol's is excluded: its requests go to the others, and where there is
+no other the run stops. Where it does not answer at all it is asked again later.
 """
 
 from __future__ import annotations
@@ -14,13 +18,22 @@ import time
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from genenv.backends.settings import VllmConfig
 from genenv.backends.vllm.addresses import read_addresses
-from genenv.backends.vllm.asking import LOST, NO_ADDRESS, Answer, Connections
+from genenv.backends.vllm.answers import Card, Unfit, cards_in, completion_in, most_bytes, said
+from genenv.backends.vllm.asking import (
+    LOST,
+    MOST_BYTES,
+    NO_ADDRESS,
+    Answer,
+    Connections,
+    TooLarge,
+)
 from genenv.backends.vllm.server import Server
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
 from genenv.servers.keys import key_headers
@@ -36,7 +49,18 @@ _KNOCKS_S = 1.0
 """So often, and for so long, those that rest are asked whether they are back, while nobody else answers."""
 _READS_S = 1.0
 """The folder of addresses is read at most so often."""
-_MOST_SAID = 300
+_KEPT = "committed rounds are kept, continue with --resume"
+_BUSY = (408, 425, 429)
+"""Statuses of a server that may answer later, apart from those of 500 and more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """One completion, and who sampled it."""
+
+    address: str
+    token_ids: tuple[int, ...]  # [T]
+    logprobs: tuple[float, ...]  # [T] nats
 
 
 class Refused(RolloutError):
@@ -65,13 +89,22 @@ class Fleet:
         """Adapters that all of them should have, and the folders these are in."""
         self.chooses = True
         """Whether servers hold a reply to one of some, which is found out when they are opened."""
+        self.vocabulary = 2**31
+        """How many tokens the model knows."""
+        self.context_tokens = 0
+        """The longest sequence that a server must take."""
+        self.admit: Callable[[Server], Awaitable[None]] | None = None
+        """Finds out whether a server samples from the weights here; raises `Unfit`."""
+        self.opening = True
+        """Whether servers that are unfit are refused, rather than excluded."""
         self.asked_again = 0
         """Requests that were lost and asked again elsewhere."""
         self._by_loop = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connections]()
+        self._admitting: dict[tuple[int, str], asyncio.Lock] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Requests for which no server is free."""
 
-    async def meet(self) -> Mapping[str, Any]:
+    async def meet(self) -> Mapping[str, Sequence[Card]]:
         """Ask each who it is. One that does not answer may come later, as long as another one does.
 
         Where servers come and go by a folder of addresses, the first may be long in coming.
@@ -92,48 +125,49 @@ class Fleet:
                     raise UsageError(str(error)) from error
             await asyncio.sleep(_READS_S)
 
-    async def _met(self) -> Mapping[str, Any]:
+    async def _met(self) -> Mapping[str, Sequence[Card]]:
         """Those that answer now, and what they say.
 
         Raises:
             UsageError: one is no such server.
         """
-        found: dict[str, Any] = {}
+        found: dict[str, Sequence[Card]] = {}
         missing: list[_Nobody] = []
         for server in tuple(self.servers):
             try:
-                answer = await self._connections().get(server.address, "/v1/models", timeout_s=_MEETING_S)
-                self._check_key(server, answer)
-                cards = answer.json()["data"] if answer.status == 200 else None
+                found[server.address] = await self.cards(server)
             except NO_ADDRESS as error:
                 raise UsageError(f"{server.address} is no address: {_why(error)}") from error
-            except LOST as error:
-                self._note_lost(server, error)
+            except (*LOST, Broken) as error:
+                self.note_lost(server, error)
                 missing.append(
                     _Nobody(
                         f"no vLLM server answers at {server.address}: {_why(error)}; start one (`genenv "
                         "serve`), or set policy.vllm.addresses"
                     )
                 )
-                continue
-            except (ValueError, KeyError, TypeError) as error:
-                raise UsageError(
-                    f"what answers at {server.address} is no vLLM server: {_why(error)}"
-                ) from error
-            if not cards:
-                raise UsageError(
-                    f"what answers at {server.address} is no vLLM server, or serves nothing: /v1/models says "
-                    f"status {answer.status}, {_said(answer)}"
-                )
-            found[server.address] = cards
         if found:
             return found
         if missing:
             raise missing[0]
         raise _Nobody(
             f"{self.config.addresses_folder} (policy.vllm.addresses_folder) holds no address of a server; "
-            "each server writes its own there, in a file that ends in .address"
+            "each server writes its own there, in a file that ends in .address, without user and password"
         )
+
+    async def cards(self, server: Server) -> Sequence[Card]:
+        """What a server says of its models.
+
+        Raises:
+            UsageError: it serves none.
+            NO_ADDRESS, LOST, Broken: it does not answer.
+        """
+        asked = self._connections().get(server.address, "/v1/models", timeout_s=_MEETING_S)
+        try:
+            answer = await self._unless_moved(server, asked)
+        except TooLarge as error:
+            raise UsageError(f"what answers at {server.address} is no vLLM server: {error}") from error
+        return cards_in(server.address, answer, key_variable=self.config.key_variable)
 
     async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
         """Have all servers load an adapter; one that is lost is told when it is asked next.
@@ -144,26 +178,83 @@ class Fleet:
             instead_of: one that nobody asks for any more.
 
         Raises:
-            UsageError: a server cannot load adapters.
+            UsageError: a server cannot load adapters, as the servers are opened.
+            GenenvError: no server is left that can.
         """
         self.wanted[name] = folder
         if instead_of is not None:
             self.wanted.pop(instead_of, None)
         self._look()
         for server in tuple(self.servers):
-            if server.rests_until > time.monotonic():
+            if server.excluded or server.rests_until > time.monotonic():
                 continue
             try:
                 await self._load(server, name)
                 if instead_of in server.adapters:
                     del server.adapters[instead_of]
                     await self._post(server, "/v1/unload_lora_adapter", {"lora_name": instead_of})
-            except (*LOST, _Broken) as error:
-                self._note_lost(server, error)
+            except (*LOST, Broken) as error:
+                self.note_lost(server, error)
+            except (Unfit, TooLarge) as error:
+                self.exclude(server, error)
+
+    def present(self) -> list[Server]:
+        """Those that answer, as far as is known."""
+        return [s for s in self.servers if not s.excluded and s.rests_until <= time.monotonic()]
+
+    async def answering(self) -> AsyncIterator[Server]:
+        """Those that answer; where one that did is lost meanwhile, until one does.
+
+        Raises:
+            GenenvError: none does.
+        """
+        until, some = time.monotonic() + self.config.timeout_s, False
+        while not some:
+            for server in self.present():
+                yield server
+                some |= server.rests_until <= time.monotonic()
+            if not some and time.monotonic() > until:
+                raise self._silent()
+            if not some:
+                await self._knock()
+                await asyncio.sleep(0.2)
+
+    async def ask(
+        self, server: Server, name: str, ids: Sequence[int], parameters: Mapping[str, Any]
+    ) -> Sampled:
+        """One completion of one server, which is asked once.
+
+        Args:
+            server: who is asked.
+            name: the adapter's.
+            ids: the prompt.
+            parameters: of the sampling, by vLLM's names.
+
+        Raises:
+            Unfit: its answer is no completion.
+            Refused: the request itself is wrong.
+            LOST: no answer comes.
+        """
+        await self._load(server, name)
+        body = {"model": name, "token_ids": list(ids), "sampling_params": dict(parameters)}
+        most = int(parameters["max_tokens"])
+        try:
+            answer = await self._post(server, "/inference/v1/generate", body, most=most_bytes(most))
+        except TooLarge as error:
+            raise Unfit(f"answers with what is no completion: {error}") from error
+        _check_status(server, answer)
+        found, logprobs = completion_in(answer, max_tokens=most, vocabulary=self.vocabulary)
+        return Sampled(address=server.address, token_ids=found, logprobs=logprobs)
 
     async def generate(
-        self, name: str, ids: Sequence[int], parameters: Mapping[str, Any], *, tries: int | None = None
-    ) -> Mapping[str, Any]:
+        self,
+        name: str,
+        ids: Sequence[int],
+        parameters: Mapping[str, Any],
+        *,
+        tries: int | None = None,
+        among: Sequence[tuple[int, ...]] = (),
+    ) -> Sampled:
         """One completion.
 
         Args:
@@ -171,38 +262,78 @@ class Fleet:
             ids: the prompt.
             parameters: of the sampling, by vLLM's names.
             tries: how often it is asked in all; left out, `policy.vllm.tries` times.
-
-        Returns:
-            The first choice of the answer.
+            among: what the completion must be one of; nothing: anything.
 
         Raises:
             Refused: the request itself is wrong.
             RolloutError: it was lost each time.
-            GenenvError: no server answers any more.
+            GenenvError: no server answers any more, or all are excluded.
         """
-        body = {"model": name, "token_ids": list(ids), "sampling_params": dict(parameters)}
         problem: Exception | None = None
         most = self.config.tries if tries is None else tries
-        for attempt in range(most):
+        forgotten: set[str] = set()
+        attempt = 0
+        while attempt < most:
             self.asked_again += attempt > 0
             server = await self._chosen(ids)
             server.busy += 1
+            attempt += 1
             try:
-                await self._load(server, name)
-                answer = await self._post(server, "/inference/v1/generate", body)
-                choice = _choice(server, answer)
+                await self._admitted(server)
+                found = await self.ask(server, name, ids, parameters)
+                _check_among(found.token_ids, among, int(parameters["max_tokens"]))
                 server.found()
-                return choice
-            except _Forgot as error:  # it was started anew: told of the adapter, it goes on
+                return found
+            except Unfit as error:  # which loses no try: each server is excluded once
+                problem, attempt = error, attempt - 1
+                self.exclude(server, error)
+            except Forgot as error:  # it was started anew: told of the adapter, it goes on
                 problem = error
-                server.adapters.clear()
-            except (*LOST, _Broken) as error:
+                server.forgot()
+                if name in self.wanted and server.address in forgotten:
+                    self.exclude(server, Unfit(f"does not know an adapter that it has just loaded: {error}"))
+                forgotten.add(server.address)
+            except (*LOST, Broken) as error:
                 problem = error
-                self._note_lost(server, error)
+                self.note_lost(server, error)
             finally:
                 server.busy -= 1
                 self._let_on()
         raise RolloutError(f"a request was lost {most} times, the last time: {_why(problem)}")
+
+    def exclude(self, server: Server, error: Exception) -> None:
+        """Ask nothing more of a server.
+
+        Raises:
+            UsageError: the servers are just being opened.
+            GenenvError: there is no other one.
+        """
+        if self.opening:
+            raise UsageError(f"{server.address} {error}") from error
+        if not server.excluded:
+            server.excluded = str(error)
+            log.warning("%s %s: nothing more is asked of it", server.address, error)
+        if all(one.excluded for one in self.servers):
+            raise GenenvError(
+                f"{server.address} {error}, and no other server is left; start it anew or set "
+                f"policy.vllm.addresses; {_KEPT}"
+            ) from error
+
+    async def _admitted(self, server: Server) -> None:
+        """Have a server checked, before anything is asked of it; others who want the same wait.
+
+        Raises:
+            Unfit: it does not sample from the weights here.
+        """
+        if server.checked or self.admit is None:
+            return
+        key = id(asyncio.get_running_loop()), server.address
+        async with self._admitting.setdefault(key, asyncio.Lock()):
+            if not server.checked and not server.excluded:
+                await self.admit(server)
+                server.checked = True
+        if server.excluded:
+            raise Unfit(server.excluded)
 
     async def _chosen(self, ids: Sequence[int]) -> Server:
         """A server that answers, the same for the same prompt as long as it has not much more to do."""
@@ -211,7 +342,7 @@ class Fleet:
             now = time.monotonic()
             if not self.servers or any(server.rests_until > now for server in self.servers):
                 self._look()
-            answering = [server for server in self.servers if server.rests_until <= now]
+            answering = [s for s in self.servers if s.rests_until <= now and not s.excluded]
             there = [server for server in answering if server.busy < self.config.at_once]
             if answering and not there:
                 await self._turn()
@@ -219,19 +350,21 @@ class Fleet:
                 continue
             if there:
                 least = min(server.busy for server in there)
-                at = zlib.crc32(repr(tuple(ids)).encode()) % len(self.servers)
-                usual = self.servers[at]
+                usual = self.servers[zlib.crc32(repr(tuple(ids)).encode()) % len(self.servers)]
                 if usual in there and usual.busy < least + _SPREAD:
                     return usual
                 return min(there, key=lambda server: server.busy)
             if now > until:
-                shown = ", ".join(server.address for server in self.servers) or self.config.addresses_folder
-                raise GenenvError(
-                    f"none of {shown} has answered for {self.config.timeout_s:g} s (policy.vllm.timeout_s); "
-                    "committed rounds are kept, continue with --resume when one does"
-                )
+                raise self._silent()
             await self._knock()
             await asyncio.sleep(0.2)
+
+    def _silent(self) -> GenenvError:
+        shown = ", ".join(server.address for server in self.servers) or self.config.addresses_folder
+        return GenenvError(
+            f"none of {shown} has answered for {self.config.timeout_s:g} s (policy.vllm.timeout_s); "
+            f"{_KEPT} when one does"
+        )
 
     async def _knock(self) -> None:
         """Find out whether one that rests is back, where no other answers: no request loses a try by it."""
@@ -240,7 +373,7 @@ class Fleet:
         self._knocked_at = time.monotonic()
 
         async def knock(server: Server) -> None:
-            with contextlib.suppress(*LOST):
+            with contextlib.suppress(*LOST, TooLarge):
                 answer = await self._connections().get(server.address, "/v1/models", timeout_s=_KNOCKS_S)
                 if answer.status == 200:
                     server.found()
@@ -269,7 +402,11 @@ class Fleet:
                 return
 
     async def _load(self, server: Server, name: str) -> None:
-        """Have a server load an adapter that it was not told of."""
+        """Have a server load an adapter that it was not told of.
+
+        Raises:
+            Unfit: it cannot.
+        """
         folder = self.wanted.get(name)
         if folder is None or name in server.adapters:
             return
@@ -280,46 +417,45 @@ class Fleet:
             server.adapters[name] = folder
             return
         if answer.status >= 500:
-            raise _Broken(f"it cannot load an adapter: {_said(answer)}")
+            raise Broken(f"it cannot load an adapter: {said(answer)}")
         if answer.status in (404, 405) and "Loading lora" not in answer.text:
-            raise UsageError(
-                f"{server.address} loads no adapters while it runs: start it with --enable-lora and "
+            raise Unfit(
+                "loads no adapters while it runs: start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, as `genenv serve` does"
             )
-        raise UsageError(f"{server.address} cannot load {folder}: {_said(answer)}")
+        raise Unfit(f"cannot load {folder}: {said(answer)} (status {answer.status})")
 
-    async def _post(self, server: Server, path: str, body: Mapping[str, Any]) -> Answer:
+    async def _post(
+        self, server: Server, path: str, body: Mapping[str, Any], *, most: int = MOST_BYTES
+    ) -> Answer:
+        """What a server answers.
+
+        Raises:
+            Broken: it is named no more.
+            TooLarge: the answer has more than `most` bytes.
+        """
+        asked = self._connections().post(
+            server.address, path, body, timeout_s=self.config.timeout_s, most=most
+        )
+        return await self._unless_moved(server, asked)
+
+    async def _unless_moved(self, server: Server, asked: Coroutine[Any, Any, Answer]) -> Answer:
         """What a server answers; one that has moved is not waited for, as it may never answer.
 
         Raises:
-            _Broken: it is named no more.
-            UsageError: it does not take the key.
+            Broken: it is named no more.
         """
-        asked = self._connections().post(server.address, path, body, timeout_s=self.config.timeout_s)
         if self.config.addresses_folder is None:
-            return self._check_key(server, await asked)
+            return await asked
         waiting = asyncio.ensure_future(asked)
         try:
             while not (await asyncio.wait({waiting}, timeout=_LOOKS_S))[0]:
                 self._look()
                 if not server.named:
-                    raise _Broken("it has moved, or is no more")
-            return self._check_key(server, waiting.result())
+                    raise Broken("it has moved, or is no more")
+            return waiting.result()
         finally:
             waiting.cancel()
-
-    def _check_key(self, server: Server, answer: Answer) -> Answer:
-        """An answer, unless it is that the key is missing or wrong.
-
-        Raises:
-            UsageError: it is.
-        """
-        if answer.status == 401:
-            raise UsageError(
-                f"{server.address} does not take the API key: put the key that it was started with into the "
-                f"environment variable {self.config.key_variable} (policy.vllm.key_variable)"
-            )
-        return answer
 
     def _look(self) -> None:
         """Read the folder of addresses: servers that are new there come in, those that have left it go."""
@@ -348,7 +484,8 @@ class Fleet:
             self._by_loop[loop] = Connections(self._headers)
         return self._by_loop[loop]
 
-    def _note_lost(self, server: Server, error: Exception) -> None:
+    def note_lost(self, server: Server, error: Exception) -> None:
+        """Leave a server alone for a while."""
         log.warning("%s does not answer (%s): its requests go elsewhere", server.address, _why(error))
         server.lost()
 
@@ -357,40 +494,49 @@ class _Nobody(Exception):
     """No server answers yet."""
 
 
-class _Broken(Exception):
+class Broken(Exception):
     """An answer that is none; the server may have ended in the middle."""
 
 
-class _Forgot(Exception):
+class Forgot(Exception):
     """A server does not know an adapter that it was told of."""
 
 
-def _choice(server: Server, answer: Answer) -> Mapping[str, Any]:
+def _check_status(server: Server, answer: Answer) -> None:
+    """Go on with an answer of status 200 alone.
+
+    Raises:
+        Refused: the request is wrong.
+        Unfit: the server does not do what is asked.
+        Forgot, Broken: see there.
+    """
+    if answer.status == 200:
+        return
+    what = f"status {answer.status}: {said(answer)}"
     if answer.status in (400, 422):
-        raise Refused(f"{server.address} refuses the request: {_said(answer)}")
+        raise Refused(f"{server.address} refuses the request: {said(answer)}")
+    if answer.status == 401:
+        raise Unfit(f"does not take the API key in the variable of policy.vllm.key_variable ({what})")
     if answer.status == 403:
-        raise UsageError(
-            f"{server.address} takes no token ids ({_said(answer)}): start it with --enable-scale-out, as "
+        raise Unfit(
+            f"takes no token ids ({said(answer)}): start it with --enable-scale-out, as "
             "`genenv serve --vllm` does"
         )
     if answer.status == 404:
-        raise _Forgot(f"it does not know the adapter: {_said(answer)}")
-    if answer.status != 200:
-        raise _Broken(f"status {answer.status}: {_said(answer)}")
-    try:
-        (choice,) = answer.json()["choices"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _Broken("its answer is no completion") from error
-    return choice
+        raise Forgot(f"it does not know the adapter: {said(answer)}")
+    if answer.status >= 500 or answer.status in _BUSY:
+        raise Broken(what)
+    raise Unfit(f"answers with what is no completion: {what}")
 
 
-def _said(answer: Answer) -> str:
-    try:
-        body = answer.json()
-        text = body["error"]["message"] if "error" in body else body.get("detail", body)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        text = answer.text
-    return " ".join(str(text).split())[:_MOST_SAID]
+def _check_among(ids: tuple[int, ...], among: Sequence[tuple[int, ...]], most: int) -> None:
+    """Hold a completion to those that it could be, or to the beginning of one where it was cut off.
+
+    Raises:
+        Unfit: it is none of them.
+    """
+    if among and ids not in among and not any(len(ids) == most and one[:most] == ids for one in among):
+        raise Unfit("answers with a reply that is none of those that were possible")
 
 
 def _why(error: BaseException | None) -> str:

@@ -4,17 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from genenv.backends.base import Completion, SampleRequest
 from genenv.backends.chat.choices import forced_places, structural_tag
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.settings import COLDEST
-from genenv.backends.vllm.fleet import Fleet
-from genenv.errors import GenenvError, RolloutError, UsageError
+from genenv.backends.vllm.fleet import Broken, Fleet
+from genenv.backends.vllm.server import Server
+from genenv.errors import RolloutError, UsageError
 from genenv.runs.progress import advance
 from genenv.types import Message
+
+_ENOUGH = 24
+"""Of the newest replies so many tokens are kept, to be checked."""
+
+
+class Reply(NamedTuple):
+    """One reply as a server gave it."""
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]  # [T]
+    logprobs: tuple[float, ...]  # [T] nats, at the temperature of the sampling
+    temperature: float
 
 
 class VllmSampler(ChatSampler):
@@ -27,6 +40,8 @@ class VllmSampler(ChatSampler):
         self.fleet = fleet
         self.adapter, self.version = "", 0
         """What servers call the weights, and their version."""
+        self._newest: dict[tuple[str, str], list[Reply]] = {}
+        """By server and adapter: the newest replies that were held to nothing, not checked yet."""
 
     async def _sample(self, request: SampleRequest) -> Completion:
         """One completion.
@@ -34,50 +49,63 @@ class VllmSampler(ChatSampler):
         Raises:
             RolloutError: the request was lost too often.
             UsageError: the reply has to be one of some, and the servers mix such requests up.
-            GenenvError: no server answers, or one answers without token ids.
+            GenenvError: no server answers, or none as it should.
         """
         if request.choices and not self.fleet.chooses:
             raise UsageError(
                 "these servers take one list of replies for another (xgrammar 0.2.8 keeps the first one's "
                 "tokens): set the domain so that the agent replies freely, or take servers of `genenv serve`"
             )
-        version = self.version
-        choice = await self.fleet.generate(self.adapter, request.prompt_ids, self._parameters(request))
-        try:
-            ids = tuple(map(int, choice["token_ids"]))
-            logprobs = tuple(float(one["logprob"]) for one in choice["logprobs"]["content"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise GenenvError(
-                "a server answers without token ids or log-probabilities: it is no vLLM of 0.32 or newer"
-            ) from error
-        if len(ids) != len(logprobs):
-            raise GenenvError(f"a server answers {len(ids)} tokens with {len(logprobs)} log-probabilities")
+        version, adapter = self.version, self.adapter
+        done = await self.fleet.generate(
+            adapter, request.prompt_ids, self.parameters(request), among=request.choices
+        )
+        ids = done.token_ids
+        self._keep(done.address, adapter, request, Reply(request.prompt_ids, ids, done.logprobs, 1.0))
         advance(tokens=len(ids))
         return Completion(
             token_ids=ids,
-            logprobs=logprobs,
+            logprobs=done.logprobs,
             text=self.chat.decode(ids),
             finished=ids[-1:] == (self.chat.end_id,),
             forced=forced_places(ids, request.choices),
             version=version,
         )
 
-    async def holds_choices(self) -> bool:
-        """Whether servers hold a reply to one of some, one list after the other."""
+    def _keep(self, address: str, adapter: str, request: SampleRequest, reply: Reply) -> None:
+        """Keep the newest replies of a server for `taken`, as few as have enough tokens.
+
+        Those that were held to something are not kept: servers differ in whose log-probabilities they give
+        there. That there were some is.
+        """
+        kept = self._newest.setdefault((address, adapter), [])
+        if request.schema is not None or request.choices or request.top_p < 1:
+            return
+        warm = request.temperature if request.temperature >= COLDEST else 1.0
+        kept.append(reply._replace(temperature=warm))
+        while sum(len(one.token_ids) for one in kept[1:]) >= _ENOUGH:
+            del kept[0]
+
+    def taken(self) -> Mapping[tuple[str, str], list[Reply]]:
+        """By server and adapter: the newest replies since this was called last."""
+        found, self._newest = self._newest, {}
+        return found
+
+    async def holds_choices(self, server: Server) -> bool:
+        """Whether a server holds a reply to one of some, one list after the other."""
         prompt = self.render([Message(role="user", content="Say a word.")], first=True)
         for texts in (("yes", "no"), ("red", "blue"), ("up", "down")):
             choices = tuple(self.encode_reply(text) for text in texts)
             request = SampleRequest(prompt_ids=prompt, max_tokens=max(map(len, choices)), choices=choices)
             try:
-                parameters = self._parameters(request)
-                done = await self.fleet.generate(self.adapter, prompt, parameters, tries=1)
-            except RolloutError:
+                done = await self.fleet.ask(server, self.adapter, prompt, self.parameters(request))
+            except (RolloutError, Broken):
                 return False
-            if tuple(done["token_ids"]) not in choices:
+            if done.token_ids not in choices:
                 return False
         return True
 
-    def _parameters(self, request: SampleRequest) -> Mapping[str, Any]:
+    def parameters(self, request: SampleRequest) -> Mapping[str, Any]:
         """The request by vLLM's names."""
         parameters: dict[str, Any] = {
             "max_tokens": request.max_tokens,

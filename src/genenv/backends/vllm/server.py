@@ -24,11 +24,20 @@ class Server:
     """Those that it was told of."""
     named: bool = True
     """Whether settings or the folder of addresses still name it; else its requests are asked elsewhere."""
+    checked: bool = False
+    """Whether it was found to sample from the weights here, since it was started as far as is known."""
+    excluded: str = ""
+    """Why nothing more is asked of it; empty while it takes part."""
 
     def lost(self) -> None:
         """It did not answer: it may have been started anew when it does, and know nothing."""
         self.rests_until, self.rest_s = time.monotonic() + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
+        self.forgot()
+
+    def forgot(self) -> None:
+        """It was started anew: it has no adapters, and may have another model."""
         self.adapters.clear()
+        self.checked = False
 
     def found(self) -> None:
         """It answers."""

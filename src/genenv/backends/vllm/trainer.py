@@ -46,6 +46,9 @@ class PublishingTrainer:
         self._own, self._fleet, self._sampler, self._beside = own, fleet, sampler, beside
         self._name, self._folder = name, folder
         self._shown: list[str] = []
+        """Those that servers have."""
+        self._written: dict[str, int] = {}
+        """Versions by name that are still on the disk: the first one, and the newest."""
         self._count = 0
 
     async def _run(self, made: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -101,12 +104,32 @@ class PublishingTrainer:
         self._count += 1
         folder = self._folder / name
         self._own.weights.write_adapter(folder)
+        self._written[name] = version
         gone = self._shown.pop(0) if len(self._shown) >= self._fleet.config.kept else None
         self._shown.append(name)
         await self._fleet.show(name, folder.resolve(), instead_of=gone)
         self._sampler.adapter, self._sampler.version = name, version
-        if gone is not None:
-            shutil.rmtree(self._folder / gone, ignore_errors=True)
+        for old in list(self._written)[1 : -max(2, len(self._shown))]:
+            del self._written[old]
+            shutil.rmtree(self._folder / old, ignore_errors=True)
+
+    def has_written(self, name: str) -> bool:
+        """Whether weights that were shown by this name are still on the disk."""
+        return name in self._written
+
+    def version_of(self, name: str) -> int:
+        """The version of weights that were shown by this name."""
+        return self._written[name]
+
+    def older(self, name: str) -> list[str]:
+        """Names of weights before these: the first that were shown, and those just before."""
+        before = list(self._written)[: list(self._written).index(name)]
+        return list(dict.fromkeys((*before[:1], *before[-1:])))
+
+    async def logprobs_as_written(self, data: Sequence[Datum], name: str) -> list[tuple[float, ...]]:
+        """[T] of each datum: log-probabilities by the weights that were shown by this name. Nats."""
+        folder = self._folder / name
+        return await self._run(lambda: self._own.logprobs(data, written=folder))
 
 
 _: type[Trainer] = PublishingTrainer

@@ -61,7 +61,8 @@ def read_facts(folder: RunFolder, store: PoolStore) -> RunFacts:
     alpha = _number(config, "curriculum.alpha")
     k = _number(config, "curriculum.k_min") if _setting(config, "curriculum.band_filter") is True else None
     seed, planned = _number(config, "run.seed"), _number(config, "run.rounds")
-    model = _setting(config, "policy.model")
+    scripted = _setting(config, "policy.backend") == "scripted"
+    model = "scripts, no model" if scripted else _setting(config, "policy.model")
     return RunFacts(
         name=folder.path.resolve().name,
         model=model if isinstance(model, str) else None,

@@ -11,7 +11,7 @@ are renewed when seeds or held-out tasks are added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from genenv.errors import DataError
 from genenv.runs.store.database import Database
@@ -46,7 +46,7 @@ ROUND_PARTS: Mapping[str, str] = {
 """Every table but `checksums` itself is in one of the two; a test holds them to it."""
 
 RESUMED_PARTS = ("rounds", "tasks", "groups", "reminders")
-"""What a resumed run reads of every earlier round."""
+"""What every resumed run reads of every earlier round; what some read beside that, they name themselves."""
 
 _LOOKED_UP = ("rounds", "tasks", "seeds")
 
@@ -103,12 +103,13 @@ def checkpoint_sha256(db: Database, round_: int) -> bytes | None:
     return found[0]["sha256"] if found else None
 
 
-def damage(db: Database, *, whole: bool) -> Iterator[str]:
+def damage(db: Database, *, whole: bool, also: Collection[str] = ()) -> Iterator[str]:
     """What does not fit its checksum, each as a few words such as "traces of round 3".
 
     Args:
         db: the store.
         whole: check everything; else what a resumed run reads, and all of the newest rounds.
+        also: parts of every round that are read beside `RESUMED_PARTS`.
     """
     numbers: list[int] = [row["number"] for row in db.rows("SELECT number FROM rounds ORDER BY number")]
     legacy_until = identity(db).legacy_until
@@ -126,8 +127,8 @@ def damage(db: Database, *, whole: bool) -> Iterator[str]:
     gone = {round_ for round_, _ in kept if round_ is not None} - set(numbers)
     yield from (f"round {number}, which is missing" for number in sorted(gone))
     for number in numbers:
-        parts = ROUND_PARTS if whole or number in numbers[-NEWEST:] else RESUMED_PARTS
-        for part in parts:
+        parts = ROUND_PARTS if whole or number in numbers[-NEWEST:] else {*RESUMED_PARTS, *also}
+        for part in (one for one in ROUND_PARTS if one in parts):
             if not _fits(db, ROUND_PARTS[part], (number,), kept.get((number, part))):
                 yield f"round {number} itself" if part == "rounds" else f"{part} of round {number}"
 

@@ -10,7 +10,7 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -161,14 +161,15 @@ class PoolStore(HistoryReader):
         """Whether its rounds can be checked; those of an older genenv have none until they are resumed."""
         return checksums.is_sealed(self._db)
 
-    def damage(self, *, whole: bool) -> list[str]:
+    def damage(self, *, whole: bool, also: Collection[str] = ()) -> list[str]:
         """What has changed since it was committed, each in a few words such as "traces of round 3".
 
         Args:
             whole: check everything; else what a resumed run reads, and the newest rounds.
+            also: parts of every round that a run reads beside those that all read, such as "traces".
         """
         with self._db.snapshot():
             return [
                 *checksums.integrity(self._db, whole=whole),
-                *checksums.damage(self._db, whole=whole),
+                *checksums.damage(self._db, whole=whole, also=also),
             ]
