@@ -159,6 +159,15 @@ def show_outcome(outcome: Outcome, console: Console) -> None:
     )
     if outcome.overflow:
         console.print(Text(f"{outcome.overflow} items do not fit into the model's window: wrong"))
+    if outcome.unread:
+        first = outcome.unread[0]
+        console.print(
+            Text(
+                f"of {len(outcome.unread)} answers a part could not be read and was not graded "
+                f"({first.id}: {first.unread[0]}); the items' field unread has all"
+            ),
+            soft_wrap=True,
+        )
     if outcome.failed:
         console.print(
             Text(

@@ -45,6 +45,8 @@ class Grade:
     """One sentence a person can read."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
     """Further numbers of this item, e.g. `{"f1": 0.5}`."""
+    unread: Sequence[str] = ()
+    """Parts of the answer that could not be read and were not graded, each with its place and the reason."""
 
 
 Graded = tuple[Item, Grade]

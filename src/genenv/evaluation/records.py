@@ -43,6 +43,8 @@ class Record:
     seconds: float = 0.0
     cluster: str = ""
     """What the item hangs together with; empty: it stands alone."""
+    unread: Sequence[str] = ()
+    """Parts of the answer that could not be read and were not graded, each with its place and the reason."""
 
     def line(self) -> str:
         """The record as a line of JSON. What is no Unicode, such as half a surrogate pair, is escaped."""

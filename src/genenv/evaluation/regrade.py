@@ -172,6 +172,7 @@ def _again(benchmark: Benchmark, item: Item, record: Record) -> Record:
         score=grade.score,
         measures=grade.measures,
         explanation=grade.explanation,
+        unread=tuple(grade.unread),
     )
 
 

@@ -164,6 +164,7 @@ def _record(
         score=grade.score,
         measures=grade.measures,
         explanation=grade.explanation,
+        unread=tuple(grade.unread),
         answer=answer,
         conversation=heard.messages if heard else [],
         tools=heard.tools if heard else [],
@@ -183,7 +184,15 @@ def _record(
 def graded(items: Sequence[Item], records: Mapping[str, Record]) -> list[tuple[Item, Grade]]:
     """Items and their grades, those that failed left out."""
     return [
-        (item, Grade(score=record.score, explanation=record.explanation, measures=record.measures))
+        (
+            item,
+            Grade(
+                score=record.score,
+                explanation=record.explanation,
+                measures=record.measures,
+                unread=record.unread,
+            ),
+        )
         for item in items
         if (record := records.get(item.id)) is not None and record.status != FAILED
     ]

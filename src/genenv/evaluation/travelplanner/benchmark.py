@@ -23,13 +23,14 @@ from genenv.evaluation.statistics import Figure
 from genenv.evaluation.travelplanner import figures, prompts
 from genenv.evaluation.travelplanner.loading import Question, read_questions
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
-from genenv.evaluation.travelplanner.submission import plan_of, submission
+from genenv.evaluation.travelplanner.submission import reading_of, submission
 from genenv.types import Json, JsonObject
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
 """The commit whose rules these are; its evaluators were last changed on 2024-12-11."""
-READER = "2"
-"""1 read names and cities only where nothing else was beside them."""
+READER = "3"
+"""1 read names and cities only where nothing else was beside them; 2 dropped days that are no JSON, and said
+nothing."""
 _LONGEST = 300
 """Characters of an explanation."""
 _DIRECT_TOKENS, _THINKING_TOKENS = 2048, 4096
@@ -76,9 +77,9 @@ class TravelPlanner(PlainBenchmark):
     def grade(self, item: Item, answer: Json) -> Grade:
         """Check the plan in a reply, or a plan in the form of a submission, which is taken as it is."""
         question = _question(item)
-        plan = plan_of(question, answer)
-        found = score(question.query, plan[: question.query.days], question.database)
-        return _graded(found, "The reply holds no plan." if not plan else found.sentence)
+        read = reading_of(question, answer)
+        found = score(question.query, read.plan[: question.query.days], question.database)
+        return _graded(found, found.sentence if read.plan else "The reply holds no plan.", read.unread)
 
     def unanswered(self, item: Item, reason: str) -> Grade:
         """A plan that was not delivered: no constraint is met."""
@@ -110,7 +111,7 @@ def _question(item: Item) -> Question:
     return cast(Question, item.data)
 
 
-def _graded(found: Score, explanation: str) -> Grade:
+def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade:
     """The numbers of one plan, and for each constraint that is asked for whether it is met.
 
     A constraint that was not looked at is not met, as in the authors' rates: all of them without a plan, the
@@ -131,6 +132,7 @@ def _graded(found: Score, explanation: str) -> Grade:
     return Grade(
         score=sum(rates) / len(rates),
         explanation=_printable(explanation),
+        unread=tuple(map(_printable, unread)),
         measures={**numbers, **constraints},
     )
 
