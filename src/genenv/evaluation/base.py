@@ -122,6 +122,15 @@ class Judged(Protocol):
     """Asked when set, before the first attempt."""
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A benchmark of several turns that knows how many replies an item takes at most, for the progress."""
+
+    def most_replies(self, item: Item) -> int:
+        """The most replies that one attempt at the item asks for."""
+        ...
+
+
 def clusters_of(items: Iterable[Item]) -> list[str]:
     """[N] what each item hangs together with: itself where it stands alone."""
     return [item.cluster or item.id for item in items]
