@@ -17,6 +17,7 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from official import package
 
 from genenv.domains.household.engine import NOTHING, Play
 from genenv.domains.household.planning import plan_from
+from genenv.domains.household.world import World
 from genenv.evaluation.alfworld.benchmark import AlfWorld
 from genenv.evaluation.alfworld.games import Trial, load_trials
 from genenv.evaluation.alfworld.settings import AlfWorldConfig
@@ -180,6 +182,37 @@ def _beside_textworld(
     }
 
 
+def conditions_of_facts(facts: Sequence[Any], world: World) -> tuple[int, int]:
+    """The goal's conditions that hold, and how many there are, out of TextWorld's facts alone."""
+    atoms: dict[str, list[tuple[str, ...]]] = {}
+    for fact in facts:
+        names = tuple(argument.name.lower() for argument in fact.arguments)
+        atoms.setdefault(fact.name.lower(), []).append(names)
+    of_kind = lambda name, kind: {one for one, its in atoms.get(name, ()) if its == f"{kind}type".lower()}  # noqa: E731
+    targets = of_kind("objecttype", world.target)
+    is_now = lambda flag: {one for (one, *_) in atoms.get(flag, ())}  # noqa: E731
+    if world.task == "look_at_obj_in_light":
+        here = {location for _, location in atoms["atlocation"]}
+        places = {place for place, location in atoms["receptacleatlocation"] if location in here}
+        near = {thing for thing, place in atoms.get("inreceptacle", ()) if place in places}
+        lamps = of_kind("objecttype", world.goal) & is_now("toggleable") & is_now("istoggled") & near
+        held = {thing for _, thing in atoms.get("holds", ())}
+        return bool(held & targets) + bool(lamps), 2
+    goals = of_kind("receptacletype", world.goal)
+    placed = [
+        (thing, place)
+        for thing, place in atoms.get("inreceptacle", ())
+        if thing in targets and place in goals
+    ]
+    if world.task == "pick_two_obj_and_place":
+        return min(max(Counter(place for _, place in placed).values(), default=0), 2), 2
+    if world.task == "pick_and_place_simple":
+        return int(bool(placed)), 1
+    verb = world.task.split("_")[1]
+    treated = targets & is_now({"clean": "isclean", "heat": "ishot", "cool": "iscool"}[verb])
+    return bool(placed) + bool(treated) + bool(treated & {thing for thing, _ in placed}), 3
+
+
 class _Found:
     """What was counted, and the first few differences."""
 
@@ -187,7 +220,7 @@ class _Found:
         self.counts: dict[str, int] = dict.fromkeys(
             (
                 *("steps", "steps_that_did_nothing", "won_in_textworld"),
-                *("answers_differ", "won_differs", "possible_commands_differ"),
+                *("answers_differ", "won_differs", "goal_conditions_differ", "possible_commands_differ"),
             ),
             0,
         )
@@ -198,6 +231,8 @@ class _Found:
         known = play.admissible
         self._note("answers_differ", where, state.feedback, answer)
         self._note("won_differs", where, state["won"], play.won)
+        theirs = conditions_of_facts(state["_facts"], play.game.world)
+        self._note("goal_conditions_differ", where, theirs, play.goal_conditions)
         self._note("possible_commands_differ", where, state["admissible_commands"], known)
 
     def _note(self, what: str, where: str, theirs: object, ours: object) -> None:

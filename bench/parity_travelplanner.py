@@ -311,7 +311,7 @@ def official_counts(told: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def as_official(item: Item, query: Query) -> dict[str, Any]:
-    return official_query(query, level=item.data.level, text=item.data.text)
+    return official_query(query, level=item.data.groups["level"], text=item.data.text)
 
 
 def prompts(official: Official, data: DataFolder) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable
 
 _SHOWN = 200
@@ -72,6 +73,38 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(
         words in str(error) for words in ("out of memory", "can't allocate memory")
     )
+
+
+def spelled(name: str, known: Iterable[str]) -> str:
+    """The known name that a name is but for case and for what is between its words; else the name as it is.
+
+    `api_bank`, `API-Bank` and `apibank` all are `api-bank`. Every registry of names that people type uses it.
+    """
+    names = list(known)
+    alike = [one for one in names if _plain_name(one) == _plain_name(name)]
+    return alike[0] if name not in names and len(alike) == 1 else name
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
+
+
+def registered(kind: str, name: str, known: Iterable[str]) -> str:
+    """The name under which something is registered.
+
+    Args:
+        kind: what it is a name of, for the sentence.
+        name: as somebody typed it.
+        known: the names that there are.
+
+    Raises:
+        UsageError: there is none; names the nearest one and lists the rest.
+    """
+    names = list(known)
+    found = spelled(name, names)
+    if found not in names:
+        raise unknown_name(kind, name, names)
+    return found
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaluation.conftest import Sums
 from genenv.errors import ContextOverflow, DataError, RolloutError, UsageError
 from genenv.evaluation import evaluate as evaluation
+from genenv.evaluation.base import Item
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request, evaluate, slug
 from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.records import Results
-from genenv.runs.progress import Silent
+from genenv.runs.progress import Silent, Stage
+from genenv.types import Json
 
 pytestmark = pytest.mark.usefixtures("sums")
 
@@ -271,3 +277,49 @@ def test_hostile_text_is_written_and_read_again(measure: Any, tmp_path: Path) ->
     measure(lambda _: text, limit=2)
     assert lines(tmp_path / "r.jsonl")[0]["answer"] == text
     assert measure(resume=True, limit=2).figures[0].value == 0.0
+
+
+class Games(Sums):
+    """Sums that take up to four replies each, and two in fact."""
+
+    name = "games"
+
+    def many_turns(self, item: Item) -> bool:
+        return True
+
+    def most_replies(self, item: Item) -> int:
+        return 4
+
+    async def attempt(self, item: Item, talk: Any) -> Json:
+        await super().attempt(item, talk)
+        return await super().attempt(item, talk)
+
+
+class Noted(Silent):
+    """Keeps the notes of a stage."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
+        yield lambda _tokens, _items, note="": self.notes.append(note)
+
+
+def test_progress_of_items_with_many_turns_counts_replies(
+    sums_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any
+) -> None:
+    monkeypatch.setattr(evaluation, "benchmark_class", lambda _: Games)
+    monkeypatch.setattr(evaluation, "assistant", lambda *_: scripted(right, 1))
+    config, shown = load_evaluation_config([]), Noted()
+    config = replace(config, benchmarks={**config.benchmarks, "games": config.benchmarks["sums"]})
+    request = Request(names=["sums"], policy="p", data=sums_data, out=tmp_path / "r.jsonl", limit=2)
+    next(evaluate(request, config, shown))
+    assert shown.notes == [
+        "1 of at most 8 replies",
+        "2 of at most 8 replies",
+        "2 of at most 6 replies, score 100.0%",
+        "3 of at most 6 replies, score 100.0%",
+        "4 of at most 6 replies, score 100.0%",
+        "4 of at most 4 replies, score 100.0%",
+    ]

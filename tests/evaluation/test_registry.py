@@ -4,9 +4,14 @@ import inspect
 
 import pytest
 
-from genenv.errors import UsageError
+from genenv.config.run import resolve
+from genenv.config.variants import with_variant
+from genenv.domains import domain_config
+from genenv.errors import UsageError, spelled
 from genenv.evaluation.base import Benchmark, Grade, Item, PlainBenchmark
+from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class
+from typed import run
 
 MEMBERS = {name for name in vars(Benchmark) if not name.startswith("_")} | set(Benchmark.__annotations__)
 
@@ -41,3 +46,30 @@ def test_items_that_do_not_fit_count_as_0_in_every_measure() -> None:
     graded = [(items[0], right), *((item, plain.unanswered(item, "too long")) for item in items[1:])]
     values = {figure.name: (figure.value, figure.items) for figure in plain.figures(graded)}
     assert values == {"accuracy": (0.25, 4), "f1": (0.25, 4)}
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("api_bank", "api-bank"),
+        ("API-Bank", "api-bank"),
+        ("travel_planner", "travelplanner"),
+        ("held_out", "held-out"),
+        ("heldout", "held-out"),
+        ("alfworld", "alfworld"),
+    ],
+)
+def test_a_name_is_the_same_however_its_words_are_joined(typed: str, name: str) -> None:
+    assert benchmark_class(typed) is benchmark_class(name)
+
+
+def test_names_of_all_registries_are_read_alike() -> None:
+    assert domain_config("tool-calling") is domain_config("tool_calling")
+    assert resolve({"domain": {"name": "Tool-Calling"}}).domain.name == "tool_calling"
+    assert with_variant({}, "Random+shuffled") == with_variant({}, "random+shuffled")
+    assert load_evaluation_config(["api-bank.form=authors"]) == load_evaluation_config(
+        ["api_bank.form=authors"]
+    )
+    assert run("export_env", "--help").exit_code == run("exportenv", "--help").exit_code == 0
+    assert spelled("a_b", ["a-b", "a_b", "ab"]) == "a_b"
+    assert spelled("A b", ["a-b", "ab"]) == "A b"

@@ -15,7 +15,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from genenv.config.version import __version__
-from genenv.errors import GenenvError, disk_is_full, out_of_memory
+from genenv.errors import GenenvError, disk_is_full, out_of_memory, spelled
 from genenv.texts import inert, masked
 
 COMMANDS = {
@@ -143,7 +143,8 @@ class _Commands(TyperGroup):
         self, ctx: typer.Context, args: list[str]
     ) -> tuple[str | None, TyperCommand, list[str]]:
         """The command that was typed, instead of the line of help that stands for it."""
-        name, found, rest = super().resolve_command(ctx, args)
+        typed = [spelled(args[0], COMMANDS), *args[1:]] if args else args
+        name, found, rest = super().resolve_command(ctx, typed)
         return name, load_command(name) if name in COMMANDS else cast(TyperCommand, found), rest
 
 

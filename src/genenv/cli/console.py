@@ -1,6 +1,11 @@
-"""The first sign of life of a command."""
+"""How a command begins, and how it is stopped."""
 
 from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Generator
 
 import typer
 
@@ -10,3 +15,37 @@ from genenv.texts import inert, masked
 def begin(what: str) -> None:
     """The first sign of life: libraries and models take seconds to load, and a log file shows no cursor."""
     typer.echo(f"{masked(inert(what))} ...", err=True)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as batch systems and containers stop a command: it ends as after Ctrl-C."""
+
+
+@contextlib.contextmanager
+def stoppable(kept: str) -> Generator[None]:
+    """Work that Ctrl-C and SIGTERM end with one sentence, and with status 130 and 143, as shells count.
+
+    Args:
+        kept: what is kept of the work, for the sentence.
+
+    Raises:
+        typer.Exit: it was stopped.
+    """
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    ours = main and before is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        typer.echo(f"genenv: stopped; {kept}", err=True)
+        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+        raise typer.Exit(128 + number) from error
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, before)

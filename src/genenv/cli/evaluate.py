@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from genenv.api.console import ConsoleReporter
-from genenv.cli.console import begin
+from genenv.cli.console import begin, stoppable
 from genenv.cli.tables import figures_table, show
 from genenv.errors import UsageError
 from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request
 from genenv.evaluation.outcome import Outcome
+from genenv.evaluation.policy_under_test import check_name
 from genenv.evaluation.regrade import regrade as grade_again
 
 _FAILED = 1
@@ -98,13 +99,14 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
     overrides: Overrides = [],  # noqa: B006
 ) -> None:
     """Measure a model on benchmarks, scored as their authors score them."""
-    begin("grading again" if regrade else f"measuring {policy}")
     if regrade:
         if any((names, policy, split, limit, judge, out, resume, protocol, overrides)):
             raise UsageError(
                 "--regrade goes with --data, --changed-data and --export only: results say the rest"
             )
-        _show_all(grade_again(regrade, data, changed_data=changed_data, export=export))
+        begin("grading again")
+        with stoppable("results that were graded again are kept; type the command again for the rest"):
+            _show_all(grade_again(regrade, data, changed_data=changed_data, export=export))
         return
     if not names or policy is None:
         raise UsageError("name a benchmark and a --policy: genenv eval bamboogle --policy smollm2-135m")
@@ -120,15 +122,16 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
         resume=resume,
         export=export,
     )
-    if protocol is not None and not {"bfcl", "all"} & set(names):
+    measured = evaluation.check(request)
+    if protocol is not None and "bfcl" not in measured:
         raise UsageError("--protocol is of bfcl, which is not among the benchmarks named")
     form = [] if protocol is None else [f"bfcl.protocol={json.dumps(protocol)}"]
     config = load_evaluation_config([*overrides, *form])
-    try:
+    for name in filter(None, (policy, judge)):
+        check_name(name)
+    begin(f"measuring {policy}")
+    with stoppable("items that were done are kept, continue with --resume"):
         _show_all(evaluation.evaluate(request, config, ConsoleReporter()))
-    except KeyboardInterrupt as error:
-        typer.echo("genenv: stopped; items that were done are kept, continue with --resume", err=True)
-        raise typer.Exit(130) from error
 
 
 def _show_all(outcomes: Iterable[Outcome]) -> None:
@@ -159,6 +162,15 @@ def show_outcome(outcome: Outcome, console: Console) -> None:
     )
     if outcome.overflow:
         console.print(Text(f"{outcome.overflow} items do not fit into the model's window: wrong"))
+    if outcome.unread:
+        first = outcome.unread[0]
+        console.print(
+            Text(
+                f"of {len(outcome.unread)} answers a part could not be read and was not graded "
+                f"({first.id}: {first.unread[0]}); the items' field unread has all"
+            ),
+            soft_wrap=True,
+        )
     if outcome.failed:
         console.print(
             Text(

@@ -21,7 +21,7 @@ from genenv.config.files import apply_override, dump_tables, flat, merged, put, 
 from genenv.config.variants import with_variant
 from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.domains import domain_config
+from genenv.domains import domain_config, domain_name
 from genenv.errors import UsageError
 from genenv.runs.settings import LoggingConfig
 from genenv.simulator.settings import SimulatorConfig
@@ -191,6 +191,7 @@ def resolve(document: JsonObject) -> RunConfig:
     name = domain.get("name", field.default)
     if not isinstance(name, str):
         raise UsageError(not_allowed("domain.name", name, field))
+    name = domain_name(name)
     check_keys(document, [key for key, _ in all_settings(name)])
     own = {key: value for key, value in domain.items() if key != "name"}
     settings = validated(domain_config(name), own, "domain.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from genenv.config.files import apply_override, merged
 from genenv.curriculum.presets import METHOD, ROBUST
-from genenv.errors import unknown_name
+from genenv.errors import registered
 from genenv.types import Json, JsonObject
 
 _UNTRAINED: JsonObject = {"train": False, "per_seed": 0}
@@ -191,8 +191,9 @@ def with_variant(document: JsonObject, name: str) -> dict[str, Json]:
     Raises:
         UsageError: there is no such variant; names the one that is spelt most alike.
     """
-    found: dict[str, Json] = dict(document)
-    for part in name.split("+"):
+    parts = [part if "=" in part else registered("variant", part, VARIANTS) for part in name.split("+")]
+    found, name = dict[str, Json](document), "+".join(parts)
+    for part in parts:
         found = dict(merged(found, _settings(part)))
     return {**found, "variant": name}
 
@@ -202,6 +203,4 @@ def _settings(part: str) -> JsonObject:
         said: dict[str, Json] = {}
         apply_override(said, part)
         return said
-    if part not in VARIANTS:
-        raise unknown_name("variant", part, VARIANTS)
     return VARIANTS[part].settings

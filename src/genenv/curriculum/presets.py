@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from genenv.errors import unknown_name
+from genenv.errors import registered
 from genenv.types import JsonObject
 
 METHOD: Mapping[str, JsonObject] = {
@@ -93,6 +93,4 @@ def preset(name: str) -> Mapping[str, JsonObject]:
     Raises:
         UsageError: no such preset.
     """
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    return PRESETS[name]
+    return PRESETS[registered("preset", name, PRESETS)]

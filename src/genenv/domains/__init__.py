@@ -20,7 +20,7 @@ from genenv.domains.guard import guarded
 from genenv.domains.tools.bundle import is_bundle
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.settings import ToolsConfig
-from genenv.errors import DomainError, GenenvError, UsageError, first_line, unknown_name
+from genenv.errors import DomainError, GenenvError, UsageError, first_line, spelled, unknown_name
 
 _DOMAINS = {
     "household": "genenv.domains.household.domain:Household",
@@ -45,12 +45,18 @@ def domain_names() -> tuple[str, ...]:
     return tuple(sorted(_DOMAINS))
 
 
+def domain_name(name: str) -> str:
+    """A domain's registered name, `tool_calling` for `tool-calling`; any other name as it is."""
+    return name if is_bundle(name) else spelled(name, _DOMAINS)
+
+
 def domain_config(name: str) -> type[BaseModel]:
     """The settings of a domain: the attribute `config` of its class.
 
     Raises:
         UsageError: no such domain.
     """
+    name = domain_name(name)
     if (kind := imported_kind(name)) is not None:
         return cast(type[BaseModel], getattr(_named(_IMPORTED[kind]), "config"))  # noqa: B009
     if name not in _DOMAINS and is_bundle(name):
@@ -70,6 +76,7 @@ def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
         UsageError: no such domain, or something that it needs is not installed.
         DomainError: a user's own cannot be made.
     """
+    name = domain_name(name)
     if (kind := imported_kind(name)) is not None:
         where = name.partition(":")[2]
         return cast(Domain, _named(_IMPORTED[kind])(settings or domain_config(name)(), where))

@@ -45,6 +45,8 @@ class Grade:
     """One sentence a person can read."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
     """Further numbers of this item, e.g. `{"f1": 0.5}`."""
+    unread: Sequence[str] = ()
+    """Parts of the answer that could not be read and were not graded, each with its place and the reason."""
 
 
 Graded = tuple[Item, Grade]
@@ -118,6 +120,15 @@ class Judged(Protocol):
 
     judge: Assistant | None
     """Asked when set, before the first attempt."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A benchmark of several turns that knows how many replies an item takes at most, for the progress."""
+
+    def most_replies(self, item: Item) -> int:
+        """The most replies that one attempt at the item asks for."""
+        ...
 
 
 def clusters_of(items: Iterable[Item]) -> list[str]:

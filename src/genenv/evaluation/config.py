@@ -12,6 +12,7 @@ from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfi
 from genenv.config.base import walk
 from genenv.config.checks import check_keys, validated
 from genenv.config.files import apply_override
+from genenv.errors import spelled
 from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class, section
 from genenv.types import Json
 
@@ -61,7 +62,8 @@ def load_evaluation_config(overrides: Sequence[str]) -> EvaluationConfig:
     """
     document: dict[str, Json] = {}
     for override in overrides:
-        apply_override(document, override)
+        name, dot, rest = override.partition(".")
+        apply_override(document, f"{spelled(name, sections())}{dot}{rest}")
     check_keys(document, [key for key, _ in evaluation_settings()])
 
     def given(name: str) -> dict[str, Json]:

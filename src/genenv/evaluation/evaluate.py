@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from pydantic import BaseModel
 
 from genenv.assistants.base import Assistant
 from genenv.config import version
-from genenv.errors import UsageError
+from genenv.errors import UsageError, spelled
 from genenv.evaluation.base import Benchmark, Exports, HasLeaderboard, Item, Judged, Prices
 from genenv.evaluation.config import EvaluationConfig
 from genenv.evaluation.data import DataFolder
@@ -25,7 +24,7 @@ from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.policy_under_test import ENDPOINT, assistant
 from genenv.evaluation.prerequisites import Prerequisites
 from genenv.evaluation.records import FAILED, Record, Results
-from genenv.evaluation.registry import ALL, BENCHMARKS, benchmark_class
+from genenv.evaluation.registry import ALL, BENCHMARKS, OTHERS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
 from genenv.runs.progress import Reporter, staged
 from genenv.texts import masked
@@ -86,26 +85,16 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
     Raises:
         GenenvError: anything the user can mend.
     """
-    for name in request.names:
-        if name != ALL:
-            benchmark_class(name)
-    named = (list(BENCHMARKS) if name == ALL else [name] for name in request.names)
-    names = list(dict.fromkeys(itertools.chain.from_iterable(named)))
-    _check_split(names, request.split)
+    names = check(request)
     settled = {name: benchmark_class(name).settled(config.benchmarks[name], request.policy) for name in names}
     config = replace(config, benchmarks={**config.benchmarks, **settled})
+    export = None if request.export is None else Export(request.export, request.policy)
     folder = DataFolder.from_environment(request.data, allow_changed=request.changed_data)
     prepared = [_prepare(name, request, config, folder, len(names)) for name in names]
     judged = [one.benchmark for one in prepared if request.judge and isinstance(one.benchmark, Judged)]
-    if request.judge and not judged:
-        raise UsageError("none of these benchmarks takes a judge; bamboogle does")
-    export = None if request.export is None else Export(request.export, request.policy)
-    if export and not any(isinstance(one.benchmark, Exports) for one in prepared):
-        raise UsageError("none of these benchmarks has an export; bfcl and travelplanner have")
-    with contextlib.ExitStack() as locks:
+    with contextlib.ExitStack() as claims:
         for one in prepared:
-            one.results.prepare(resume=request.resume)
-            locks.enter_context(one.results.lock())
+            claims.enter_context(one.results.claimed(resume=request.resume))
         with reporter.stage(f"loading {masked(request.policy)}", items=None, unit=""):
             player = assistant(request.policy, config.policy, config.endpoint, config.sampling)
         if request.judge and judged:
@@ -119,16 +108,31 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
             yield outcome if export is None else _exported(outcome, one.prepared, request, export)
 
 
-def _check_split(names: Sequence[str], split: str | None) -> None:
-    """Refuse a split that none of the benchmarks has.
+def check(request: Request) -> list[str]:
+    """Hold all names of a request to what there is; no file of a benchmark is read, and no model is loaded.
+
+    Returns:
+        The names of the benchmarks, each once.
 
     Raises:
-        UsageError: names those that they have.
+        UsageError: a benchmark or a split is unknown, or an option is of none of the benchmarks.
     """
-    splits = {name: list(benchmark_class(name).splits) for name in names}
-    if split is not None and not any(split in of_one for of_one in splits.values()):
-        known = "; ".join(f"{name} has {', '.join(of_one)}" for name, of_one in splits.items())
-        raise UsageError(f"there is no split {split!r}: {known}")
+    typed = [spelled(name, [*BENCHMARKS, *OTHERS, ALL]) for name in request.names]
+    names = list(dict.fromkeys(one for name in typed for one in (BENCHMARKS if name == ALL else [name])))
+    kinds = [benchmark_class(name) for name in names]
+    known = {name: kind.splits for name, kind in zip(names, kinds, strict=True)}
+    if request.split is not None and not any(
+        spelled(request.split, of_one) in of_one for of_one in known.values()
+    ):
+        listed = "; ".join(f"{name} has {', '.join(of_one)}" for name, of_one in known.items())
+        raise UsageError(f"there is no split {request.split!r}: {listed}")
+    if request.judge and not any(isinstance(kind(), Judged) for kind in kinds):
+        raise UsageError("none of these benchmarks takes a judge; bamboogle does")
+    if request.export and not any(isinstance(kind(), Exports) for kind in kinds):
+        raise UsageError("none of these benchmarks has an export; bfcl and travelplanner have")
+    if request.out is not None and request.out.suffix == ".jsonl" and len(names) > 1:
+        raise UsageError(f"{request.out} is one file for {len(names)} benchmarks; give --out a folder")
+    return names
 
 
 def _prepare(
@@ -147,14 +151,13 @@ def _prepare(
 
 def _split(benchmark: Benchmark, asked: str | None) -> str:
     """The split that was asked for, where the benchmark has it, or its main one."""
-    return asked if asked is not None and asked in benchmark.splits else next(iter(benchmark.splits))
+    named = None if asked is None else spelled(asked, benchmark.splits)
+    return named if named is not None and named in benchmark.splits else next(iter(benchmark.splits))
 
 
 def _out(request: Request, name: str, split: str, count: int, settings: BaseModel) -> Path:
     if request.out is not None and (count == 1 and request.out.suffix == ".jsonl"):
         return request.out
-    if request.out is not None and request.out.suffix == ".jsonl":
-        raise UsageError(f"{request.out} is one file for {count} benchmarks; give --out a folder")
     folder = request.out or Path("evaluations") / slug(request.policy)
     chosen = settings.model_dump(mode="json", exclude_defaults=True)
     parts = [name, split, *(plain(f"{key}={value}") for key, value in chosen.items())]

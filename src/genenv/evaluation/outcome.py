@@ -45,6 +45,11 @@ class Outcome:
         """How many items did not fit into the model's window."""
         return sum(record.status == OVERFLOW for record in self.records)
 
+    @property
+    def unread(self) -> list[Record]:
+        """Items of whose answers a part could not be read."""
+        return [record for record in self.records if record.unread]
+
     def tokens(self, kind: str) -> int:
         """How many, over all items: `prompt` or `sampled` tokens, `replies`, or those that were `cut`."""
         return sum(record.tokens.get(kind, 0) for record in self.records)
@@ -59,6 +64,10 @@ class Outcome:
             "of": self.of,
             "failed": len(self.failed),
             "overflow": self.overflow,
+            "unread": {
+                "items": len(self.unread),
+                "parts": sum(len(record.unread) for record in self.unread),
+            },
             "seconds": round(self.seconds, 1),
             "tokens": {kind: self.tokens(kind) for kind in ("prompt", "sampled", "replies", "cut")},
             "spending": self.spending,

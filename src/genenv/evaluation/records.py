@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -45,6 +45,8 @@ class Record:
     """How long each reply took, in their order."""
     cluster: str = ""
     """What the item hangs together with; empty: it stands alone."""
+    unread: Sequence[str] = ()
+    """Parts of the answer that could not be read and were not graded, each with its place and the reason."""
 
     def line(self) -> str:
         """The record as a line of JSON. What is no Unicode, such as half a surrogate pair, is escaped."""
@@ -66,13 +68,33 @@ class Results:
         self.path = path
         self.summary = path.with_suffix(".summary.json")
 
-    def prepare(self, *, resume: bool) -> None:
-        """Make the folder, and see whether these results may be begun or continued.
+    @contextmanager
+    def claimed(self, *, resume: bool) -> Generator[None]:
+        """Nobody else may begin or continue these results inside this block.
+
+        Folders that it had to make go again where nothing has been begun.
+
+        Raises:
+            UsageError: there are results already, some whose summary is lost, or another process writes them.
+        """
+        self.check(resume=resume)
+        folder = self.path.parent
+        made = [each for each in (folder, *folder.parents) if not each.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with self.lock():
+                yield
+        finally:
+            for each in made:
+                with suppress(OSError):  # it holds something
+                    each.rmdir()
+
+    def check(self, *, resume: bool) -> None:
+        """See whether these results may be begun or continued.
 
         Raises:
             UsageError: there are results already, or some whose summary is lost.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         if resume and self.path.exists() and not self.summary.exists():
             raise UsageError(
                 f"{self.path} has lost its summary, so that nobody knows what it was run with; delete it, or "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from genenv.errors import unknown_name
+from genenv.errors import spelled, unknown_name
 from genenv.evaluation.base import Benchmark
 
 BENCHMARKS: Mapping[str, str] = {
@@ -27,9 +27,10 @@ def benchmark_class(name: str) -> type[Benchmark]:
         UsageError: there is none of that name.
     """
     known = {**BENCHMARKS, **OTHERS}
-    if name not in known:
+    found_name = spelled(name, known)
+    if found_name not in known:
         raise unknown_name("benchmark", name, [*known, ALL])
-    module, _, attribute = known[name].partition(":")
+    module, _, attribute = known[found_name].partition(":")
     found: type[Benchmark] = getattr(importlib.import_module(module), attribute)
     return found
 

@@ -185,6 +185,7 @@ def _again(benchmark: Benchmark, item: Item, record: Record) -> Record:
         score=grade.score,
         measures=grade.measures,
         explanation=grade.explanation,
+        unread=tuple(grade.unread),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from genenv.assistants.base import Assistant, ChatMessage, Reply, Talk
 from genenv.errors import ContextOverflow, RolloutError
-from genenv.evaluation.base import Benchmark, Grade, Item
+from genenv.evaluation.base import Benchmark, Bounded, Grade, Item
 from genenv.evaluation.records import FAILED, GRADED, OVERFLOW, Record
 from genenv.runs.progress import advance
 from genenv.seeding import stream
@@ -42,6 +42,8 @@ class _Heard:
     talk: Talk
     max_tokens: int
     """Of a reply, where the benchmark does not say."""
+    replied: Callable[[], None]
+    """Told of each reply."""
     messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
     tools: list[JsonObject] = field(default_factory=list[JsonObject])
     prompt_tokens: int = 0
@@ -70,6 +72,7 @@ class _Heard:
         self.prompt_tokens += reply.prompt_tokens
         self.tokens += reply.tokens
         self.cut += not reply.finished
+        self.replied()
         return reply
 
 
@@ -97,6 +100,8 @@ class Run:
         self._scores: list[float] = []
         self._failures, self._workers = 0, 1
         self._why = ""
+        self._replies, self._most = 0, dict[str, int]()
+        self._count = _unheard
 
     async def items(self, items: Sequence[Item], known: Sequence[Record] = ()) -> None:
         """Ask for all items; those that cannot be answered are kept as failed.
@@ -113,6 +118,9 @@ class Run:
                 self._done(await self.one(item))
 
         many = any(self._benchmark.many_turns(item) for item in items)
+        self._count = self._replied if many else _unheard
+        if many and isinstance(self._benchmark, Bounded):
+            self._most = {item.id: self._benchmark.most_replies(item) for item in items}
         self._workers = min(self._assistant.concurrency(many_turns=many), len(items))
         await asyncio.gather(*(work() for _ in range(self._workers)))
 
@@ -122,7 +130,7 @@ class Run:
             return _failed(item, f"not asked, as too many others failed in a row: {self._why}")
         seed = stream(self._seed, self._benchmark.name, item.id)
         talk = self._assistant.talk(seed, many_turns=self._benchmark.many_turns(item))
-        heard = _Heard(talk, self._benchmark.max_tokens)
+        heard = _Heard(talk, self._benchmark.max_tokens, self._count)
         began = time.monotonic()
         status, answer = GRADED, None
         try:
@@ -132,6 +140,9 @@ class Run:
             status, grade = OVERFLOW, self._benchmark.unanswered(item, str(error))
         except RolloutError as error:
             return _failed(item, str(error), heard)
+        finally:
+            if item.id in self._most:
+                self._most[item.id] = heard.replies
         return _record(item, status, grade, heard, answer=answer, seconds=time.monotonic() - began)
 
     def _done(self, record: Record) -> None:
@@ -144,8 +155,23 @@ class Run:
             self._failures = 0
             self._scores.append(record.score)
         self._keep(record)
-        mean = f"score {sum(self._scores) / len(self._scores):.1%}" if self._scores else ""
-        advance(items=1, note=mean)
+        advance(items=1, note=self._note())
+
+    def _replied(self) -> None:
+        """One more reply: items of many turns take minutes each."""
+        self._replies += 1
+        advance(note=self._note())
+
+    def _note(self) -> str:
+        """Replies so far, of how many at most where that is known, and the running score."""
+        most = f" of at most {sum(self._most.values()):,}" if self._most else ""
+        replies = [f"{self._replies:,}{most} replies"] if self._replies else []
+        score = [f"score {sum(self._scores) / len(self._scores):.1%}"] if self._scores else []
+        return ", ".join([*replies, *score])
+
+
+def _unheard() -> None:
+    """Where every item is one reply: the items are counted anyway."""
 
 
 def _failed(item: Item, why: str, heard: _Heard | None = None) -> Record:
@@ -168,6 +194,7 @@ def _record(
         score=grade.score,
         measures=grade.measures,
         explanation=grade.explanation,
+        unread=tuple(grade.unread),
         answer=answer,
         conversation=heard.messages if heard else [],
         tools=heard.tools if heard else [],
@@ -188,7 +215,15 @@ def _record(
 def graded(items: Sequence[Item], records: Mapping[str, Record]) -> list[tuple[Item, Grade]]:
     """Items and their grades, those that failed left out."""
     return [
-        (item, Grade(score=record.score, explanation=record.explanation, measures=record.measures))
+        (
+            item,
+            Grade(
+                score=record.score,
+                explanation=record.explanation,
+                measures=record.measures,
+                unread=record.unread,
+            ),
+        )
         for item in items
         if (record := records.get(item.id)) is not None and record.status != FAILED
     ]

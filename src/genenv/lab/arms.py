@@ -12,7 +12,7 @@ from typing import Literal
 
 from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.errors import unknown_name
+from genenv.errors import registered
 from genenv.types import Json, JsonObject
 
 Source = Literal["none", "policy", "once", "seed", "oracle"]
@@ -100,7 +100,5 @@ def chosen(names: Sequence[str]) -> dict[str, Arm]:
     Raises:
         UsageError: no such arm.
     """
-    for name in names:
-        if name not in ARMS:
-            raise unknown_name("arm", name, ARMS)
-    return {name: arm for name, arm in ARMS.items() if not names or name in names}
+    wanted = {registered("arm", name, ARMS) for name in names}
+    return {name: arm for name, arm in ARMS.items() if not wanted or name in wanted}

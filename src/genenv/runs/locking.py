@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from genenv.errors import UsageError
 
@@ -15,6 +17,8 @@ from genenv.errors import UsageError
 def locked(written: Path, lock: Path) -> Generator[None]:
     """Nobody else may write inside this block; a process that dies gives the lock back.
 
+    Where nothing has been written at its end, the lock's file goes too.
+
     Args:
         written: what is written, for the sentence of those who have to wait.
         lock: a file that says who writes; made, if it is not there.
@@ -22,7 +26,7 @@ def locked(written: Path, lock: Path) -> Generator[None]:
     Raises:
         UsageError: another process has it.
     """
-    with lock.open("a+", encoding="ascii") as file:
+    with _opened(lock) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as err:
@@ -34,4 +38,18 @@ def locked(written: Path, lock: Path) -> Generator[None]:
         file.truncate(0)
         file.write(f"process {os.getpid()}")
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            if not written.exists():
+                lock.unlink(missing_ok=True)
+
+
+def _opened(lock: Path) -> IO[str]:
+    """The lock's file; opened again where whoever had it removed it in between."""
+    while True:
+        file = lock.open("a+", encoding="ascii")
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                return file
+        file.close()

@@ -69,9 +69,12 @@ def test_a_solution_wins_with_its_last_command_and_not_before(game, kind, soluti
     assert TYPES[world.task] == kind
     for command in solution(kind):
         assert not play.won
+        assert play.goal_conditions[0] < play.goal_conditions[1]
         assert command in play.admissible
         assert play.step(command) != NOTHING
     assert play.won
+    conditions = {"pick": 1, "two": 2, "light": 2}.get(kind, 3)
+    assert play.goal_conditions == (conditions, conditions)
 
 
 def test_an_object_in_two_places_is_seen_in_both_and_leaves_one_at_a_time(game):
@@ -282,6 +285,21 @@ def test_when_the_window_is_full_the_game_is_graded_as_it_stands(houses, game, s
     assert benchmark.unanswered(item, "too small").score == 0
 
 
+@pytest.mark.parametrize(("kind", "share"), [("pick", 0), ("clean", 1 / 3), ("two", 1 / 2), ("light", 1 / 2)])
+def test_a_lost_game_has_the_largest_share_of_conditions_that_held_at_once(
+    houses, game, solution, kind, share
+):
+    houses.add("valid_seen", "a", game(kind))
+    (item,) = AlfWorld().load(houses.data(), "valid_seen")
+    shares = []
+    for length in range(len(solution(kind))):
+        grade = AlfWorld().grade(item, solution(kind)[:length])
+        assert grade.score == 0
+        shares.append(grade.measures["goal_conditions"])
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(share)
+
+
 def test_figures_are_shares_of_games_and_lengths_of_won_ones(houses, game, solution):
     for name, kind in (("a", "pick"), ("b", "pick"), ("c", "light")):
         houses.add("valid_seen", name, game(kind))
@@ -295,6 +313,7 @@ def test_figures_are_shares_of_games_and_lengths_of_won_ones(houses, game, solut
     assert figures["success", "type=pick"].value == 0.5
     assert figures["success", "type=light"].value == 1
     assert figures["success", "split=valid_seen"].items == 3
+    assert figures["goal_conditions", ""].value == pytest.approx(2 / 3)
     assert figures["commands_of_won_games", ""].value == 4.5
     assert not figures["commands_of_won_games", ""].percent
     assert figures["commands_that_did_nothing", ""].value == pytest.approx(2 / 12)

@@ -52,6 +52,17 @@ def test_no_right_answer_is_never_met() -> None:
     [
         ("It is X.\nAnswer: the Tarn", "the Tarn"),
         ("It is X.\n**Answer:** the Tarn", "the Tarn"),
+        ("Answer：the Tarn\nThank you", "the Tarn"),
+        ("**Final answer**：the Tarn\nThank you", "the Tarn"),
+        ("So the final answer is：the Tarn\nThank you", "the Tarn"),
+        ("Answer\\: the Tarn\nThank you", "the Tarn"),
+        ("Answer\u00a0: the Tarn\nThank you", "the Tarn"),
+        ("Answer - the Tarn\nThank you", "the Tarn"),
+        ("- **Answer** – the Tarn\nThank you", "the Tarn"),
+        ("The final answer — the Tarn\nThank you", "the Tarn"),
+        ("Answer -> the Tarn\nThank you", "the Tarn"),
+        ("The Tarn\nis the answer - I think", "is the answer - I think"),
+        ("Answer-wise, it is\nthe Tarn", "the Tarn"),
         ("It is X.\n**Answer: the Tarn**", "the Tarn"),
         ("Answer: X\nNo, wait.\nFinal Answer: the Tarn\n", "the Tarn"),
         ("Answer:\n\n  the Tarn\nThank you", "the Tarn"),
@@ -91,7 +102,14 @@ def test_reading_and_measuring_never_raise_and_stay_in_range(reply: str) -> None
 
 @pytest.mark.parametrize(
     "reply",
-    ["answer:" * 150_000, "<answer>" * 120_000, "answer" + " " * 10**6, "<think>" * 10**5, "a\n" * 10**6],
+    [
+        "answer:" * 150_000,
+        "<answer>" * 120_000,
+        "answer" + " " * 10**6,
+        "\n- answer " * 10**5,
+        "<think>" * 10**5,
+        "a\n" * 10**6,
+    ],
 )
 def test_long_replies_are_read_quickly(reply: str) -> None:
     with within(1):

@@ -109,3 +109,33 @@ def test_a_missing_prompt_is_a_sentence(folder):
     bench = TravelPlanner(TravelPlannerSettings(prompt="authors"))
     with pytest.raises(DataError, match=r"prompts\.py is missing"):
         bench.load(DataFolder(folder, known={}), "validation")
+
+
+def test_the_test_split_has_no_answers_and_is_exported_whole(folder, good):
+    path = folder / "travelplanner" / "test.csv"
+    text = "query,reference_information,level,days\n" + "".join(f"Trip {n},Pier,easy,3\n" for n in (1, 2, 3))
+    path.write_text(text, encoding="utf-8")
+    bench = TravelPlanner()
+    items = bench.load(DataFolder(folder, known={}), "test")
+    assert [item.id for item in items] == ["test-001", "test-002", "test-003"]
+    assert items[0].groups == {"level": "easy", "days": "3"}
+    assert "Trip 1" in prompt(items[0].data, bench.settings)
+    grades = [bench.grade(items[0], str(list(good))), bench.unanswered(items[1], "too long")]
+    assert grades[0].explanation == "There is a plan of 3 days; the authors' leaderboard grades it."
+    figures = bench.figures(list(zip(items, grades, strict=False)))
+    assert [(figure.name, figure.group, figure.value) for figure in figures] == [
+        ("delivery_rate", "", 0.5),
+        ("delivery_rate", "level=easy", 0.5),
+        ("delivery_rate", "days=3", 0.5),
+    ]
+    answered = [(items[0], record(items[0], str(list(good)))), (items[2], record(items[2], "no plan"))]
+    lines = [json.loads(line) for line in bench.export(answered, "p")["submission.jsonl"].splitlines()]
+    assert [line["idx"] for line in lines] == [1, 2, 3]
+    assert [line["query"] for line in lines] == ["Trip 1", "Trip 2", "Trip 3"]
+    assert [line["plan"] and len(line["plan"]) for line in lines] == [3, None, None]
+
+
+def test_a_test_query_without_its_information_is_one_sentence(folder):
+    (folder / "travelplanner" / "test.csv").write_text("query,level\nTrip 1,easy\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"test\.csv, line 2: it is not as expected .*reference_information"):
+        TravelPlanner().load(DataFolder(folder, known={}), "test")

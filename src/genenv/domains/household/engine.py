@@ -148,6 +148,37 @@ class Play:
         return max(counts.values(), default=0) >= (2 if world.task == "pick_two_obj_and_place" else 1)
 
     @property
+    def goal_conditions(self) -> tuple[int, int]:
+        """How many conditions of the goal hold now, and how many there are; all of them where it is won.
+
+        As ALFRED's tasks count them (`goal_conditions_met` in `alfworld/env/tasks.py`): pick 1, an object in
+        the receptacle; two 2, the objects in one receptacle, at most two; light 2, the object held, the lamp
+        on and in front; clean, heat and cool 3, an object in the receptacle, an object treated, and one that
+        is both.
+        """
+        world, state = self.game.world, self.state
+        targets = [item for item in world.items if item.type == world.target]
+        if world.task == "look_at_obj_in_light":
+            lit = any(
+                i.toggleable and i.id in state.toggled and i.type == world.goal and self._in_front(i)
+                for i in world.items
+            )
+            return (state.held in {item.id for item in targets}) + lit, 2
+        counts: dict[str, int] = {}
+        placed: set[str] = set()
+        for item in targets:
+            for place in state.inside.get(item.id, ()):
+                if self.game.place_of_id[place].type == world.goal:
+                    counts[place] = counts.get(place, 0) + 1
+                    placed.add(item.id)
+        if world.task == "pick_two_obj_and_place":
+            return min(max(counts.values(), default=0), 2), 2
+        if world.task == "pick_and_place_simple":
+            return int(bool(placed)), 1
+        treated = {item.id for item in targets if self._treated(item)}
+        return bool(placed) + bool(treated) + bool(placed & treated), 3
+
+    @property
     def admissible(self) -> list[str]:
         """All commands possible now, in order."""
         state, game = self.state, self.game

@@ -58,6 +58,10 @@ class AlfWorld(PlainBenchmark):
         """Whether whole games are played."""
         return self.settings.form == "episode"
 
+    def most_replies(self, item: Item) -> int:
+        """The commands of a game, or one."""
+        return self.settings.max_steps if self.many_turns(item) else 1
+
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Play a game and return the commands, or give the next command of one."""
         return await self._form.attempt(item, talk)

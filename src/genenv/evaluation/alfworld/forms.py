@@ -29,6 +29,7 @@ _RULES = (
 _EPISODE = "Each turn you are told what happened. A command that is not possible is answered: {nothing}"
 _EPISODE_END = "You have {max_steps} commands, those that are not possible included."
 _STEP = "You see a game so far, and give the next command of an expert, who knows where everything is."
+_CONDITIONS = "goal_conditions"
 _STEP_END = "The expert takes the shortest way."
 
 
@@ -69,29 +70,43 @@ class Episodes:
         return _messages(rules, play.game.intro)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """1 if the game is won after one of the commands that count, else 0."""
+        """1 if the game is won after one of the commands that count, else 0.
+
+        Measures: `goal_conditions`, the largest share of the goal's conditions that held at once, after any
+        of the commands.
+        """
         play, nothing, used = cast(Trial, item.data).game.start(), 0, 0
+        met, conditions = play.goal_conditions
         written: Sequence[Json] = answer if isinstance(answer, list) else ()
         for command in written[: self.settings.max_steps]:
             used += 1
             nothing += play.step(plain(command)) == NOTHING
+            met = max(met, play.goal_conditions[0])
             if play.won:
                 break
         sentence = f"The goal is {'' if play.won else 'not '}reached after {used} commands, of which "
         return Grade(
             score=float(play.won),
             explanation=f"{sentence}{nothing or 'none'} did nothing.",
-            measures={"commands": float(used), "commands_that_did_nothing": float(nothing)},
+            measures={
+                _CONDITIONS: met / conditions,
+                "commands": float(used),
+                "commands_that_did_nothing": float(nothing),
+            },
         )
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """The length of won games, and the share of all commands that did nothing."""
+        """Goal-condition success, the length of won games, and the share of commands that did nothing."""
         played = [grade for _, grade in graded if "commands" in grade.measures]
         won = [grade.measures["commands"] for grade in played if grade.score]
         used = [grade.measures["commands"] for grade in played]
         nothing = [grade.measures["commands_that_did_nothing"] for grade in played]
         length = [weighted("commands_of_won_games", [Part(won, bounds=None)], percent=False)] if won else []
-        return [*length, weighted("commands_that_did_nothing", [Part(nothing, used)])]
+        return [
+            *shares(graded, [_CONDITIONS]),
+            *length,
+            weighted("commands_that_did_nothing", [Part(nothing, used)]),
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,15 @@ MAX_REPLY_CHARS = 20_000
 _MAX_ANSWER_CHARS = 2_000
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_MARKER = re.compile(r"\b(?:answer[ \t*_]*+:|final answer is\b[ \t*_]*+:?+)", re.IGNORECASE)
+_COLON = r"\\?[:：﹕︰]"
+_DASH = r"(?:[-–—−=]++>?|[→⇒➔])[ \t\u00a0]"
+_MARKER = re.compile(
+    rf"\b(?:answer[ \t*_\u00a0]*+{_COLON}|final answer is\b[ \t*_\u00a0]*+(?:{_COLON})?+)"
+    rf"|^[ \t*_#>\u00a0-]*+(?:the )?(?:final )?answer[ \t*_\u00a0]*+(?<=[ \t*_\u00a0]){_DASH}",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A colon of any width anywhere; a dash or an arrow only where the line begins with the word, for elsewhere a
+clause may follow."""
 _TAGGED = re.compile("<answer>", re.IGNORECASE)
 _END_TAG = re.compile("</answer>", re.IGNORECASE)
 _STYLED = re.compile(r"\\(?:text|math)[a-z]*\{")
@@ -44,10 +52,10 @@ class Closeness:
 def final_answer(reply: str) -> str:
     r"""What a reply gives as its answer.
 
-    The content of the last `<answer>`; else what follows the last "Answer:" or "final answer is", on its line
-    or, if that is empty, on the next one; else the last line that is not empty. Where any `\boxed{}` stands
-    in that or after it, the last is opened, and without all those marks the last of the reply. Thoughts are
-    not read.
+    The content of the last `<answer>`; else what follows the last "Answer:", "Answer - " at the head of a
+    line, or "final answer is", on its line or, if that is empty, on the next one; else the last line that is
+    not empty. Where any `\boxed{}` stands in that or after it, the last is opened, and without all those
+    marks the last of the reply. Thoughts are not read.
     """
     text = without_thoughts(reply[-MAX_REPLY_CHARS:])
     tagged = list(_TAGGED.finditer(text))

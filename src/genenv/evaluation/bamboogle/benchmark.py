@@ -110,6 +110,10 @@ class Bamboogle(PlainBenchmark):
         """Whether it may search."""
         return self._chosen.mode == "search"
 
+    def most_replies(self, item: Item) -> int:
+        """One after each search, and one before."""
+        return 1 + (self._chosen.max_searches if self.many_turns(item) else 0)
+
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Ask, perhaps with searches, then ask the judge; returns the replies."""
         question: Question = item.data

@@ -100,6 +100,13 @@ class Bfcl(PlainBenchmark):
         """Whether it is a conversation, or a turn of one."""
         return isinstance(item.data, Conversation | MemoryTask)
 
+    def most_replies(self, item: Item) -> int:
+        """The steps of all its turns."""
+        content = _content(item)
+        if isinstance(content, Question):
+            return 1
+        return self.settings.max_steps * (len(content.truth) if content.only is None else 1)
+
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Ask a question, or hold a conversation."""
         native, max_steps = self._is_native(talk), self.settings.max_steps

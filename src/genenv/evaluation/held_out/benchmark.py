@@ -125,6 +125,10 @@ class HeldOut(PlainBenchmark):
             self._turns[task.id] = self._domain.episode(task).max_turns
         return self._turns[task.id] > 1
 
+    def most_replies(self, item: Item) -> int:
+        """The turns of the episode."""
+        return self._turns[item.data.id] if self.many_turns(item) else 1
+
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Play the domain's own episode; returns the replies, and whether the last was cut off."""
         conversation = Conversation(talk, self._limits)

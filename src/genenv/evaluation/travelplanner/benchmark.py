@@ -23,13 +23,14 @@ from genenv.evaluation.statistics import Figure
 from genenv.evaluation.travelplanner import figures, prompts
 from genenv.evaluation.travelplanner.loading import Question, read_questions
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
-from genenv.evaluation.travelplanner.submission import plan_of, submission
+from genenv.evaluation.travelplanner.submission import reading_of, submission
 from genenv.types import Json, JsonObject
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
 """The commit whose rules these are; its evaluators were last changed on 2024-12-11."""
-READER = "2"
-"""1 read names and cities only where nothing else was beside them."""
+READER = "3"
+"""1 read names and cities only where nothing else was beside them; 2 dropped days that are no JSON, and said
+nothing."""
 _LONGEST = 300
 """Characters of an explanation."""
 _DIRECT_TOKENS, _THINKING_TOKENS = 2048, 4096
@@ -44,6 +45,7 @@ class TravelPlanner(PlainBenchmark):
     splits: ClassVar[Mapping[str, str]] = {
         "validation": "180 queries, 20 of each level and length: what is reported",
         "train": "45 queries, 5 of each level and length, with plans by people",
+        "test": "1,000 queries that the authors' leaderboard alone can grade: for --export",
     }
 
     settings: TravelPlannerSettings
@@ -61,7 +63,7 @@ class TravelPlanner(PlainBenchmark):
         return [
             Item(
                 id=f"{split}-{number:03}",
-                groups={"level": question.level, "days": str(question.query.days)},
+                groups=question.groups,
                 data=question,
             )
             for number, question in enumerate(read_questions(data, split, template), 1)
@@ -76,13 +78,17 @@ class TravelPlanner(PlainBenchmark):
     def grade(self, item: Item, answer: Json) -> Grade:
         """Check the plan in a reply, or a plan in the form of a submission, which is taken as it is."""
         question = _question(item)
-        plan = plan_of(question, answer)
-        found = score(question.query, plan[: question.query.days], question.database)
-        return _graded(found, "The reply holds no plan." if not plan else found.sentence)
+        read = reading_of(question, answer)
+        if question.query is None:
+            return _ungraded(len(read.plan), read.unread)
+        found = score(question.query, read.plan[: question.query.days], question.database)
+        return _graded(found, found.sentence if read.plan else "The reply holds no plan.", read.unread)
 
     def unanswered(self, item: Item, reason: str) -> Grade:
         """A plan that was not delivered: no constraint is met."""
         question = _question(item)
+        if question.query is None:
+            return Grade(score=0.0, explanation=_printable(reason))
         return _graded(score(question.query, [], question.database), reason)
 
     def export(self, answered: Sequence[tuple[Item, Record]], policy: str) -> Mapping[str, str]:
@@ -92,7 +98,13 @@ class TravelPlanner(PlainBenchmark):
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """The mean of four rates, the authors' six numbers, both by level and by days, each constraint."""
+        if any(_question(item).query is None for item, _ in graded):
+            return super().figures(graded)
         return figures.figures(graded)
+
+    def headline_of(self, graded: Sequence[Graded]) -> str:
+        """Of the test split only whether there is a plan is known here."""
+        return "delivery_rate"
 
     def describe(self) -> JsonObject:
         """What the plans are held to."""
@@ -110,7 +122,17 @@ def _question(item: Item) -> Question:
     return cast(Question, item.data)
 
 
-def _graded(found: Score, explanation: str) -> Grade:
+def _ungraded(days: int, unread: Sequence[str]) -> Grade:
+    """Whether there is a plan: all that can be said without the constraints."""
+    plan = f"There is a plan of {days} days" if days else "The reply holds no plan"
+    return Grade(
+        score=float(days > 0),
+        explanation=f"{plan}; the authors' leaderboard grades it.",
+        unread=tuple(map(_printable, unread)),
+    )
+
+
+def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade:
     """The numbers of one plan, and for each constraint that is asked for whether it is met.
 
     A constraint that was not looked at is not met, as in the authors' rates: all of them without a plan, the
@@ -131,6 +153,7 @@ def _graded(found: Score, explanation: str) -> Grade:
     return Grade(
         score=sum(rates) / len(rates),
         explanation=_printable(explanation),
+        unread=tuple(map(_printable, unread)),
         measures={**numbers, **constraints},
     )
 

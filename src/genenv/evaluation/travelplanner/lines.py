@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 LEAST_FIELDS: Final = 2
 """What has so many of the known fields is a day."""
 _NAMES: Mapping[str, str] = {
-    "current_city": r"current\s+city|city|location",
+    "current_city": r"current(?:\s|\\?_)+city|city|location",
     "transportation": r"transportation|transport|travel",
     "breakfast": "breakfast",
     "attraction": r"attractions?|attractions?\s+visited|activit(?:y|ies)|sightseeing|places\s+to\s+visit",
@@ -23,7 +23,8 @@ _COUNTED = ("one", "two", "three", "four", "five", "six", "seven")
 
 _MARKS = r"(?:[\s#*_>•|+-]|\d{1,2}[.)]\s|[^\w\s\x00-\x7f])*+"
 _HEADING = re.compile(
-    rf"{_MARKS}(?:[\w ,.]{{1,30}}\(\s*+)?day\W{{0,3}}(\d{{1,3}}|{'|'.join(_COUNTED)})\b(?P<rest>.*)",
+    rf"{_MARKS}(?:[\w ,.]{{1,30}}\(\s*+)?"
+    rf"(?:day\W{{0,3}}|days\s*+:\s*+)(\d{{1,3}}|{'|'.join(_COUNTED)})\b(?P<rest>.*)",
     re.IGNORECASE,
 )
 _LINE = re.compile(
@@ -44,17 +45,21 @@ class Piece(NamedTuple):
 
     number: int | None
     day: dict[str, str]
+    at: int
+    """Where it begins in the reply."""
+    why: str = ""
+    """Why it cannot be read; empty: it can."""
 
 
 def in_lines(text: str) -> list[Piece]:
-    """The days that have a heading each."""
-    days: list[tuple[int, dict[str, str]]] = []
+    """The days that have a heading each; those below which too few fields stand cannot be read."""
+    days: list[tuple[int, dict[str, str], int]] = []
     field = ""
-    for line in _lines(text):
+    for at, line in _lines(text):
         found = _LINE.match(line)
         heading = _HEADING.match(line) if found is None else None
         if heading is not None:
-            days.append((_number(heading[1]), _of_heading(heading["rest"])))
+            days.append((_number(heading[1]), _of_heading(heading["rest"]), at))
             field = ""
         elif not days:
             continue
@@ -63,21 +68,34 @@ def in_lines(text: str) -> list[Piece]:
             days[-1][1][field] = found["value"].strip(" \t|")
         else:
             field = _goes_on(line, field, days[-1][1])
-    return [Piece(number, day) for number, day in days if len(day) >= LEAST_FIELDS]
+    return [
+        Piece(
+            number, day, at, "" if len(day) >= LEAST_FIELDS else f"fewer than {LEAST_FIELDS} fields below it"
+        )
+        for number, day, at in days
+    ]
 
 
-def _lines(text: str) -> Iterator[str]:
-    r"""Lines; a `\n` of two characters ends one too, before a field, a heading or a bullet."""
-    for line in text.splitlines():
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    r"""Lines and where they begin; a `\n` of two characters ends one too, before what begins a line."""
+    for at, line in _numbered(text):
         parts = _ESCAPED.split(line)
         whole = parts[0]
         for part in parts[1:]:
             if not part.strip() or _LINE.match(part) or _HEADING.match(part) or _BULLET.match(part):
-                yield from _WITHIN.split(whole)
+                yield from ((at, piece) for piece in _WITHIN.split(whole))
                 whole = part
             else:
                 whole = f"{whole}\\n{part}"
-        yield from _WITHIN.split(whole)
+        yield from ((at, piece) for piece in _WITHIN.split(whole))
+
+
+def _numbered(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text, each with the place of its first character."""
+    at = 0
+    for line in text.splitlines(keepends=True):
+        yield at, line.rstrip("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+        at += len(line)
 
 
 def _number(text: str) -> int:
@@ -108,14 +126,14 @@ def in_tables(text: str) -> Iterator[list[Piece]]:
     """The days of each table whose head names the fields: `| Day | Breakfast | ...`."""
     columns: list[str] = []
     rows: list[Piece] = []
-    for line in [*text.splitlines(), ""]:
+    for at, line in [*_numbered(text), (len(text), "")]:
         cells = _cells(line) if "|" in line else []
         keys = [key_of(cell.strip("*_ ")) for cell in cells]
         if sum(key in _NAMES for key in keys) > LEAST_FIELDS:
             columns, rows = keys, []
-        elif columns and len(cells) == len(columns):
+        elif columns and cells:
             if not _RULE.fullmatch(line.strip()):
-                rows.append(_of_row(columns, cells))
+                rows.append(_of_row(columns, cells, at))
         elif columns:
             yield rows
             columns = []
@@ -126,14 +144,17 @@ def _cells(line: str) -> list[str]:
     return [cell.replace("\\|", "|").strip() for cell in _BAR.split(inner)]
 
 
-def _of_row(columns: Sequence[str], cells: Sequence[str]) -> Piece:
+def _of_row(columns: Sequence[str], cells: Sequence[str], at: int) -> Piece:
+    first = re.search(r"\d{1,2}", cells[0])
+    number = int(first[0]) if first is not None and columns[0] not in _NAMES else None
+    if len(cells) != len(columns):
+        return Piece(number, {}, at, f"its row has {len(cells)} cells, the table {len(columns)} columns")
     day = {
         key: re.sub(r"<br\s*/?>", ";", cell)
         for key, cell in zip(columns, cells, strict=True)
         if key in _NAMES
     }
-    first = re.search(r"\d{1,2}", cells[0])
-    return Piece(int(first[0]) if first is not None and columns[0] not in _NAMES else None, day)
+    return Piece(number, day, at)
 
 
 _ALSO = {"day": "days"}

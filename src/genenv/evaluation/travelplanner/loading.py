@@ -20,6 +20,8 @@ from genenv.evaluation.data import DataFolder
 from genenv.evaluation.travelplanner.places import Places
 
 FOLDER = "travelplanner"
+TEST = "test"
+"""The split whose constraints the authors keep to themselves: its rows have a text and its information."""
 LEVELS = ("easy", "medium", "hard")
 _DAYS = (3, 5, 7)
 
@@ -40,8 +42,10 @@ class Split:
 class Question:
     """A query, and what is needed to ask and to grade it."""
 
-    query: Query
-    level: str
+    query: Query | None
+    """None: nobody but the authors can grade it."""
+    groups: Mapping[str, str]
+    """Its level and its days, where the file has them."""
     text: str
     """The query in words."""
     information: str
@@ -66,9 +70,8 @@ def read_questions(data: DataFolder, split: str, template: str | None = None) ->
         texts=[row.get("query", "") for _, row in read],
         template=template,
     )
-    questions = [
-        _question(data, name, (number, line), row, shared) for number, (line, row) in enumerate(read, 1)
-    ]
+    make = _ungraded if split == TEST else _question
+    questions = [make(data, name, (number, line), row, shared) for number, (line, row) in enumerate(read, 1)]
     if not questions:
         raise DataError(f"{data.root / name} holds no query; fetch the file again")
     return questions
@@ -107,6 +110,26 @@ def _question(
     return data.reading(name, f"line {line}", lambda: _checked(query, number, row, split))
 
 
+def _ungraded(
+    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
+) -> Question:
+    """A query of the test split: what it asks for stays in words, as its authors want it."""
+    number, line = place
+    return data.reading(
+        name,
+        f"line {line}",
+        lambda: Question(
+            query=None,
+            groups={key: row[key] for key in ("level", "days") if row.get(key)},
+            text=row["query"],
+            information=row["reference_information"],
+            database=split.places.database,
+            number=number,
+            split=split,
+        ),
+    )
+
+
 def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) -> Question:
     """A row whose values are those that the rules know.
 
@@ -124,7 +147,7 @@ def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) ->
         raise ValueError("cuisines that are not texts")
     return Question(
         query=query,
-        level=row["level"],
+        groups={"level": row["level"], "days": str(query.days)},
         text=row["query"],
         information=row["reference_information"],
         database=split.places.database,
@@ -137,11 +160,14 @@ def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) ->
 
 
 def _database(data: DataFolder, split: str) -> Database:
-    """The tables; each of their files is hashed before it is read."""
+    """The tables; each of their files is hashed before it is read.
+
+    Of the test split there are no flights: its plans are read, and not graded.
+    """
     for table, names in FILES.items():
         if table != "flights":
             data.read(f"{FOLDER}/database/{names[0]}")
-    flights = _flights(data, f"{FOLDER}/{split}_ref_info.jsonl")
+    flights = [] if split == TEST else _flights(data, f"{FOLDER}/{split}_ref_info.jsonl")
     try:
         return read_database(str(data.root / FOLDER / "database"), flights=flights)
     except UsageError as error:

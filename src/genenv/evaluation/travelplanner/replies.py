@@ -11,32 +11,75 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, cast
 
 from genenv.evaluation.travelplanner.entries import KEYS, MAX_TEXT, normalized
 from genenv.evaluation.travelplanner.lines import LEAST_FIELDS, Piece, in_lines, in_tables, key_of
 from genenv.evaluation.travelplanner.places import Places
+from genenv.evaluation.travelplanner.values import Unread, values
 from genenv.types import Json
 
 MAX_CHARS: Final = 50_000
 """What stands behind is not looked at; a plan for a week has 4,000."""
 
-_MAX_DEPTH = 40
 _WRAPPED = 4
 """So deep may the days be in lists and objects."""
 _MOST_DAYS, _MAX_NAME = 31, 40
+_MOST_UNREAD = 31
 
 _Day = dict[str, str]
 
 
-def read_plan(reply: str, places: Places) -> list[dict[str, Json]]:
-    """The plan of a reply: of several the one with the most days, of those the last; empty for none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a reply says."""
+
+    plan: list[dict[str, Json]]
+    """Its plan; empty for none."""
+    unread: tuple[str, ...] = ()
+    """The days of it that cannot be read: which, from which character on, why."""
+
+
+def read_reply(reply: str, places: Places) -> Reading:
+    """The plan of a reply, and its days that cannot be read.
+
+    Of several plans it is the one with the most days, of those the last. A day that cannot be read is a day
+    of hyphens where days behind it can be read, so that those keep their places.
+    """
     text = reply[:MAX_CHARS]
-    plans = _plans(text)
+    plans, unread = _plans(text)
     if not plans and (unescaped := _unescaped(text)) != text:
-        plans = _plans(unescaped)
-    plan = max(reversed(plans), key=len, default=list[_Day]())
-    return [{"days": number, **normalized(day, places)} for number, day in enumerate(plan[:_MOST_DAYS], 1)]
+        plans, unread = _plans(unescaped)
+    plan = max(reversed(plans), key=len, default=list[Piece]())
+    days = _with_gaps(plan, unread)
+    numbers = {piece.number or place for place, piece in enumerate(days, 1) if not piece.why}
+    lost = {
+        piece.number or -piece.at: f"{_named(piece)} cannot be read: {piece.why}"
+        for piece in unread
+        if piece.number not in numbers and (piece.number or not plan or piece in days)
+    }
+    behind = [f"what stands behind character {MAX_CHARS} is not read"] * bool(_LATER.search(reply, MAX_CHARS))
+    return Reading(
+        plan=[
+            {"days": number, **normalized(piece.day, places)}
+            for number, piece in enumerate(days[:_MOST_DAYS], 1)
+        ],
+        unread=(*list(lost.values())[:_MOST_UNREAD], *behind),
+    )
+
+
+def read_plan(reply: str, places: Places) -> list[dict[str, Json]]:
+    """The plan of a reply alone; empty for none."""
+    return read_reply(reply, places).plan
+
+
+_LATER = re.compile(r"\bdays?\W{1,6}\d|current.{0,2}city", re.IGNORECASE)
+
+
+def _named(piece: Piece) -> str:
+    which = f"day {piece.number}" if piece.number else "a day"
+    return f"{which}, at character {piece.at}"
 
 
 def _unescaped(text: str) -> str:
@@ -48,88 +91,78 @@ def _unescaped(text: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _plans(text: str) -> list[list[_Day]]:
-    found = [in_lines(text), *in_tables(text), *_json_days(text)]
-    return [plan for pieces in found for plan in _split(pieces)]
+def _plans(text: str) -> tuple[list[list[Piece]], list[Piece]]:
+    """The plans of a text, and the days that cannot be read."""
+    written = [in_lines(text), *in_tables(text), *_json_days(text)]
+    plans = [plan for pieces in written for plan in _split([piece for piece in pieces if not piece.why])]
+    unread = sorted(
+        (piece for pieces in written for piece in pieces if piece.why), key=lambda piece: piece.at
+    )
+    return plans, unread
 
 
-def _split(pieces: Sequence[Piece]) -> list[list[_Day]]:
+def _split(pieces: Sequence[Piece]) -> list[list[Piece]]:
     """Days as plans: where the numbers do not go on, another plan begins."""
-    plans: list[list[_Day]] = []
+    plans: list[list[Piece]] = []
     last = 0
     for piece in pieces:
         if not plans or (piece.number is not None and piece.number <= last):
             plans.append([])
         last = piece.number or last + 1
-        plans[-1].append(piece.day)
+        plans[-1].append(piece)
     return plans
+
+
+def _with_gaps(plan: Sequence[Piece], unread: Sequence[Piece]) -> list[Piece]:
+    """A plan with the days that cannot be read where they stand, before the last that can."""
+    days: list[Piece] = []
+    before, at = 0, -1
+    for piece in plan:
+        missing = range(before + 1, piece.number or before + 1)
+        between = {lost.number: lost for lost in unread if at < lost.at < piece.at and lost.number in missing}
+        if at >= 0 or len(between) == len(missing):
+            days += [between[number] for number in missing if number in between]
+        days.append(piece)
+        before, at = piece.number or before + 1, piece.at
+    return days
 
 
 # --- days as JSON ---
 
-_DOUBLE = r'"[^"\\\n]*+(?:\\[\s\S][^"\\\n]*+)*+(?:"|\n|\\?\Z)'
-_SINGLE = r"'[^'\\\n]*+(?:\\[\s\S][^'\\\n]*+)*+(?:'|\n|\\?\Z)"
-_TOKEN = re.compile(rf"{_DOUBLE}|{_SINGLE}|[\[\]{{}}]")
-_PYTHON = re.compile(rf"{_DOUBLE}|{_SINGLE}|,(?=\s*+[\]}}])|\b(?:None|True|False)\b")
 _DAY = re.compile(r"\D{0,8}(\d{1,2})(?!\d)")
-_OPENING = {"]": "[", "}": "{"}
-_WORDS = {"None": "null", "True": "true", "False": "false", ",": ""}
+_KEY = re.compile(r"(?:[{,\n]|\A)\W{0,12}([A-Za-z][\w\\ ]{0,30}?)[^\w:]{0,8}:")
+_NUMBERED = re.compile(r"\W{0,8}days?\W{1,8}(\d{1,2})(?!\d)", re.IGNORECASE)
+_UNDER = re.compile(r"day\W{0,3}(\d{1,2})\W{1,12}\Z", re.IGNORECASE)
+_HEAD = 1_500
+"""Characters in which an object that cannot be read has to look like a day."""
 
 
 def _json_days(text: str) -> Iterator[list[Piece]]:
     """The days of each list; objects that stand alone, as in a list that was cut off, are taken together."""
     alone: list[Piece] = []
-    for value in _values(text):
-        days = list(_days(value))
-        if isinstance(value, list) and len(days) > 1:
+    for found in values(text):
+        if isinstance(found, Unread):
+            alone += _unread_day(text, found)
+            continue
+        days = [piece._replace(at=found.start) for piece in _days(found.value)]
+        if isinstance(found.value, list) and len(days) > 1:
             yield days
         else:
             alone += days
     yield alone
 
 
-def _values(text: str) -> Iterator[Json]:
-    """The JSON values of a text that are not part of another."""
-    seen = 0
-    for start, end in sorted(_spans(text)):
-        if start >= seen and (value := _parsed(text[start:end])) is not None:
-            yield value
-            seen = end
-
-
-def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where brackets open and close, in one pass; quotes count within brackets only, up to the line's end."""
-    opened: list[int] = []
-    at = 0
-    while (token := (_TOKEN if opened else _BRACKET).search(text, at)) is not None:
-        kind, at = token[0], token.end()
-        if kind in "[{":
-            opened = [*opened[-_MAX_DEPTH:], token.start()]
-        elif kind in _OPENING:
-            fitting = [place for place, start in enumerate(opened) if text[start] == _OPENING[kind]]
-            if fitting:
-                yield opened[fitting[-1]], at
-                opened = opened[: fitting[-1]]
-
-
-_BRACKET = re.compile(r"[\[\]{}]")
-
-
-def _parsed(text: str) -> Json:
-    """A list or an object, as JSON or as Python writes it; None for anything else."""
-    for tried in (text, _PYTHON.sub(_as_json, text)):
-        try:
-            return json.loads(tried, strict=False)
-        except (ValueError, RecursionError):
-            continue
-    return None
-
-
-def _as_json(token: re.Match[str]) -> str:
-    text = token[0]
-    if text.startswith("'"):
-        return json.dumps(text[1:-1].replace("\\'", "'"))
-    return _WORDS.get(text, text)
+def _unread_day(text: str, unread: Unread) -> Iterator[Piece]:
+    """The day that an object is that cannot be read, if it looks like one."""
+    if text[unread.start] != "{":
+        return
+    inner = text.find("{", unread.start + 1)
+    head = text[unread.start : unread.start + _HEAD if inner < 0 else min(inner, unread.start + _HEAD)]
+    named = {key_of(match[1]) for match in _KEY.finditer(head)}
+    number = _NUMBERED.match(head) or _UNDER.search(text[max(0, unread.start - _MAX_NAME) : unread.start])
+    if len(named.intersection(KEYS)) >= LEAST_FIELDS or _NUMBERED.match(head):
+        day = None if number is None else int(number[1])
+        yield Piece(day, {}, unread.start, f"{unread.why} (character {unread.at})")
 
 
 def _days(value: Json, depth: int = 0) -> Iterator[Piece]:
@@ -139,7 +172,7 @@ def _days(value: Json, depth: int = 0) -> Iterator[Piece]:
     if isinstance(value, Mapping):
         day = {key_of(name[:_MAX_NAME]): entry for name, entry in value.items()}
         if sum(key in day for key in KEYS) >= LEAST_FIELDS:
-            yield Piece(_number(day.get("days")), _fields(day))
+            yield Piece(_number(day.get("days")), _fields(day), at=0)
             return
         value = list(value.values())
     if isinstance(value, Sequence):

@@ -11,13 +11,20 @@ from collections.abc import Sequence
 
 from genenv.domains.travel.query import Plan
 from genenv.evaluation.travelplanner.loading import Question
-from genenv.evaluation.travelplanner.replies import as_submitted, read_plan
+from genenv.evaluation.travelplanner.replies import Reading, as_submitted, read_reply
 from genenv.types import Json
 
 
 def plan_of(question: Question, answer: Json) -> Plan:
     """The plan in an answer: read out of a reply, or given as such; empty for none."""
-    return read_plan(answer, question.split.places) if isinstance(answer, str) else as_submitted(answer)
+    return reading_of(question, answer).plan
+
+
+def reading_of(question: Question, answer: Json) -> Reading:
+    """The plan in an answer, and what of it cannot be read."""
+    if isinstance(answer, str):
+        return read_reply(answer, question.split.places)
+    return Reading(plan=as_submitted(answer))
 
 
 def submission(answers: Sequence[tuple[Question, Json]]) -> str:
