@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -87,6 +88,8 @@ class Document:
                 else f"{name} is no OpenAPI 3 document: it has no `openapi: 3.…`"
             )
         self._left = 0
+        self.missing: set[str] = set()
+        """References that lead nowhere, since this was cleared: to other files, or to what is not there."""
         paths = self._root.get("paths")
         if not isinstance(paths, Mapping) or not paths:
             raise UsageError(f"{name} describes no paths")
@@ -97,7 +100,7 @@ class Document:
         }
 
     def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
-        """A node, or what it refers to within the document; an empty one where that is nothing."""
+        """A node, or what it refers to in the document; an empty one where that is nothing (`missing`)."""
         for _ in range(_DEEPEST):
             reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
             if not isinstance(reference, str):
@@ -107,15 +110,14 @@ class Document:
 
     def _at(self, reference: str) -> object:
         found: object = self._root
-        if not reference.startswith("#/"):
-            return {}
-        for part in reference[2:].split("/"):
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping):
-                found = cast("Mapping[str, object]", found).get(key, {})
+        for part in reference[2:].split("/") if reference.startswith("#/") else (reference,):
+            key = urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping) and key in found:
+                found = cast("Mapping[str, object]", found)[key]
             elif isinstance(found, list) and key.isdigit() and int(key) < len(cast("list[object]", found)):
                 found = cast("list[object]", found)[int(key)]
             else:
+                self.missing.add(reference)
                 return {}
         return found
 
@@ -157,7 +159,10 @@ class Document:
                 if not cast(Node, self.resolved(one) or {}).get(hidden)
             }
             kept |= {"type": "object", "properties": inner}
-            required = [one for one in schema.get("required") or () if one in inner]
+            told = schema.get("required")  # older documents have a boolean there, which is about the parent
+            required = (
+                [one for one in cast("list[object]", told) if one in inner] if isinstance(told, list) else []
+            )
             if required:
                 kept["required"] = required
         elif "items" in schema or kept.get("type") == "array":
@@ -183,7 +188,8 @@ class Document:
 def _join(whole: dict[str, Any], part: Node) -> None:
     """Lay a part of a schema over what there is; fields of both are kept."""
     fields: dict[str, Any] = {**whole.get("properties", {}), **(part.get("properties") or {})}
-    required = [*whole.get("required", ()), *(part.get("required") or ())]
+    told = part.get("required")
+    required = [*whole.get("required", ()), *(cast("list[object]", told) if isinstance(told, list) else ())]
     whole |= part
     whole |= {"properties": fields} if fields else {}
     whole |= {"required": required} if required else {}

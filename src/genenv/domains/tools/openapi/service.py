@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from genenv.domains.tools.openapi.answering import TOO_LONG, outcome_of
 from genenv.domains.tools.openapi.asking import TOO_LARGE, Asker, NotTaken, Wait
+from genenv.domains.tools.openapi.choosing import MOST_TOOLS
 from genenv.domains.tools.openapi.headers import Headers
-from genenv.domains.tools.openapi.mock_world import MOST_TOOLS
 from genenv.domains.tools.openapi.operations import Operation, operations
 from genenv.domains.tools.openapi.reading import Document, fetched, is_address
 from genenv.domains.tools.openapi.requests import Requests, reads
