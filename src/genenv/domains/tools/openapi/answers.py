@@ -118,6 +118,12 @@ def _fitting(value: Json, schema: Mapping[str, Any]) -> Json:
     What is sent of a field need not be what comes back: `"owner": "U-1"` comes back as `{"id": "U-1"}`.
     """
     kind = str(schema.get("type", ""))
+    if "const" in schema or "enum" in schema:
+        listed = cast("Sequence[Json]", schema.get("enum", [schema.get("const")]))
+        return value if value in listed else listed[0] if len(listed) == 1 else None
+    if isinstance(value, list) and kind == "array":
+        items = cast("Mapping[str, Any]", schema.get("items") or {})
+        return [one for one in (_fitting(one, items) for one in value) if one is not None]
     if kind not in _PYTHON or (isinstance(value, _PYTHON[kind]) and not _is_no_number(value, kind)):
         return value
     if kind == "array" and not isinstance(value, dict):

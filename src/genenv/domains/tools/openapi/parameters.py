@@ -137,13 +137,14 @@ class Parameters:
     def _needed(self, body: Mapping[str, Any]) -> set[str]:
         """Fields of a body without which it says too little.
 
-        Documents often require nothing. Whoever makes a record says what it refers to, and its key where
-        people give it; whoever makes one or sets a part of one says something.
+        Documents often require nothing. Then whoever makes a record says what it refers to, and whoever makes
+        one or sets a part of one says something. A key that people give has to be given.
         """
         action, table = self._action, self._table
-        wanted = {name for name, one in action.sent.items() if one.required} | {action.key or ""}
+        wanted = {name for name, one in action.sent.items() if one.required}
         if action.does is Does.CREATE:
-            wanted |= {*table.refers} | ({table.key} if table.given else set())
+            wanted = (wanted or {*table.refers}) | ({table.key} if table.given else set())
+        wanted.add(action.key or "")
         found = {name for name in body if name in wanted}
         single = [name for name, schema in body.items() if not _is_nested(schema)]
         says = action.does in (Does.CREATE, Does.SET_PART)

@@ -11,7 +11,7 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -147,52 +147,86 @@ class Document:
         found = self.resolved(cast(object, node))
         if not isinstance(found, Mapping):
             return {}
-        schema = self._merged(cast(Node, found), writing, inside)
+        schema = self._merged(cast(Node, found), inside)
         kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
         _modern(kept, schema)
-        hidden = "readOnly" if writing else "writeOnly"
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
-            inner = {
-                str(name): self._schema(one, writing, inside)
-                for name, one in cast("Mapping[str, object]", properties).items()
-                if not cast(Node, self.resolved(one) or {}).get(hidden)
-            }
+            shown = self._shown(cast(Node, properties), writing=writing)
+            inner = {str(name): self._schema(one, writing, inside) for name, one in shown.items()}
             kept |= {"type": "object", "properties": inner}
-            told = schema.get("required")  # older documents have a boolean there, which is about the parent
-            required = (
-                [one for one in cast("list[object]", told) if one in inner] if isinstance(told, list) else []
-            )
-            if required:
+            if required := [one for one in _list(schema.get("required")) if one in inner]:
                 kept["required"] = required
         elif "items" in schema or kept.get("type") == "array":
             kept |= {"type": "array", "items": self._schema(schema.get("items", {}), writing, inside)}
         return kept
 
-    def _merged(self, schema: Node, writing: bool, inside: tuple[str, ...]) -> Node:
-        """With the parts of `allOf`, and the first of the alternatives."""
-        parts = [*cast("Sequence[object]", schema.get("allOf") or ())]
+    def _shown(self, properties: Node, *, writing: bool) -> dict[str, object]:
+        """The fields that are sent, or that come back.
+
+        An id that only the server sets is sent all the same where nothing else would be, for then it says
+        which record is meant.
+        """
+        schemas = {name: self.resolved(one) for name, one in properties.items()}
+        nodes = {name: cast(Node, one) for name, one in schemas.items() if isinstance(one, Mapping)}
+        hidden = "readOnly" if writing else "writeOnly"
+        shown = [name for name in properties if name not in nodes or nodes[name].get(hidden) is not True]
+        if writing and all(name in nodes and _only(nodes[name]) for name in shown):
+            shown += [name for name in properties if name == "id" and name not in shown]
+        return {name: cast(object, properties[name]) for name in shown}
+
+    def _merged(self, schema: Node, inside: tuple[str, ...]) -> Node:
+        """With the parts of `allOf`, and the first of the alternatives, or all where each is one value."""
+        parts = _list(schema.get("allOf"))
         for key in ("oneOf", "anyOf"):
-            ways = cast("Sequence[object]", schema.get(key) or ())
+            ways = _list(schema.get(key))
             real = [way for way in ways if cast(Node, self.resolved(way) or {}).get("type") != "null"]
-            parts += real[:1]
+            listed = [value for way in real for value in _only(cast(Node, self.resolved(way) or {}))]
+            parts += [{"enum": listed}] if real and len(listed) == len(real) else real[:1]
         if not parts:
             return schema
         whole: dict[str, Any] = {}
         for part in parts:
-            _join(whole, self._schema(part, writing, inside))
+            _join(whole, self._part(part, inside))
         _join(whole, {key: one for key, one in schema.items() if key not in ("allOf", "oneOf", "anyOf")})
         return whole
+
+    def _part(self, node: object, inside: tuple[str, ...]) -> Node:
+        """A part of a schema, whatever it refers to."""
+        self._left -= 1
+        reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
+        if self._left < 0 or len(inside) > _DEEPEST or (reference is not None and reference in inside):
+            return {}
+        found = self.resolved(cast(object, node))
+        return (
+            self._merged(cast(Node, found), (*inside, str(reference or "")))
+            if isinstance(found, Mapping)
+            else {}
+        )
+
+
+def _list(value: object) -> list[Any]:
+    """A list as it is; older documents have a boolean under `required`, which is about the field around."""
+    return [*cast("list[object]", value)] if isinstance(value, list) else []
 
 
 def _join(whole: dict[str, Any], part: Node) -> None:
     """Lay a part of a schema over what there is; fields of both are kept."""
     fields: dict[str, Any] = {**whole.get("properties", {}), **(part.get("properties") or {})}
-    told = part.get("required")
-    required = [*whole.get("required", ()), *(cast("list[object]", told) if isinstance(told, list) else ())]
+    required = [*_list(whole.get("required")), *_list(part.get("required"))]
+    allowed = [one for one in _list(whole.get("enum")) if one in _list(part.get("enum"))]
     whole |= part
     whole |= {"properties": fields} if fields else {}
     whole |= {"required": required} if required else {}
+    whole |= {"enum": allowed} if allowed else {}
+
+
+def _only(schema: Node) -> list[object]:
+    """The one value that a schema allows, if it names one."""
+    if "const" in schema:
+        return [schema["const"]]
+    listed = _list(schema.get("enum"))
+    return listed if len(listed) == 1 else []
 
 
 def _modern(kept: dict[str, Any], schema: Node) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from genenv.domains.tools.leaves import singular, words_of
 from genenv.domains.tools.openapi.operations import Operation, is_blank
 from genenv.domains.tools.openapi.shapes import (
+    IDS,
     KEYS,
     OF_A_REFERENCE,
     OF_THE_PROTOCOL,
@@ -220,7 +221,7 @@ class Resources:
         required: set[str] = set()
         answers = [
             self._answer(one, word, listing=one.method == "get")
-            for one, _ in sorted(own, key=lambda pair: _tells_most(pair[0]))
+            for one, _ in sorted(own, key=lambda pair: (len(pair[1].stem), _tells_most(pair[0])))
         ]
         for answer in answers:
             for field_name, one in answer.fields.items() if answer else ():
@@ -443,11 +444,12 @@ def _key(word: str, blank: str, schema: Mapping[str, Any], fields: Mapping[str, 
     one, named = plain(singular(word.lower())), plain(blank)
     bare = named.removeprefix(one)
     ids = ["id", f"{one}id", f"{one}uuid"]
-    wanted = [named, *([*ids, bare] if named.endswith("id") or not bare else [bare, *ids]), *KEYS]
+    is_id = named.endswith("id")
+    wanted = [named, *([*ids, bare] if is_id or not bare else [bare, *ids]), *(IDS if is_id else KEYS)]
     kind = schema.get("type", "string")
     for name in wanted:
         for field_name, inner in fields.items():
-            same = named.endswith("id") or not blank or inner.get("type", kind) == kind
+            same = is_id or not blank or inner.get("type", kind) == kind
             if name and plain(field_name) == name and same and not properties_of(inner):
                 return field_name
     return "id" if "id" not in fields else blank or "id"

@@ -17,7 +17,7 @@ Schema = Mapping[str, Any]
 
 KEYS = ("id", "uuid", "gid", "sid", "key", "slug", "code", "username", "name", "number")
 """Names of fields that name a record, the likeliest first."""
-_IDS = ("id", "uuid", "gid", "sid", "key")
+IDS = ("id", "uuid", "gid", "sid", "key")
 """Those of fields by which another record is referred to."""
 _ENVELOPES = frozenset(
     ("data", "resource", "record", "item", "payload", "result", "response", "object", "entity", "d")
@@ -138,7 +138,7 @@ def _is_about(name: str) -> bool:
 
 
 def _has_key(properties: Collection[str]) -> bool:
-    return any(plain(name) in _IDS for name in properties)
+    return any(plain(name) in IDS for name in properties)
 
 
 def reference_path(schema: Schema) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def reference_path(schema: Schema) -> tuple[str, ...]:
     if len(properties) == 1 and properties_of(inner := next(iter(properties.values()))):
         below = reference_path(inner)
         return (next(iter(properties)), *below) if below else ()
-    return next(((name,) for wanted in _IDS for name in properties if plain(name) == wanted), ())
+    return next(((name,) for wanted in IDS for name in properties if plain(name) == wanted), ())
 
 
 def is_reference(schema: Schema) -> bool:
