@@ -59,6 +59,7 @@ class MockWorld:
         self.left_out |= {tool: one.problem for tool, one in self._parameters.items() if one.problem}
         self.network = False
         self.asked: Collection[str] = ()
+        self._keys: dict[tuple[str, int], Json] = {}
         self._made_up: dict[tuple[str, str], Json] = {}
         self._hold(resources.actions, name, only)
         if not self.tools:
@@ -237,7 +238,10 @@ class MockWorld:
         key = args.get(table.key)
         while key is None or (str(key) in rows and table.key not in args):
             made[table.name] += 1
-            key = new_key(table, made[table.name], rows)
+            place = table.name, made[table.name]
+            if place not in self._keys or str(self._keys[place]) in rows:
+                self._keys[place] = new_key(table, made[table.name], rows)
+            key = self._keys[place]
             if key is None:
                 raise _Refused(f"There can be no other {_one(table)}.")
         if str(key) in rows:

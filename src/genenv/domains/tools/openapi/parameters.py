@@ -19,7 +19,7 @@ _PAGING = frozenset(
     {"limit", "offset", "page", "perpage", "pagesize", "size", "cursor", "sort", "sortby", "order", "orderby"}
 )
 """Parameters about how a list is cut and ordered, which tasks do without."""
-_SEARCH = frozenset({"q", "query", "search", "filter", "keyword", "term", "text"})
+_SEARCH = frozenset({"q", "query", "search", "keyword", "term", "text"})
 
 
 class Parameters:
@@ -111,7 +111,7 @@ class Parameters:
             return False
         field = field_of(self._table, name)
         if field is None:
-            return plain(name) in _SEARCH
+            return plain(name) in _SEARCH and "enum" not in schema
         kept = self._table.fields[field]  # a station's id finds no trip that has its name
         forms = kept.get("format"), schema.get("format")
         return "uuid" not in forms or forms[0] == forms[1]
@@ -119,8 +119,10 @@ class Parameters:
     def _body(self) -> dict[str, Any]:
         """Fields that can be sent: what is needed, and some of the others; no key that the server sets."""
         action, table = self._action, self._table
+        in_path = {one.name for one in action.operation.parameters if one.place == "path"}
         hidden = {*action.parents.values(), *action.parents}
-        if not (table.given and action.does is Does.CREATE) and table.key != action.key:
+        in_body = action.key is not None and action.key not in in_path
+        if not in_body and not (table.given and action.does is Does.CREATE):
             hidden |= {table.key, action.key or table.key}
         asked = {name: one for name, one in action.sent.items() if name not in hidden}
         optional = [
@@ -141,10 +143,10 @@ class Parameters:
         one or sets a part of one says something. A key that people give has to be given.
         """
         action, table = self._action, self._table
-        wanted = {name for name, one in action.sent.items() if one.required}
+        required = {name for name, one in action.sent.items() if one.required}
+        wanted = {*required, action.key or ""}
         if action.does is Does.CREATE:
-            wanted = (wanted or {*table.refers}) | ({table.key} if table.given else set())
-        wanted.add(action.key or "")
+            wanted |= {*(() if required else table.refers), *((table.key,) if table.given else ())}
         found = {name for name in body if name in wanted}
         single = [name for name, schema in body.items() if not _is_nested(schema)]
         says = action.does in (Does.CREATE, Does.SET_PART)

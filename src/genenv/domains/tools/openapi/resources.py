@@ -7,6 +7,7 @@ something that is done to one. What does not read so is no tool, and it is said 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +24,7 @@ from genenv.domains.tools.openapi.shapes import (
     Fields,
     answer_of,
     fields_of,
+    is_fixed,
     is_reference,
     one_of,
     plain,
@@ -66,6 +68,8 @@ class Table:
     """Schema of each field."""
     required: set[str] = field(default_factory=set[str])
     """Fields that an answer must have."""
+    named: tuple[str, ...] = ()
+    """Parameters of paths that name a record."""
     given: bool = False
     """Whether who makes a record says its key."""
     owners: dict[str, str] = field(default_factory=dict[str, str])
@@ -123,6 +127,7 @@ class Resources:
         usable = [one for one in operations if one.problem is None]
         self._references = _references(usable)
         self._blanks = _numbers_of_blanks(usable)
+        self._made_at = {_stem(one.segments) for one in usable if _makes(one)}
         self._names: dict[Stem, str] = {}
         self._shown: dict[Stem, set[str]] = {}
         self._places: dict[str, _Place | None] = {}
@@ -167,15 +172,11 @@ class Resources:
 
     def _is_table(self, operation: Operation) -> bool:
         """Whether a path that ends in a word is one of records: they can be named, are listed or made."""
-        if self._is_named(operation):
+        if self._is_named(operation) or _stem(operation.segments) in self._made_at:
             return True
         *before, last = operation.segments
-        several = singular(last.lower()) != last.lower()
-        acts = _verb(last) is not None and (len(words_of(last)) > 1 or not several)  # `orders` are no order
-        if acts or not (several or not before):
+        if _acts(last) or not (_is_several(last) or not before):
             return False
-        if operation.method == "post":
-            return bool(operation.body and properties_of(operation.result or {})) and several
         answer = self._answer(operation, last, listing=True)
         if operation.method != "get" or answer is None or not answer.many:
             return False
@@ -244,10 +245,13 @@ class Resources:
         fields[key] = {**({"type": schema.get("type", "string")}), **fields.get(key, {})}
         for _, schema in asked:
             fields[key] |= {one: schema[one] for one in _BOUNDS if one in schema}
-        posted = [sent for one, sent in bodies if one.method == "post"]
+        posted = [sent for one, sent in bodies if one.method == "post" and not _only_names(sent, key)]
         spoken = words_of(key)[-1:] and words_of(key)[-1] in ("username", "name", "slug", "code")
         given = any(key in sent and (sent[key].required or spoken) for sent in posted)
-        return Table(name=name, word=word, key=key, fields=fields, required=required, given=given)
+        named = tuple({place.blanks[-1]: None for _, place in own if place.blanks})
+        return Table(
+            name=name, word=word, key=key, fields=fields, required=required, named=named, given=given
+        )
 
     def _belonging(self, table: Table, usable: Sequence[Operation]) -> None:
         """Note what the records of a table belong to, by the paths that lead to them."""
@@ -289,7 +293,7 @@ class Resources:
             if plain(name) in named and name != table.key and schema.get("type") in ("string", "integer"):
                 return name
         if plain(parameter) in {plain(one) for one in KEYS} or parameter in table.fields:
-            return f"{single or 'of'}_{parameter}"
+            return f"{single or singular(table.word)}_{parameter}"
         return parameter
 
     def _referred(self, name: str, schema: Mapping[str, Any]) -> str | None:
@@ -298,9 +302,9 @@ class Resources:
             return None
         for other, table in self.tables.items():
             one, key = plain(singular(table.word.lower())), table.fields[table.key]
-            if plain(name) in (f"{one}id", f"{one}{plain(table.key)}", f"{one}uuid") and (
-                key.get("type", "string") == schema.get("type")
-            ):
+            ids = (f"{one}id", f"{one}{plain(table.key)}", f"{one}uuid")
+            named = plain(name) == one and (one in map(plain, table.named) or _says_id(schema))
+            if (named or plain(name) in ids) and key.get("type", "string") == schema.get("type"):
                 return other
         return None
 
@@ -372,7 +376,10 @@ class Resources:
                 raise _NoAction(f"GET {operation.path} lists no records")
             return made
         if method == "post":
-            return self._made(operation, Does.CREATE, place)
+            made = self._made(operation, Does.CREATE, place)
+            if made.parents and _only_names(made.sent, table.key):
+                raise _NoAction("it links records that are there, which mock tables do not hold")
+            return made
         if table.key not in self._sent(operation, table.word):
             raise _NoAction("it changes a record that it does not name")
         return self._made(operation, Does.UPDATE, place, key=table.key)
@@ -390,6 +397,11 @@ class Resources:
 
 class _NoAction(Exception):
     """An operation does nothing that is understood. The message says what is missing."""
+
+
+def _only_names(sent: Fields, key: str) -> bool:
+    """Whether a body says nothing but which record is meant."""
+    return key in sent and all(name == key or is_fixed(one.schema) for name, one in sent.items())
 
 
 def _references(usable: Sequence[Operation]) -> frozenset[str]:
@@ -415,6 +427,23 @@ def _numbers_of_blanks(usable: Sequence[Operation]) -> dict[Stem, int]:
             stem = _stem(one.segments[: len(one.segments) - len(blanks)])
             numbers[stem] = min(len(blanks), numbers.get(stem, len(blanks)))
     return numbers
+
+
+def _makes(operation: Operation) -> bool:
+    """Whether an operation makes one of several records that its path is called after."""
+    last = operation.segments[-1] if operation.segments else "{}"
+    if operation.method != "post" or is_blank(last) or _acts(last):
+        return False
+    return bool(operation.body and properties_of(operation.result or {})) and _is_several(last)
+
+
+def _is_several(word: str) -> bool:
+    return singular(word.lower()) != word.lower()
+
+
+def _acts(word: str) -> bool:
+    """Whether a part of a path is something that is done: `cancel` is, `orders` is no order."""
+    return _verb(word) is not None and (len(words_of(word)) > 1 or not _is_several(word))
 
 
 def _stem(segments: Sequence[str]) -> Stem:
@@ -445,7 +474,8 @@ def _key(word: str, blank: str, schema: Mapping[str, Any], fields: Mapping[str, 
     bare = named.removeprefix(one)
     ids = ["id", f"{one}id", f"{one}uuid"]
     is_id = named.endswith("id")
-    wanted = [named, *([*ids, bare] if is_id or not bare else [bare, *ids]), *(IDS if is_id else KEYS)]
+    last = [one for one in words_of(blank)[-1:] if one in KEYS]
+    wanted = [named, *last, *([*ids, bare] if is_id or not bare else [bare, *ids]), *(IDS if is_id else KEYS)]
     kind = schema.get("type", "string")
     for name in wanted:
         for field_name, inner in fields.items():
@@ -465,6 +495,11 @@ def _same(shown: set[str], known: set[str]) -> bool:
     """Whether records that two paths name alike are the same, by the fields that not every record has."""
     one, other = shown - _USUAL, known - _USUAL
     return len(one & other) >= _ALIKE * min(len(one), len(other))
+
+
+def _says_id(schema: Mapping[str, Any]) -> bool:
+    """Whether a field is said to be an id: `project`, "The gid of a project."."""
+    return re.search(r"\b(?:g|s|uu)?id\b", str(schema.get("description", "")).lower()) is not None
 
 
 def _verb(segment: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -181,5 +182,5 @@ def new_key(table: Table, number: int, taken: Collection[str] = ()) -> Json:
     words = words_of(table.word) or ("row",)
     rng = random.Random(f"{table.name} {number}")
     usual = (f"{words[-1][:3].upper()}-{_FIRST + number}", str(_FIRST + number))
-    ways = (*usual, *_draws(table.key, schema, rng))
+    ways = itertools.chain(usual, _draws(table.key, schema, rng))
     return next((one for one in ways if str(one) not in taken and fits(schema, one)), None)

@@ -101,7 +101,7 @@ def _collect(
 ) -> None:
     properties = properties_of(schema)
     required = set(cast("Sequence[str]", schema.get("required", ())))
-    inside = _envelopes(properties, names[0]) if len(path) < _DEEPEST else []
+    inside = _envelopes(properties, names[0], outermost=not path) if len(path) < _DEEPEST else []
     own = [name for name in properties if name not in inside]
     if inside and not path and all(_is_about(name) for name in own):
         own = []
@@ -120,16 +120,19 @@ def _collect(
         _collect(properties[name], (*path, name), names, found, needed=needed and (sole or name in required))
 
 
-def _envelopes(properties: Mapping[str, dict[str, Any]], names: Collection[str]) -> list[str]:
+def _envelopes(
+    properties: Mapping[str, dict[str, Any]], names: Collection[str], *, outermost: bool
+) -> list[str]:
     """Names of the objects that are no fields of a record, but hold them."""
     objects = [name for name, one in properties.items() if properties_of(one)]
     rest = [name for name in properties if name not in objects and not _is_about(name)]
-    if len(objects) == 1 and not rest and len(properties) <= 3:
+    if len(objects) == 1 and not rest and (outermost or not is_reference(properties[objects[0]])):
         return objects
     inner = [name for name in objects if plain(name) in _INNER]
     if inner or _has_key(properties):
         return inner
-    return [name for name in objects if plain(name) in _ENVELOPES or one_of(name) in names]
+    around = [name for name in objects if plain(name) in _ENVELOPES or one_of(name) in names]
+    return [name for name in around if not is_reference(properties[name])]
 
 
 def _is_about(name: str) -> bool:
@@ -144,9 +147,9 @@ def _has_key(properties: Collection[str]) -> bool:
 def reference_path(schema: Schema) -> tuple[str, ...]:
     """Where the id is in an object that may stand for another record; empty: it has none."""
     properties = properties_of(schema)
-    if len(properties) == 1 and properties_of(inner := next(iter(properties.values()))):
-        below = reference_path(inner)
-        return (next(iter(properties)), *below) if below else ()
+    if [*properties] == ["data"]:
+        below = reference_path(properties["data"])
+        return ("data", *below) if below else ()
     return next(((name,) for wanted in IDS for name in properties if plain(name) == wanted), ())
 
 
