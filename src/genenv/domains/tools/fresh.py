@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import date as Day
 from datetime import timedelta
@@ -30,6 +31,8 @@ _FIRST_DAY = Day(2026, 1, 5)
 _DEEPEST = 4
 _AS_QUOTED = 3 / 4
 """How often a value is one that the description of its parameter names."""
+_FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
+"""Formats of texts that are drawn as such, whatever pattern there is; of others the pattern tells more."""
 _IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 
 
@@ -125,8 +128,10 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
     words = set(words_of(name))
     form = schema.get("format")
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and not form:
+    if isinstance(pattern, str) and form not in _FORMATS:
         return _of_pattern(pattern, rng)
+    if form == "uuid":
+        return str(uuid.UUID(int=rng.getrandbits(128), version=4))
     person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
     day = _FIRST_DAY + timedelta(days=rng.randrange(330))
     if form in ("date-time",):

@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from genenv.domains.tools.bundle import (
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.drawing import Drawing, Examine, write_tasks
 from genenv.domains.tools.exploring import Explorer
+from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.origins import Origin
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.recorded import RecordedWorld
@@ -56,6 +57,8 @@ class Made:
     refused: Counter[str] = field(default_factory=Counter[str])
     """Drawn programs that are no tasks, by reason."""
     seconds: float = 0.0
+    remarks: Sequence[str] = ()
+    """Where the tools say or do less than the document that they come from, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +161,7 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         graph=graph,
         network=world.network,
         ended=world.ended if isinstance(world, RecordedWorld) else "",
+        remarks=world.remarks if isinstance(world, MockWorld) else (),
     )
 
 
@@ -245,6 +249,16 @@ def readme(made: Made) -> str:
     return "\n".join(lines)
 
 
+def _no_tools(left_out: Mapping[str, str]) -> Iterator[str]:
+    """What is no tool, a line for each reason."""
+    for why in dict.fromkeys(left_out.values()):
+        named = [f"`{tool}`" for tool, one in left_out.items() if one == why]
+        if len(named) == 1:
+            yield f"- {named[0]} is no tool: {why}"
+        else:
+            yield f"- {len(named)} are no tools: {why}: {', '.join(named)}"
+
+
 def _notes(made: Made) -> Sequence[str]:
     notes: list[str] = []
     for tool, error in made.graph.failures.items():
@@ -256,7 +270,8 @@ def _notes(made: Made) -> Sequence[str]:
             notes.append(
                 f"- {named} of `{one.tool}` leaves no trace in the state: tasks state it, no check sees it"
             )
-    notes += [f"- `{tool}` is no tool: {why}" for tool, why in made.left_out.items()]
+    notes += _no_tools(made.left_out)
+    notes += [f"- {one}" for one in made.remarks]
     if volatile := made.bundle.about.state.volatile:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
     if results := made.bundle.about.state.results:

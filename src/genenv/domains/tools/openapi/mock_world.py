@@ -2,33 +2,30 @@
 
 Operations list, find, make, change and delete records, as their paths and methods say (`resources`).
 Nothing is sent anywhere. Arguments have passed the operation's schema; what is referred to has to be there.
+The world is held to the document when it is made: an operation that it would do otherwise is left out, and it
+is said why.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import random
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from genenv.domains.tools.leaves import words_of
-from genenv.domains.tools.openapi.operations import Operation, operations
+from genenv.domains.tools.openapi.answers import Teller
+from genenv.domains.tools.openapi.choosing import chosen
+from genenv.domains.tools.openapi.operations import operations
+from genenv.domains.tools.openapi.parameters import Parameters, field_of
 from genenv.domains.tools.openapi.reading import Document
-from genenv.domains.tools.openapi.resources import Action, Does, Resources, Table, plain
-from genenv.domains.tools.openapi.rows import MOMENT, Record, State, first_state, new_key, varied
+from genenv.domains.tools.openapi.resources import Action, Does, Resources, Table
+from genenv.domains.tools.openapi.rows import MOMENT, Record, State, first_state, new_key, valued
+from genenv.domains.tools.openapi.shapes import plain
 from genenv.domains.tools.world import Call, Outcome, Played, Tool
 from genenv.errors import UsageError
 from genenv.types import Json, JsonObject
-
-MOST_TOOLS = 48
-"""More operations than this are too many for one agent's prompt."""
-_MOST_FIELDS = 8
-"""Optional fields of a body that can be given."""
-_PAGING = frozenset(
-    {"limit", "offset", "page", "perpage", "pagesize", "size", "cursor", "sort", "sortby", "order", "orderby"}
-)
-"""Parameters about how a list is cut and ordered, which tasks do without."""
-_SEARCH = frozenset({"q", "query", "search", "filter", "keyword", "term", "text"})
 
 
 class _Refused(Exception):
@@ -53,27 +50,59 @@ class MockWorld:
         if only and not listed:
             raise UsageError(f"{name} has no path that begins with {' or '.join(only)}")
         resources = Resources(listed)
-        chosen = _chosen(resources)
-        kept = {one.operation.name for one in chosen}
+        self._tables = resources.tables
         self.left_out: dict[str, str] = dict(resources.left_out)
-        self.left_out |= {
-            one.operation.name: f"{MOST_TOOLS} operations are enough; choose others with --only /PATH"
-            for one in resources.actions
-            if one.operation.name not in kept
+        """Operations that are no tools, and why."""
+        self._parameters = {
+            one.operation.name: Parameters(one, self._tables[one.table]) for one in resources.actions
         }
-        if not chosen:
-            reasons = "; ".join(f"{tool}: {why}" for tool, why in list(self.left_out.items())[:3])
-            raise UsageError(f"no operation of {name} reads or changes records ({reasons[:300]})")
+        self.left_out |= {tool: one.problem for tool, one in self._parameters.items() if one.problem}
         self.network = False
         self.asked: Collection[str] = ()
-        self._tables = resources.tables
-        self._actions = {one.operation.name: one for one in chosen}
-        self.tools: dict[str, Tool] = {
-            one.operation.name: _tool(one, self._tables[one.table]) for one in chosen
-        }
-        used = {one.table for one in chosen}
-        used |= {other for name in used for other in self._tables[name].links.values()}
-        self._first = first_state({key: one for key, one in self._tables.items() if key in used}, name)
+        self._keys: dict[tuple[str, int], Json] = {}
+        self._made_up: dict[tuple[str, str], Json] = {}
+        self._hold(resources.actions, name, only)
+        if not self.tools:
+            reasons = "; ".join(f"{tool}: {why}" for tool, why in list(self.left_out.items())[:3])
+            raise UsageError(f"no operation of {name} reads or changes records ({reasons[:300]})")
+
+    def _hold(self, actions: Sequence[Action], seed: str, only: Sequence[str]) -> None:
+        """Choose the operations, and hold what tables would do to the document: what fails is left out."""
+        sound = [one for one in actions if one.operation.name not in self.left_out]
+        checked: set[str] = set()
+        while True:
+            kept, others = chosen(sound, self._tables, only)
+            used = {other for one in kept for other in (one.table, *self._tables[one.table].links.values())}
+            self._first = first_state({key: one for key, one in self._tables.items() if key in used}, seed)
+            self._actions = {one.operation.name: one for one in kept}
+            self._tellers = {tool: Teller(one.answer, tool) for tool, one in self._actions.items()}
+            self.tools: dict[str, Tool] = {tool: self._parameters[tool].tool for tool in self._actions}
+            faults = {
+                tool: fault for tool in self.tools if tool not in checked and (fault := self._fault(tool))
+            }
+            checked |= {*self.tools}
+            self.left_out |= faults
+            sound = [one for one in sound if one.operation.name not in faults]
+            if not faults:
+                self.left_out |= others
+                return
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Where the tools say or do less than the document, a sentence each."""
+        parameters = {tool: self._parameters[tool] for tool in self.tools}
+        return [
+            *(
+                f"`{tool}` takes more than tasks give: {', '.join(one.unused)}"
+                for tool, one in parameters.items()
+                if one.unused
+            ),
+            *(
+                f"{', '.join(one.idle)} of `{tool}` must be given, and changes nothing on mock tables"
+                for tool, one in parameters.items()
+                if one.idle
+            ),
+        ]
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
@@ -96,107 +125,191 @@ class MockWorld:
     def close(self) -> None:
         """See `World`: there is nothing to let go of."""
 
+    # held to the document
+
+    def _fault(self, tool: str) -> str | None:
+        """What the tables would do otherwise than the document says; None: nothing is known.
+
+        The operation is called with the ids of a record: its parameters have to take them, and its answer has
+        to be as its response is declared.
+        """
+        action = self._actions[tool]
+        call = self.sample(tool)
+        if call is None:
+            return "no record can be made that its path names"
+        if problem := self.tools[tool].problem(call.args):
+            return f"no value can be made that its parameters take: {problem}"
+        outcome = self.play([call]).outcomes[0]
+        if outcome.error is not None or action.answer is None:
+            return None
+        properties: JsonObject = {"answer": cast(Json, action.answer.schema)}
+        declared = Tool(name=tool, parameters={"type": "object", "properties": properties})
+        problem = declared.problem({"answer": outcome.result})
+        return f"mock tables do not answer as the document says: {problem}" if problem else None
+
+    def sample(self, tool: str) -> Call | None:
+        """A call of an operation with the ids of a record of the first state; None: there is none."""
+        action = self._actions[tool]
+        table, rng = self._tables[action.table], random.Random(tool)
+        record = next(iter(self._first[table.name].values()), Record())
+        held = dict(action.parents)
+        if action.key is not None:
+            held[action.key] = table.key
+        args: dict[str, Json] = {}
+        for argument in self.tools[tool].required:
+            name = self._parameters[tool].names[argument]
+            schema = self.tools[tool].properties[argument]
+            if name in held:
+                if held[name] not in record:
+                    return None
+                args[argument] = record[held[name]]
+            elif (other := table.refers.get(name)) and self._first.get(other):
+                args[argument] = next(iter(self._first[other].values()))[self._tables[other].key]
+            else:
+                args[argument] = valued(name, schema, rng)
+        return Call(tool=tool, args=args)
+
+    # calls
+
     def _done(self, state: State, made: dict[str, int], call: Call) -> Json:
         action = self._actions.get(call.tool)
         if action is None:
             raise _Refused(f"There is no tool {call.tool!r}.")
         if problem := self.tools[call.tool].problem(call.args):
             raise _Refused(problem)
-        table, args = self._tables[action.table], copy.deepcopy(dict(call.args))
+        table, teller = self._tables[action.table], self._tellers[call.tool]
+        path, args = self._parameters[call.tool].read(copy.deepcopy(dict(call.args)))
+        owner = self._owner(state, action, path)
         rows = state[table.name]
-        owner = {field: args.pop(name) for name, field in action.parents.items() if name in args}
-        for field, value in owner.items():
-            self._there(state, table.parents.get(field, ""), value)
         match action.does:
             case Does.LIST:
-                return _listed(action, table, rows, {**args, **owner})
+                found = [one for one in rows.values() if _belongs(one, owner) and _fits_all(table, one, args)]
+                return teller.told(found, several=True)
             case Does.CREATE:
-                return self._created(state, made, table, {**args, **owner})
+                return teller.told([self._created(state, made, table, {**args, **owner})], several=False)
             case _:
-                return self._on_record(state, action, table, (args, owner))
+                key = path[action.key] if action.key in path else args.pop(cast(str, action.key))
+                record = rows.get(str(key))
+                if record is None or not _belongs(record, owner):
+                    raise _Refused(f"There is no {_one(table)} {key}.")
+                return self._on_record(state, action, record, args)
 
-    def _on_record(
-        self, state: State, action: Action, table: Table, given: tuple[dict[str, Json], Record]
-    ) -> Json:
-        args, owner = given
-        key = args.pop(cast(str, action.key))
-        rows = state[table.name]
-        record = rows.get(str(key))
-        if record is None or any(str(record.get(field)) != str(value) for field, value in owner.items()):
-            raise _Refused(f"There is no {_one(table)} {key}.")
+    def _owner(self, state: State, action: Action, path: Mapping[str, Json]) -> Record:
+        """What a path says that a record belongs to; all of it has to be there, and to belong together."""
+        table = self._tables[action.table]
+        for parameter, name in action.parents.items():
+            above = table.parents.get(name, "")
+            if above not in state:
+                continue
+            parent = state[above].get(str(path[parameter]))
+            shared = self._tables[above].owners
+            around = {shared[one]: value for one, value in path.items() if one in shared and one != parameter}
+            if parent is None or not _belongs(parent, around):
+                raise _Refused(f"There is no {_one(self._tables[above])} {path[parameter]}.")
+        return {name: path[parameter] for parameter, name in action.parents.items()}
+
+    def _on_record(self, state: State, action: Action, record: Record, args: dict[str, Json]) -> Json:
+        table, teller = self._tables[action.table], self._tellers[action.operation.name]
+        key = record[table.key]
         match action.does:
             case Does.READ:
-                return cast(Json, copy.deepcopy(record))
+                pass
             case Does.DELETE:
-                del rows[str(key)]
-                return {"deleted": key}
+                del state[table.name][str(key)]
+                if action.answer is None:
+                    return {"deleted": key}
             case Does.READ_PART:
                 if action.part not in record:
                     raise _Refused(
                         f"{_one(table).capitalize()} {key} has no {' '.join(words_of(action.part))}."
                     )
-                return copy.deepcopy(record[action.part])
+                return _part_told(teller, record[action.part])
             case Does.SET_PART:
-                self._part(record, action, table, args)
+                self._referred(state, table, args)
+                _set_part(record, action, table, args)
             case _:
                 self._referred(state, table, args)
                 record.update(args)
-        return cast(Json, copy.deepcopy(record))
+        return teller.told([record], several=False)
 
-    def _part(self, record: Record, action: Action, table: Table, args: dict[str, Json]) -> None:
-        """What is done to a record: to a status that is called so, to its fields, or to a part of it."""
-        status = _status(table, action.part)
-        if status is not None:
-            record[status[0]] = status[1]
-        own = {name: value for name, value in args.items() if name in table.fields}
-        if own and len(own) == len(args):
-            record.update(own)
-        elif args:
-            record[action.part] = cast(Json, args)
-        elif status is None:
-            record[action.part] = True
-
-    def _created(self, state: State, made: dict[str, int], table: Table, args: Record) -> Json:
+    def _created(self, state: State, made: dict[str, int], table: Table, args: Record) -> Record:
         self._referred(state, table, args)
         rows = state[table.name]
         key = args.get(table.key)
-        if key is None:
+        while key is None or (str(key) in rows and table.key not in args):
             made[table.name] += 1
-            key = new_key(table, made[table.name])
+            place = table.name, made[table.name]
+            if place not in self._keys or str(self._keys[place]) in rows:
+                self._keys[place] = new_key(table, made[table.name], rows)
+            key = self._keys[place]
+            if key is None:
+                raise _Refused(f"There can be no other {_one(table)}.")
         if str(key) in rows:
             raise _Refused(f"There is a {_one(table)} {key} already.")
         record: Record = {
             table.key: key,
             **{name: value for name, value in args.items() if name != table.key},
         }
-        for name, schema in table.fields.items():
-            if name not in record and (value := _given_by_server(schema)) is not None:
+        for name in table.fields:
+            if name not in record and (value := self._given_by_server(state, table, name)) is not None:
                 record[name] = value
         rows[str(key)] = record
-        return cast(Json, copy.deepcopy(record))
+        return record
+
+    def _given_by_server(self, state: State, table: Table, name: str) -> Json:
+        """What a new record has in a field that nobody set; None: nothing."""
+        schema = table.fields[name]
+        for known in ("default", "const"):
+            if known in schema:
+                return copy.deepcopy(cast(Json, schema[known]))
+        if schema.get("format") == "date-time":
+            return MOMENT
+        if listed := cast("Sequence[Json]", schema.get("enum", ())):
+            return listed[0]
+        if name not in table.required:
+            return None
+        if there := state.get(table.links.get(name, "")):
+            return next(iter(there.values()))[self._tables[table.links[name]].key]
+        place = (table.name, name)
+        if place not in self._made_up:
+            self._made_up[place] = valued(name, schema, random.Random(f"{table.name} {name}"))
+        return copy.deepcopy(self._made_up[place])
 
     def _referred(self, state: State, table: Table, args: Mapping[str, Json]) -> None:
-        for field, other in table.refers.items():
-            if field in args:
-                self._there(state, other, args[field])
-
-    def _there(self, state: State, table: str, key: Json) -> None:
-        if table in state and str(key) not in state[table]:
-            raise _Refused(f"There is no {_one(self._tables[table])} {key}.")
+        for name, other in table.refers.items():
+            if name in args and other in state and str(args[name]) not in state[other]:
+                raise _Refused(f"There is no {_one(self._tables[other])} {args[name]}.")
 
 
 def _one(table: Table) -> str:
-    return " ".join(words_of(table.name)) or table.name
+    return " ".join(words_of(table.word)) or table.word
 
 
-def _given_by_server(schema: Mapping[str, Any]) -> Json:
-    """What a new record has in a field that nobody set; None: nothing."""
-    if "default" in schema:
-        return cast(Json, schema["default"])
-    if schema.get("format") == "date-time":
-        return MOMENT
-    listed = cast("Sequence[Json]", schema.get("enum", ()))
-    return listed[0] if listed else None
+def _belongs(record: Record, owner: Mapping[str, Json]) -> bool:
+    return all(str(record.get(name)) == str(value) for name, value in owner.items())
+
+
+def _part_told(teller: Teller, part: Json) -> Json:
+    """What is answered about a part of a record, which may be anything."""
+    if isinstance(part, dict):
+        return teller.told([part], several=False)
+    if isinstance(part, list) and part and all(isinstance(one, dict) for one in part):
+        return teller.told(cast("list[Record]", part), several=True)
+    return copy.deepcopy(part)
+
+
+def _set_part(record: Record, action: Action, table: Table, args: dict[str, Json]) -> None:
+    """What is done to a record: to a status that is called so, to its fields, or to a part of it."""
+    status = _status(table, action.part)
+    if status is not None:
+        record[status[0]] = status[1]
+    own = {name: value for name, value in args.items() if name in table.fields}
+    if own and len(own) == len(args):
+        record.update(own)
+    elif args:
+        record[action.part] = cast(Json, args)
+    elif status is None:
+        record[action.part] = True
 
 
 def _status(table: Table, part: str) -> tuple[str, str] | None:
@@ -210,15 +323,13 @@ def _status(table: Table, part: str) -> tuple[str, str] | None:
     return None
 
 
-def _listed(action: Action, table: Table, rows: Mapping[str, Record], asked: Record) -> Json:
-    """The records that fit; a parameter without a field of its name is looked for in all texts."""
-    found = [one for one in rows.values() if all(_fits(table, one, *pair) for pair in asked.items())]
-    records = cast(Json, copy.deepcopy(found))
-    return {action.wrapped: records} if action.wrapped else records
+def _fits_all(table: Table, record: Record, asked: Mapping[str, Json]) -> bool:
+    """Whether a record is one that is asked for; a search is one in all texts."""
+    return all(_fits(table, record, *pair) for pair in asked.items())
 
 
 def _fits(table: Table, record: Record, name: str, value: Json) -> bool:
-    field = _field(table, name)
+    field = field_of(table, name)
     if field is None:
         texts = [one for one in record.values() if isinstance(one, str)]
         return any(str(value).lower() in one.lower() for one in texts)
@@ -228,92 +339,3 @@ def _fits(table: Table, record: Record, name: str, value: Json) -> bool:
         parts = [part for one in held for part in (one.values() if isinstance(one, Mapping) else (one,))]
         return any(one in parts for one in wanted)
     return any(str(held).lower() == str(one).lower() for one in wanted)
-
-
-def _field(table: Table, name: str) -> str | None:
-    return next((one for one in table.fields if plain(one) in (plain(name), plain(name).rstrip("s"))), None)
-
-
-def _chosen(resources: Resources) -> list[Action]:
-    """All actions, or of many those of the tables that most can be done to."""
-    if len(resources.actions) <= MOST_TOOLS:
-        return resources.actions
-    own: dict[str, list[Action]] = {}
-    for one in resources.actions:
-        own.setdefault(one.table, []).append(one)
-    kept: set[str] = set()
-    for listed in sorted(own.values(), key=lambda listed: -len({one.does for one in listed})):
-        if len(kept) + len(listed) <= MOST_TOOLS:
-            kept |= {one.operation.name for one in listed}
-    return [one for one in resources.actions if one.operation.name in kept]
-
-
-def _tool(action: Action, table: Table) -> Tool:
-    operation = action.operation
-    properties: dict[str, Any] = {}
-    required: list[str] = []
-    for one in operation.parameters:
-        if one.place == "path" or _is_of_use(action, table, one.name, one.schema):
-            properties[one.name] = varied(one.schema)
-            if one.required:
-                required.append(one.name)
-    body = _body(operation, action, table)
-    for name, schema in body.items():
-        properties.setdefault(name, schema)
-    required += _needed(operation, action, table, body)
-    schema: JsonObject = {"type": "object", "properties": cast(Json, properties)}
-    if required:
-        schema = {**schema, "required": cast(Json, list(dict.fromkeys(required)))}
-    told = operation.told or f"{' '.join(words_of(operation.name))}"
-    return Tool(name=operation.name, description=told, parameters=schema)
-
-
-def _needed(operation: Operation, action: Action, table: Table, body: Mapping[str, Any]) -> list[str]:
-    """Fields of a body without which it says too little.
-
-    Documents often require nothing. Whoever makes a record says what it refers to, and its key where people
-    give it; whoever makes one or sets a part of one says something.
-    """
-    wanted = {*cast("Sequence[str]", (operation.body or {}).get("required", ())), action.key}
-    if action.does is Does.CREATE:
-        wanted |= {*table.refers} | ({table.key} if table.given else set())
-    found = [name for name in body if name in wanted]
-    single = [name for name, schema in body.items() if schema.get("type") not in ("array", "object")]
-    says = action.does in (Does.CREATE, Does.SET_PART)
-    return found or (single[:1] if says else [])
-
-
-def _is_of_use(action: Action, table: Table, name: str, schema: Mapping[str, Any]) -> bool:
-    """Whether a parameter of the query says which records are meant."""
-    if plain(name) in _PAGING or action.does is not Does.LIST:
-        return False
-    field = _field(table, name)
-    if field is None:
-        return plain(name) in _SEARCH
-    kept = table.fields[field]  # a station's id finds no trip that has its name
-    return "uuid" not in (kept.get("format"), schema.get("format")) or kept.get("format") == schema.get(
-        "format"
-    )
-
-
-def _body(operation: Operation, action: Action, table: Table) -> dict[str, Any]:
-    """Fields that can be sent: those that are needed, and some of the others; no key that the server sets."""
-    sent = operation.body or {}
-    properties = cast("dict[str, Any]", sent.get("properties", {}))
-    needed = set(cast("Sequence[str]", sent.get("required", ())))
-    hidden = {*action.parents.values()}
-    if not (table.given and action.does is Does.CREATE) and table.key != action.key:
-        hidden.add(table.key)
-    kept: dict[str, Any] = {}
-    optional = 0
-    for name, schema in properties.items():
-        if name in hidden - needed or name in operation.path:
-            continue
-        if name not in needed and name != action.key:
-            optional += 1
-            items = cast("Mapping[str, Any]", schema.get("items") or {})
-            of_objects = {schema.get("type"), items.get("type", "string")} & {"object", None}
-            if optional > _MOST_FIELDS or of_objects:
-                continue
-        kept[name] = varied(schema)
-    return kept

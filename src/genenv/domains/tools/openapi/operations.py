@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
 _OF_THE_PROTOCOL = frozenset({"accept", "content-type", "authorization"})
 """Names of headers that are no parameters, as the standard has it."""
+
+_MISSING = "it needs {}, which is not in the document; put all into one file (such as with `redocly bundle`)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +60,20 @@ class Operation:
     """Media types of what comes back, where the document names them."""
     problem: str | None = None
     """Why it cannot be a tool."""
+    deprecated: bool = False
+    """Whether the document says that it should not be used any more."""
 
     @property
     def segments(self) -> tuple[str, ...]:
         """Parts of the path."""
         return tuple(part for part in self.path.split("/") if part)
+
+
+def argument_name(name: str) -> str:
+    """A name that Python takes for an argument: `filter[status]` is `filter_status`, `from` is `from_`."""
+    name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
+    name = f"_{name}" if name[0].isdigit() else name
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def is_blank(segment: str) -> bool:
@@ -73,13 +85,26 @@ def operations(document: Document) -> Iterator[Operation]:
     """All operations, in the order of the document."""
     taken: set[str] = set()
     for path, node in document.paths.items():
+        document.missing.clear()
         item = cast(Node, document.resolved(node))
+        if document.missing:
+            yield _elsewhere(path, document.missing.pop(), taken)
         for method in METHODS:
             one = document.resolved(item.get(method))
             if isinstance(one, Mapping):
                 name = _named(cast(Node, one), method, path, taken)
                 taken.add(name)
                 yield _operation(document, name, method, path, (item, cast(Node, one)))
+
+
+def _elsewhere(path: str, reference: str, taken: set[str]) -> Operation:
+    """A path whose operations are in another file."""
+    name = _named({}, "get", path, taken)
+    taken.add(name)
+    problem = _MISSING.format(reference)
+    return Operation(
+        name=name, method="get", path=path, told="", parameters=(), body=None, result=None, problem=problem
+    )
 
 
 def _named(node: Node, method: str, path: str, taken: set[str]) -> str:
@@ -102,6 +127,7 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
     parameters: dict[str, Parameter] = {}
     aside: dict[tuple[str, str], Parameter] = {}
     problem: str | None = None
+    document.missing.clear()
     for one in (*cast("Sequence[object]", item.get("parameters") or ()), *(node.get("parameters") or ())):
         told = document.resolved(one)
         if not isinstance(told, Mapping):
@@ -122,6 +148,9 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
             problem = "it takes no JSON"
         elif body is not None and body.get("type") == "array":
             problem = "it takes a list of records at once"
+    result = _result(document, node)
+    if document.missing and problem is None:
+        problem = _MISSING.format(sorted(document.missing)[0])
     summary = " ".join(str(node.get("summary") or node.get("description") or "").split())
     return Operation(
         name=name,
@@ -132,9 +161,10 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
         aside=tuple(aside.values()),
         body=body,
         sends=sends,
-        result=_result(document, node),
+        result=result,
         answers=_answers(document, node),
         problem=problem,
+        deprecated=node.get("deprecated") is True,
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -87,6 +88,8 @@ class Document:
                 else f"{name} is no OpenAPI 3 document: it has no `openapi: 3.…`"
             )
         self._left = 0
+        self.missing: set[str] = set()
+        """References that lead nowhere, since this was cleared: to other files, or to what is not there."""
         paths = self._root.get("paths")
         if not isinstance(paths, Mapping) or not paths:
             raise UsageError(f"{name} describes no paths")
@@ -97,7 +100,7 @@ class Document:
         }
 
     def resolved(self, node: object) -> Any:  # noqa: ANN401 - JSON
-        """A node, or what it refers to within the document; an empty one where that is nothing."""
+        """A node, or what it refers to in the document; an empty one where that is nothing (`missing`)."""
         for _ in range(_DEEPEST):
             reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
             if not isinstance(reference, str):
@@ -107,15 +110,14 @@ class Document:
 
     def _at(self, reference: str) -> object:
         found: object = self._root
-        if not reference.startswith("#/"):
-            return {}
-        for part in reference[2:].split("/"):
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping):
-                found = cast("Mapping[str, object]", found).get(key, {})
+        for part in reference[2:].split("/") if reference.startswith("#/") else (reference,):
+            key = urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping) and key in found:
+                found = cast("Mapping[str, object]", found)[key]
             elif isinstance(found, list) and key.isdigit() and int(key) < len(cast("list[object]", found)):
                 found = cast("list[object]", found)[int(key)]
             else:
+                self.missing.add(reference)
                 return {}
         return found
 
@@ -145,48 +147,86 @@ class Document:
         found = self.resolved(cast(object, node))
         if not isinstance(found, Mapping):
             return {}
-        schema = self._merged(cast(Node, found), writing, inside)
+        schema = self._merged(cast(Node, found), inside)
         kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
         _modern(kept, schema)
-        hidden = "readOnly" if writing else "writeOnly"
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
-            inner = {
-                str(name): self._schema(one, writing, inside)
-                for name, one in cast("Mapping[str, object]", properties).items()
-                if not cast(Node, self.resolved(one) or {}).get(hidden)
-            }
+            shown = self._shown(cast(Node, properties), writing=writing)
+            inner = {str(name): self._schema(one, writing, inside) for name, one in shown.items()}
             kept |= {"type": "object", "properties": inner}
-            required = [one for one in schema.get("required") or () if one in inner]
-            if required:
+            if required := [one for one in _list(schema.get("required")) if one in inner]:
                 kept["required"] = required
         elif "items" in schema or kept.get("type") == "array":
             kept |= {"type": "array", "items": self._schema(schema.get("items", {}), writing, inside)}
         return kept
 
-    def _merged(self, schema: Node, writing: bool, inside: tuple[str, ...]) -> Node:
-        """With the parts of `allOf`, and the first of the alternatives."""
-        parts = [*cast("Sequence[object]", schema.get("allOf") or ())]
+    def _shown(self, properties: Node, *, writing: bool) -> dict[str, object]:
+        """The fields that are sent, or that come back.
+
+        An id that only the server sets is sent all the same where nothing else would be, for then it says
+        which record is meant.
+        """
+        schemas = {name: self.resolved(one) for name, one in properties.items()}
+        nodes = {name: cast(Node, one) for name, one in schemas.items() if isinstance(one, Mapping)}
+        hidden = "readOnly" if writing else "writeOnly"
+        shown = [name for name in properties if name not in nodes or nodes[name].get(hidden) is not True]
+        if writing and all(name in nodes and _only(nodes[name]) for name in shown):
+            shown += [name for name in properties if name == "id" and name not in shown]
+        return {name: cast(object, properties[name]) for name in shown}
+
+    def _merged(self, schema: Node, inside: tuple[str, ...]) -> Node:
+        """With the parts of `allOf`, and the first of the alternatives, or all where each is one value."""
+        parts = _list(schema.get("allOf"))
         for key in ("oneOf", "anyOf"):
-            ways = cast("Sequence[object]", schema.get(key) or ())
+            ways = _list(schema.get(key))
             real = [way for way in ways if cast(Node, self.resolved(way) or {}).get("type") != "null"]
-            parts += real[:1]
+            listed = [value for way in real for value in _only(cast(Node, self.resolved(way) or {}))]
+            parts += [{"enum": listed}] if real and len(listed) == len(real) else real[:1]
         if not parts:
             return schema
         whole: dict[str, Any] = {}
         for part in parts:
-            _join(whole, self._schema(part, writing, inside))
+            _join(whole, self._part(part, inside))
         _join(whole, {key: one for key, one in schema.items() if key not in ("allOf", "oneOf", "anyOf")})
         return whole
+
+    def _part(self, node: object, inside: tuple[str, ...]) -> Node:
+        """A part of a schema, whatever it refers to."""
+        self._left -= 1
+        reference = cast(Node, node).get("$ref") if isinstance(node, Mapping) else None
+        if self._left < 0 or len(inside) > _DEEPEST or (reference is not None and reference in inside):
+            return {}
+        found = self.resolved(cast(object, node))
+        return (
+            self._merged(cast(Node, found), (*inside, str(reference or "")))
+            if isinstance(found, Mapping)
+            else {}
+        )
+
+
+def _list(value: object) -> list[Any]:
+    """A list as it is; older documents have a boolean under `required`, which is about the field around."""
+    return [*cast("list[object]", value)] if isinstance(value, list) else []
 
 
 def _join(whole: dict[str, Any], part: Node) -> None:
     """Lay a part of a schema over what there is; fields of both are kept."""
     fields: dict[str, Any] = {**whole.get("properties", {}), **(part.get("properties") or {})}
-    required = [*whole.get("required", ()), *(part.get("required") or ())]
+    required = [*_list(whole.get("required")), *_list(part.get("required"))]
+    allowed = [one for one in _list(whole.get("enum")) if one in _list(part.get("enum"))]
     whole |= part
     whole |= {"properties": fields} if fields else {}
     whole |= {"required": required} if required else {}
+    whole |= {"enum": allowed} if allowed else {}
+
+
+def _only(schema: Node) -> list[object]:
+    """The one value that a schema allows, if it names one."""
+    if "const" in schema:
+        return [schema["const"]]
+    listed = _list(schema.get("enum"))
+    return listed if len(listed) == 1 else []
 
 
 def _modern(kept: dict[str, Any], schema: Node) -> None:

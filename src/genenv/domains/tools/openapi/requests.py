@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import keyword
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +11,8 @@ from urllib.parse import quote, urlencode
 
 from genenv.domains.tools.leaves import words_of
 from genenv.domains.tools.openapi.asking import NotTaken, Request
-from genenv.domains.tools.openapi.operations import FORM, Operation, Parameter, is_json
-from genenv.domains.tools.openapi.resources import plain
+from genenv.domains.tools.openapi.operations import FORM, Operation, Parameter, argument_name, is_json
+from genenv.domains.tools.openapi.shapes import plain
 from genenv.domains.tools.world import Tool
 from genenv.types import Json, JsonObject
 
@@ -160,17 +159,11 @@ def _slots(operation: Operation, given: Collection[str]) -> Iterator[_Slot]:
             optional += not unsaid
             if unsaid or one.schema.get("type") == "object" or optional > _MOST_OPTIONAL:
                 continue
-        name = _argument(one.name)
+        name = argument_name(one.name)
         while name in taken:
             name += "_"
         taken.add(name)
         yield _Slot(name, one)
-
-
-def _argument(name: str) -> str:
-    name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
-    name = f"_{name}" if name[0].isdigit() else name
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _of_body(operation: Operation) -> Iterator[Parameter]:

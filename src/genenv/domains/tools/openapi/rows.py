@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from genenv.domains.tools.fresh import fresh
 from genenv.domains.tools.leaves import words_of
 from genenv.domains.tools.openapi.resources import Table
+from genenv.domains.tools.openapi.shapes import properties_of
 from genenv.domains.tools.world import Tool
-from genenv.types import Json
+from genenv.types import Json, JsonObject
 
 ROWS = 6
 """Of each table."""
@@ -20,6 +22,8 @@ MOMENT = "2026-01-05T09:00:00Z"
 _MOST_FIELDS = 12
 _FIRST = 100
 """Numbers of records are larger than this, where they may be."""
+_TRIES = 12
+_DEEPEST = 8
 
 Record = dict[str, Json]
 State = dict[str, dict[str, Record]]
@@ -38,32 +42,49 @@ def first_state(tables: Mapping[str, Table], seed: str) -> State:
         ready = [name for name, one in waiting.items() if not set(one.links.values()) & ({*waiting} - {name})]
         for name in ready or list(waiting)[:1]:  # tables that refer to each other: one of them has to begin
             table = waiting.pop(name)
-            keys = {
-                field: [one[tables[other].key] for one in state.get(other, {}).values()]
-                for field, other in table.links.items()
-                if other in tables
-            }
-            state[name] = _rows(table, keys, random.Random(f"{seed} {name}"))
+            state[name] = _rows(table, tables, state, random.Random(f"{seed} {name}"))
     return {name: state[name] for name in tables}
 
 
-def _rows(table: Table, keys: Mapping[str, Sequence[Json]], rng: random.Random) -> dict[str, Record]:
+def _rows(
+    table: Table, tables: Mapping[str, Table], state: Mapping[str, Mapping[str, Record]], rng: random.Random
+) -> dict[str, Record]:
     """Rows of a table.
 
     Args:
         table: it.
-        keys: those that a field can refer to.
+        tables: those that it can refer to.
+        state: their rows, as far as there are some.
         rng: draws.
     """
     rows: dict[str, Record] = {}
+    scopes = {name: [valued(name, table.fields[name], rng) for _ in range(2)] for name in _scopes(table)}
     for number in range(1, ROWS + 1):
         record = drawn(table, rng, examples=number == 1)
-        record |= {field: rng.choice(there) for field, there in keys.items() if there}
+        record |= {name: rng.choice(values) for name, values in scopes.items()}
+        for name, other in table.links.items():
+            if there := list(state.get(other, {}).values()):
+                owner = rng.choice(there)
+                record[name] = owner[tables[other].key]
+                if name in table.parents:  # what that belongs to, this belongs to as well
+                    shared = tables[other].owners
+                    record |= {
+                        own: owner[shared[one]]
+                        for one, own in table.owners.items()
+                        if shared.get(one) in owner
+                    }
         key = record.get(table.key) if table.given else None
         if key is None or str(key) in rows:
-            key = new_key(table, number)
+            key = new_key(table, number, rows)
+        if key is None:
+            break
         rows[str(key)] = {table.key: key, **{name: one for name, one in record.items() if name != table.key}}
     return rows
+
+
+def _scopes(table: Table) -> list[str]:
+    """Fields that say what records belong to, where no table holds that."""
+    return [name for name in table.owners.values() if name not in table.parents and name != table.key]
 
 
 def drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
@@ -74,15 +95,21 @@ def drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
         rng: draws.
         examples: whether a field may have the only example that the document gives: not in every row.
     """
-    names = [name for name in table.fields if name != table.key or table.given][:_MOST_FIELDS]
-    fields = {name: one if examples else varied(one) for name, one in table.fields.items()}
-    tool = Tool(name=table.name, parameters={"type": "object", "properties": cast(Json, fields)})
+    names = [name for name in table.fields if name != table.key or table.given]
+    some = [name for name in names if _is_known(table.fields[name])][:_MOST_FIELDS]
     record: Record = {}
     for name in names:
-        value = value_of(tool, name, rng)
-        if value not in ({}, [], None):
-            record[name] = value
+        if name in some or name in table.required:
+            schema = table.fields[name] if examples else varied(table.fields[name])
+            value = valued(name, schema, rng)
+            if name in table.required or value not in ({}, [], None):
+                record[name] = value
     return record
+
+
+def _is_known(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema says what a value is like."""
+    return bool({"type", "enum", "const", "properties"} & set(schema))
 
 
 def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,34 +117,70 @@ def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1}
 
 
-def value_of(tool: Tool, name: str, rng: random.Random) -> Json:
-    """A value for a field; a moment is always the same one, within an object all fields have a value."""
-    schema = tool.properties[name]
-    if schema.get("format") == "date-time":
+def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int = 0) -> Json:
+    """A value for a field that its schema allows.
+
+    A moment is always the same one. Within an object all single fields have a value, and what is required.
+    """
+    if schema.get("format") == "date-time" and schema.get("type", "string") == "string":
         return MOMENT
-    if schema.get("type") == "object" and "properties" in schema:
-        return _object(name, schema, rng)
+    properties = properties_of(schema)
+    if properties and depth < _DEEPEST:
+        required = set(cast("Sequence[str]", schema.get("required", ())))
+        single = ("string", "integer", "number", "boolean")
+        return {
+            key: valued(key, one, rng, depth + 1)
+            for key, one in properties.items()
+            if key in required or (depth < 2 and one.get("type") in single)
+        }
     items = cast("Mapping[str, Any]", schema.get("items") or {})
-    if schema.get("type") == "array" and "properties" in items:
-        return [_object(name, items, rng)]
-    return fresh(tool, name, rng)
+    if schema.get("type") == "array" and properties_of(items):
+        least = int(schema.get("minItems", 1)) if depth < _DEEPEST else 0
+        return [valued(name, items, rng, depth + 1) for _ in range(max(1, min(least, 4)))]
+    return next((one for one in _draws(name, schema, rng) if fits(schema, one)), None)
 
 
-def _object(name: str, schema: Mapping[str, Any], rng: random.Random) -> Json:
-    nested = Tool(name=name, parameters={"type": "object", "properties": schema["properties"]})
-    return {
-        key: fresh(nested, key, rng)
-        for key, one in nested.properties.items()
-        if one.get("type") in ("string", "integer", "number", "boolean")
-    }
+def _draws(name: str, schema: Mapping[str, Any], rng: random.Random) -> Iterator[Json]:
+    """Values that people would say, then others that a schema may want."""
+    if schema.get("type", "string") == "string" and "pattern" in schema and "enum" not in schema:
+        yield str(rng.randrange(_FIRST, 10 * _FIRST))
+        schema = {key: one for key, one in schema.items() if key != "format"}
+    tool = Tool(name=name, parameters=_alone(name, schema))
+    for _ in range(_TRIES):
+        yield fresh(tool, name, rng)
 
 
-def new_key(table: Table, number: int) -> Json:
-    """The key of the record that is made as the so-many-th of its table: always the same one."""
+def fits(schema: Mapping[str, Any], value: Json) -> bool:
+    """Whether a schema allows a value."""
+    return Tool(name="it", parameters=_alone("it", schema)).problem({"it": value}) is None
+
+
+def _alone(name: str, schema: Mapping[str, Any]) -> JsonObject:
+    return {"type": "object", "properties": {name: cast(Json, dict(schema))}}
+
+
+def new_key(table: Table, number: int, taken: Collection[str] = ()) -> Json:
+    """The key of the record that is made as the so-many-th of its table: always the same one.
+
+    Args:
+        table: whose record it is.
+        number: counts from one.
+        taken: keys of records that are there, as texts.
+
+    Returns:
+        A key that the document allows; None where it allows no other one.
+    """
     schema = table.fields[table.key]
+    listed = cast("Sequence[Json]", schema.get("enum", ()))
+    if listed:
+        return next((one for one in listed if str(one) not in taken), None)
     if schema.get("type") == "integer":
         most, least = schema.get("maximum", _FIRST + ROWS), schema.get("minimum", 1)
         return number + (_FIRST if most >= _FIRST + ROWS else int(least) - 1)
     if schema.get("format") == "uuid":
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{table.name}/{number}"))
-    return f"{words_of(table.name)[-1][:3].upper()}-{_FIRST + number}"
+    words = words_of(table.word) or ("row",)
+    rng = random.Random(f"{table.name} {number}")
+    usual = (f"{words[-1][:3].upper()}-{_FIRST + number}", str(_FIRST + number))
+    ways = itertools.chain(usual, _draws(table.key, schema, rng))
+    return next((one for one in ways if str(one) not in taken and fits(schema, one)), None)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from genenv.domains.tools.openapi.answering import TOO_LONG, outcome_of
 from genenv.domains.tools.openapi.asking import TOO_LARGE, Asker, NotTaken, Wait
+from genenv.domains.tools.openapi.choosing import DEPRECATED, MOST_TOOLS
 from genenv.domains.tools.openapi.headers import Headers
-from genenv.domains.tools.openapi.mock_world import MOST_TOOLS
 from genenv.domains.tools.openapi.operations import Operation, operations
 from genenv.domains.tools.openapi.reading import Document, fetched, is_address
 from genenv.domains.tools.openapi.requests import Requests, reads
@@ -111,9 +111,11 @@ class ServiceOrigin:
         chosen: dict[str, Requests] = {}
         left_out: dict[str, str] = {}
         begun = [one for one in listed if not self._only or one.path.startswith(self._only)]
+        current = [one for one in begun if not one.deprecated or one.path in self._only]
+        left_out |= {one.name: DEPRECATED for one in begun if current and one not in current}
         if self._only and not begun:
             raise UsageError(f"{name} has no path that begins with {' or '.join(self._only)}")
-        for one in begun:
+        for one in current or begun:
             made = Requests(one, self._headers.names)
             if not (self._writes or reads(one)):
                 why = "goes by a name of what changes something" if one.method == "get" else "may write"
