@@ -30,7 +30,7 @@ from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.spec import Program
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS, tokens_needed, training_toml
 from genenv.domains.tools.unsteady import Unsteady, steady, unsteady
-from genenv.domains.tools.wording import first_wordings
+from genenv.domains.tools.wording import beginnings
 from genenv.domains.tools.world import World
 from genenv.errors import UsageError
 from genenv.runs.progress import Reporter, staged
@@ -146,7 +146,7 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         found = _unsteady(explorer, source.open(files), graph, wanted.seed)
         graph = steady(graph, found)
         about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
-        wordings = {tool: first_wordings(world.tools[tool]) for tool in graph.recipes}
+        wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
     finally:
         world.close()
     (folder / MARK).write_text(about_toml(about), encoding="utf-8")
