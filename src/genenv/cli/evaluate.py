@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from genenv.api.console import ConsoleReporter
-from genenv.cli.console import begin
+from genenv.cli.console import begin, ended
 from genenv.cli.tables import figures_table, show
 from genenv.errors import UsageError
 from genenv.evaluation import evaluate as evaluation
@@ -127,8 +127,7 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
     try:
         _show_all(evaluation.evaluate(request, config, ConsoleReporter()))
     except KeyboardInterrupt as error:
-        typer.echo("genenv: stopped; items that were done are kept, continue with --resume", err=True)
-        raise typer.Exit(130) from error
+        raise ended("stopped; items that were done are kept, continue with --resume", 130) from error
 
 
 def _show_all(outcomes: Iterable[Outcome]) -> None:
