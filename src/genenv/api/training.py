@@ -141,7 +141,7 @@ def _play(
         create: makes the folder of a new run, when nothing else can fail; told the settings as decided.
         proven: told them and the last round of a run that is continued, when it was proven whole.
     """
-    domain = opening.open_domain(config)
+    domain = opening.open_domain(config, reporter)
     try:
         _play_on(domain, config, folder, reporter, create=create, proven=proven)
     finally:
