@@ -31,7 +31,7 @@ _SYNONYMS: Mapping[str, Sequence[str]] = {
         "epochs": "epoch num_epochs n_epochs num_train_epochs ppo_epochs num_iterations",
         "rounds": "steps num_steps max_steps total_steps num_rounds n_rounds iterations num_train_steps",
         "warmup.steps": "warmup_steps num_warmup_steps warmup_ratio",
-        "rollouts": "num_generations group_size num_rollouts n_rollouts samples_per_prompt num_samples n_samples n",
+        "rollouts": "num_generations group_size num_rollouts n_rollouts samples_per_prompt num_samples n",
         "kl_coefficient": "beta kl kl_coef kl_coeff kl_beta kl_penalty kl_weight init_kl_coef kl_loss_coef",
         "entropy_coefficient": "entropy entropy_coef entropy_coeff entropy_bonus",
         "clip_high clip_low": "clip clip_range cliprange clip_ratio clip_eps eps_clip epsilon epsilon_high",
@@ -106,7 +106,8 @@ def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> Usage
     synonyms = _SYNONYMS.get(last.lower().replace("-", "_"), ())
     elsewhere = [name for name in known if name.rpartition(".")[2] == last]
     meant = [name for synonym in synonyms for name in known if f".{name}".endswith(f".{synonym}")]
-    in_section = [name for name in meant if section and name.startswith(f"{section}.")]
+    inside = [name for name in meant if section and name.startswith(f"{section}.")]
+    in_section = [name for name in inside if name in siblings] or inside
     candidates = known if section in sections else [*known, *sections]
     close = (
         [*in_section, *slip]
