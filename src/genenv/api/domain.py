@@ -24,6 +24,7 @@ from genenv.domains.tools.written_out import Tool, written_out
 from genenv.errors import UsageError
 from genenv.evaluation.domain_check import Finding, check_domain
 from genenv.gate.gate import base_tasks, examined
+from genenv.runs.files import check_writable
 from genenv.runs.progress import Reporter
 from genenv.types import Task, Verdict
 
@@ -110,6 +111,7 @@ class Domain:
             origin = CodeOrigin(written_out(listed))
         shape = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
         wanted = Wanted(origin=origin, seed=seed, **shape)
+        check_writable(Path(folder), "folder")
         made = make(Path(folder), wanted, examined, told)
         for warning in warnings(made):
             told.note(warning)

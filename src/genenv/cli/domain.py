@@ -21,6 +21,7 @@ from genenv.domains.tools.recorded import MOST_SENT
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
+from genenv.runs.files import check_writable
 from genenv.texts import inert, tallied
 
 
@@ -187,6 +188,7 @@ def domain(  # noqa: PLR0913 - each is an option
         raise UsageError("--header goes along with requests to --server, and there is none")
     service = Service(address=server, headers=tuple(header or ())) if server is not None else None
     origin = origin_of(source, only or (), files, writes=allow_writes, service=service, most=most_requests)
+    check_writable(name, "name")
     typer.echo(origin.warning, err=True)
     _new(name, making.Wanted(origin=origin, **asdict(asked)))
 

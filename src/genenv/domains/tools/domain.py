@@ -197,7 +197,7 @@ class Tools:
 
     @property
     def omitted(self) -> str | None:
-        """How many of the bundle's tasks these settings leave out, and why; None where they leave out none."""
+        """How many tasks of the bundle these settings leave out, and why; None where it is none."""
         sides = {"training": self.bundle.base, "measuring": self.bundle.held_out}
         kept = {side: len(self.playable(programs)) for side, programs in sides.items()}
         lost = [
