@@ -86,7 +86,7 @@ def write(
         data.mkdir(parents=True)
         name = _carried(export.domain, data)
         domain = load_domain(name, domain_config(name).model_validate(settings))
-        with staged(reporter, "building tasks", items=None, unit=""):
+        with staged(reporter, "building tasks", items=len(domain.seeds()), unit="tasks"):
             train = list(tasks(domain))[: export.train]
             again = [one for one in (_again(domain, task) for task in export.generated) if one is not None]
             held_out = list(domain.held_out())[: export.held_out]

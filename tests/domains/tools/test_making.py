@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,11 @@ from genenv.api.domain import Domain
 from genenv.cli.app import app
 from genenv.domains.tools.bundle import Bundle
 from genenv.domains.tools.drawing import Drawn
-from genenv.domains.tools.making import warnings
+from genenv.domains.tools.making import Wanted, make, warnings
+from genenv.domains.tools.origins import PythonOrigin
 from genenv.errors import UsageError
+from genenv.gate.gate import examined
+from genenv.runs.progress import Silent, Stage
 from typed import succeeds
 
 NOTHING = '''
@@ -78,6 +83,39 @@ def test_no_task_on_either_side_is_a_sentence() -> None:
     assert "4 trivial" in lacking
 
 
+class _Watched(Silent):
+    """A reporter that keeps what stages say of how far they are."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, int | None, str]] = []
+        self.notes: list[str] = []
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
+        done = 0
+
+        def advance(tokens: int, more: int, note: str = "") -> None:
+            nonlocal done
+            done += more
+            self.notes.append(note)
+
+        yield advance
+        self.said.append((name, items, f"{done} {unit}".strip()))
+
+
+@pytest.mark.long
+def test_every_stage_that_can_be_counted_is(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(FEW)
+    watched = _Watched()
+    origin = PythonOrigin(tmp_path / "tools.py", "")
+    make(tmp_path / "doors", Wanted(origin=origin, base=4, held_out=1), examined, watched)
+    (_, trying, twice, drawing) = watched.said
+    assert trying == ("trying the tools", 3, "3 tools")
+    assert twice[0] == "calling the tools twice"
+    assert drawing == ("drawing tasks", 5, "5 tasks")
+    assert "again, 1 of 1: paint" in watched.notes
+
+
 @pytest.mark.long
 def test_a_bundle_without_tasks_ends_with_status_1_and_says_what_to_change(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(NOTHING)
@@ -109,7 +147,9 @@ def test_warnings_come_last_and_name_tools_that_never_succeed(tmp_path: Path) ->
     (tmp_path / "tools.py").write_text(FEW)
     said = succeeds("domain", "new", tmp_path / "doors", "--from", tmp_path / "tools.py", "--tasks", 200)
     warned = [line for line in said.stderr.splitlines() if line.startswith("warning: ")]
-    assert warned[0].startswith("warning: 1 of 3 tools never succeeded, and are in no task: paint; README.md")
+    assert warned[0].startswith(
+        "warning: 1 of 3 tools never succeeded: paint; no task calls them, and README.md"
+    )
     assert warned[1].startswith("warning: only so many tasks were found: ")
     assert said.stderr.splitlines()[-len(warned) :] == warned
     found = made(tmp_path / "one", tmp_path / "tools.py", base=4, held_out=1)

@@ -139,19 +139,17 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         source = origin.bring(files)
         world = source.open(files)
     try:
-        with staged(reporter, "trying the tools", items=None, unit=""):
-            explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
-            graph = explorer.explore()
-            while (completed := origin.complete(world, source, files)) is not None:
-                source = completed
-                world.close()
-                world = source.open(files)
-                explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
-                graph = explorer.explore()
+        explorer, graph = _explored(world, wanted, reporter)
+        while (completed := origin.complete(world, source, files)) is not None:
+            source = completed
+            world.close()
+            world = source.open(files)
+            explorer, graph = _explored(world, wanted, reporter)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
-        found = _unsteady(explorer, source.open(files), graph, wanted.seed)
+        with staged(reporter, "calling the tools twice", items=None, unit="programs"):
+            found = _unsteady(explorer, source.open(files), graph, wanted.seed)
         graph = steady(graph, found)
         about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
         wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
@@ -168,6 +166,13 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         undocumented=[tool for tool in graph.recipes if not is_documented(world.tools[tool])],
         ended=world.ended if isinstance(world, RecordedWorld) else "",
     )
+
+
+def _explored(world: World, wanted: Wanted, reporter: Reporter) -> tuple[Explorer, Graph]:
+    """Find out how the tools of a world can be called."""
+    explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
+    with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
+        return explorer, explorer.explore()
 
 
 def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Unsteady:
@@ -258,9 +263,11 @@ def readme(made: Made) -> str:
 def warnings(made: Made) -> list[str]:
     """What somebody should know who trains on a bundle: sentences, none where all is well."""
     failed = [tool for tool in made.graph.failures if tool not in made.graph.recipes]
-    tools = len(failed) + len(made.graph.recipes)
-    never = f"{len(failed)} of {tools} tools never succeeded, and are in no task: {', '.join(failed)}"
-    return [*([f"{never}; README.md says what they answered"] if failed else []), *made.drawn.warnings]
+    never = (
+        f"{len(failed)} of {len(failed) + len(made.graph.recipes)} tools never succeeded: {', '.join(failed)}"
+    )
+    said = [f"{never}; no task calls them, and README.md says what they answered"] if failed else []
+    return [*said, *made.drawn.warnings]
 
 
 def _notes(made: Made) -> Sequence[str]:
