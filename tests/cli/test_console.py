@@ -9,7 +9,7 @@ import time
 
 from rich.console import Console
 
-from genenv.api.console import PLAIN_EVERY_S, ConsoleReporter
+from genenv.api.console import PLAIN_EVERY_S, ConsoleReporter, _PlainStage
 
 
 def reporter(every_s: float) -> tuple[ConsoleReporter, io.StringIO]:
@@ -25,8 +25,39 @@ def wait_for(log: io.StringIO, lines: int) -> list[str]:
     return log.getvalue().splitlines()
 
 
-def test_without_a_terminal_a_line_comes_every_ten_seconds() -> None:
+def test_without_a_terminal_lines_are_ten_seconds_apart_at_least() -> None:
     assert PLAIN_EVERY_S == 10
+
+
+def lines_of(advances: list[int], *, total: int | None, seconds: float) -> list[float]:
+    """When a stage speaks that advances by so many items each second, then no more."""
+    stage, last, spoken = _PlainStage("attempting", total, "attempts"), 0.0, list[float]()
+    for second in range(int(seconds)):
+        stage(0, advances[second] if second < len(advances) else 0)
+        if stage.due(second - last, PLAIN_EVERY_S):
+            stage.line()
+            spoken, last = [*spoken, second], float(second)
+    return spoken
+
+
+def test_while_nothing_advances_lines_come_at_waits_that_double() -> None:
+    assert lines_of([], total=120, seconds=700) == [10, 30, 70, 150, 310, 610]
+
+
+def test_a_tenth_more_is_a_line_and_so_are_thirty_seconds_of_less() -> None:
+    assert lines_of([1] * 60, total=100, seconds=60) == [10, 20, 30, 40, 50]
+    assert lines_of([1] * 100, total=10_000, seconds=100) == [30, 60, 90]
+    assert lines_of([1] * 100, total=None, seconds=100) == [30, 60, 90]
+    assert len(lines_of([2] * 50, total=100, seconds=50)) == 4
+
+
+def test_a_stage_that_said_where_it_is_says_when_it_is_over() -> None:
+    said, log = reporter(every_s=0.02)
+    with said.stage("attempting", items=3, unit="attempts") as advance:
+        wait_for(log, 2)
+        advance(0, 3)
+    assert log.getvalue().splitlines()[1].startswith("  attempting: 0/3 attempts, 0 s so far")
+    assert log.getvalue().splitlines()[-1] == "  attempting: 3/3 attempts, done in 0 s"
 
 
 def test_a_stage_says_where_it_is_though_nothing_advances() -> None:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from genenv.cli.settings_reference import render_reference
+from genenv.config import checks
 from genenv.config.base import allowed
 from genenv.config.files import bundled_configs
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
@@ -91,6 +92,26 @@ def test_set_takes_booleans_numbers_and_lists() -> None:
         ("xyzzy=1", "unknown setting 'xyzzy'; known: agent, "),
         ("policy.zzzqqq=1", "unknown setting 'policy.zzzqqq'; did you mean 'policy.model'? known: policy."),
         ("domain.name=tool", "unknown domain 'tool'; did you mean 'tool_calling'?"),
+        ("agent.learning_rate=1", "unknown setting 'agent.learning_rate'; did you mean 'agent.lr'?"),
+        (
+            "learning-rate=1",
+            "unknown setting 'learning-rate'; did you mean 'agent.lr' or 'simulator.lr'?",
+        ),
+        (
+            "agent.beta=1",
+            "unknown setting 'agent.beta'; did you mean 'agent.kl_coefficient' or 'agent.betas'?",
+        ),
+        (
+            "agent.num_generations=8",
+            "unknown setting 'agent.num_generations'; did you mean 'agent.rollouts'?",
+        ),
+        ("policy.r=8", "unknown setting 'policy.r'; did you mean 'policy.lora_rank'?"),
+        ("run.max_steps=8", "unknown setting 'run.max_steps'; did you mean 'run.rounds'?"),
+        ("agent.warmup_steps=8", "unknown setting 'agent.warmup_steps'; did you mean 'agent.warmup.steps'?"),
+        (
+            "batch_size=8",
+            "unknown setting 'batch_size'; did you mean 'agent.groups_per_step' or 'simulator.batch'?",
+        ),
         ("preset=papper", "unknown preset 'papper'; did you mean 'paper'?"),
     ],
 )
@@ -364,3 +385,14 @@ def test_every_number_has_a_smallest_and_a_largest_value(key: str) -> None:
 )  # fmt: skip
 def test_values_that_once_hung_or_crashed_a_run_are_refused(override: str) -> None:
     assert "; allowed: " in sentence(override)
+
+
+def test_every_synonym_leads_to_a_setting_there_is() -> None:
+    known = [f".{key}" for key, _ in (*all_settings("tool_calling"), *evaluation_settings())]
+    wrong = {
+        name
+        for names in checks._SYNONYMS.values()
+        for name in names
+        if not any(key.endswith(f".{name}") for key in known)
+    }
+    assert not wrong

@@ -1,7 +1,8 @@
 """Progress in the terminal: one live line per stage with rate and time left, a table line per round.
 
-Where there is no terminal (a log file, a pipe), a line says every ten seconds where the work is, also while a
-stage has nothing to count; before the first row of the table each stage is announced as it begins.
+Where there is no terminal (a log file, a pipe), a line says where the work is when a tenth more is done or
+half a minute has passed, ten seconds after the line before at the earliest; while nothing advances, lines
+come at waits that double. Before the first row of the table each stage is announced as it begins.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ _COLUMNS = (
     ("seconds", "time/round_s", "{:.0f}"),
 )
 PLAIN_EVERY_S = 10.0
-"""Without a terminal, the longest silence while a stage is under way."""
+"""Without a terminal, the least time between two lines."""
+_SLOW = 3
+"""So many times as long between lines where less than a tenth was done since the last one."""
+_LONGEST = 30
+"""So many times as long at most where nothing advances."""
 
 
 class _Count(ProgressColumn):
@@ -71,22 +76,43 @@ class _PlainStage:
         self.name, self.total, self.unit = name, total, unit
         self.tokens = self.items = 0
         self.said = ""
+        self.lines = 0
         self._start = time.monotonic()
+        self._told, self._wait = 0, 1.0
 
     def __call__(self, tokens: int, items: int, note: str = "") -> None:
         """So much more is done."""
         self.tokens, self.items, self.said = self.tokens + tokens, self.items + items, note or self.said
 
+    def due(self, silent_s: float, every_s: float) -> bool:
+        """Whether a line is worth reading after some seconds without one."""
+        moved = self.items - self._told
+        if not moved:
+            return silent_s >= self._wait * every_s
+        return silent_s >= every_s * (1 if self.total and moved * 10 >= self.total else _SLOW)
+
     def line(self) -> str:
         """Items, tokens a second, time left; only what there is to say."""
-        took = time.monotonic() - self._start
-        done = f"{self.items}{'' if self.total is None else f'/{self.total}'} {self.unit}"
-        parts = [done if self.unit else f"{took:.0f} s so far"]
+        took, moved = time.monotonic() - self._start, self.items - self._told
+        self.lines, self._told = self.lines + 1, self.items
+        self._wait = 1.0 if moved else min(2 * self._wait, _LONGEST)
+        parts = [self._done] if self.unit else []
+        if not self.items:
+            parts.append(f"{took:.0f} s so far")
         if self.tokens and took:
             parts.append(f"{self.tokens / took:,.0f} tokens/s")
         if self.total and self.items:
             parts.append(f"{took * (self.total - self.items) / self.items:.0f} s left")
         return f"  {self.name}: {', '.join([*parts, self.said] if self.said else parts)}"
+
+    def last_line(self) -> str:
+        """What there is to say when it is over."""
+        took = f"done in {time.monotonic() - self._start:.0f} s"
+        return f"  {self.name}: {', '.join([self._done, took] if self.unit else [took])}"
+
+    @property
+    def _done(self) -> str:
+        return f"{self.items}{'' if self.total is None else f'/{self.total}'} {self.unit}"
 
 
 class ConsoleReporter:
@@ -161,8 +187,8 @@ class ConsoleReporter:
             self._line(f"  {name}" + (f": {total} {unit}" if total is not None else ""))
 
         def speak() -> None:
-            while not over.wait(max(0.0, self._last + self._every_s - time.monotonic())):
-                if time.monotonic() - self._last >= self._every_s:
+            while not over.wait(self._every_s / 4):
+                if stage.due(time.monotonic() - self._last, self._every_s):
                     self._line(stage.line())
 
         speaker = threading.Thread(target=speak, name="progress", daemon=True)
@@ -172,6 +198,8 @@ class ConsoleReporter:
         finally:
             over.set()
             speaker.join()
+        if stage.lines:
+            self._line(stage.last_line())
 
     def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
         """A line of the table; the head comes first, and again every 20 rounds."""

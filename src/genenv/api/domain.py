@@ -16,7 +16,7 @@ from genenv.config.run import RunConfig, load_config
 from genenv.domains import close_domain, load_domain
 from genenv.domains.attempt import Attempt
 from genenv.domains.tools.bundle import as_typed, is_bundle
-from genenv.domains.tools.making import Wanted, make
+from genenv.domains.tools.making import Wanted, make, warnings
 from genenv.domains.tools.openapi.service import Service
 from genenv.domains.tools.origins import CodeOrigin, Origin, origin_of
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS
@@ -24,6 +24,7 @@ from genenv.domains.tools.written_out import Tool, written_out
 from genenv.errors import UsageError
 from genenv.evaluation.domain_check import Finding, check_domain
 from genenv.gate.gate import base_tasks, examined
+from genenv.runs.files import check_writable
 from genenv.runs.progress import Reporter
 from genenv.types import Task, Verdict
 
@@ -92,8 +93,8 @@ class Domain:
             reporter: is told how far it is; left out, standard error shows it.
 
         Raises:
-            UsageError: the folder is there already, nothing of the tools can be called, or something is said
-                that is not of such tools.
+            UsageError: the folder is there already, nothing of the tools can be called, no task is found, or
+                something is said that is not of such tools.
         """
         told = reporter or ConsoleReporter()
         of_text = (tuple(only), files, server, tuple(headers), most_requests, allow_writes)
@@ -110,7 +111,14 @@ class Domain:
             origin = CodeOrigin(written_out(listed))
         shape = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
         wanted = Wanted(origin=origin, seed=seed, **shape)
-        make(Path(folder), wanted, examined, told)
+        check_writable(Path(folder), "folder")
+        made = make(Path(folder), wanted, examined, told)
+        for warning in warnings(made):
+            told.note(warning)
+        if made.stopped:
+            raise KeyboardInterrupt
+        if made.drawn.lacking is not None:
+            raise UsageError(f"{made.drawn.lacking}; {folder} keeps what was found out, README.md says more")
         return cls(Path(folder))
 
     @classmethod

@@ -15,6 +15,7 @@ from genenv.domains import load_domain
 from genenv.domains.base import Domain
 from genenv.domains.parameters import ByParameters
 from genenv.domains.shifting import ShiftingDomain
+from genenv.domains.tools.domain import Tools
 from genenv.rounds.players import Players
 from genenv.runs.progress import Reporter, staged
 
@@ -34,24 +35,30 @@ def check_models(config: RunConfig) -> None:
             hub.check(name)
 
 
-def open_domain(config: RunConfig) -> Domain:
+def open_domain(config: RunConfig, reporter: Reporter | None = None) -> Domain:
     """The domain, which may shift; too few seeds are refused before any model is loaded.
+
+    Args:
+        config: which.
+        reporter: is told of tasks that the settings leave out.
 
     Raises:
         GenenvError: it cannot be loaded, or has too few seeds.
     """
-    domain, later = _domain(config, config.domain.settings), config.later_domain()
+    domain, later = _domain(config, config.domain.settings, reporter), config.later_domain()
     contexts, curriculum = config.simulator.contexts, config.curriculum
     choose_seeds(domain.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
     if later is None:
         return domain
-    after = _domain(config, later)
+    after = _domain(config, later, reporter)
     choose_seeds(after.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
     return cast(Domain, ShiftingDomain(domain, after))
 
 
-def _domain(config: RunConfig, settings: BaseModel) -> Domain:
+def _domain(config: RunConfig, settings: BaseModel, reporter: Reporter | None) -> Domain:
     domain = load_domain(config.domain.name, settings)
+    if reporter is not None and isinstance(domain, Tools) and domain.omitted is not None:
+        reporter.note(f"{config.domain.name}: {domain.omitted}")
     return cast(Domain, ByParameters(domain)) if config.simulator.writes == "parameters" else domain
 
 

@@ -18,7 +18,7 @@ from genenv.gate.gate import base_tasks
 from genenv.rounds.players import Players
 from genenv.runs.branching import Origin
 from genenv.runs.folder import RunFolder
-from genenv.runs.progress import Reporter
+from genenv.runs.progress import Reporter, staged
 from genenv.runs.resuming import check_length, for_training, possible, record, remember
 from genenv.runs.sinks import close_all, open_sinks
 from genenv.runs.store.identity import read_last_round
@@ -141,7 +141,7 @@ def _play(
         create: makes the folder of a new run, when nothing else can fail; told the settings as decided.
         proven: told them and the last round of a run that is continued, when it was proven whole.
     """
-    domain = opening.open_domain(config)
+    domain = opening.open_domain(config, reporter)
     try:
         _play_on(domain, config, folder, reporter, create=create, proven=proven)
     finally:
@@ -163,7 +163,7 @@ def _play_on(
     _check_tools(domain, players, config)
     sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
     try:
-        with reporter.stage("building base tasks", items=None, unit=""):
+        with staged(reporter, "building base tasks", items=len(domain.seeds()), unit="tasks"):
             loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=reporter)
         if create is not None:
             create(config)

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from importlib import import_module
 from typing import Annotated, cast
 
@@ -14,9 +14,9 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from genenv.cli.console import ended
 from genenv.config.version import __version__
 from genenv.errors import GenenvError, disk_is_full, out_of_memory, spelled
-from genenv.texts import inert, masked
 
 COMMANDS = {
     "train": ("genenv.cli.train:train", "Co-evolve an agent and its simulator."),
@@ -84,40 +84,54 @@ COMMANDS = {
 }
 """Where each command is, and its line of help: what is typed is loaded, and nothing else."""
 
-_KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
+_ROUNDS = "committed rounds are kept, `genenv train` continues them with --resume"
+_KEPT: Mapping[str, str] = {
+    "train": _ROUNDS,
+    "sweep": "finished runs and committed rounds are kept, and the same command goes on",
+    "launch": _ROUNDS,
+    "generate": "nothing was written",
+    "export-env": "nothing was written",
+    "export-agent": "nothing was written",
+}
+"""What there is of a command's work when it ends early; others have nothing to keep."""
+
+_TYPED = "genenv.command"
 
 
 @contextlib.contextmanager
-def one_sentence() -> Generator[None]:
-    """Turn what the user can mend into one sentence and exit status 2."""
+def one_sentence(command: Callable[[], str]) -> Generator[None]:
+    """Turn what the user can mend into one sentence and exit status 2.
+
+    Args:
+        command: the name of the one that was typed, once it is known.
+    """
     try:
         yield
     except BrokenPipeError:
         raise  # whoever read our output has gone; Typer ends quietly
     except GenenvError as error:
-        raise _ended(str(error), 2) from error
+        raise ended(str(error), 2) from error
     except OSError as error:
-        raise _ended(_system_sentence(error), 2) from error
+        raise ended(_system_sentence(error, command()), 2) from error
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        raise _ended(
+        raise ended(
             "memory ran out, also with smaller batches; set policy.max_batch_rows or "
-            f"policy.tokens_per_microbatch lower, or take a smaller model ({_KEPT})",
+            f"policy.tokens_per_microbatch lower, or take a smaller model{_kept(command(), ' ({})')}",
             2,
         ) from error
     except KeyboardInterrupt as error:
-        raise _ended(f"stopped; {_KEPT}", 130) from error
+        raise ended(f"stopped{_kept(command(), '; {}')}", 130) from error
 
 
-def _ended(text: str, status: int) -> typer.Exit:
-    typer.echo(f"genenv: {masked(inert(' '.join(text.split())))}", err=True)
-    return typer.Exit(status)
+def _kept(command: str, form: str) -> str:
+    return form.format(_KEPT[command]) if command in _KEPT else ""
 
 
-def _system_sentence(error: OSError) -> str:
+def _system_sentence(error: OSError, command: str) -> str:
     if disk_is_full(error):
-        return f"the disk is full; free some space ({_KEPT})"
+        return f"the disk is full; free some space{_kept(command, ' ({})')}"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}; check that the file or folder is there and that you may use it"
 
@@ -136,7 +150,7 @@ class _Commands(TyperGroup):
     # The classes of contexts and commands are click's or Typer's own, as the version has it.
     def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run the command that was typed."""
-        with one_sentence():
+        with one_sentence(lambda: str(ctx.meta.get(_TYPED, ""))):
             return super().invoke(ctx)
 
     def resolve_command(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -145,6 +159,7 @@ class _Commands(TyperGroup):
         """The command that was typed, instead of the line of help that stands for it."""
         typed = [spelled(args[0], COMMANDS), *args[1:]] if args else args
         name, found, rest = super().resolve_command(ctx, typed)
+        ctx.meta[_TYPED] = name
         return name, load_command(name) if name in COMMANDS else cast(TyperCommand, found), rest
 
 

@@ -16,6 +16,7 @@ from genenv.cli.options import pair_of
 from genenv.cli.tables import comparison_table, show
 from genenv.errors import UsageError
 from genenv.evaluation import compare as comparing
+from genenv.runs.files import check_writable
 from genenv.texts import inert
 
 ResultFiles = Annotated[
@@ -76,6 +77,8 @@ def _runs(
     from genenv.experiments.compare import compare as compared
     from genenv.experiments.page import COLUMNS, rows, said, write_page
 
+    if out is not None:
+        check_writable(out)
     found = compared(paths, contrasts)
     measured = by_metric.by_metric(found, metrics, last=last)
     console = Console(highlight=False)

@@ -17,6 +17,12 @@ def begin(what: str) -> None:
     typer.echo(f"{masked(inert(what))} ...", err=True)
 
 
+def ended(text: str, status: int) -> typer.Exit:
+    """The end of a command in one sentence on standard error, with an exit status."""
+    typer.echo(f"genenv: {masked(inert(' '.join(text.split())))}", err=True)
+    return typer.Exit(status)
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM, as batch systems and containers stop a command: it ends as after Ctrl-C."""
 
@@ -43,9 +49,8 @@ def stoppable(kept: str) -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        typer.echo(f"genenv: stopped; {kept}", err=True)
         number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
-        raise typer.Exit(128 + number) from error
+        raise ended(f"stopped; {kept}", 128 + number) from error
     finally:
         if ours:
             signal.signal(signal.SIGTERM, before)

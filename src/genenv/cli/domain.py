@@ -12,7 +12,7 @@ import typer
 
 from genenv.api.console import ConsoleReporter
 from genenv.api.wordings import Wanted, reasons, write_wordings
-from genenv.cli.console import begin
+from genenv.cli.console import begin, ended
 from genenv.domains.tools import making
 from genenv.domains.tools.bundle import as_typed
 from genenv.domains.tools.openapi.service import Service
@@ -21,6 +21,7 @@ from genenv.domains.tools.recorded import MOST_SENT
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
+from genenv.runs.files import check_writable
 from genenv.texts import inert, tallied
 
 
@@ -187,14 +188,36 @@ def domain(  # noqa: PLR0913 - each is an option
         raise UsageError("--header goes along with requests to --server, and there is none")
     service = Service(address=server, headers=tuple(header or ())) if server is not None else None
     origin = origin_of(source, only or (), files, writes=allow_writes, service=service, most=most_requests)
+    check_writable(name, "name")
     typer.echo(origin.warning, err=True)
-    made = making.make(name, making.Wanted(origin=origin, **asdict(asked)), examined, ConsoleReporter())
+    _new(name, making.Wanted(origin=origin, **asdict(asked)))
+
+
+def _new(folder: Path, wanted: making.Wanted) -> None:
+    """Make a bundle, and say at the end what came of it.
+
+    Raises:
+        typer.Exit: it was stopped (status 130), or has no tasks (status 1).
+    """
+    try:
+        made = making.make(folder, wanted, examined, ConsoleReporter())
+    except KeyboardInterrupt as error:
+        raise ended(f"stopped; nothing of {folder} is kept, and the same command begins anew", 130) from error
     typer.echo(inert(making.readme(made)))
+    again = f"genenv domain tasks {shlex.quote(str(folder))}"
+    if made.stopped:
+        drawn = f"{made.drawn.base} tasks for training and {made.drawn.held_out} for measuring"
+        raise ended(f"stopped; {folder} is kept, with {drawn}; `{again}` draws them anew", 130)
+    for warning in making.warnings(made):
+        typer.echo(f"warning: {inert(warning)}", err=True)
+    if (lacking := made.drawn.lacking) is not None:
+        kept = f"{folder} keeps what was found out: edit it and draw again with `{again}`, or remove it"
+        raise ended(f"{lacking}; {kept}", 1)
     typer.echo(
-        f"the bundle is in {name}; `genenv check {as_typed(name)}` says whether it keeps its promises,"
+        f"the bundle is in {folder}; `genenv check {as_typed(folder)}` says whether it keeps its promises,"
     )
     run = shlex.quote(f"runs/{made.bundle.name}")
-    typer.echo(f"and `genenv train {shlex.quote(str(name / TRAINING))} --out {run}` trains on it")
+    typer.echo(f"and `genenv train {shlex.quote(str(folder / TRAINING))} --out {run}` trains on it")
 
 
 def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool) -> None:
@@ -219,11 +242,17 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
 def _tasks(folder: Path, asked: making.Asked) -> None:
     """Draw them, and say what came of it."""
     begin(f"drawing the tasks of {folder} anew")
-    done = making.redraw(folder, asked, examined, ConsoleReporter())
-    typer.echo(f"{folder}: {done.base} tasks for training and {done.held_out} for measuring")
-    if done.refused:
-        typer.echo(f"drawn programs that are no tasks: {tallied(done.refused)}")
+    try:
+        done = making.redraw(folder, asked, examined, ConsoleReporter())
+    except KeyboardInterrupt as error:
+        raise ended(f"stopped; the tasks of {folder} are as they were", 130) from error
+    drawn = done.drawn
+    typer.echo(f"{folder}: {drawn.base} tasks for training and {drawn.held_out} for measuring")
+    if drawn.refused:
+        typer.echo(f"drawn programs that are no tasks: {tallied(drawn.refused)}")
     typer.echo(f"their replies need agent.max_new_tokens = {done.tokens} in {folder / TRAINING}")
+    for warning in drawn.warnings:
+        typer.echo(f"warning: {inert(warning)}", err=True)
 
 
 def _words(folder: Path, wanted: Wanted) -> None:
@@ -232,8 +261,7 @@ def _words(folder: Path, wanted: Wanted) -> None:
     try:
         done = write_wordings(folder, wanted, ConsoleReporter())
     except KeyboardInterrupt as error:
-        typer.echo("genenv: stopped; what passed is kept, typed again it goes on", err=True)
-        raise typer.Exit(130) from error
+        raise ended("stopped; what passed is kept, and the same command goes on", 130) from error
     if not done:
         typer.echo(f"every tool has {wanted.each} wordings or more; --each asks for others")
         return

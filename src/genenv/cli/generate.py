@@ -17,7 +17,7 @@ from genenv.cli.options import Config, Corpus, Overrides, check_named, said
 from genenv.errors import DataError, UsageError
 from genenv.rounds.players import Players
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
-from genenv.runs.files import write_whole
+from genenv.runs.files import check_writable, write_whole
 from genenv.runs.folder import RunFolder
 from genenv.runs.progress import staged
 from genenv.runs.resuming import for_writing
@@ -83,12 +83,13 @@ def _make_way(out: Path) -> None:
     """Make the folder of a file that is not there yet.
 
     Raises:
-        UsageError: it is there, or is a folder.
+        UsageError: it is there, is a folder, or cannot be written.
     """
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file for the tasks, such as {out / 'tasks.jsonl'}")
     if out.exists():
         raise UsageError(f"{out} exists already; choose another --out, or delete it")
+    check_writable(out)
     out.parent.mkdir(parents=True, exist_ok=True)
 
 

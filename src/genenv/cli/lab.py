@@ -13,6 +13,7 @@ from rich.table import Table
 
 from genenv.api.console import ConsoleReporter
 from genenv.cli.tables import show
+from genenv.runs.files import check_writable
 
 if TYPE_CHECKING:
     from genenv.lab.settings import LabConfig
@@ -51,6 +52,8 @@ def lab(  # noqa: PLR0913 - Typer: a parameter an option
     from genenv.lab.run import lab_config, run_arms
     from genenv.lab.summary import summary
 
+    if out is not None:
+        check_writable(out)
     config = lab_config(overrides, rounds=rounds, copy_share=copy)
     names = list(chosen([name.strip() for name in arms.split(",") if name.strip()]))
     began = time.monotonic()

@@ -13,7 +13,7 @@ import typer
 from genenv.api import training
 from genenv.api.console import ConsoleReporter
 from genenv.backends import ranks
-from genenv.cli.console import begin
+from genenv.cli.console import begin, ended
 from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
 from genenv.config.run import anchored, load_config
 from genenv.errors import UsageError
@@ -103,7 +103,12 @@ def _play(  # noqa: PLR0913 - as `train`
         settings = anchored(load_config(config, asked, variant=variant))
         path = out or Path("runs") / settings.run.name
         start_from = None if origin is None else Origin.named(origin)
-        training.start(settings, path, reporter, file=config, origin=start_from)
+        try:
+            training.start(settings, path, reporter, file=config, origin=start_from)
+        except KeyboardInterrupt as error:
+            if (path / "config.toml").is_file():
+                raise
+            raise ended("stopped before the run began: nothing is kept", 130) from error
     return path
 
 

@@ -20,6 +20,50 @@ from genenv.types import Json, JsonObject
 RENAMED = {"curriculum.temperature": "curriculum.rwr_lambda"}
 """Settings of older versions, and what they are called now. Runs of then have them in their own files."""
 
+_SYNONYMS: Mapping[str, Sequence[str]] = {
+    other: names.split()
+    for names, others in {
+        "lr": "learning_rate learningrate step_size init_lr actor_lr",
+        "lr_schedule": "lr_scheduler lr_scheduler_type scheduler schedule lr_decay_style",
+        "batch groups_per_step tokens_per_microbatch": "batch_size bs train_batch_size minibatch_size "
+        "mini_batch_size per_device_train_batch_size",
+        "tokens_per_microbatch": "micro_batch_size microbatch_size gradient_accumulation_steps grad_accum",
+        "activation_gib": "gradient_checkpointing",
+        "epochs": "epoch num_epochs n_epochs num_train_epochs ppo_epochs num_iterations",
+        "rounds": "steps num_steps max_steps total_steps num_rounds n_rounds iterations num_train_steps",
+        "warmup.steps": "warmup_steps num_warmup_steps warmup_ratio",
+        "rollouts": "num_generations group_size num_rollouts n_rollouts samples_per_prompt num_samples n",
+        "kl_coefficient": "beta kl kl_coef kl_coeff kl_beta kl_penalty kl_weight init_kl_coef kl_loss_coef",
+        "entropy_coefficient": "entropy entropy_coef entropy_coeff entropy_bonus",
+        "clip_high clip_low": "clip clip_range cliprange clip_ratio clip_eps eps_clip epsilon epsilon_high",
+        "max_grad_norm": "grad_clip gradient_clipping clip_grad clip_grad_norm max_norm grad_norm",
+        "betas": "adam_betas adam_beta1 adam_beta2",
+        "max_new_tokens": "max_tokens max_completion_length max_response_length response_length max_length "
+        "max_gen_tokens",
+        "context_tokens": "max_prompt_length max_seq_len max_seq_length max_model_len context_length seq_len "
+        "max_context",
+        "temperature": "temp sampling_temperature",
+        "model": "model_name model_name_or_path base_model model_path model_id pretrained",
+        "lora_rank": "rank lora_r r lora_dim",
+        "lora_alpha": "alpha",
+        "lora_targets": "target_modules lora_target_modules",
+        "tuning": "lora use_lora use_peft full_finetuning",
+        "dtype": "precision torch_dtype bf16 fp16",
+        "seed": "random_seed rng_seed",
+        "eval_every": "eval_steps eval_interval eval_freq eval_frequency test_freq",
+        "eval_tasks": "eval_size num_eval eval_samples",
+        "keep_checkpoints": "save_total_limit save_steps save_every save_freq",
+        "max_turns": "max_rounds max_interactions turns",
+        "wandb": "use_wandb report_to",
+        "address addresses": "base_url api_base url endpoint server_url",
+        "concurrency at_once": "num_workers max_concurrency workers",
+    }.items()
+    for other in others.split()
+}
+"""What other libraries call settings, and the ends of what they are called here."""
+_MOST_NAMED = 2
+"""So many settings at most are named where one of several may have been meant."""
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -50,18 +94,38 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
 
 
 def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
-    """Name what it is called now, one of its section spelt nearly so, its right section, or the likest."""
+    """Name what it is called now, or one that may be meant.
+
+    That is one of its section spelt nearly so, or known by this name elsewhere; one of another section; else
+    the likest.
+    """
     if key in RENAMED:
         return UsageError(f"setting {key!r} is now called {RENAMED[key]!r}; write that instead")
     section, _, last = key.rpartition(".")
     siblings = [name for name in known if name.rpartition(".")[0] == section]
     slip = difflib.get_close_matches(key, siblings, n=1, cutoff=0.9)
+    synonyms = _SYNONYMS.get(last.lower().replace("-", "_"), ())
     elsewhere = [name for name in known if name.rpartition(".")[2] == last]
+    meant = [name for synonym in synonyms for name in known if f".{name}".endswith(f".{synonym}")]
+    inside = [name for name in meant if section and name.startswith(f"{section}.")]
+    in_section = [name for name in inside if name in siblings] or inside
     candidates = known if section in sections else [*known, *sections]
-    close = slip or elsewhere or difflib.get_close_matches(key, candidates, n=1, cutoff=0.6)
+    close = (
+        [*in_section, *slip]
+        or _agent_first(elsewhere)
+        or _agent_first(meant)
+        or difflib.get_close_matches(key, candidates, n=1, cutoff=0.6)
+    )
     if close:
-        return UsageError(f"unknown setting {key!r}; did you mean {close[0]!r}?")
+        return UsageError(
+            f"unknown setting {key!r}; did you mean {' or '.join(map(repr, close[:_MOST_NAMED]))}?"
+        )
     return unknown_name("setting", key, siblings if section else sections)
+
+
+def _agent_first(keys: Sequence[str]) -> list[str]:
+    """Settings of the agent before others of the same name, nested ones last."""
+    return sorted(keys, key=lambda key: (key.count("."), not key.startswith("agent.")))
 
 
 def validated(model: type[_Model], values: Mapping[str, object], prefix: str) -> _Model:

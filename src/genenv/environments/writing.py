@@ -18,6 +18,7 @@ from genenv.domains.tools.bundle import is_bundle
 from genenv.environments.exported import ABOUT, BUNDLE, About, row_of
 from genenv.environments.templates import FILES, Told, readme
 from genenv.errors import UsageError
+from genenv.runs.files import check_writable
 from genenv.runs.progress import Reporter, staged
 from genenv.texts import json_line
 from genenv.types import Rejection, Task
@@ -75,6 +76,7 @@ def write(
     """
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another name, or remove it")
+    check_writable(folder)
     package = _package(folder.name)
     settings = native(export)
     aside = folder.with_name(f".{folder.name}.new")
@@ -84,7 +86,7 @@ def write(
         data.mkdir(parents=True)
         name = _carried(export.domain, data)
         domain = load_domain(name, domain_config(name).model_validate(settings))
-        with staged(reporter, "building tasks", items=None, unit=""):
+        with staged(reporter, "building tasks", items=len(domain.seeds()), unit="tasks"):
             train = list(tasks(domain))[: export.train]
             again = [one for one in (_again(domain, task) for task in export.generated) if one is not None]
             held_out = list(domain.held_out())[: export.held_out]

@@ -10,7 +10,7 @@ from genenv.config import version
 from genenv.errors import UsageError
 from genenv.evaluation.base import Answered, Benchmark, Exports
 from genenv.evaluation.records import FAILED
-from genenv.runs.files import write_whole
+from genenv.runs.files import check_writable, write_whole
 
 MANIFEST = "genenv-export.json"
 """In the folder: whose answers it holds. Nothing is written among files that something else made."""
@@ -39,6 +39,7 @@ class Export:
                 raise UsageError(f"{folder} holds an export of {theirs}; give --export another folder")
         elif folder.exists() and any(folder.iterdir()):
             raise UsageError(f"{folder} holds other files; give --export a new folder")
+        check_writable(folder, "--export")
 
     def write(self, benchmark: Benchmark, answered: Sequence[Answered], name: str) -> list[Path]:
         """Write a benchmark's files in place of those of an earlier export.

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
 from genenv.errors import DataError, UsageError, first_line
 from genenv.evaluation.statistics import Figure
-from genenv.runs.files import write_whole
+from genenv.runs.files import check_writable, write_whole
 from genenv.runs.locking import locked
 from genenv.texts import json_line
 from genenv.types import JsonObject
@@ -93,8 +93,9 @@ class Results:
         """See whether these results may be begun or continued.
 
         Raises:
-            UsageError: there are results already, or some whose summary is lost.
+            UsageError: there are results already, or some whose summary is lost; or they cannot be written.
         """
+        check_writable(self.path)
         if resume and self.path.exists() and not self.summary.exists():
             raise UsageError(
                 f"{self.path} has lost its summary, so that nobody knows what it was run with; delete it, or "

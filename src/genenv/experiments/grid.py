@@ -22,7 +22,7 @@ from genenv.config.files import apply_override, dump_tables, read_tables
 from genenv.config.run import check_simulator, load_config, resolve
 from genenv.config.variants import with_variant
 from genenv.errors import DataError, UsageError
-from genenv.runs.files import write_whole
+from genenv.runs.files import check_writable, write_whole
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.identity import read_last_round
 
@@ -166,6 +166,7 @@ class Grid:
             grid = cls.open(path)._extended(grid, text)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UsageError(f"{path} is there already and holds no sweep; choose another --out")
+        check_writable(path)
         path.mkdir(parents=True, exist_ok=True)
         write_whole(grid.config, text)
         write_whole(path / FILE, json.dumps(grid._as_json(), indent=2) + "\n")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from genenv.errors import DataError, UsageError, disk_is_full, first_line
+from genenv.runs.files import check_writable
 
 
 def check_vacant(out: Path) -> None:
@@ -20,6 +21,7 @@ def check_vacant(out: Path) -> None:
         raise UsageError(f"{out} is not empty; choose another --out")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file; choose another --out")
+    check_writable(out)
 
 
 @contextmanager

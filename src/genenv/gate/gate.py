@@ -18,6 +18,7 @@ from genenv.curriculum.settings import CurriculumConfig
 from genenv.domains.base import Domain
 from genenv.domains.parameters import read_base
 from genenv.gate.novelty import Archive
+from genenv.runs.progress import advance
 from genenv.seeding import generator
 from genenv.types import (
     Context,
@@ -189,5 +190,10 @@ def base_task(domain: Domain, seed_id: str, spec: JsonObject, *, seed: int) -> T
 
 def base_tasks(domain: Domain, seeds: Sequence[Seed], *, seed: int) -> dict[str, Task]:
     """The seeds that are tasks of their own, by seed id."""
-    built = ((item.id, base_task(domain, item.id, item.spec, seed=seed)) for item in seeds)
-    return {name: task for name, task in built if isinstance(task, Task)}
+    found: dict[str, Task] = {}
+    for item in seeds:
+        task = base_task(domain, item.id, item.spec, seed=seed)
+        if isinstance(task, Task):
+            found[item.id] = task
+        advance(items=1)
+    return found

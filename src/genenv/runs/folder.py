@@ -38,7 +38,7 @@ from genenv.runs.checkpoint import (
     sweep,
     verify_checkpoint,
 )
-from genenv.runs.files import sync, write_whole
+from genenv.runs.files import check_writable, sync, write_whole
 from genenv.runs.locking import locked
 from genenv.runs.store.database import MEND
 from genenv.runs.store.identity import read_identity
@@ -115,7 +115,8 @@ class RunFolder:
         """Where a new run may start: no round is committed there. Nothing is written yet.
 
         Raises:
-            UsageError: the folder already holds a run, or another process starts one; or a file has its name.
+            UsageError: the folder already holds a run, or another process starts one; or a file has its name,
+                or it cannot be written.
         """
         folder = cls(path)
         if path.exists() and not path.is_dir():
@@ -135,6 +136,7 @@ class RunFolder:
         if folder.config.exists():
             with folder.lock():  # its start failed, or is under way
                 pass
+        check_writable(path)
         return folder
 
     @classmethod

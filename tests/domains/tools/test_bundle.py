@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bundles import EXAMPLES, call, ledger, made
+from genenv.config.run import load_config
 from genenv.domains import load_domain
 from genenv.domains.parameters import ByParameters, at_random
 from genenv.domains.tools.audit import audit
@@ -353,3 +354,29 @@ def test_what_is_said_of_a_bundles_tools_and_how_its_tasks_use_them(domain: Tool
     assert sum(map(int, counts)) == 80
     assert re.fullmatch(r"[\d.]+ ms to start an attempt, [\d.]+ ms a call", found["speed"].seen)
     assert all(one.state == "good" for one in found.values())
+
+
+def test_a_bundle_says_which_tasks_its_settings_leave_out(folder: Path) -> None:
+    whole, single = Tools(folder=folder), Tools(ToolsConfig(mode="single", most_calls=2), folder)
+    assert whole.omitted is None
+    said = single.omitted
+    assert said is not None
+    lost, lost_held_out = 60 - len(single.seeds()), 20 - len(single.held_out())
+    assert lost > 0
+    assert said == (
+        f"{lost} of 60 tasks for training and {lost_held_out} of 20 tasks for measuring are left out: "
+        'domain.mode is "single", and calls that use a result or ask for an answer need "auto"; '
+        "domain.most_calls is 2"
+    )
+    whole.world.close()
+    single.world.close()
+
+
+def test_the_settings_that_come_with_a_bundle_train_on_all_of_its_tasks(folder: Path) -> None:
+    config = load_config(folder / "train.toml", [f"domain.name={folder}"])
+    domain = load_domain(str(folder), config.domain.settings)
+    assert isinstance(domain, Tools)
+    tasks = base_tasks(domain, domain.seeds(), seed=0).values()
+    assert (len(tasks), len(domain.held_out()), domain.omitted) == (60, 20, None)
+    assert {task.payload["mode"] for task in tasks} == {"single", "multi"}
+    domain.world.close()

@@ -186,7 +186,8 @@ def test_what_users_say_passes(rules: Rules, tool: str, wording: str) -> None:
 
 def test_the_same_words_are_refused_whosever_they_are(rules: Rules, desk: Tools) -> None:
     known = desk.wordings
-    for wording in ("Refund order {order_id}: {amount}", "refund orders {order_id}, {amount}"):
+    assert list(known["refund_order"]) == ["refund part or all of an order: {arguments}"]
+    for wording in ("Refund part or all of an order {order_id}: {amount}", "refund part or all of an orders"):
         refusal = rules.problem("refund_order", wording, known)
         assert refusal is not None
     other = {"cancel_order": ["call it off: {arguments}"]}

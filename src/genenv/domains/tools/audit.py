@@ -11,6 +11,7 @@ from genenv.domains.tools.check import calls_of, difference, says
 from genenv.domains.tools.fresh import fresh
 from genenv.domains.tools.sayings import FORMS
 from genenv.domains.tools.spec import Program
+from genenv.domains.tools.wording import names_tool
 from genenv.domains.tools.world import Call
 from genenv.types import Json, Rejection, RejectReason, Task
 
@@ -119,7 +120,9 @@ def _states_every_value(domain: Tools, task: Task) -> Rejection | None:
 
 def _gives_nothing_away(task: Task) -> Rejection | None:
     text, program = task.messages[-1].content, Program.model_validate(task.spec)
-    named = [step.tool for step in program.calls if "_" in step.tool and step.tool in text]
+    given = {value for step in program.calls for value in step.args.values() if isinstance(value, str)}
+    tools = (step.tool for step in program.calls if not (step.tool.isalpha() and step.tool in given))
+    named = [tool for tool in tools if names_tool(text, tool)]
     if named:
         return Rejection(RejectReason.LEAK, f"The text names the tool {named[0]}.")
     answers = cast("Sequence[Json]", task.payload["answers"])

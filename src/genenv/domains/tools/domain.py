@@ -195,6 +195,23 @@ class Tools:
             and all(step.tool in known for step in program.calls)
         ]
 
+    @property
+    def omitted(self) -> str | None:
+        """How many tasks of the bundle these settings leave out, and why; None where it is none."""
+        sides = {"training": self.bundle.base, "measuring": self.bundle.held_out}
+        kept = {side: len(self.playable(programs)) for side, programs in sides.items()}
+        lost = [
+            f"{len(programs) - kept[side]} of {len(programs)} tasks for {side}"
+            for side, programs in sides.items()
+            if kept[side] < len(programs)
+        ]
+        why = [f"domain.most_calls is {self.settings.most_calls}"]
+        if self.settings.mode == "single":
+            why.insert(
+                0, 'domain.mode is "single", and calls that use a result or ask for an answer need "auto"'
+            )
+        return f"{' and '.join(lost)} are left out: {'; '.join(why)}" if lost else None
+
     def spec_schema(self, seed: Seed) -> JsonObject:
         """The schema of programs, in which calls are of tools there are, with arguments of their schemas.
 

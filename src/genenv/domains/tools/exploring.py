@@ -18,6 +18,7 @@ from genenv.domains.tools.probing import IDLE, Probe
 from genenv.domains.tools.recipes import FRESH, Graph, Held, Link, Recipe, Records, drawn, succeeded
 from genenv.domains.tools.told import kind_said, read, said, source_of, sources_of
 from genenv.domains.tools.world import Call, Outcome, World
+from genenv.runs.progress import advance
 from genenv.types import Json
 
 _PASSES = 4
@@ -59,12 +60,14 @@ class Explorer:
     def explore(self) -> Graph:
         """Try every tool on the first state, and those that never succeed after random writes.
 
-        Those are also given what tools that succeed tell.
+        Those are also given what tools that succeed tell. The stage around it counts tools of the first pass.
         """
         for number in range(_PASSES):
             setups = [(), *(self.setup() for _ in range(_SETUPS * bool(number)))]
             left = [tool for name, tool in self.world.tools.items() if name not in self._recipes]
-            for tool in left:
+            for place, tool in enumerate(left, start=1):
+                again = f"again, {place} of {len(left)}: {tool.name}" if number else tool.name
+                advance(items=0 if number else 1, note=again)
                 for before in setups:
                     held = self.held(before, everything=number > 0)
                     probe = Probe(self.world, tool, before, held, self._rng, self._luck)
@@ -76,6 +79,7 @@ class Explorer:
                         self._failures[tool.name] = probe.said
             if not left:
                 break
+        advance(note="what they find for each other")
         links = tuple(self._links())
         learned = {
             name: replace(recipe, fails=self._luck.fails(name, recipe.ways))

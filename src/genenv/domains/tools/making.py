@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import shutil
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,17 +21,16 @@ from genenv.domains.tools.bundle import (
     wordings_toml,
 )
 from genenv.domains.tools.domain import Tools
-from genenv.domains.tools.drawing import Drawing, Examine, write_tasks
+from genenv.domains.tools.drawing import Drawing, Drawn, Examine, write_tasks
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.origins import Origin
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.recorded import RecordedWorld
 from genenv.domains.tools.settings import ToolsConfig
-from genenv.domains.tools.spec import Program
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS, tokens_needed, training_toml
 from genenv.domains.tools.unsteady import Unsteady, steady, unsteady
-from genenv.domains.tools.wording import first_wordings
+from genenv.domains.tools.wording import beginnings, is_documented
 from genenv.domains.tools.world import World
 from genenv.errors import UsageError
 from genenv.runs.progress import Reporter, staged
@@ -50,15 +49,27 @@ class Made:
     graph: Graph
     network: bool
     """Whether the tools can reach the network."""
+    undocumented: Sequence[str] = ()
+    """Tools without a sentence of documentation."""
     ended: str = ""
     """Why a service was asked no more before all was recorded."""
-    base: int = 0
-    held_out: int = 0
-    refused: Counter[str] = field(default_factory=Counter[str])
-    """Drawn programs that are no tasks, by reason."""
+    drawn: Drawn = field(default_factory=Drawn)
+    """Its tasks."""
+    stopped: bool = False
+    """Whether somebody stopped it while tasks were drawn."""
     seconds: float = 0.0
     remarks: Sequence[str] = ()
     """Where the tools say or do less than the document that they come from, a sentence each."""
+
+    @property
+    def base(self) -> int:
+        """How many tasks for training it has."""
+        return self.drawn.base
+
+    @property
+    def held_out(self) -> int:
+        """How many tasks for measuring it has."""
+        return self.drawn.held_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +98,13 @@ class Wanted(Asked):
 class Redrawn:
     """What came of drawing anew."""
 
-    base: int
-    held_out: int
-    refused: Counter[str]
-    """Drawn programs that are no tasks, by reason."""
+    drawn: Drawn
     tokens: int
     """So many new tokens `train.toml` should allow."""
 
 
 def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> Made:
-    """Make a bundle.
+    """Make a bundle. Where no tasks are found, or somebody stops it while they are drawn, it is kept, too.
 
     Args:
         folder: where; it must not be there yet.
@@ -134,22 +142,20 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         source = origin.bring(files)
         world = source.open(files)
     try:
-        with staged(reporter, "trying the tools", items=None, unit=""):
-            explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
-            graph = explorer.explore()
-            while (completed := origin.complete(world, source, files)) is not None:
-                source = completed
-                world.close()
-                world = source.open(files)
-                explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
-                graph = explorer.explore()
+        explorer, graph = _explored(world, wanted, reporter)
+        while (completed := origin.complete(world, source, files)) is not None:
+            source = completed
+            world.close()
+            world = source.open(files)
+            explorer, graph = _explored(world, wanted, reporter)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
-        found = _unsteady(explorer, source.open(files), graph, wanted.seed)
+        with staged(reporter, "calling the tools twice", items=None, unit="programs"):
+            found = _unsteady(explorer, source.open(files), graph, wanted.seed)
         graph = steady(graph, found)
         about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
-        wordings = {tool: first_wordings(world.tools[tool]) for tool in graph.recipes}
+        wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
     finally:
         world.close()
     (folder / MARK).write_text(about_toml(about), encoding="utf-8")
@@ -160,9 +166,17 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         left_out=dict(world.left_out),
         graph=graph,
         network=world.network,
+        undocumented=[tool for tool in graph.recipes if not is_documented(world.tools[tool])],
         ended=world.ended if isinstance(world, RecordedWorld) else "",
         remarks=world.remarks if isinstance(world, MockWorld) else (),
     )
+
+
+def _explored(world: World, wanted: Wanted, reporter: Reporter) -> tuple[Explorer, Graph]:
+    """Find out how the tools of a world can be called."""
+    explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
+    with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
+        return explorer, explorer.explore()
 
 
 def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Unsteady:
@@ -173,23 +187,24 @@ def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Unst
 
 
 def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> None:
-    """Programs that pass the gate, as many as are asked for or as are found."""
+    """Programs that pass the gate, as many as are asked for or as are found, or until somebody stops it."""
     write_tasks(made.bundle, {False: [], True: []})
-    found, made.refused = _drawn(made.bundle, wanted, examine, reporter)
-    write_tasks(made.bundle, found)
-    made.base, made.held_out = len(found[False]), len(found[True])
+    with _drawing(made.bundle, wanted, examine) as drawing:
+        try:
+            drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
+        except KeyboardInterrupt:
+            made.stopped = True
+    write_tasks(made.bundle, drawing.found)
+    made.drawn = Drawn.of(drawing, (wanted.base, wanted.held_out))
 
 
-def _drawn(
-    bundle: Bundle, wanted: Asked, examine: Examine, reporter: Reporter
-) -> tuple[dict[bool, list[Program]], Counter[str]]:
+@contextlib.contextmanager
+def _drawing(bundle: Bundle, wanted: Asked, examine: Examine) -> Generator[Drawing]:
     domain = Tools(ToolsConfig(most_calls=wanted.most_calls), bundle.path)
-    drawing = Drawing(domain, examine, random.Random(f"{wanted.seed} tasks"))
     try:
-        found = drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
+        yield Drawing(domain, examine, random.Random(f"{wanted.seed} tasks"))
     finally:
         domain.world.close()
-    return found, drawing.refused
 
 
 def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) -> Redrawn:
@@ -208,16 +223,15 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
     bundle = Bundle.open(folder)
     if not bundle.graph.recipes:
         raise UsageError(f"{folder / 'graph.json'} names no tool that can be called; {folder} is as it was")
-    found, refused = _drawn(bundle, wanted, examine, reporter)
-    if not all(found.values()):
-        side = "measuring" if found[False] else "training"
-        raise UsageError(
-            f"of what was drawn nothing is a task for {side} ({tallied(refused)}); {folder} is as it was"
-        )
+    with _drawing(bundle, wanted, examine) as drawing:
+        found = drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
+        drawn = Drawn.of(drawing, (wanted.base, wanted.held_out))
+    if drawn.lacking is not None:
+        raise UsageError(f"{drawn.lacking}; {folder} is as it was")
     write_tasks(bundle, found)
-    _retell(folder / "README.md", len(found[False]), len(found[True]))
+    _retell(folder / "README.md", drawn.base, drawn.held_out)
     needed = tokens_needed(Bundle.open(folder), most_calls=wanted.most_calls)
-    return Redrawn(base=len(found[False]), held_out=len(found[True]), refused=refused, tokens=needed)
+    return Redrawn(drawn=drawn, tokens=needed)
 
 
 def _retell(readme: Path, base: int, held_out: int) -> None:
@@ -231,10 +245,11 @@ def _retell(readme: Path, base: int, held_out: int) -> None:
 def readme(made: Made) -> str:
     """What was found out, for people."""
     graph, name = made.graph, made.bundle.name
+    tools = "1 tool" if len(graph.recipes) == 1 else f"{len(graph.recipes)} tools"
     lines = [
         f"# {name}",
         "",
-        f"Made by `genenv domain new` from `{made.bundle.about.source.label}`: {len(graph.recipes)} tools, "
+        f"Made by `genenv domain new` from `{made.bundle.about.source.label}`: {tools}, "
         f"{made.base} tasks for training and {made.held_out} for measuring, in {made.seconds:.0f} s. Each "
         "task was played: its solution leads to the same end twice, nothing and random calls do not, and no "
         "call that writes can be left out.",
@@ -259,6 +274,16 @@ def _no_tools(left_out: Mapping[str, str]) -> Iterator[str]:
             yield f"- {len(named)} are no tools: {why}: {', '.join(named)}"
 
 
+def warnings(made: Made) -> list[str]:
+    """What somebody should know who trains on a bundle: sentences, none where all is well."""
+    failed = [tool for tool in made.graph.failures if tool not in made.graph.recipes]
+    never = (
+        f"{len(failed)} of {len(failed) + len(made.graph.recipes)} tools never succeeded: {', '.join(failed)}"
+    )
+    said = [f"{never}; no task calls them, and README.md says what they answered"] if failed else []
+    return [*said, *made.drawn.warnings]
+
+
 def _notes(made: Made) -> Sequence[str]:
     notes: list[str] = []
     for tool, error in made.graph.failures.items():
@@ -280,6 +305,11 @@ def _notes(made: Made) -> Sequence[str]:
         notes.append(f"- Not all was recorded: {made.ended}. What was is here.")
     if made.network:
         notes.append("- The system did not let the tools' process be cut off from the network.")
-    if made.refused:
-        notes.append(f"- Drawn programs that are no tasks: {tallied(made.refused)}")
+    notes += [
+        f"- `{tool}` has no sentence of documentation: tasks ask for it by the words of its name, "
+        "until wordings.toml has better ones"
+        for tool in made.undocumented
+    ]
+    if made.drawn.refused:
+        notes.append(f"- Drawn programs that are no tasks: {tallied(made.drawn.refused)}")
     return notes

@@ -20,12 +20,11 @@ _TOKENS = 88
 _MOST_TOKENS = 512
 _PIECE = re.compile(r"[A-Za-z]{1,4}|[^A-Za-z\s]")
 """What takes a token of a small vocabulary, or more often less than one."""
-_ENOUGH = 24
-"""So many tasks in one reply are enough to play in single replies alone."""
 
 _TEMPLATE = """\
 # A run on these tools: genenv train {file} --out runs/{run}
-# For a model of some size: another policy.model, and lr = 2e-5 or less with it.
+# For a model of some size: another policy.model, agent.lr = 2e-5 or less, domain.descriptions = true; and
+# domain.style = "native" where its chat template offers tools, which is how agents are deployed.
 
 [run]
 name = {quoted}
@@ -35,7 +34,8 @@ eval_tasks = 60
 
 [domain]
 name = {name}
-mode = {mode}  # single: one reply each; auto: several turns too
+mode = "auto"  # all tasks: one reply where no result is needed, else several turns; single: the former alone
+style = "python"  # calls as text: the template of smollm2-135m has no form for them; native: the model's own
 descriptions = false{most_calls}
 
 [curriculum]
@@ -82,16 +82,16 @@ check_tasks = 24
 [policy]
 model = "smollm2-135m"
 tokens_per_microbatch = 2048
-context_tokens = 1024
+context_tokens = 2048
 """
 
 
 def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS) -> str:
     """What `train.toml` holds.
 
-    Small models play in single replies, where there are tasks enough for that. Tasks are drawn uniformly,
-    and a bandit over their kinds chooses among them: where tasks worth attempting are rare it did at least
-    as well as a simulator that learns, and costs no tokens (docs/results/coevolution.md).
+    All tasks of the bundle are trained on. Tasks are drawn uniformly, and a bandit over their kinds chooses
+    among them: where tasks at the target success rate are rare it did at least as well as a simulator that
+    learns, and costs no tokens (docs/results/coevolution.md).
 
     Args:
         bundle: whose tasks are there.
@@ -104,7 +104,6 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
         run=bundle.name,
         quoted=json.dumps(bundle.name),
         name=name,
-        mode=json.dumps("single" if _single(bundle) else "auto"),
         most_calls="" if most_calls == USUAL_CALLS else f"\nmost_calls = {most_calls}",
         tokens=tokens_needed(bundle, most_calls=most_calls),
     )
@@ -117,17 +116,7 @@ def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
         bundle: whose tasks are there.
         most_calls: how many calls solve one of its tasks at most.
     """
-    played = _in_one_reply(bundle) if _single(bundle) else bundle.base.values()
-    return max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, _tokens(played))
-
-
-def _single(bundle: Bundle) -> bool:
-    """Whether there are tasks enough that are played in one reply."""
-    return len(_in_one_reply(bundle)) >= _ENOUGH
-
-
-def _in_one_reply(bundle: Bundle) -> list[Program]:
-    return [one for one in bundle.base.values() if not (one.chained or one.answer)]
+    return max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, _tokens(bundle.base.values()))
 
 
 def _tokens(programs: Iterable[Program]) -> int:

@@ -13,6 +13,7 @@ from genenv.domains.tools.leaves import ANY, FILES, HIDDEN, KEY, leaves
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.told import read
 from genenv.domains.tools.world import Call, Played, World
+from genenv.runs.progress import advance
 from genenv.types import Json
 
 _PLAYED_TWICE = 8
@@ -51,6 +52,7 @@ def unsteady(explorer: Explorer, again: World, graph: Graph, rng: random.Random)
     begin = _hidden_files(explorer.world.play(()).state)
     for program, one in zip(programs, first, strict=True):
         other = again.play(program)
+        advance(items=1)
         left, right = _hidden_files(one.state), _hidden_files(other.state)
         steady_ones |= {
             name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)

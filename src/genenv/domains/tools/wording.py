@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from genenv.domains.tools.leaves import words_of
-from genenv.domains.tools.words import VERBS
+from genenv.domains.tools.leaves import singular, words_of
+from genenv.domains.tools.words import ARTICLES, NO_VERBS, VERBS
 from genenv.domains.tools.world import Tool
 from genenv.types import Json
 
@@ -24,6 +25,10 @@ ARGUMENTS = "arguments"
 """The blank for all values that have no blank of their own."""
 _BLANK = re.compile(r"\{([A-Za-z_][\w.-]*)(?::([a-z]+)|=([^{}]*))?\}")
 _ENDS = (".", "?", "!")
+_IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
+"""In a tool's name: what makes it no plain word."""
+_LONGEST_TOLD = 120
+"""So many characters of documentation at most are taken into a task's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,26 +114,84 @@ def without_blanks(wording: str) -> str:
     return _BLANK.sub(" ", wording)
 
 
-def first_wordings(tool: Tool) -> tuple[str, ...]:
-    """Wordings made of a tool's documentation and name, to begin with."""
-    told, name = first_sentence(tool), label(tool.name)
-    made: list[str] = []
-    if told and len(told) <= 120 and not _BLANK.search(told):
-        first, _, rest = told.partition(" ")
-        verb = _imperative(first.lower())
-        if verb is not None:
-            made.append(f"{verb} {rest}".strip() + f": {{{ARGUMENTS}}}")
-    if not made or name.split()[0] in VERBS:
-        made.append(
-            f"{name}: {{{ARGUMENTS}}}" if name.split()[0] in VERBS else f"use {name!r}: {{{ARGUMENTS}}}"
-        )
-    return tuple(dict.fromkeys(made))
+def first_wordings(tool: Tool, *, writes: bool | None = None) -> tuple[str, ...]:
+    """Wordings to begin with: what a tool's documentation says, else the words of its name.
+
+    A wording does not quote the tool's identifier: which tool is meant is for the agent to find out.
+
+    Args:
+        tool: to be asked for.
+        writes: whether a successful call changes the state; None: as its author says.
+    """
+    writes = tool.writes is True if writes is None else writes
+    order = _from_documentation(tool, writes=writes) or _from_name(tool, writes=writes)
+    return (f"{order}: {{{ARGUMENTS}}}",)
 
 
-def _imperative(word: str) -> str | None:
-    """A verb as one says it to somebody: `returns` is return. None: no verb that is known."""
+def beginnings(tools: Mapping[str, Tool], writing: Mapping[str, bool]) -> dict[str, tuple[str, ...]]:
+    """Wordings to begin with for each of several tools; no two have the same words, and none names a tool.
+
+    Args:
+        tools: all of them.
+        writing: those to be asked for, and whether each changes the state.
+    """
+    made = {name: first_wordings(tools[name], writes=writes) for name, writes in writing.items()}
+    times = Counter(words_of(one) for wordings in made.values() for one in wordings)
+    return {
+        name: (f"{_from_name(tools[name], writes=writing[name])}: {{{ARGUMENTS}}}",)
+        if any(times[words_of(one)] > 1 or any(names_tool(one, other) for other in tools) for one in wordings)
+        else wordings
+        for name, wordings in made.items()
+    }
+
+
+def is_documented(tool: Tool) -> bool:
+    """Whether its documentation says in a sentence what it does; else its name alone is there to ask by."""
+    return _from_documentation(tool, writes=False) is not None
+
+
+def names_tool(text: str, name: str) -> bool:
+    """Whether a text has a tool's identifier in it: one that no plain text has, or a plain word in quotes."""
+    if _IDENTIFIER.search(name):
+        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+    return re.search(rf"""(['"`]){re.escape(name)}\1""", text) is not None
+
+
+def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
+    """An order made of the first sentence of a tool's documentation; None: there is none that can be used."""
+    told = first_sentence(tool)
+    if not told or len(told) > _LONGEST_TOLD or _BLANK.search(told) or names_tool(told, tool.name):
+        return None
+    first, _, rest = told.partition(" ")
+    verb = _imperative(first.lower(), rest, label(tool.name).split()[0])
+    if verb is not None:
+        return f"{verb} {rest}".strip()
+    said = told if first[1:2].isupper() else told[:1].lower() + told[1:]
+    return f"do the following: {said}" if writes else f"tell me {said}"
+
+
+def _from_name(tool: Tool, *, writes: bool) -> str:
+    """An order made of the words of a tool's name."""
+    name = label(tool.name)
+    return name if writes or name.split()[0] in VERBS else f"tell me the {name}"
+
+
+def _imperative(word: str, rest: str, name: str) -> str | None:
+    """A verb as one says it to somebody: `returns` is return. None: the word is no verb, as far as is known.
+
+    Args:
+        word: with which a sentence begins.
+        rest: of the sentence: what comes before an article is a verb.
+        name: the first word of the tool's name, which is a verb where the sentence begins with it, too.
+    """
     ways = (word, word[:-1], word[:-2], f"{word[:-3]}y" if word.endswith("ies") else word)
-    return next((way for way in ways if way in VERBS), None)
+    known = next((way for way in ways if way in VERBS), None)
+    if known is not None or word in NO_VERBS or not word.isalpha():
+        return known
+    if name in ways:
+        return name
+    follows = rest.partition(" ")[0].lower()
+    return singular(word) if follows in ARTICLES and not word.endswith("ing") else None
 
 
 def clause(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause:

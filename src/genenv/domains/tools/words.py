@@ -63,6 +63,20 @@ switch tag take tell transfer turn undo unlock update upload validate view withd
 )
 """What tools do."""
 
+ARTICLES = frozenset(
+    _listed("""
+a all an another any both each every its no one several some that the their these this those two
+""")
+)
+"""Before a noun: what comes before one of them at the start of a sentence is a verb, as a rule."""
+NO_VERBS = ARTICLES | frozenset(
+    _listed("""
+about and are as at by for from given how if in is it not of on or per to what when where whether which who
+whom whose why with without
+""")
+)
+"""A sentence that begins with one of them is no order, whatever follows."""
+
 
 def _sides(text: str) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
     lines = (line.split("|") for line in text.strip().splitlines())
