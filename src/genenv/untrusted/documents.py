@@ -1,8 +1,8 @@
 """JSON, YAML and TOML that others wrote, as plain JSON values of bounded size.
 
-A short text can stand for endless data: aliases of YAML multiply, containers can be nested without end. So every reader
-here counts what it makes, and refuses more than one budget allows. What comes out is a tree of JSON values: no number is
-infinite or NaN, every text can be encoded, no container is in two places.
+A short text can stand for endless data: aliases of YAML multiply, containers can be nested without end. So
+every reader here counts what it makes, and refuses more than one budget allows. What comes out is a tree of
+JSON values: no number is infinite or NaN, every text can be encoded, no container is in two places.
 """
 
 from __future__ import annotations
@@ -39,19 +39,21 @@ class Unreadable(UsageError):
     """A text is no document that can be read. The message is a sentence with the document's name."""
 
 
-def plain(value: object, name: str) -> Json:
+def plain(value: object, name: str, *, finite: bool = True) -> Json:
     """Copy parsed data as a tree of JSON values.
 
-    A number that is infinite or NaN becomes null, halves of surrogate pairs are replaced, and what is no JSON becomes text.
+    A number that is infinite or NaN becomes null, halves of surrogate pairs are replaced, and what is no JSON
+    becomes text.
 
     Args:
         value: of any parser.
         name: how people know the document.
+        finite: whether infinite numbers become null; else they stay.
 
     Raises:
         Unreadable: it is too large or nested too deeply, or it holds itself.
     """
-    return _Copy(name).of(value, 0)
+    return _Copy(name, finite=finite).of(value, 0)
 
 
 def read_json(text: str, name: str) -> Json:
@@ -81,7 +83,7 @@ def read_toml(text: str, name: str) -> dict[str, Json]:
     if _LONG_KEY.search(text):
         raise _too_deep(name)
     try:
-        return cast("dict[str, Json]", plain(tomllib.loads(text), name))
+        return cast("dict[str, Json]", plain(tomllib.loads(text), name, finite=False))
     except RecursionError as error:
         raise _too_deep(name) from error
     except ValueError as error:
@@ -98,7 +100,8 @@ def read_yaml(text: str, name: str) -> Json:
 
     _limit_size(text, name, MOST_YAML_BYTES)
     try:
-        return plain(_Builder(name).built(yaml.parse(text, Loader=_loader())), name)
+        events: Iterator[Any] = cast(Any, yaml).parse(clean(text), Loader=_loader())
+        return plain(_Builder(name).built(events), name)
     except yaml.YAMLError as error:
         raise Unreadable(f"{name} is not valid YAML: {first_line(error)}") from error
 
@@ -115,7 +118,22 @@ def read_document(text: str, name: str) -> Json:
         except Unreadable as error:
             if not isinstance(error.__cause__, json.JSONDecodeError):
                 raise
-    return read_yaml(text, name)
+    try:
+        return read_yaml(text, name)
+    except Unreadable as error:
+        if error.__cause__ is None:
+            raise
+        raise Unreadable(f"{name} is neither JSON nor YAML: {first_line(error.__cause__)}") from error
+
+
+def as_object(value: object) -> Mapping[str, Any]:
+    """An object of a document; an empty one where something else is in its place."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def as_list(value: object) -> Sequence[Any]:
+    """A list of a document; an empty one where something else is in its place."""
+    return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
 
 
 def _limit_size(text: str, name: str, most: int) -> None:
@@ -134,8 +152,9 @@ def _too_deep(name: str) -> Unreadable:
 class _Copy:
     """Copies data within the budget."""
 
-    def __init__(self, name: str) -> None:
-        self._name, self._values, self._chars = name, MOST_VALUES, MOST_CHARS
+    def __init__(self, name: str, *, finite: bool) -> None:
+        self._name, self._finite = name, finite
+        self._values, self._chars = MOST_VALUES, MOST_CHARS
 
     def of(self, value: object, depth: int) -> Json:
         self._values -= 1
@@ -146,7 +165,7 @@ class _Copy:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int | float):
-            return value if -_LARGEST < value < _LARGEST else None
+            return value if not self._finite or -_LARGEST < value < _LARGEST else None
         if depth >= DEEPEST:
             raise _too_deep(self._name)
         if isinstance(value, Mapping):
@@ -206,7 +225,9 @@ class _Builder:
                     self._add(self._scalar(event), event.anchor, documents)
                 case yaml.AliasEvent():
                     if event.anchor not in self._anchors:
-                        raise Unreadable(f"{self._name} has an alias *{event.anchor} of nothing, or of what holds it")
+                        raise Unreadable(
+                            f"{self._name} has an alias *{event.anchor} of nothing, or of what holds it"
+                        )
                     self._add(self._anchors[event.anchor], None, documents)
                 case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                     if len(self._open) >= DEEPEST:
@@ -215,7 +236,9 @@ class _Builder:
                     self._open.append(_Open(event.anchor, is_mapping=is_mapping))
                 case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                     ended = self._open.pop()
-                    self._add(self._mapping(ended) if ended.is_mapping else _values(ended), ended.anchor, documents)
+                    self._add(
+                        self._mapping(ended) if ended.is_mapping else _values(ended), ended.anchor, documents
+                    )
                 case _:
                     pass
         if len(documents) > 1:
@@ -256,7 +279,9 @@ class _Builder:
         text = cast(str, event.value)
         if not event.implicit[0]:
             return text
-        tag = str(self._resolver.resolve(yaml.ScalarNode, text, (True, False))).removeprefix("tag:yaml.org,2002:")
+        tag = str(self._resolver.resolve(yaml.ScalarNode, text, (True, False))).removeprefix(
+            "tag:yaml.org,2002:"
+        )
         if tag == "str":
             return text
         key = _Key(text)
@@ -302,7 +327,8 @@ def _loader() -> Any:  # noqa: ANN401 - PyYAML has no types
     without = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int")
     resolvers = cast("dict[str, list[tuple[str, Any]]]", base.yaml_implicit_resolvers)
     Loader.yaml_implicit_resolvers = {
-        first: [(tag, how) for tag, how in listed if tag not in without] for first, listed in resolvers.items()
+        first: [(tag, how) for tag, how in listed if tag not in without]
+        for first, listed in resolvers.items()
     }
     whole = re.compile(r"^[-+]?[0-9]+$")
     Loader.add_implicit_resolver("tag:yaml.org,2002:int", whole, list("-+0123456789"))

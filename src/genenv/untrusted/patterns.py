@@ -1,8 +1,8 @@
 """Regular expressions that others wrote, matched and drawn from within limits.
 
-`re` takes exponential time for some of them: `^(a+)+$` doubles its time with each letter. So a pattern is matched by the Rust
-engine that comes with pydantic, whose time is linear in the text. What that one does not know, such as looking ahead, is
-matched by `regex`, which can be stopped; a text on which it takes too long is neither a match nor none.
+`re` takes exponential time for some of them: `^(a+)+$` doubles its time with each letter. So a pattern is
+matched by the Rust engine of pydantic, whose time is linear in the text. What that one does not know, such as
+looking ahead, is matched by `regex`, which can be stopped; where it takes too long, nothing is known.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from genenv.texts import clean
 
-LONGEST = 2000
+LONGEST = 20_000
 """Characters of a pattern. A longer one is not read."""
 MATCH_S = 0.1
 """How long matching one text may take, where it cannot be bounded beforehand."""
 MOST_STEPS = 20_000
 """Parts of a pattern that are visited to draw one text."""
 _REPEATS = (100, 8, 2)
-"""The most repetitions that `*` and `+` are drawn with; the next one where a text becomes too long with one."""
+"""The most repetitions that `*` and `+` are drawn with, and fewer where texts become too long."""
 _TRIES = 8
 _RANGE = 4000
 """Of a range of characters so many are drawn from."""
@@ -37,6 +37,7 @@ _AS_PYTHON = (
     (re.compile(r"\\p\{N[a-z]?\}"), r"\\d"),
 )
 """What drawing does not know of other languages, as Python has it; what is drawn is matched afterwards."""
+_SPECIAL = re.compile(r"\(\?(?!:)|\\[^dDwWsS\W_]|[*+?}]\+|\[\[|&&")
 _COUNTS = re.compile(r"\{[^{}]*?(\d{1,9})\s*\}")
 _MOST_COPIES = 200_000
 """Product of all counts of repetitions in a pattern."""
@@ -87,6 +88,11 @@ def is_pattern(text: str) -> bool:
     return True
 
 
+def is_simple(pattern: str) -> bool:
+    """Whether a pattern has only parts that every engine reads alike: nothing looks ahead, behind or back."""
+    return is_pattern(pattern) and not _SPECIAL.search(pattern)
+
+
 def _stoppable(pattern: str) -> Engine:
     if math.prod(int(one) + 1 for one in _COUNTS.findall(pattern)) > _MOST_COPIES:
         raise BadPattern("it repeats its parts too often")  # the engine writes repetitions out
@@ -96,7 +102,15 @@ def _stoppable(pattern: str) -> Engine:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compiled = cast(Any, regex).compile(pattern)
-    except (regex.error, ValueError, OverflowError, RecursionError, MemoryError, KeyError, IndexError) as error:
+    except (
+        regex.error,
+        ValueError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+        KeyError,
+        IndexError,
+    ) as error:
         raise BadPattern(f"no engine reads it: {error}") from error
 
     def found(text: str) -> bool:

@@ -1,8 +1,8 @@
 """JSON schemas that others wrote: as trees that refer to nothing, and what of a value does not fit one.
 
-A schema is made plain once, where it comes in: each reference is replaced by the part of the same schema that it names, and
-keywords with values that JSON schema does not know are dropped. So nothing is looked up later, neither a file nor an
-address; nothing holds itself; and what draws or checks values can rely on what stands in a keyword.
+A schema is made plain once, where it comes in: each reference is replaced by the part of the same schema that
+it names, and keywords with values that JSON schema does not know are dropped. So nothing is looked up later,
+neither a file nor an address; nothing holds itself; and what draws or checks values can rely on the keywords.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 MOST_PARTS = 5000
-"""Schemas inside a plain schema, with all that references repeat; what is more is cut, and allows anything."""
+"""Schemas inside a plain schema, with all that references repeat; the rest is cut, and allows anything."""
 DEEPEST = 24
 """Schemas inside schemas."""
 MOST_STEPS = 200_000
 """Keywords that are looked at to check one value: about a second."""
 
-Check = Callable[["Draft202012Validator", Any, Any, Any], "Iterator[ValidationError] | None"]
-"""A keyword of a validator."""
+Check = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
+"""A keyword of a validator: it is given that, what the keyword says, the value and the schema."""
 
 
 class BadSchema(UsageError):
-    """What stands in the place of a schema is none that can be used. The message ends a sentence: `it is no object`."""
+    """A schema cannot be used. The message is the end of a sentence: `it is no object`."""
 
 
 # --- making a schema plain ---
@@ -44,11 +44,15 @@ _TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 
 
 def _is_type(value: Json) -> bool:
-    return value in _TYPES or (isinstance(value, list) and bool(value) and all(one in _TYPES for one in value))
+    return value in _TYPES or (
+        isinstance(value, list) and bool(value) and all(one in _TYPES for one in value)
+    )
 
 
 def _is_count(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == int(value)
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == int(value)
+    )
 
 
 def _is_number(value: Json) -> bool:
@@ -84,7 +88,9 @@ _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains"
 _LIST = ("allOf", "anyOf", "oneOf", "prefixItems")
 _NAMED = ("properties", "patternProperties", "dependentSchemas")
 """Keywords that hold one schema, several, and several by name."""
-_ABOUT = frozenset(("title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly"))
+_ABOUT = frozenset(
+    ("title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly")
+)
 """Keywords that allow and forbid nothing."""
 
 
@@ -206,7 +212,7 @@ class _Plain:
                     return one
                 waiting += one.values()
             elif isinstance(one, list):
-                waiting += cast("list[Json]", one)
+                waiting += one
         raise BadSchema(f"it refers to {reference[:200]!r}, which it does not hold")
 
 
@@ -257,7 +263,7 @@ _LEFT: contextvars.ContextVar[list[int]] = contextvars.ContextVar("steps left")
 
 @functools.cache
 def _validator_class() -> Any:  # noqa: ANN401 - jsonschema makes classes
-    """The validator of the newest draft, which matches patterns within limits, counts its steps and looks nothing up."""
+    """The validator of the newest draft; it matches within limits, counts steps, looks nothing up."""
     import jsonschema
     from jsonschema import validators
     from referencing import Registry
@@ -273,18 +279,18 @@ def _validator_class() -> Any:  # noqa: ANN401 - jsonschema makes classes
     }
     counted = {keyword: _counted(check) for keyword, check in known.items()}
     made: Any = cast(Any, validators).extend(jsonschema.Draft202012Validator, counted)
-    return functools.partial(made, registry=Registry())
+    return functools.partial(made, registry=cast(Any, Registry)())
 
 
 def _counted(check: Check) -> Check:
     """A keyword that takes a step of the budget each time it is looked at, long lists more."""
 
-    def counting(validator: Draft202012Validator, told: Any, value: Any, schema: Any) -> Any:  # noqa: ANN401
+    def counting(validator: Any, says: Any, value: Any, schema: Any) -> Iterator[ValidationError] | None:  # noqa: ANN401
         left = _LEFT.get()
-        left[0] -= 1 + (len(told) if isinstance(told, list) else 0)
+        left[0] -= 1 + (len(cast("list[object]", says)) if isinstance(says, list) else 0)
         if left[0] < 0:
             raise TookTooLong("it is too large to be checked against what is asked for")
-        return check(validator, told, value, schema)
+        return check(validator, says, value, schema)
 
     return counting
 
@@ -302,44 +308,41 @@ def _matches(pattern: str, text: str) -> bool:
         return True
 
 
-def _pattern(validator: Draft202012Validator, told: Any, value: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ANN401
-    del validator, schema
-    if isinstance(value, str) and not _matches(told, value):
-        yield _error(f"{value!r} does not match {told!r}")
+def _pattern(_: object, says: str, value: object, schema: JsonObject) -> Iterator[ValidationError]:
+    del schema
+    if isinstance(value, str) and not _matches(says, value):
+        yield _error(f"{value!r} does not match {says!r}")
 
 
 def _pattern_properties(
-    validator: Draft202012Validator, told: Any, value: Any, schema: Any  # noqa: ANN401
+    validator: Draft202012Validator, says: Mapping[str, JsonObject], value: object, schema: JsonObject
 ) -> Iterator[ValidationError]:
     del schema
-    for pattern, part in told.items() if isinstance(value, dict) else ():
-        for name, held in cast("dict[str, Any]", value).items():
+    held = cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+    for pattern, part in says.items():
+        for name in held:
             if _matches(pattern, name):
-                yield from cast(Any, validator).descend(held, part, path=name, schema_path=pattern)
+                yield from cast(Any, validator).descend(held[name], part, path=name, schema_path=pattern)
 
 
 def _additional_properties(
-    validator: Draft202012Validator, told: Any, value: Any, schema: Any  # noqa: ANN401
+    validator: Draft202012Validator, says: JsonObject | bool, value: object, schema: JsonObject
 ) -> Iterator[ValidationError]:
-    if not isinstance(value, dict):
-        return
-    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    held = cast("dict[str, Any]", value)
+    known = cast(JsonObject, schema.get("properties", {}))
+    patterns = cast(JsonObject, schema.get("patternProperties", {}))
+    held = cast("dict[str, Json]", value) if isinstance(value, dict) else {}
     others = [name for name in held if name not in known and not any(_matches(one, name) for one in patterns)]
-    if told is False and others:
+    if says is False and others:
         yield _error(f"Additional properties are not allowed ({', '.join(map(repr, sorted(others)))})")
-    for name in others if isinstance(told, dict) else ():
-        yield from cast(Any, validator).descend(held[name], told, path=name)
+    for name in others if isinstance(says, dict) else ():
+        yield from cast(Any, validator).descend(held[name], says, path=name)
 
 
-def _unique_items(
-    validator: Draft202012Validator, told: Any, value: Any, schema: Any  # noqa: ANN401
-) -> Iterator[ValidationError]:
-    del validator, schema
-    if told and isinstance(value, list):
-        listed = cast("list[Json]", value)
-        if len({json.dumps(_canonical(one), sort_keys=True) for one in listed}) < len(listed):
-            yield _error(f"{value!r} has non-unique elements")
+def _unique_items(_: object, says: bool, value: object, schema: JsonObject) -> Iterator[ValidationError]:
+    del schema
+    listed = cast("list[Json]", value) if isinstance(value, list) else []
+    if says and len({json.dumps(_canonical(one), sort_keys=True) for one in listed}) < len(listed):
+        yield _error(f"{value!r} has non-unique elements")
 
 
 def _canonical(value: Json) -> Json:

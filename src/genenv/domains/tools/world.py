@@ -7,14 +7,13 @@ same whether it has or not.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, cast, runtime_checkable
 
 from genenv.types import Json, JsonObject
-from genenv.untrusted.schemas import plain_schema, problem
-
+from genenv.untrusted import schemas
 
 _SHORT_LIST = 3
 
@@ -72,7 +71,7 @@ class Tool:
     """Whether its author says that it changes something; None: nothing is said. What it does decides."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", plain_schema(self.parameters))
+        object.__setattr__(self, "parameters", schemas.plain_schema(self.parameters))
 
     @property
     def properties(self) -> Mapping[str, JsonObject]:
@@ -132,7 +131,7 @@ class Tool:
             return f"{self.name} has no parameter {unknown[0]!r}."
         if missing := sorted(self.required - set(args)):
             return f"{self.name} lacks the argument {missing[0]!r}."
-        found = problem(self.parameters, dict(args))
+        found = schemas.problem(self.parameters, dict(args))
         return f"{found[0] or self.name}: {found[1]}." if found else None
 
     def fits(self, parameter: str, value: Json) -> bool:
@@ -140,6 +139,22 @@ class Tool:
         properties: JsonObject = {parameter: self.properties[parameter]}
         alone = Tool(name=self.name, parameters={**self.parameters, "properties": properties, "required": []})
         return alone.problem({parameter: value}) is None or alone.problem({parameter: [value]}) is None
+
+
+def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], dict[str, str]]:
+    """Tools of others, and why some are left out: their schemas cannot be used.
+
+    Args:
+        listed: what makes each, by name; it may raise `BadSchema`.
+    """
+    tools: dict[str, Tool] = {}
+    left_out: dict[str, str] = {}
+    for name, make in listed.items():
+        try:
+            tools[name] = make()
+        except schemas.BadSchema as error:
+            left_out[name] = f"the schema of its arguments cannot be used: {error}"
+    return tools, left_out
 
 
 class World(Protocol):

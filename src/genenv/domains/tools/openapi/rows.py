@@ -86,8 +86,12 @@ def drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
 
 
 def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without its example, where there is only one: all values would be the same."""
-    return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1}
+    """A schema without its example, where there is only one: all values would be the same.
+
+    Where texts have a pattern the example stays: what is drawn from a pattern is nothing that people say.
+    """
+    kept = "pattern" in schema
+    return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1 or kept}
 
 
 def value_of(tool: Tool, name: str, rng: random.Random) -> Json:
