@@ -84,7 +84,7 @@ class _Sampler:
 
     def _referred(self, path: str) -> JsonObject:
         found: Json = self._root
-        for part in path.removeprefix("#/").split("/"):
+        for part in filter(None, path.removeprefix("#").split("/")):
             found = cast(JsonObject, found)[part]
         return cast(JsonObject, found)
 

@@ -31,7 +31,7 @@ DEEPEST = 100
 """Containers inside containers."""
 _LARGEST = 1e300
 """A larger number counts as infinite."""
-_LONG_KEY = re.compile(r"""(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % DEEPEST)  # noqa: UP031
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % DEEPEST)  # noqa: UP031
 """A dotted key of TOML that is nested too deeply; reading it takes time that grows with its square."""
 
 
@@ -145,6 +145,10 @@ def _too_many(name: str) -> Unreadable:
     return Unreadable(f"{name} stands for over {MOST_VALUES} values, which is more than is read")
 
 
+def _too_long(name: str) -> Unreadable:
+    return Unreadable(f"{name} stands for over {MOST_CHARS >> 20} MiB of text, which is more than is read")
+
+
 def _too_deep(name: str) -> Unreadable:
     return Unreadable(f"{name} is nested too deeply to be read, or holds itself")
 
@@ -178,10 +182,19 @@ class _Copy:
     def _text(self, text: str) -> str:
         self._chars -= len(text)
         if self._chars < 0:
-            raise Unreadable(
-                f"{self._name} stands for over {MOST_CHARS >> 20} MiB of text, which is more than is read"
-            )
+            raise _too_long(self._name)
         return clean(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Values and characters, with all that aliases repeat."""
+
+    values: int = 1
+    chars: int = 0
+
+    def __add__(self, other: _Size) -> _Size:
+        return _Size(self.values + other.values, self.chars + other.chars)
 
 
 @dataclass(slots=True)
@@ -189,6 +202,7 @@ class _Open:
     """A container of YAML that has begun and not ended."""
 
     anchor: str | None
+    size: _Size
     items: list[object] = field(default_factory=list[object])
     is_mapping: bool = False
 
@@ -211,7 +225,7 @@ class _Builder:
         self._name = name
         self._left = MOST_VALUES
         self._open: list[_Open] = []
-        self._anchors: dict[str, object] = {}
+        self._anchors: dict[str, tuple[object, _Size]] = {}
         self._resolver = _loader()("")
 
     def built(self, events: Iterator[Any]) -> object:
@@ -222,36 +236,42 @@ class _Builder:
         for event in events:
             match event:
                 case yaml.ScalarEvent():
-                    self._add(self._scalar(event), event.anchor, documents)
+                    size = _Size(1, len(event.value))
+                    self._add(self._scalar(event), size, event.anchor, documents)
                 case yaml.AliasEvent():
                     if event.anchor not in self._anchors:
                         raise Unreadable(
                             f"{self._name} has an alias *{event.anchor} of nothing, or of what holds it"
                         )
-                    self._add(self._anchors[event.anchor], None, documents)
+                    self._add(*self._anchors[event.anchor], None, documents)
                 case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                     if len(self._open) >= DEEPEST:
                         raise _too_deep(self._name)
                     is_mapping = isinstance(event, yaml.MappingStartEvent)
-                    self._open.append(_Open(event.anchor, is_mapping=is_mapping))
+                    self._open.append(_Open(event.anchor, _Size(), is_mapping=is_mapping))
                 case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                     ended = self._open.pop()
-                    self._add(
-                        self._mapping(ended) if ended.is_mapping else _values(ended), ended.anchor, documents
-                    )
+                    value = self._mapping(ended) if ended.is_mapping else _values(ended)
+                    self._add(value, ended.size, ended.anchor, documents)
                 case _:
                     pass
         if len(documents) > 1:
             raise Unreadable(f"{self._name} holds {len(documents)} documents of YAML; keep one")
         return _value(documents[0]) if documents else None
 
-    def _add(self, value: object, anchor: str | None, documents: list[object]) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise _too_many(self._name)
+    def _add(self, value: object, size: _Size, anchor: str | None, documents: list[object]) -> None:
         if anchor is not None:
-            self._anchors[anchor] = value
-        (self._open[-1].items if self._open else documents).append(value)
+            self._anchors[anchor] = value, size
+        if not self._open:
+            documents.append(value)
+            return
+        into = self._open[-1]
+        into.items.append(value)
+        into.size += size
+        if into.size.values > MOST_VALUES:
+            raise _too_many(self._name)
+        if into.size.chars > MOST_CHARS:
+            raise _too_long(self._name)
 
     def _mapping(self, ended: _Open) -> dict[str, object]:
         """With the keys of those that `<<` merges, where it has none of its own."""

@@ -27,7 +27,7 @@ MOST_PARTS = 5000
 """Schemas inside a plain schema, with all that references repeat; the rest is cut, and allows anything."""
 DEEPEST = 24
 """Schemas inside schemas."""
-MOST_STEPS = 200_000
+MOST_STEPS = 50_000
 """Keywords that are looked at to check one value: about a second."""
 
 Check = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]

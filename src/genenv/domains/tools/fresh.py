@@ -25,7 +25,7 @@ from genenv.domains.tools.words import (
 from genenv.domains.tools.world import Tool
 from genenv.types import Json, JsonObject
 from genenv.untrusted import patterns
-from genenv.untrusted.patterns import BadPattern
+from genenv.untrusted.patterns import BadPattern, TookTooLong
 
 _FIRST_DAY = Day(2026, 1, 5)
 _DEEPEST = 4
@@ -137,8 +137,7 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
     form = schema.get("format")
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not form:
-        with contextlib.suppress(BadPattern):  # then it is a text like any other
-            return patterns.draw(_ANY_DIGITS.sub(r"\\d{3}", pattern), rng)
+        return _of_pattern(pattern, schema, name, rng, tool)
     person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
     day = _FIRST_DAY + timedelta(days=rng.randrange(330))
     if form in ("date-time",):
@@ -161,6 +160,16 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
     while len(text) < least:
         text += f" {rng.choice(THINGS)}"
     return text[:most].strip() or "x" * max(1, least)
+
+
+def _of_pattern(pattern: str, schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
+    """What people say where that has the form that is asked for; else any text of the form."""
+    said = _string({key: one for key, one in schema.items() if key != "pattern"}, name, rng, tool)
+    with contextlib.suppress(BadPattern, TookTooLong):
+        if patterns.engine(pattern)(said):
+            return said
+        return patterns.draw(_ANY_DIGITS.sub(r"\\d{3}", pattern), rng)
+    return said
 
 
 def _is_path(words: set[str], tool: set[str]) -> bool:

@@ -12,6 +12,7 @@ from genenv.domains.tools.leaves import words_of
 from genenv.domains.tools.openapi.resources import Table
 from genenv.domains.tools.world import Tool
 from genenv.types import Json
+from genenv.untrusted.patterns import is_simple
 
 ROWS = 6
 """Of each table."""
@@ -88,10 +89,10 @@ def drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
 def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema without its example, where there is only one: all values would be the same.
 
-    Where texts have a pattern the example stays: what is drawn from a pattern is nothing that people say.
+    It stays where texts have a pattern that cannot be drawn from with certainty.
     """
-    kept = "pattern" in schema
-    return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1 or kept}
+    stays = not is_simple(schema.get("pattern", ""))
+    return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1 or stays}
 
 
 def value_of(tool: Tool, name: str, rng: random.Random) -> Json:
