@@ -17,6 +17,7 @@ LAYERS = (
     "texts",
     "types",
     "seeding",
+    "untrusted",
     "config.base",
     "runs.progress",
     "curriculum",

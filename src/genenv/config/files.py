@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from genenv.errors import UsageError
 from genenv.types import Json, JsonObject
+from genenv.untrusted.documents import Unreadable, read_toml
 
 
 def read_tables(path: Path) -> dict[str, Json]:
@@ -25,11 +24,12 @@ def read_tables(path: Path) -> dict[str, Json]:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a TOML file, or one of {', '.join(bundled)}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_toml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError as err:
         raise UsageError(f"there is no file {path}; {_named(path, bundled)}") from err
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise UsageError(f"{path} is not valid TOML: {err}; mend it or name another file") from err
+    except (Unreadable, UnicodeDecodeError) as err:
+        why = str(err) if isinstance(err, Unreadable) else f"{path} is not valid TOML: {err}"
+        raise UsageError(f"{why}; mend it or name another file") from err
     except OSError as err:
         raise UsageError(f"cannot read {path}: {err.strerror}; name a TOML file that you may read") from err
 
@@ -65,8 +65,8 @@ def apply_override(document: dict[str, Json], override: str) -> None:
 def _parsed(raw: str) -> Json:
     """A TOML value; text that is not one stands for itself."""
     try:
-        found = cast(dict[str, Json], tomllib.loads(f"value = {raw}"))
-    except tomllib.TOMLDecodeError:
+        found = read_toml(f"value = {raw}", "the value")
+    except Unreadable:
         return raw
     return found["value"] if found.keys() == {"value"} else raw
 

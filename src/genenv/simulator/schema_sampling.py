@@ -1,7 +1,7 @@
 """Random JSON under a schema: every choice uniform, none of it learned.
 
 Understands what the schemas of specs are made of: `const`, `enum`, `anyOf`, `$ref`, objects, arrays and
-numbers with bounds, and strings with a regular expression (by `rstr`). Alternatives are equally likely, and
+numbers with bounds, and strings with a regular expression. Alternatives are equally likely, and
 so are all lengths and numbers between their bounds.
 """
 
@@ -11,15 +11,16 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-import rstr
-
 from genenv.errors import UsageError
 from genenv.types import Json, JsonObject
+from genenv.untrusted.patterns import BadPattern, draw
 
 _MORE_ITEMS = 3
 """By how many an array without an upper bound may pass its lower one."""
 _SPAN = 1000.0
 """Of numbers without bounds."""
+_MOST = 100_000
+"""Values and characters that one schema may ask for."""
 
 
 def sample_json(schema: JsonObject, rng: random.Random) -> Json:
@@ -30,15 +31,25 @@ def sample_json(schema: JsonObject, rng: random.Random) -> Json:
         rng: the only source of chance.
 
     Raises:
-        UsageError: the schema uses something that is not listed above.
+        UsageError: the schema uses something that is not listed above, or asks for too large a value.
     """
-    return _Sampler(schema, rng).value(schema)
+    try:
+        return _Sampler(schema, rng).value(schema)
+    except RecursionError as error:
+        raise UsageError(_TOO_LARGE) from error
+    except BadPattern as error:
+        raise UsageError(f"no text can be drawn from a pattern of a domain's schema: {error}") from error
+
+
+_TOO_LARGE = (
+    "simulator.source = 'grammar' cannot draw a value: a domain's schema asks for endless or huge ones"
+)
 
 
 class _Sampler:
     def __init__(self, root: JsonObject, rng: random.Random) -> None:
         self._root, self._rng = root, rng
-        self._strings = rstr.Rstr(rng)
+        self._left = _MOST
         self._kinds: Mapping[str, Callable[[JsonObject], Json]] = {
             "object": self._object,
             "array": self._array,
@@ -49,7 +60,13 @@ class _Sampler:
             "null": lambda schema: None,
         }
 
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise UsageError(_TOO_LARGE)
+
     def value(self, schema: JsonObject) -> Json:
+        self._spend(1)
         if "$ref" in schema:
             return self.value(self._referred(str(schema["$ref"])))
         if "const" in schema:
@@ -67,7 +84,7 @@ class _Sampler:
 
     def _referred(self, path: str) -> JsonObject:
         found: Json = self._root
-        for part in path.removeprefix("#/").split("/"):
+        for part in filter(None, path.removeprefix("#").split("/")):
             found = cast(JsonObject, found)[part]
         return cast(JsonObject, found)
 
@@ -85,6 +102,8 @@ class _Sampler:
         items = schema.get("items")
         least = int(cast(float, schema.get("minItems", 0)))
         most = int(cast(float, schema.get("maxItems", max(least, len(first)) + _MORE_ITEMS)))
+        self._spend(least)
+        most = min(most, max(least, _MOST))
         if items is False:
             most = len(first)
         parts = [*first, *([cast(JsonObject, items)] * most if isinstance(items, Mapping) else [])]
@@ -93,10 +112,11 @@ class _Sampler:
 
     def _string(self, schema: JsonObject) -> Json:
         if "pattern" in schema:
-            return self._strings.xeger(str(schema["pattern"]))
+            return draw(str(schema["pattern"]), self._rng)
         least = int(cast(float, schema.get("minLength", 0)))
         most = int(cast(float, schema.get("maxLength", least + 20)))
-        return self._strings.xeger(f"[A-Za-z ]{{{least},{most}}}")
+        self._spend(least)
+        return draw(f"[A-Za-z ]{{{least},{max(least, min(most, 100))}}}", self._rng)
 
     def _integer(self, schema: JsonObject) -> Json:
         low, high = self._bounds(schema)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +31,7 @@ from genenv.domains.tools.told import read
 from genenv.domains.tools.world import LimitedWorld, World
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import Json
+from genenv.untrusted.documents import read_toml
 
 MARK = "bundle.toml"
 """The file that makes a folder a bundle."""
@@ -113,8 +113,8 @@ class Bundle:
                 "`genenv domain new NAME --from tools.py`"
             )
         try:
-            return cls(path, About.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            return cls(path, About.model_validate(read_toml(file.read_text(encoding="utf-8"), str(file))))
+        except UnicodeDecodeError as error:
             raise UsageError(f"{file} is not valid TOML: {error}") from error
         except ValidationError as error:
             first = error.errors()[0]
@@ -230,8 +230,8 @@ def _is_record(kind: str, key: str, volatile: frozenset[str]) -> bool:
 
 def _toml(file: Path, kind: type[T], what: str) -> T:
     try:
-        return TypeAdapter(kind).validate_python(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:  # TOML's and pydantic's errors are ValueErrors
+        return TypeAdapter(kind).validate_python(read_toml(file.read_text(encoding="utf-8"), str(file)))
+    except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
         raise UsageError(f"{file} cannot be read as {what}: {first_line(error)}") from error
 
 

@@ -125,7 +125,7 @@ def _files(folder: Path, taken: frozenset[str]) -> dict[str, Path]:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two files hold the same. Not so, for all we know, while a database has changes in its journal."""
+    """Whether two files hold the same. Not so while a database has changes in its journal."""
     journals = [one.with_name(f"{one.name}{ending}") for ending in JOURNALS]
     return (
         other.is_file()

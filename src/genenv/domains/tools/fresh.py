@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import uuid
@@ -9,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from datetime import date as Day
 from datetime import timedelta
 from typing import cast
-
-import rstr
 
 from genenv.domains.tools.leaves import PATHS, PLACES, words_of
 from genenv.domains.tools.words import (
@@ -26,13 +25,19 @@ from genenv.domains.tools.words import (
 )
 from genenv.domains.tools.world import Tool
 from genenv.types import Json, JsonObject
+from genenv.untrusted import patterns
+from genenv.untrusted.patterns import BadPattern, TookTooLong
 
 _FIRST_DAY = Day(2026, 1, 5)
 _DEEPEST = 4
+_MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
+"""Of values that are drawn; what has to be larger is no value that a task can be about."""
 _AS_QUOTED = 3 / 4
 """How often a value is one that the description of its parameter names."""
 _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Formats of texts that are drawn as such, whatever pattern there is; of others the pattern tells more."""
+_ANY_DIGITS = re.compile(r"\\d[+*]")
+"""Of a pattern: three are enough."""
 _IN_QUOTES = re.compile(r"""(?<!\w)(['"`])([^\s'"`]{1,40})\1""")
 
 
@@ -82,7 +87,7 @@ def _quoted(description: str) -> list[str]:
 
 
 def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
-    least = max(1, int(cast(int, schema.get("minItems", 1))))
+    least = min(max(1, int(cast(int, schema.get("minItems", 1)))), _MOST_ITEMS)
     most = max(least, min(least + 1, int(cast(int, schema.get("maxItems", least + 1)))))
     if depth >= _DEEPEST:
         return []
@@ -108,8 +113,8 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
         schema.get("minimum", schema.get("exclusiveMinimum")),
         schema.get("maximum", schema.get("exclusiveMaximum")),
     )
-    least = float(cast(float, low)) if low is not None else None
-    most = float(cast(float, high)) if high is not None else None
+    least = _within(cast(float, low)) if low is not None else None
+    most = _within(cast(float, high)) if high is not None else None
     if least is None and most is None:
         least, most = (1, rng.choice((5, 20, 100)))
     elif most is None:
@@ -119,9 +124,15 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
         least = min(0.0, most - 10)
     step = float(cast(float, schema.get("multipleOf", 0))) or (1.0 if whole or rng.random() < 0.5 else 0.5)
     first = least + (step if "exclusiveMinimum" in schema else 0)
-    steps = int((cast(float, most) - first - (step / 2 if "exclusiveMaximum" in schema else 0)) / step)
-    drawn = first + step * rng.randint(0, max(0, steps))
+    span = cast(float, most) - first - (step / 2 if "exclusiveMaximum" in schema else 0)
+    steps = int(max(0.0, min(span / step, _MOST_NUMBER)))
+    drawn = first + step * rng.randint(0, steps)
     return int(drawn) if whole or float(drawn).is_integer() else round(drawn, 2)
+
+
+def _within(bound: float) -> float:
+    """A bound of numbers, no larger than what a float tells apart."""
+    return float(min(max(bound, -_MOST_NUMBER), _MOST_NUMBER))
 
 
 def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
@@ -129,7 +140,7 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
     form = schema.get("format")
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and form not in _FORMATS:
-        return _of_pattern(pattern, rng)
+        return _of_pattern(pattern, schema, name, rng, tool)
     if form == "uuid":
         return str(uuid.UUID(int=rng.getrandbits(128), version=4))
     person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
@@ -149,10 +160,21 @@ def _string(schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -
     if words & {"phone", "mobile", "telephone", "fax"}:
         return f"+1-555-{rng.randrange(1000, 10000)}"
     text = _path(words, tool, rng) if _is_path(words, tool) else _words(words, person, rng)
-    least, most = int(cast(int, schema.get("minLength", 0))), int(cast(int, schema.get("maxLength", 10_000)))
+    least = min(int(cast(int, schema.get("minLength", 0))), _MOST_CHARS)
+    most = int(cast(int, schema.get("maxLength", 10_000)))
     while len(text) < least:
         text += f" {rng.choice(THINGS)}"
     return text[:most].strip() or "x" * max(1, least)
+
+
+def _of_pattern(pattern: str, schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
+    """What people say where that has the form that is asked for; else any text of the form."""
+    said = _string({key: one for key, one in schema.items() if key != "pattern"}, name, rng, tool)
+    with contextlib.suppress(BadPattern, TookTooLong):
+        if patterns.engine(pattern)(said):
+            return said
+        return patterns.draw(_ANY_DIGITS.sub(r"\\d{3}", pattern), rng)
+    return said
 
 
 def _is_path(words: set[str], tool: set[str]) -> bool:
@@ -189,10 +211,3 @@ def _words(words: set[str], person: str, rng: random.Random) -> str:
         return rng.choice(THINGS)
     space = "-" if words & IDENTIFIER_WORDS else " "
     return f"{rng.choice(QUALITIES)}{space}{rng.choice(THINGS)}"
-
-
-def _of_pattern(pattern: str, rng: random.Random) -> str:
-    try:
-        return rstr.Rstr(rng).xeger(re.sub(r"\\d\+|\\d\*", r"\\d{3}", pattern))  # pyright: ignore[reportUnknownMemberType]
-    except (re.error, ValueError, KeyError):
-        return "x"

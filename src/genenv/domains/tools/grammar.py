@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from genenv.domains.tools.gaps import left_out
 from genenv.domains.tools.leaves import ANY
@@ -16,10 +16,19 @@ from genenv.domains.tools.plans import Plan
 from genenv.domains.tools.recipes import Link
 from genenv.domains.tools.spec import Program, ToolsParameters
 from genenv.types import Json, JsonObject, Seed
+from genenv.untrusted.patterns import is_simple
 
 if TYPE_CHECKING:
     from genenv.domains.tools.domain import Tools
 
+_ABOUT = frozenset(("title", "description", "default", "example", "examples"))
+_BOUNDS = (
+    ("minimum", "maximum"),
+    ("exclusiveMinimum", "exclusiveMaximum"),
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+)
+_MOST_NUMBER = 2**53
 _MOST_VALUES = 64
 """A longer list of values is not written down: what the tool's own schema allows may be written."""
 
@@ -126,7 +135,34 @@ class _Steps:
         known = self._values.get(self._domain.graph.recipes[name].ways.get(parameter, ""), ())
         if 0 < len(known) <= _MOST_VALUES:
             return {"enum": list(known)}
-        return {k: v for k, v in tool.resolved(tool.properties[parameter]).items() if k != "description"}
+        return writable(tool.resolved(tool.properties[parameter]))
+
+
+def writable(schema: JsonObject) -> JsonObject:
+    """A parameter's schema without what grammars cannot hold to, such as bounds that leave nothing.
+
+    What is written is checked against the whole schema afterwards.
+
+    Args:
+        schema: a plain one.
+    """
+    kept = {name: one for name, one in schema.items() if name not in _ABOUT}
+    for low, high in _BOUNDS:
+        least, most = cast("float", kept.get(low, -_MOST_NUMBER)), cast("float", kept.get(high, _MOST_NUMBER))
+        if not -_MOST_NUMBER <= least <= most <= _MOST_NUMBER:
+            kept = {name: one for name, one in kept.items() if name not in (low, high)}
+    if not is_simple(str(kept.get("pattern", ""))):
+        del kept["pattern"]
+    for name, one in kept.items():
+        if name in ("items", "additionalProperties") and isinstance(one, Mapping):
+            kept[name] = writable(one)
+        elif name == "properties":
+            kept[name] = {
+                inner: writable(cast(JsonObject, part)) for inner, part in cast(JsonObject, one).items()
+            }
+        elif name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+            kept[name] = [writable(part) for part in cast("Sequence[JsonObject]", one)]
+    return kept
 
 
 def _object(properties: Mapping[str, Json]) -> JsonObject:

@@ -18,11 +18,12 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from genenv.domains.tools.processes import environment, place_for
-from genenv.domains.tools.world import Call, Outcome, Played, Tool
+from genenv.domains.tools.world import Call, Outcome, Played, Tool, usable
 from genenv.errors import DomainError, UsageError
 from genenv.types import JsonObject
 
@@ -69,10 +70,14 @@ class PythonWorld:
         except BaseException:
             self.close()
             raise
-        self.tools: dict[str, Tool] = {one["name"]: Tool(**one) for one in first["tools"]}
+        self.tools, left_out = usable({one["name"]: partial(Tool, **one) for one in first["tools"]})
+        if not self.tools:
+            self.close()
+            reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+            raise UsageError(f"nothing in {file} can be a tool ({reasons[:400]})")
         self.asked: set[str] = set()
         """Files of the folder that tools wanted to read, and that were not there."""
-        self.left_out: dict[str, str] = first["left_out"]
+        self.left_out: dict[str, str] = {**first["left_out"], **left_out}
         """Functions that are no tools, and why."""
         self.network: bool = first["network"]
         """Whether the tools can reach the network: the system did not let us take it away."""

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -18,7 +19,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.fresh import is_closed
 from genenv.domains.tools.recipes import FRESH, Graph, Recipe, succeeded
-from genenv.domains.tools.world import Call, LimitedWorld, Outcome, Played, Tool, World
+from genenv.domains.tools.world import Call, LimitedWorld, Outcome, Played, Tool, World, usable
 from genenv.errors import DataError
 from genenv.types import Json, JsonObject
 
@@ -109,19 +110,14 @@ class RecordedWorld:
     asked: frozenset[str] = frozenset()
 
     def __init__(self, recording: Recording) -> None:
-        self.left_out: Mapping[str, str] = recording.left_out
         self.ended = recording.ended
         """See `Recording`."""
         self._answers = {
             _key(Call(tool=one.tool, args=one.args)): Outcome(result=one.result, error=one.error)
             for one in recording.answers
         }
-        self.tools = {
-            one.name: Tool(
-                name=one.name, description=one.description, parameters=one.parameters, writes=one.writes
-            )
-            for one in recording.tools
-        }
+        self.tools, left_out = usable({one.name: partial(Tool, **dict(one)) for one in recording.tools})
+        self.left_out: Mapping[str, str] = {**recording.left_out, **left_out}
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""

@@ -7,17 +7,13 @@ same whether it has or not.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from genenv.types import Json, JsonObject
-
-if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import ValidationError
-
+from genenv.untrusted import schemas
 
 _SHORT_LIST = 3
 
@@ -70,9 +66,12 @@ class Tool:
     description: str = ""
     """What it does, in a sentence."""
     parameters: JsonObject = field(default_factory=lambda: {"type": "object", "properties": {}})
-    """JSON schema of its arguments, an object."""
+    """JSON schema of its arguments, an object; it is made plain, so that it refers to nothing."""
     writes: bool | None = None
     """Whether its author says that it changes something; None: nothing is said. What it does decides."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", schemas.plain_schema(self.parameters))
 
     @property
     def properties(self) -> Mapping[str, JsonObject]:
@@ -118,23 +117,13 @@ class Tool:
         return f"{shown}={json.dumps(default, ensure_ascii=False)}"
 
     def resolved(self, schema: JsonObject) -> JsonObject:
-        """A schema without `$ref` at its top, and of alternatives the first that is not null."""
+        """A schema, or of alternatives the first that is not null."""
         for _ in range(16):
-            reference = schema.get("$ref")
             ways = cast("Sequence[JsonObject]", schema.get("anyOf") or schema.get("oneOf") or ())
-            if isinstance(reference, str):
-                schema = self._at(reference)
-            elif ways:
-                schema = next((way for way in ways if way.get("type") != "null"), ways[0])
-            else:
+            if not ways:
                 break
+            schema = next((way for way in ways if way.get("type") != "null"), ways[0])
         return schema
-
-    def _at(self, reference: str) -> JsonObject:
-        found: Json = self.parameters
-        for part in reference.removeprefix("#/").split("/"):
-            found = cast("Mapping[str, Json]", found).get(part, {})
-        return cast(JsonObject, found)
 
     def problem(self, args: Mapping[str, Json]) -> str | None:
         """What is wrong with arguments, in a sentence; None if nothing is."""
@@ -142,14 +131,8 @@ class Tool:
             return f"{self.name} has no parameter {unknown[0]!r}."
         if missing := sorted(self.required - set(args)):
             return f"{self.name} lacks the argument {missing[0]!r}."
-        from jsonschema import exceptions  # takes a while to load
-
-        errors: Any = cast(Any, self._validator).iter_errors(dict(args))
-        error = cast("ValidationError | None", cast(Any, exceptions).best_match(errors))
-        if error is None:
-            return None
-        where = ".".join(str(part) for part in error.absolute_path)
-        return f"{where or self.name}: {error.message[:200]}."
+        found = schemas.problem(self.parameters, dict(args))
+        return f"{found[0] or self.name}: {found[1]}." if found else None
 
     def fits(self, parameter: str, value: Json) -> bool:
         """Whether a parameter's schema allows a value, or a list of it."""
@@ -157,11 +140,21 @@ class Tool:
         alone = Tool(name=self.name, parameters={**self.parameters, "properties": properties, "required": []})
         return alone.problem({parameter: value}) is None or alone.problem({parameter: [value]}) is None
 
-    @cached_property
-    def _validator(self) -> Draft202012Validator:
-        from jsonschema import Draft202012Validator
 
-        return Draft202012Validator(dict(self.parameters))
+def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], dict[str, str]]:
+    """Tools of others, and why some are left out: their schemas cannot be used.
+
+    Args:
+        listed: what makes each, by name; it may raise `BadSchema`.
+    """
+    tools: dict[str, Tool] = {}
+    left_out: dict[str, str] = {}
+    for name, make in listed.items():
+        try:
+            tools[name] = make()
+        except schemas.BadSchema as error:
+            left_out[name] = f"the schema of its arguments cannot be used: {error}"
+    return tools, left_out
 
 
 class World(Protocol):

@@ -17,6 +17,7 @@ from genenv.assistants.call_formats import UNREADABLE, read_calls
 from genenv.errors import UsageError
 from genenv.simulator.schema_sampling import sample_json
 from genenv.types import Json, JsonObject
+from genenv.untrusted.schemas import BadSchema, plain_schema
 
 _GENERIC = {"Action", "CallToolAction", "ListToolsAction"}
 """Titles of the schemas of servers whose actions are calls of MCP tools."""
@@ -142,7 +143,14 @@ def actions_of(schema: JsonObject) -> Actions:
 
     Args:
         schema: of a server's actions.
+
+    Raises:
+        UsageError: it cannot be used.
     """
+    try:
+        schema = plain_schema(schema)
+    except BadSchema as error:
+        raise UsageError(f"the schema of the server's actions cannot be used: {error}") from error
     found = schema.get("properties")
     fields = {
         name: cast(JsonObject, one)
@@ -155,9 +163,8 @@ def actions_of(schema: JsonObject) -> Actions:
         return Calls()
     required = [name for name in cast("Sequence[str]", schema.get("required", ())) if name in fields]
     whole = required if len(required) == 1 else list(fields) if len(fields) == 1 else []
-    definitions = cast("Mapping[str, Any]", schema.get("$defs", {}))
     if len(whole) == 1:
-        one = _plain(fields[whole[0]], definitions)
+        one = _plain(fields[whole[0]])
         if "enum" in one or one.get("type") in ("string", "integer", "number", "boolean"):
             return OneField(whole[0], one)
     kept = {key: value for key, value in schema.items() if key != "properties"}
@@ -186,15 +193,13 @@ def random_call(tools: Sequence[JsonObject], rng: random.Random) -> str:
 
 def _sample(schema: JsonObject, rng: random.Random) -> Json:
     try:
-        return sample_json(schema, rng)
+        return sample_json(plain_schema(schema), rng)
     except (UsageError, KeyError, TypeError, ValueError):  # schemas of others hold what ours do not
         return {}
 
 
-def _plain(schema: JsonObject, definitions: Mapping[str, Any]) -> JsonObject:
-    """A schema without a reference, and without the alternative of none."""
-    if isinstance(where := schema.get("$ref"), str):
-        return {**cast(JsonObject, definitions.get(where.rpartition("/")[2], {})), **schema}
+def _plain(schema: JsonObject) -> JsonObject:
+    """A schema without the alternative of none."""
     options = [
         cast(JsonObject, one)
         for one in cast("Sequence[Any]", schema.get("anyOf", ()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -13,6 +12,7 @@ from genenv.runs.intervals import wilson
 from genenv.runs.metrics import target_band
 from genenv.runs.store.records import RoundOverview
 from genenv.runs.store.store import PoolStore
+from genenv.untrusted.documents import Unreadable, read_toml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +85,8 @@ def _held_out(found: RoundOverview) -> HeldOut | None:
 
 def _read_config(folder: RunFolder) -> Mapping[str, object]:
     try:
-        return tomllib.loads(folder.config.read_text(encoding="utf-8"))
-    except ValueError as err:
+        return read_toml(folder.config.read_text(encoding="utf-8"), str(folder.config))
+    except (Unreadable, ValueError) as err:
         raise DataError(
             f"{folder.config} is damaged ({err}); restore a copy of it, or start a new run"
         ) from err

@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from genenv.domains.tools.mcp.results import outcome_of, tool_of
 from genenv.domains.tools.mcp.server import START_S, client_class, failure_of, listed
 from genenv.domains.tools.recorded import MOST_SENT, Ended, NoAnswer, may_write, record
 from genenv.domains.tools.sources import RecordedSource, Source
-from genenv.domains.tools.world import Call, LoadedWorld, Outcome
+from genenv.domains.tools.world import Call, LoadedWorld, Outcome, usable
 from genenv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,17 +58,20 @@ class RemoteOrigin:
         """See `Origin`: what it answers is recorded."""
         server = RemoteServer(self._address)
         try:
-            tools = {one.name: tool_of(one) for one in server.tools}
+            tools, left_out = usable({one.name: partial(tool_of, one) for one in server.tools})
             refused = {name: _REFUSED for name, one in tools.items() if may_write(one) and not self._writes}
             kept = {name: one for name, one in tools.items() if name not in refused}
             if not kept:
+                reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())[:400]
                 raise UsageError(
                     f"all tools of {self._address} may write: none has a readOnlyHint; --allow-writes has "
                     "them called for real"
                     if tools
-                    else f"{self._address} gives no tools: it lists none"
+                    else f"{self._address} gives no tools: {reasons or 'it lists none'}"
                 )
-            record(kept, server.send, refused, random.Random("recording"), self._most).save(files)
+            record(kept, server.send, {**left_out, **refused}, random.Random("recording"), self._most).save(
+                files
+            )
         finally:
             server.close()
         return RecordedSource(address=self._address)

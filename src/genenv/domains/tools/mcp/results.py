@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv.domains.tools.plain import NotPlain, result_of
 from genenv.domains.tools.world import Outcome, Tool
 from genenv.types import Json, JsonObject
+from genenv.untrusted.schemas import BadSchema, plain_schema, problem
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -29,7 +31,6 @@ def tool_of(listed: McpTool) -> Tool:
     schema: dict[str, Any] = dict(listed.input_schema)
     schema.setdefault("type", "object")
     schema.setdefault("properties", {})
-    schema.pop("$schema", None)  # each draft that servers name is read alike
     reads = listed.annotations.read_only_hint if listed.annotations else None
     return Tool(
         name=listed.name,
@@ -42,6 +43,32 @@ def tool_of(listed: McpTool) -> Tool:
 def _first_sentence(text: str) -> str:
     head, point, _ = text.partition(". ")
     return head + "." if point else text
+
+
+def answers_checked(tools: Sequence[McpTool]) -> Callable[[str, CallToolResult], Awaitable[None]]:
+    """What holds answers to their tools' output schemas, within limits; the package's own check has none.
+
+    Args:
+        tools: of the server.
+    """
+    promised: dict[str, JsonObject] = {}
+    for one in tools:
+        with contextlib.suppress(BadSchema):  # then nothing is promised that could be held to
+            if one.output_schema is not None:
+                promised[one.name] = plain_schema(one.output_schema)
+
+    async def check(name: str, answer: CallToolResult) -> None:
+        schema = promised.get(name)
+        if schema is None:
+            return
+        if answer.structured_content is None:
+            raise RuntimeError(f"Tool {name} has an output schema but did not return structured content")
+        if found := problem(schema, cast(Json, answer.structured_content)):
+            raise RuntimeError(
+                f"Invalid structured content returned by tool {name}: {': '.join(filter(None, found))}"
+            )
+
+    return check
 
 
 def outcome_of(answer: CallToolResult | str, most_chars: int) -> Outcome:

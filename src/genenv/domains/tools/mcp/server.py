@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from genenv.domains.tools import launch
 from genenv.domains.tools.looping import Thread
+from genenv.domains.tools.mcp.results import answers_checked
 from genenv.errors import UsageError
 from genenv.types import Json
 
@@ -180,7 +181,7 @@ def client_class() -> type[Client]:
 
 
 async def listed(client: Client) -> list[McpTool]:
-    """All tools of a server."""
+    """All tools of a server; from now on its answers are checked within limits."""
     tools: list[McpTool] = []
     cursor: str | None = None
     for _ in range(_PAGES):
@@ -189,6 +190,7 @@ async def listed(client: Client) -> list[McpTool]:
         cursor = page.next_cursor
         if cursor is None:
             break
+    client.session.validate_tool_result = answers_checked(tools)  # pyright: ignore[reportAttributeAccessIssue]
     return tools
 
 

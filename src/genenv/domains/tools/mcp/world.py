@@ -12,6 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +23,7 @@ from genenv.domains.tools.mcp.results import outcome_of, tool_of
 from genenv.domains.tools.mcp.server import Launch, NotRunning, Server
 from genenv.domains.tools.processes import environment, place_for
 from genenv.domains.tools.python_world import CALL_S
-from genenv.domains.tools.world import Call, Outcome, Played, Tool
+from genenv.domains.tools.world import Call, Outcome, Played, Tool, usable
 from genenv.errors import UsageError
 from genenv.types import Json
 
@@ -81,6 +82,7 @@ class McpWorld:
         UsageError: it cannot be started, or has no tools.
     """
 
+    tools: Mapping[str, Tool]
     left_out: Mapping[str, str]
     asked: frozenset[str] = frozenset()
 
@@ -97,13 +99,15 @@ class McpWorld:
         self._server: Server | None = None
         try:
             self._server = Server(self._how, self._thread)
-            if not self._server.tools:
-                raise UsageError(f"{running.command[0]} gives no tools: it lists none")
+            self.tools, self.left_out = usable(
+                {one.name: partial(tool_of, one) for one in self._server.tools}
+            )
+            if not self.tools:
+                reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
+                raise UsageError(f"{running.command[0]} gives no tools: {reasons[:400] or 'it lists none'}")
         except BaseException:
             self.close()
             raise
-        self.tools: dict[str, Tool] = {one.name: tool_of(one) for one in self._server.tools}
-        self.left_out = {}
         self.network: bool = self._server.network
 
     def _launch(self, scratch: Path) -> Launch:

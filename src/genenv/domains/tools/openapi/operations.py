@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from genenv.domains.tools.openapi.reading import Document, Node
+from genenv.untrusted.documents import as_list, as_object
 
 METHODS = ("get", "post", "put", "patch", "delete")
 FORM = "application/x-www-form-urlencoded"
@@ -128,7 +129,7 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
     aside: dict[tuple[str, str], Parameter] = {}
     problem: str | None = None
     document.missing.clear()
-    for one in (*cast("Sequence[object]", item.get("parameters") or ()), *(node.get("parameters") or ())):
+    for one in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
         told = document.resolved(one)
         if not isinstance(told, Mapping):
             continue
@@ -172,9 +173,8 @@ def _parameter(document: Document, told: Node) -> Parameter:
     node = told.get("schema")
     as_json = node is None and isinstance(told.get("content"), Mapping)
     if node is None:  # a parameter may have a content instead
-        content = told.get("content")
-        first = next(iter(content.values()), {}) if isinstance(content, Mapping) else {}  # pyright: ignore
-        node = cast(Node, first).get("schema", {})
+        content: object = told.get("content")
+        node = as_object(next(iter(as_object(content).values()), None)).get("schema", {})
     schema = document.schema(node, writing=True)
     schema.setdefault("type", "string")
     if told.get("description") and "description" not in schema:

@@ -6,19 +6,17 @@ that nobody needs. So this one looks at what it uses, and leaves out, with a rea
 
 from __future__ import annotations
 
-import json
-import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from genenv.errors import UsageError, first_line
+from genenv.untrusted.documents import MOST_BYTES, as_list, as_object, read_document
+from genenv.untrusted.schemas import fits_keyword
 
-MOST_BYTES = 32 << 20
-"""Of a document."""
 _TIMEOUT_S = 30.0
 _DEEPEST = 16
 """Schemas within schemas."""
@@ -29,6 +27,7 @@ _KEPT = (
     *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
 )
 """What of a schema is told to an agent, and held to."""
+_HOLDING = ("properties", "items")
 _PYTHON: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
 _TOLD = 160
 """Characters of a description."""
@@ -78,7 +77,10 @@ class Document:
     """
 
     def __init__(self, text: str, name: str) -> None:
-        self._root = _parsed(text, name)
+        root = read_document(text, name)
+        if not isinstance(root, Mapping):
+            raise UsageError(f"{name} is no OpenAPI 3 document, but {type(root).__name__}")
+        self._root: Node = root
         version = self._root.get("openapi")
         if not str(version or "").startswith("3."):
             older = "swagger" in self._root
@@ -155,11 +157,14 @@ class Document:
             shown = self._shown(cast(Node, properties), writing=writing)
             inner = {str(name): self._schema(one, writing, inside) for name, one in shown.items()}
             kept |= {"type": "object", "properties": inner}
-            if required := [one for one in _list(schema.get("required")) if one in inner]:
+            required = [
+                one for one in as_list(schema.get("required")) if isinstance(one, str) and one in inner
+            ]
+            if required:
                 kept["required"] = required
         elif "items" in schema or kept.get("type") == "array":
             kept |= {"type": "array", "items": self._schema(schema.get("items", {}), writing, inside)}
-        return kept
+        return {key: one for key, one in kept.items() if key in _HOLDING or fits_keyword(key, one)}
 
     def _shown(self, properties: Node, *, writing: bool) -> dict[str, object]:
         """The fields that are sent, or that come back.
@@ -177,9 +182,9 @@ class Document:
 
     def _merged(self, schema: Node, inside: tuple[str, ...]) -> Node:
         """With the parts of `allOf`, and the first of the alternatives, or all where each is one value."""
-        parts = _list(schema.get("allOf"))
+        parts = [*as_list(schema.get("allOf"))]
         for key in ("oneOf", "anyOf"):
-            ways = _list(schema.get(key))
+            ways = as_list(schema.get(key))
             real = [way for way in ways if cast(Node, self.resolved(way) or {}).get("type") != "null"]
             listed = [value for way in real for value in _only(cast(Node, self.resolved(way) or {}))]
             parts += [{"enum": listed}] if real and len(listed) == len(real) else real[:1]
@@ -205,28 +210,23 @@ class Document:
         )
 
 
-def _list(value: object) -> list[Any]:
-    """A list as it is; older documents have a boolean under `required`, which is about the field around."""
-    return [*cast("list[object]", value)] if isinstance(value, list) else []
-
-
 def _join(whole: dict[str, Any], part: Node) -> None:
     """Lay a part of a schema over what there is; fields of both are kept."""
-    fields: dict[str, Any] = {**whole.get("properties", {}), **(part.get("properties") or {})}
-    required = [*_list(whole.get("required")), *_list(part.get("required"))]
-    allowed = [one for one in _list(whole.get("enum")) if one in _list(part.get("enum"))]
+    fields: dict[str, Any] = {**as_object(whole.get("properties")), **as_object(part.get("properties"))}
+    required = [*as_list(whole.get("required")), *as_list(part.get("required"))]
+    allowed = [one for one in as_list(whole.get("enum")) if one in as_list(part.get("enum"))]
     whole |= part
     whole |= {"properties": fields} if fields else {}
     whole |= {"required": required} if required else {}
     whole |= {"enum": allowed} if allowed else {}
 
 
-def _only(schema: Node) -> list[object]:
+def _only(schema: Node) -> Sequence[object]:
     """The one value that a schema allows, if it names one."""
     if "const" in schema:
-        return [schema["const"]]
-    listed = _list(schema.get("enum"))
-    return listed if len(listed) == 1 else []
+        return (schema["const"],)
+    listed = as_list(schema.get("enum"))
+    return listed if len(listed) == 1 else ()
 
 
 def _modern(kept: dict[str, Any], schema: Node) -> None:
@@ -247,53 +247,10 @@ def _modern(kept: dict[str, Any], schema: Node) -> None:
     if examples:
         kept["examples"] = examples
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and _is_pattern(pattern):
+    if pattern is not None:
         kept["pattern"] = pattern
     told = " ".join(str(schema.get("description") or "").split())
     if told:
         kept["description"] = told if len(told) <= _TOLD else told[: _TOLD - 1].rsplit(" ", 1)[0] + "…"
     if kept.get("default", 0) is None:
         del kept["default"]
-
-
-def _is_pattern(text: str) -> bool:
-    """Whether Python reads a regular expression that was written for JavaScript."""
-    try:
-        re.compile(text)
-    except re.error:
-        return False
-    return True
-
-
-def _parsed(text: str, name: str) -> Node:
-    try:
-        found: object = json.loads(text)
-    except json.JSONDecodeError:
-        import yaml  # takes a while to load, and most documents are JSON
-
-        try:
-            found = _yaml(text)
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            raise UsageError(f"{name} is neither JSON nor YAML: {first_line(error)}") from error
-    except RecursionError as error:
-        raise UsageError(f"{name} is nested too deeply to be read") from error
-    if not isinstance(found, Mapping):
-        raise UsageError(f"{name} is no OpenAPI 3 document, but {type(found).__name__}")
-    return cast(Node, found)
-
-
-def _yaml(text: str) -> object:
-    """YAML as its version 1.2 has it: `2026-01-05` and `18:00` are texts."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """Reads plain data."""
-
-    plain = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int")
-    resolvers = cast("dict[str, list[tuple[str, Any]]]", yaml.SafeLoader.yaml_implicit_resolvers)
-    Loader.yaml_implicit_resolvers = {  # pyright: ignore[reportAttributeAccessIssue]
-        first: [(tag, how) for tag, how in listed if tag not in plain] for first, listed in resolvers.items()
-    }
-    whole = re.compile(r"^[-+]?[0-9]+$")
-    cast(Any, Loader).add_implicit_resolver("tag:yaml.org,2002:int", whole, list("-+0123456789"))
-    return cast(object, yaml.load(text, Loader=Loader))  # noqa: S506 - a safe loader

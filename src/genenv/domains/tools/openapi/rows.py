@@ -14,6 +14,7 @@ from genenv.domains.tools.openapi.resources import Table
 from genenv.domains.tools.openapi.shapes import properties_of
 from genenv.domains.tools.world import Tool
 from genenv.types import Json, JsonObject
+from genenv.untrusted.patterns import is_simple
 
 ROWS = 6
 """Of each table."""
@@ -113,8 +114,12 @@ def _is_known(schema: Mapping[str, Any]) -> bool:
 
 
 def varied(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without its example, where there is only one: all values would be the same."""
-    return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1}
+    """A schema without its example, where there is only one: all values would be the same.
+
+    It stays where texts have a pattern that cannot be drawn from with certainty.
+    """
+    stays = not is_simple(schema.get("pattern", ""))
+    return {name: one for name, one in schema.items() if name != "examples" or len(one) > 1 or stays}
 
 
 def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int = 0) -> Json:

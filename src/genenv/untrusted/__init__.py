@@ -1,0 +1,1 @@
+"""What others wrote, read within limits: documents, regular expressions, JSON schemas."""

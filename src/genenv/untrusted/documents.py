@@ -1,0 +1,355 @@
+"""JSON, YAML and TOML that others wrote, as plain JSON values of bounded size.
+
+A short text can stand for endless data: aliases of YAML multiply, containers can be nested without end. So
+every reader here counts what it makes, and refuses more than one budget allows. What comes out is a tree of
+JSON values: no number is infinite or NaN, every text can be encoded, no container is in two places.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from genenv.errors import UsageError, first_line
+from genenv.texts import clean
+from genenv.types import Json
+
+MOST_BYTES = 32 << 20
+"""Of a document."""
+MOST_YAML_BYTES, MOST_TOML_BYTES = 16 << 20, 4 << 20
+"""These formats take longer to read."""
+MOST_VALUES = 1_000_000
+"""Values in a document, with all that aliases repeat."""
+MOST_CHARS = 64 << 20
+"""Characters of all its texts, with all that aliases repeat."""
+DEEPEST = 100
+"""Containers inside containers."""
+_LARGEST = 1e300
+"""A larger number counts as infinite."""
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % DEEPEST)  # noqa: UP031
+"""A dotted key of TOML that is nested too deeply; reading it takes time that grows with its square."""
+
+
+class Unreadable(UsageError):
+    """A text is no document that can be read. The message is a sentence with the document's name."""
+
+
+def plain(value: object, name: str, *, finite: bool = True) -> Json:
+    """Copy parsed data as a tree of JSON values.
+
+    A number that is infinite or NaN becomes null, halves of surrogate pairs are replaced, and what is no JSON
+    becomes text.
+
+    Args:
+        value: of any parser.
+        name: how people know the document.
+        finite: whether infinite numbers become null; else they stay.
+
+    Raises:
+        Unreadable: it is too large or nested too deeply, or it holds itself.
+    """
+    return _Copy(name, finite=finite).of(value, 0)
+
+
+def read_json(text: str, name: str) -> Json:
+    """Read JSON.
+
+    Raises:
+        Unreadable: it is none, or too large.
+    """
+    _limit_size(text, name, MOST_BYTES)
+    if text.count(",") + text.count("[") + text.count("{") > 4 * MOST_VALUES:
+        raise _too_many(name)
+    try:
+        return plain(json.loads(text), name)
+    except RecursionError as error:
+        raise _too_deep(name) from error
+    except ValueError as error:
+        raise Unreadable(f"{name} is not valid JSON: {first_line(error)}") from error
+
+
+def read_toml(text: str, name: str) -> dict[str, Json]:
+    """Read TOML.
+
+    Raises:
+        Unreadable: it is none, or too large.
+    """
+    _limit_size(text, name, MOST_TOML_BYTES)
+    if _LONG_KEY.search(text):
+        raise _too_deep(name)
+    try:
+        return cast("dict[str, Json]", plain(tomllib.loads(text), name, finite=False))
+    except RecursionError as error:
+        raise _too_deep(name) from error
+    except ValueError as error:
+        raise Unreadable(f"{name} is not valid TOML: {first_line(error)}") from error
+
+
+def read_yaml(text: str, name: str) -> Json:
+    """Read YAML 1.2 as plain data: `2026-01-05` and `18:00` are texts, tags of programs mean nothing.
+
+    Raises:
+        Unreadable: it is none, or too large.
+    """
+    import yaml  # takes a while to load, and most documents are JSON
+
+    _limit_size(text, name, MOST_YAML_BYTES)
+    try:
+        events: Iterator[Any] = cast(Any, yaml).parse(clean(text), Loader=_loader())
+        return plain(_Builder(name).built(events), name)
+    except yaml.YAMLError as error:
+        raise Unreadable(f"{name} is not valid YAML: {first_line(error)}") from error
+
+
+def read_document(text: str, name: str) -> Json:
+    """Read JSON, or else YAML.
+
+    Raises:
+        Unreadable: it is neither, or too large.
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return read_json(text, name)
+        except Unreadable as error:
+            if not isinstance(error.__cause__, json.JSONDecodeError):
+                raise
+    try:
+        return read_yaml(text, name)
+    except Unreadable as error:
+        if error.__cause__ is None:
+            raise
+        raise Unreadable(f"{name} is neither JSON nor YAML: {first_line(error.__cause__)}") from error
+
+
+def as_object(value: object) -> Mapping[str, Any]:
+    """An object of a document; an empty one where something else is in its place."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def as_list(value: object) -> Sequence[Any]:
+    """A list of a document; an empty one where something else is in its place."""
+    return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
+
+
+def _limit_size(text: str, name: str, most: int) -> None:
+    if len(text) > most:
+        raise Unreadable(f"{name} is larger than {most >> 20} MiB, which is more than is read")
+
+
+def _too_many(name: str) -> Unreadable:
+    return Unreadable(f"{name} stands for over {MOST_VALUES} values, which is more than is read")
+
+
+def _too_long(name: str) -> Unreadable:
+    return Unreadable(f"{name} stands for over {MOST_CHARS >> 20} MiB of text, which is more than is read")
+
+
+def _too_deep(name: str) -> Unreadable:
+    return Unreadable(f"{name} is nested too deeply to be read, or holds itself")
+
+
+class _Copy:
+    """Copies data within the budget."""
+
+    def __init__(self, name: str, *, finite: bool) -> None:
+        self._name, self._finite = name, finite
+        self._values, self._chars = MOST_VALUES, MOST_CHARS
+
+    def of(self, value: object, depth: int) -> Json:
+        self._values -= 1
+        if self._values < 0:
+            raise _too_many(self._name)
+        if isinstance(value, str):
+            return self._text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float):
+            return value if not self._finite or -_LARGEST < value < _LARGEST else None
+        if depth >= DEEPEST:
+            raise _too_deep(self._name)
+        if isinstance(value, Mapping):
+            items = cast("Mapping[object, object]", value).items()
+            return {self._text(str(key)): self.of(one, depth + 1) for key, one in items}
+        if isinstance(value, list | tuple):
+            return [self.of(one, depth + 1) for one in cast("Sequence[object]", value)]
+        return self._text(str(value))  # such as dates of TOML
+
+    def _text(self, text: str) -> str:
+        self._chars -= len(text)
+        if self._chars < 0:
+            raise _too_long(self._name)
+        return clean(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Values and characters, with all that aliases repeat."""
+
+    values: int = 1
+    chars: int = 0
+
+    def __add__(self, other: _Size) -> _Size:
+        return _Size(self.values + other.values, self.chars + other.chars)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A container of YAML that has begun and not ended."""
+
+    anchor: str | None
+    size: _Size
+    items: list[object] = field(default_factory=list[object])
+    is_mapping: bool = False
+
+    def closed(self) -> Iterator[tuple[object, object]]:
+        """Keys and values in turn."""
+        return zip(self.items[::2], self.items[1::2], strict=True)
+
+
+class _Key(str):
+    """A scalar of YAML as it is written: where it is a key, `no` and `200` are names."""
+
+    __slots__ = ("value",)
+    value: object
+
+
+class _Builder:
+    """Builds data from the events of a YAML parser, without recursion; aliases share what they refer to."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._left = MOST_VALUES
+        self._open: list[_Open] = []
+        self._anchors: dict[str, tuple[object, _Size]] = {}
+        self._resolver = _loader()("")
+
+    def built(self, events: Iterator[Any]) -> object:
+        """The only document of a stream; null where there is none."""
+        import yaml
+
+        documents: list[object] = []
+        for event in events:
+            match event:
+                case yaml.ScalarEvent():
+                    size = _Size(1, len(event.value))
+                    self._add(self._scalar(event), size, event.anchor, documents)
+                case yaml.AliasEvent():
+                    if event.anchor not in self._anchors:
+                        raise Unreadable(
+                            f"{self._name} has an alias *{event.anchor} of nothing, or of what holds it"
+                        )
+                    self._add(*self._anchors[event.anchor], None, documents)
+                case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
+                    if len(self._open) >= DEEPEST:
+                        raise _too_deep(self._name)
+                    is_mapping = isinstance(event, yaml.MappingStartEvent)
+                    self._open.append(_Open(event.anchor, _Size(), is_mapping=is_mapping))
+                case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                    ended = self._open.pop()
+                    value = self._mapping(ended) if ended.is_mapping else _values(ended)
+                    self._add(value, ended.size, ended.anchor, documents)
+                case _:
+                    pass
+        if len(documents) > 1:
+            raise Unreadable(f"{self._name} holds {len(documents)} documents of YAML; keep one")
+        return _value(documents[0]) if documents else None
+
+    def _add(self, value: object, size: _Size, anchor: str | None, documents: list[object]) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = value, size
+        if not self._open:
+            documents.append(value)
+            return
+        into = self._open[-1]
+        into.items.append(value)
+        into.size += size
+        if into.size.values > MOST_VALUES:
+            raise _too_many(self._name)
+        if into.size.chars > MOST_CHARS:
+            raise _too_long(self._name)
+
+    def _mapping(self, ended: _Open) -> dict[str, object]:
+        """With the keys of those that `<<` merges, where it has none of its own."""
+        merged: dict[str, object] = {}
+        own: dict[str, object] = {}
+        for key, value in ended.closed():
+            if not isinstance(key, str):
+                raise Unreadable(f"{self._name} has a key that is no text")
+            if isinstance(key, _Key) and key == "<<" and isinstance(value, dict | list):
+                parts = cast("list[object]", value if isinstance(value, list) else [value])
+                for part in reversed(parts):
+                    found = cast("dict[str, object]", part) if isinstance(part, dict) else {}
+                    self._left -= len(found)
+                    if self._left < 0:
+                        raise _too_many(self._name)
+                    merged |= found
+            else:
+                own[str(key)] = _value(value)
+        return {**merged, **own}
+
+    def _scalar(self, event: Any) -> str:  # noqa: ANN401 - PyYAML has no types
+        """A text, or what is written like a number, a truth value or nothing."""
+        import yaml
+
+        text = cast(str, event.value)
+        if not event.implicit[0]:
+            return text
+        tag = str(self._resolver.resolve(yaml.ScalarNode, text, (True, False))).removeprefix(
+            "tag:yaml.org,2002:"
+        )
+        if tag == "str":
+            return text
+        key = _Key(text)
+        key.value = _typed(tag, text)
+        return key
+
+
+def _value(value: object) -> object:
+    return value.value if isinstance(value, _Key) else value
+
+
+def _values(ended: _Open) -> list[object]:
+    return [_value(one) for one in ended.items]
+
+
+def _typed(tag: str, text: str) -> object:
+    try:
+        match tag:
+            case "null":
+                return None
+            case "bool":
+                return text.lower() in ("true", "yes", "on")
+            case "int":
+                return int(text)
+            case "float":
+                number = float(text.replace("_", ""))
+                return number if math.isfinite(number) else None
+            case _:
+                return text
+    except ValueError:  # `.inf`, `1:30.5`, more digits than Python reads
+        return None if text.lower().strip("+-") in (".inf", ".nan") else text
+
+
+def _loader() -> Any:  # noqa: ANN401 - PyYAML has no types
+    """PyYAML's fastest parser, with the numbers of YAML 1.2."""
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):
+        """Reads plain data."""
+
+    without = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int")
+    resolvers = cast("dict[str, list[tuple[str, Any]]]", base.yaml_implicit_resolvers)
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, how) for tag, how in listed if tag not in without]
+        for first, listed in resolvers.items()
+    }
+    whole = re.compile(r"^[-+]?[0-9]+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:int", whole, list("-+0123456789"))
+    return Loader

@@ -1,0 +1,354 @@
+"""JSON schemas that others wrote: as trees that refer to nothing, and what of a value does not fit one.
+
+A schema is made plain once, where it comes in: each reference is replaced by the part of the same schema that
+it names, and keywords with values that JSON schema does not know are dropped. So nothing is looked up later,
+neither a file nor an address; nothing holds itself; and what draws or checks values can rely on the keywords.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import json
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from genenv.errors import UsageError
+from genenv.types import Json, JsonObject
+from genenv.untrusted.documents import Unreadable, plain
+from genenv.untrusted.patterns import BadPattern, TookTooLong, engine, is_pattern
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+
+MOST_PARTS = 5000
+"""Schemas inside a plain schema, with all that references repeat; the rest is cut, and allows anything."""
+DEEPEST = 24
+"""Schemas inside schemas."""
+MOST_STEPS = 50_000
+"""Keywords that are looked at to check one value: about a second."""
+
+Check = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
+"""A keyword of a validator: it is given that, what the keyword says, the value and the schema."""
+
+
+class BadSchema(UsageError):
+    """A schema cannot be used. The message is the end of a sentence: `it is no object`."""
+
+
+# --- making a schema plain ---
+
+_TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
+
+
+def _is_type(value: Json) -> bool:
+    return value in _TYPES or (
+        isinstance(value, list) and bool(value) and all(one in _TYPES for one in value)
+    )
+
+
+def _is_count(value: Json) -> bool:
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == int(value)
+    )
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_names(value: Json) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+_VALUES: Mapping[str, Callable[[Json], bool]] = {
+    "type": _is_type,
+    "enum": lambda value: isinstance(value, list) and bool(value),
+    "const": lambda value: True,
+    "default": lambda value: True,
+    "example": lambda value: True,
+    "examples": lambda value: isinstance(value, list),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
+    "multipleOf": lambda value: _is_number(value) and cast(float, value) > 0,
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minContains"), _is_count),
+    **dict.fromkeys(("minProperties", "maxProperties", "maxContains"), _is_count),
+    "pattern": lambda value: isinstance(value, str) and is_pattern(value),
+    "required": _is_names,
+    "dependentRequired": lambda value: isinstance(value, Mapping) and all(map(_is_names, value.values())),
+    **dict.fromkeys(("title", "description", "format"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("contentEncoding", "contentMediaType"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(
+        ("uniqueItems", "readOnly", "writeOnly", "deprecated"), lambda value: isinstance(value, bool)
+    ),
+}
+"""Keywords that hold no schema, and what may stand in them."""
+_ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_LIST = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("properties", "patternProperties", "dependentSchemas")
+"""Keywords that hold one schema, several, and several by name."""
+_ABOUT = frozenset(
+    ("title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly")
+)
+"""Keywords that allow and forbid nothing."""
+
+
+def fits_keyword(keyword: str, value: Json) -> bool:
+    """Whether a value can stand in a keyword that holds no schema.
+
+    Args:
+        keyword: `type`, `minimum` and the like; of one that is not known nothing is said.
+        value: plain JSON.
+    """
+    known = _VALUES.get(keyword)
+    return known is not None and known(value)
+
+
+def plain_schema(schema: object) -> JsonObject:
+    """A schema as a tree that refers to nothing; one that is plain stays as it is.
+
+    What refers to a part that it stands in is cut there, and allows anything.
+
+    Args:
+        schema: as it was written.
+
+    Raises:
+        BadSchema: it is no object, is too large, or refers to what is not in it.
+    """
+    if not isinstance(schema, Mapping):
+        raise BadSchema("it is no object")
+    try:
+        root = cast(JsonObject, plain(cast(object, schema), "it"))
+    except Unreadable as error:
+        raise BadSchema(str(error)) from error
+    return _Plain(root).of(root, ())
+
+
+class _Plain:
+    """Makes the parts of one schema plain."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root, self._left = root, MOST_PARTS
+        self._base = root.get("$id", root.get("id"))
+
+    def of(self, schema: Json, inside: tuple[str, ...]) -> dict[str, Json]:
+        """A part.
+
+        Args:
+            schema: it, as it was written.
+            inside: references that lead here, and "" for each other step.
+        """
+        self._left -= 1
+        if schema is False:
+            return {"not": {}}
+        if self._left < 0 or len(inside) >= DEEPEST or not isinstance(schema, Mapping):
+            return {}
+        own = self._own(schema, (*inside, ""))
+        reference = schema.get("$ref", schema.get("$dynamicRef", schema.get("$recursiveRef")))
+        if not isinstance(reference, str):
+            return own
+        found = self._referred(reference)
+        if reference in inside:
+            return own
+        other = self.of(found, (*inside, reference))
+        if own.keys().isdisjoint(other.keys() - _ABOUT):
+            return {**other, **own}
+        return {**own, "allOf": [*cast("Sequence[Json]", own.get("allOf", ())), other]}
+
+    def _own(self, schema: JsonObject, inside: tuple[str, ...]) -> dict[str, Json]:
+        """What it says itself."""
+        kept: dict[str, Json] = {}
+        for keyword, value in _modern(schema).items():
+            if keyword == "additionalProperties" and isinstance(value, bool):
+                kept[keyword] = value
+            elif keyword in _ONE and isinstance(value, Mapping | bool):
+                kept[keyword] = self.of(value, inside)
+            elif keyword in _LIST and isinstance(value, list) and value:
+                kept[keyword] = [self.of(one, inside) for one in cast("Sequence[Json]", value)]
+            elif keyword in _NAMED and isinstance(value, Mapping):
+                named = {
+                    name: self.of(one, inside)
+                    for name, one in value.items()
+                    if keyword != "patternProperties" or is_pattern(name)
+                }
+                kept[keyword] = named
+            elif fits_keyword(keyword, value):
+                kept[keyword] = value
+        return kept
+
+    def _referred(self, reference: str) -> Json:
+        """The part of the schema that a reference names.
+
+        Raises:
+            BadSchema: it is in another file, or nowhere.
+        """
+        place = reference
+        if isinstance(self._base, str) and self._base and place.startswith(self._base):
+            place = place.removeprefix(self._base) or "#"
+        if not place.startswith("#"):
+            raise BadSchema(f"it refers to {reference[:200]!r}, and only what a schema holds itself is read")
+        found: Json = self._root
+        if place in ("#", "#/"):
+            return found
+        if not place.startswith("#/"):
+            return self._anchored(place[1:], reference)
+        for part in place[2:].split("/"):
+            key = urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping) and key in found:
+                found = found[key]
+            elif isinstance(found, list) and key.isdecimal() and int(key[:9]) < len(found):
+                found = cast("list[Json]", found)[int(key[:9])]
+            else:
+                raise BadSchema(f"it refers to {reference[:200]!r}, which it does not hold")
+        return found
+
+    def _anchored(self, anchor: str, reference: str) -> Json:
+        waiting: list[Json] = [self._root]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, Mapping):
+                if anchor in (one.get("$anchor"), one.get("$dynamicAnchor")):
+                    return one
+                waiting += one.values()
+            elif isinstance(one, list):
+                waiting += one
+        raise BadSchema(f"it refers to {reference[:200]!r}, which it does not hold")
+
+
+def _modern(schema: JsonObject) -> JsonObject:
+    """What earlier drafts say in other words."""
+    told = dict(schema)
+    items = told.get("items")
+    if isinstance(items, list):
+        told["prefixItems"] = items
+        told["items"] = told.get("additionalItems", True)
+    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(told.get(bound), bool) and told.pop(bound) and limit in told:
+            told[bound] = told.pop(limit)
+    if told.pop("nullable", False) is True and isinstance(told.get("type"), str):
+        told["type"] = [cast(str, told["type"]), "null"]
+    return told
+
+
+# --- checking a value ---
+
+
+def problem(schema: JsonObject, value: Json) -> tuple[str, str] | None:
+    """What of a value does not fit: where, and the end of a sentence; None if all fits.
+
+    A value that takes too long to be checked does not fit.
+
+    Args:
+        schema: a plain one.
+        value: plain JSON.
+    """
+    from jsonschema import exceptions  # takes a while to load
+
+    left = _LEFT.set([MOST_STEPS])
+    try:
+        errors: Any = _validator_class()(schema).iter_errors(value)
+        error = cast("ValidationError | None", cast(Any, exceptions).best_match(errors))
+    except TookTooLong as late:
+        return "", str(late)
+    finally:
+        _LEFT.reset(left)
+    if error is None:
+        return None
+    return ".".join(str(part) for part in error.absolute_path), error.message[:200]
+
+
+_LEFT: contextvars.ContextVar[list[int]] = contextvars.ContextVar("steps left")
+
+
+@functools.cache
+def _validator_class() -> Any:  # noqa: ANN401 - jsonschema makes classes
+    """The validator of the newest draft; it matches within limits, counts steps, looks nothing up."""
+    import jsonschema
+    from jsonschema import validators
+    from referencing import Registry
+
+    known = dict(cast("Mapping[str, Check]", cast(Any, jsonschema.Draft202012Validator).VALIDATORS))
+    for keyword in ("$ref", "$dynamicRef", "unevaluatedItems", "unevaluatedProperties"):
+        del known[keyword]  # a plain schema has none
+    known |= {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "uniqueItems": _unique_items,
+    }
+    counted = {keyword: _counted(check) for keyword, check in known.items()}
+    made: Any = cast(Any, validators).extend(jsonschema.Draft202012Validator, counted)
+    return functools.partial(made, registry=cast(Any, Registry)())
+
+
+def _counted(check: Check) -> Check:
+    """A keyword that takes a step of the budget each time it is looked at, long lists more."""
+
+    def counting(validator: Any, says: Any, value: Any, schema: Any) -> Iterator[ValidationError] | None:  # noqa: ANN401
+        left = _LEFT.get()
+        left[0] -= 1 + (len(cast("list[object]", says)) if isinstance(says, list) else 0)
+        if left[0] < 0:
+            raise TookTooLong("it is too large to be checked against what is asked for")
+        return check(validator, says, value, schema)
+
+    return counting
+
+
+def _error(message: str) -> ValidationError:
+    from jsonschema.exceptions import ValidationError
+
+    return ValidationError(message)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    try:
+        return engine(pattern)(text)
+    except BadPattern:  # not held to
+        return True
+
+
+def _pattern(_: object, says: str, value: object, schema: JsonObject) -> Iterator[ValidationError]:
+    del schema
+    if isinstance(value, str) and not _matches(says, value):
+        yield _error(f"{value!r} does not match {says!r}")
+
+
+def _pattern_properties(
+    validator: Draft202012Validator, says: Mapping[str, JsonObject], value: object, schema: JsonObject
+) -> Iterator[ValidationError]:
+    del schema
+    held = cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+    for pattern, part in says.items():
+        for name in held:
+            if _matches(pattern, name):
+                yield from cast(Any, validator).descend(held[name], part, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Draft202012Validator, says: JsonObject | bool, value: object, schema: JsonObject
+) -> Iterator[ValidationError]:
+    known = cast(JsonObject, schema.get("properties", {}))
+    patterns = cast(JsonObject, schema.get("patternProperties", {}))
+    held = cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+    others = [name for name in held if name not in known and not any(_matches(one, name) for one in patterns)]
+    if says is False and others:
+        yield _error(f"Additional properties are not allowed ({', '.join(map(repr, sorted(others)))})")
+    for name in others if isinstance(says, dict) else ():
+        yield from cast(Any, validator).descend(held[name], says, path=name)
+
+
+def _unique_items(_: object, says: bool, value: object, schema: JsonObject) -> Iterator[ValidationError]:
+    del schema
+    listed = cast("list[Json]", value) if isinstance(value, list) else []
+    if says and len({json.dumps(_canonical(one), sort_keys=True) for one in listed}) < len(listed):
+        yield _error(f"{value!r} has non-unique elements")
+
+
+def _canonical(value: Json) -> Json:
+    """Equal values of JSON alike: 1 and 1.0."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {name: _canonical(one) for name, one in value.items()}
+    return [_canonical(one) for one in value] if isinstance(value, list) else value

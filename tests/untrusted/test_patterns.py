@@ -1,0 +1,86 @@
+"""Regular expressions that others wrote: matched and drawn from within limits."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from fuzzing import limits
+from genenv.untrusted.patterns import BadPattern, TookTooLong, draw, engine, is_pattern, is_simple
+
+SENTENCE = "ergonomic wireless keyboard and mouse combination-set"
+
+
+@pytest.mark.parametrize("pattern", [r"^(a+)+$", r"^([A-Za-z]+\s?)*$", "^(a|aa)+$", "(.*)*(.*)*x$"])
+def test_a_pattern_that_takes_re_for_ever_is_matched_at_once(pattern: str) -> None:
+    finds = engine(pattern)
+    with limits(1):
+        assert not finds("a" * 2000 + "!")
+        assert not finds(SENTENCE)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (r"^\d{3}-\d{4}$", "555-1234", True),
+        (r"b", "abc", True),
+        (r"^(?=.*\d)[a-z\d]+$", "abc1", True),
+        (r"^(?=.*\d)[a-z\d]+$", "abc", False),
+        (r"^\p{L}+$", "Zoë", True),
+        (r"^(a)\1$", "aa", True),
+        (r"^(?<year>\d{4})$", "2026", True),
+    ],
+)
+def test_patterns_of_other_languages_are_matched(pattern: str, text: str, found: bool) -> None:
+    assert engine(pattern)(text) is found
+
+
+def test_what_cannot_be_known_in_time_is_neither_a_match_nor_none() -> None:
+    with limits(), pytest.raises(TookTooLong, match=r"it takes over 0.1 s to match"):
+        engine(r"^(?=a)(a|a|aa)+(?!b)\1c$")("a" * 4000 + "!")
+
+
+@pytest.mark.parametrize("pattern", ["(", "[^]", "a" * 30_000, "(?=b)(a{9999}){9999}", "\\"])
+def test_what_no_engine_reads_is_no_pattern(pattern: str) -> None:
+    with limits():
+        assert not is_pattern(pattern)
+        with pytest.raises(BadPattern):
+            draw(pattern, random.Random(0))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            r"^(a+)+$",
+            r"^((a+)+)+$",
+            r"^([A-Za-z]+\s?)*$",
+            r"^[A-Z]{3}-\d{4}$",
+            r"^[A-Z]{200}$",
+            r"^(?=.*\d)[a-z\d]{3,5}$",
+        ),
+        *(r"^\p{L}+$", r"^(?<year>\d{4})$", "[\\u0000-\\U0010ffff]{3}", r"^[^a]$", r"(a)|b"),
+    ],
+)
+def test_what_is_drawn_matches_and_is_short(pattern: str) -> None:
+    with limits():
+        found = draw(pattern, random.Random(1))
+    assert engine(pattern)(found)
+    assert len(found) <= 20_000
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a{65535}){65535}", "(?=b)a{9999}", "^(?!a)a$", "(?:" * 200 + "a+" + ")+" * 200]
+)
+def test_where_nothing_can_be_drawn_it_is_said(pattern: str) -> None:
+    with limits(), pytest.raises(BadPattern):
+        draw(pattern, random.Random(0))
+
+
+def test_simple_patterns_are_those_that_all_engines_read_alike() -> None:
+    simple = [r"^\d{3}$", "^(?:a|b)+$", r"^[\w.-]+@example\.com$", ""]
+    special = ["(?=a)", r"\p{L}", r"(a)\1", "a++", "(", r"a\Z"]
+    assert [one for one in simple + special if is_simple(one)] == simple
+    assert all(re.compile(one) for one in simple)
