@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.drawing import Drawing, Examine, write_tasks
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.origins import Origin
+from genenv.domains.tools.private import filled
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.recorded import RecordedWorld
 from genenv.domains.tools.settings import ToolsConfig
@@ -108,19 +108,13 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another name, or remove it")
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-.") or "tools"
-    aside = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
+    with filled(folder) as aside:
         made = _made(aside, name, wanted, reporter)
         _draw(made, wanted, examine, reporter)
         made.seconds = time.monotonic() - start
         (aside / "README.md").write_text(readme(made), encoding="utf-8")
         settings = training_toml(made.bundle, folder, most_calls=wanted.most_calls)
         (aside / TRAINING).write_text(settings, encoding="utf-8")
-        aside.rename(folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
     made.bundle = Bundle.open(folder)
     return made
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 
+GONE = "The tool ended its process, or took too long."
+TOOK_TOO_LONG = "The tool took too long."
 _SHORT_LIST = 3
 
 
@@ -197,6 +199,16 @@ class LoadedWorld(World, Protocol):
     @property
     def network(self) -> bool:
         """Whether the tools can reach the network, though they need not."""
+        ...
+
+    @property
+    def confined(self) -> bool:
+        """Whether the tools can write in their own folder only, and where the user lets them."""
+        ...
+
+    @property
+    def received(self) -> int:
+        """Bytes that the tools' process has sent so far."""
         ...
 
     @property

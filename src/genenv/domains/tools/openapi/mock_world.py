@@ -65,6 +65,8 @@ class MockWorld:
             reasons = "; ".join(f"{tool}: {why}" for tool, why in list(self.left_out.items())[:3])
             raise UsageError(f"no operation of {name} reads or changes records ({reasons[:300]})")
         self.network = False
+        self.confined = True
+        self.received = 0
         self.asked: Collection[str] = ()
         self._tables = resources.tables
         self._actions = {one.operation.name: one for one in chosen}

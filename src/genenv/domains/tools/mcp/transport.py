@@ -1,0 +1,237 @@
+"""How messages come from an MCP server and go there: over stdio and over HTTP, each message of bounded size.
+
+What the official client would do with a stranger's schemas of results is left out: results are read as they
+are, so that nobody's pattern is run against them here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from httpx2 import Response
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
+
+MOST_BYTES = 16 << 20
+"""Of a message."""
+_ENDING_S = 5.0
+"""How long a process may take to end all that it has started."""
+
+
+class TooLong(ValueError):
+    """A message is larger than any that could be of use."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it sent a message of more than {MOST_BYTES >> 20} MiB")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What has come from a server."""
+
+    received: int = 0
+    """Bytes of messages."""
+    too_long: bool = False
+    """Whether it ended with a message that was too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a server is started."""
+
+    command: Sequence[str]
+    folder: Path
+    """Where it runs."""
+    log: Path
+    """A file for what it writes to standard error."""
+    environment: Mapping[str, str]
+
+
+@contextlib.asynccontextmanager
+async def over_stdio(how: Launch, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
+    """A process that is started, and ended with all that it has started.
+
+    Args:
+        how: it is started.
+        traffic: is told what comes.
+
+    Raises:
+        TooLong: it sends a message that is too long; in a group, as tasks raise.
+        OSError: it cannot be started.
+    """
+    import anyio
+    from mcp.client.stdio import get_default_environment
+
+    arriving, read = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+    write, leaving = anyio.create_memory_object_stream["SessionMessage"](0)
+    with how.log.open("ab") as log:
+        process = await _started(how, get_default_environment(), log)
+    gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+
+    async def hear() -> None:
+        output = cast(asyncio.StreamReader, process.stdout)
+        with contextlib.suppress(*gone):
+            async with arriving:
+                while line := await _line(output, traffic):
+                    await arriving.send(_message(line))
+
+    async def speak() -> None:
+        to = cast(asyncio.StreamWriter, process.stdin)
+        with contextlib.suppress(*gone):
+            async with leaving:
+                async for one in leaving:
+                    text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    to.write(text.encode("utf-8", "replace") + b"\n")
+                    await to.drain()
+        await arriving.aclose()  # what waits for an answer is told that there will be none
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hear)
+            tasks.start_soon(speak)
+            try:
+                yield cast(Any, read), write
+            finally:
+                tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(process)
+
+
+async def _started(how: Launch, usual: Mapping[str, str], log: IO[bytes]) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *how.command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=log,
+        cwd=how.folder,
+        env={**usual, **how.environment},
+        start_new_session=True,
+        limit=MOST_BYTES,
+    )
+
+
+async def _line(output: asyncio.StreamReader, traffic: Traffic) -> bytes:
+    """The next line; empty at the end."""
+    try:
+        line = await output.readline()
+    except ValueError as error:  # it is longer than the limit
+        traffic.too_long = True
+        raise TooLong from error
+    traffic.received += len(line)
+    return line
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    try:
+        message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
+    except ValueError as error:
+        return error
+    return _plain(SessionMessage(message))
+
+
+def _plain(message: SessionMessage) -> SessionMessage:
+    """A message without the schemas of tools' results."""
+    result: object = getattr(message.message, "result", None)
+    listed = cast("dict[str, object]", result).get("tools") if isinstance(result, dict) else None
+    for tool in cast("list[object]", listed) if isinstance(listed, list) else ():
+        if isinstance(tool, dict):
+            cast("dict[str, object]", tool).pop("outputSchema", None)
+    return message
+
+
+async def _end(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), _ENDING_S)
+    except TimeoutError:  # it was stopped, or cannot be ended
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    cast(Any, process)._transport.close()  # its pipes, which something that is left may hold open
+
+
+@contextlib.asynccontextmanager
+async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
+    """A connection to a server by its address."""
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async def bounded(response: Response) -> None:
+        response.stream = cast(Any, _Bounded(response, traffic))
+
+    async with create_mcp_http_client(headers={"accept-encoding": "identity"}) as client:
+        client.event_hooks = {"response": [bounded]}
+        async with streamable_http_client(address, http_client=client) as (read, write):
+            yield cast(Any, _Plain(read)), write
+
+
+class _Bounded:
+    """The body of an answer, which breaks off where it is too long, but for a stream of events."""
+
+    def __init__(self, response: Response, traffic: Traffic) -> None:
+        self._stream, self._traffic = response.stream, traffic
+        self._packed = response.headers.get("content-encoding", "identity").lower() != "identity"
+        self._events = response.headers.get("content-type", "").startswith("text/event-stream")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        from httpx2 import ReadError
+
+        size = 0
+        if self._packed:
+            raise ReadError("it packed its answer, which it was asked not to")
+        async for part in cast("AsyncIterator[bytes]", self._stream):
+            self._traffic.received += len(part)
+            size += len(part)
+            if size > MOST_BYTES and not self._events:  # the client bounds each event
+                self._traffic.too_long = True
+                raise ReadError(str(TooLong()))
+            yield part
+
+    async def aclose(self) -> None:
+        await cast(Any, self._stream).aclose()
+
+
+class _Plain:
+    """A stream of messages without the schemas of tools' results."""
+
+    def __init__(self, read: Any) -> None:  # noqa: ANN401 - the client's own
+        self._read = read
+
+    async def receive(self) -> SessionMessage | Exception:
+        message: SessionMessage | Exception = await self._read.receive()
+        return message if isinstance(message, Exception) else _plain(message)
+
+    async def aclose(self) -> None:
+        await self._read.aclose()
+
+    def __aiter__(self) -> _Plain:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        message: SessionMessage | Exception = await self._read.__anext__()
+        return message if isinstance(message, Exception) else _plain(message)
+
+    async def __aenter__(self) -> _Plain:
+        await self._read.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> bool | None:
+        return await self._read.__aexit__(*raised)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - `last_context`, where there is one
+        return getattr(self._read, name)
