@@ -30,6 +30,8 @@ class Drawing:
     def __init__(self, domain: Tools, examine: Examine, rng: random.Random) -> None:
         self._domain, self._examine, self._rng = domain, examine, rng
         self._known: set[str] = set()
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether no more is to be drawn."""
         self.refused = Counter[str]()
         """Drawn programs that are no tasks, by reason."""
 
@@ -52,6 +54,8 @@ class Drawing:
             for run in runs:
                 tries = _TRIES_PER_TASK * sum(asked[side] for side in run)
                 for parameters in itertools.islice(self.parameters(), tries):
+                    if self.is_over():
+                        break
                     program = self.passing(parameters, measuring=run[0])
                     side = program is not None and self._domain.is_for_measuring(program)
                     if program is None or side not in run or len(found[side]) >= asked[side]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from genenv.domains.tools.bounded import USUAL, BoundedWorld, Budget, Limits
 from genenv.domains.tools.bundle import (
     MARK,
     About,
@@ -49,6 +50,10 @@ class Made:
     graph: Graph
     network: bool
     """Whether the tools can reach the network."""
+    confined: bool = True
+    """Whether the tools can write in their own folder only."""
+    out_of_time: bool = False
+    """Whether no more tasks were drawn because the time was over."""
     ended: str = ""
     """Why a service was asked no more before all was recorded."""
     base: int = 0
@@ -70,6 +75,8 @@ class Asked:
     """Of all that is drawn."""
     most_calls: int = USUAL_CALLS
     """So many calls at most solve one of them."""
+    limits: Limits = USUAL
+    """What all of it may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +111,14 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
     Raises:
         UsageError: the folder is there already, or there are no tools that can be called.
     """
-    start = time.monotonic()
+    start, budget = time.monotonic(), Budget(wanted.limits)
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another name, or remove it")
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-.") or "tools"
     with filled(folder) as aside:
-        made = _made(aside, name, wanted, reporter)
-        _draw(made, wanted, examine, reporter)
+        made = _made(aside, name, wanted, reporter, budget)
+        made.bundle.opened_before()  # whoever makes it knows what it runs
+        _draw(made, wanted, examine, reporter, budget)
         made.seconds = time.monotonic() - start
         (aside / "README.md").write_text(readme(made), encoding="utf-8")
         settings = training_toml(made.bundle, folder, most_calls=wanted.most_calls)
@@ -119,25 +127,25 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
     return made
 
 
-def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
+def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter, budget: Budget) -> Made:
     origin, files = wanted.origin, folder / "files"
     with staged(reporter, f"loading {origin.label}", items=None, unit=""):
         source = origin.bring(files)
         world = source.open(files)
     try:
         with staged(reporter, "trying the tools", items=None, unit=""):
-            explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
+            explorer = Explorer(BoundedWorld(world, budget), random.Random(f"{wanted.seed} probing"))
             graph = explorer.explore()
             while (completed := origin.complete(world, source, files)) is not None:
                 source = completed
                 world.close()
                 world = source.open(files)
-                explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
+                explorer = Explorer(BoundedWorld(world, budget), random.Random(f"{wanted.seed} probing"))
                 graph = explorer.explore()
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
-        found = _unsteady(explorer, source.open(files), graph, wanted.seed)
+        found = _unsteady(explorer, BoundedWorld(source.open(files), budget), graph, wanted.seed)
         graph = steady(graph, found)
         about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
         wordings = {tool: first_wordings(world.tools[tool]) for tool in graph.recipes}
@@ -151,6 +159,7 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         left_out=dict(world.left_out),
         graph=graph,
         network=world.network,
+        confined=world.confined,
         ended=world.ended if isinstance(world, RecordedWorld) else "",
     )
 
@@ -162,19 +171,21 @@ def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Unst
         again.close()
 
 
-def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> None:
+def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter, budget: Budget) -> None:
     """Programs that pass the gate, as many as are asked for or as are found."""
     write_tasks(made.bundle, {False: [], True: []})
-    found, made.refused = _drawn(made.bundle, wanted, examine, reporter)
+    found, made.refused = _drawn(made.bundle, wanted, examine, reporter, budget)
     write_tasks(made.bundle, found)
     made.base, made.held_out = len(found[False]), len(found[True])
+    made.out_of_time = budget.is_over and made.base + made.held_out < wanted.base + wanted.held_out
 
 
 def _drawn(
-    bundle: Bundle, wanted: Asked, examine: Examine, reporter: Reporter
+    bundle: Bundle, wanted: Asked, examine: Examine, reporter: Reporter, budget: Budget
 ) -> tuple[dict[bool, list[Program]], Counter[str]]:
     domain = Tools(ToolsConfig(most_calls=wanted.most_calls), bundle.path)
     drawing = Drawing(domain, examine, random.Random(f"{wanted.seed} tasks"))
+    drawing.is_over = lambda: budget.is_over
     try:
         found = drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
     finally:
@@ -198,7 +209,7 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
     bundle = Bundle.open(folder)
     if not bundle.graph.recipes:
         raise UsageError(f"{folder / 'graph.json'} names no tool that can be called; {folder} is as it was")
-    found, refused = _drawn(bundle, wanted, examine, reporter)
+    found, refused = _drawn(bundle, wanted, examine, reporter, Budget(wanted.limits))
     if not all(found.values()):
         side = "measuring" if found[False] else "training"
         raise UsageError(
@@ -259,6 +270,12 @@ def _notes(made: Made) -> Sequence[str]:
         notes.append(f"- Not all was recorded: {made.ended}. What was is here.")
     if made.network:
         notes.append("- The system did not let the tools' process be cut off from the network.")
+    if not made.confined:
+        notes.append("- The system cannot keep the tools from writing outside their folder.")
+    if may_write := getattr(made.bundle.about.source, "may_write", ()):
+        notes.append(f"- Beside their own folder the tools may write in {', '.join(may_write)}.")
+    if made.out_of_time:
+        notes.append("- The time was over before all tasks were drawn; `--most-seconds` allows more.")
     if made.refused:
         notes.append(f"- Drawn programs that are no tasks: {tallied(made.refused)}")
     return notes

@@ -1,8 +1,4 @@
-"""How messages come from an MCP server and go there: over stdio and over HTTP, each message of bounded size.
-
-What the official client would do with a stranger's schemas of results is left out: results are read as they
-are, so that nobody's pattern is run against them here.
-"""
+"""How messages come from an MCP server and go there, over stdio and over HTTP; each is of bounded size."""
 
 from __future__ import annotations
 
@@ -139,17 +135,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
         message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
     except ValueError as error:
         return error
-    return _plain(SessionMessage(message))
-
-
-def _plain(message: SessionMessage) -> SessionMessage:
-    """A message without the schemas of tools' results."""
-    result: object = getattr(message.message, "result", None)
-    listed = cast("dict[str, object]", result).get("tools") if isinstance(result, dict) else None
-    for tool in cast("list[object]", listed) if isinstance(listed, list) else ():
-        if isinstance(tool, dict):
-            cast("dict[str, object]", tool).pop("outputSchema", None)
-    return message
+    return SessionMessage(message)
 
 
 async def _end(process: Process) -> None:
@@ -177,7 +163,7 @@ async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportS
     async with create_mcp_http_client(headers={"accept-encoding": "identity"}) as client:
         client.event_hooks = {"response": [bounded]}
         async with streamable_http_client(address, http_client=client) as (read, write):
-            yield cast(Any, _Plain(read)), write
+            yield read, write
 
 
 class _Bounded:
@@ -204,34 +190,3 @@ class _Bounded:
 
     async def aclose(self) -> None:
         await cast(Any, self._stream).aclose()
-
-
-class _Plain:
-    """A stream of messages without the schemas of tools' results."""
-
-    def __init__(self, read: Any) -> None:  # noqa: ANN401 - the client's own
-        self._read = read
-
-    async def receive(self) -> SessionMessage | Exception:
-        message: SessionMessage | Exception = await self._read.receive()
-        return message if isinstance(message, Exception) else _plain(message)
-
-    async def aclose(self) -> None:
-        await self._read.aclose()
-
-    def __aiter__(self) -> _Plain:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        message: SessionMessage | Exception = await self._read.__anext__()
-        return message if isinstance(message, Exception) else _plain(message)
-
-    async def __aenter__(self) -> _Plain:
-        await self._read.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: object) -> bool | None:
-        return await self._read.__aexit__(*raised)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - `last_context`, where there is one
-        return getattr(self._read, name)

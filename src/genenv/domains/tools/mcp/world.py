@@ -30,6 +30,8 @@ SHOWN = "/files"
 """That folder, as arguments and results name it: where it really is differs from one time to the next."""
 _REMEMBERED = 4096
 """Programs whose outcome is kept."""
+_REMEMBERED_BYTES = 64 << 20
+"""Of all that is kept of them."""
 _MOST_KEPT = 64 << 10
 """Bytes in which a folder differs from the first one, so that it is kept beside an outcome."""
 _ALWAYS = {
@@ -67,6 +69,11 @@ class _Memory:
     after: Snapshot | None = None
     """The folder at its end, for programs that begin so."""
 
+    @property
+    def size(self) -> int:
+        """About so many bytes."""
+        return len(repr(self.played)) + (self.after.size if self.after is not None else 0)
+
 
 class McpWorld:
     """The tools of an MCP server.
@@ -88,6 +95,7 @@ class McpWorld:
         self._scratch = Scratch(files)
         self._folder = EpisodeFolder(self._scratch.files, files)
         self._known: OrderedDict[str, _Memory] = OrderedDict()
+        self._sizes, self._kept = dict[str, int](), 0
         self._programs: dict[str, Sequence[Call]] = {}
         self._thread = Thread()
         self._server: Server | None = None
@@ -133,20 +141,28 @@ class McpWorld:
         known = self._known.get(key)
         if known is None:
             played, after = self._continued(calls)
-            self._known[key] = _Memory(played, after=after)
+            self._remember(key, _Memory(played, after=after))
         elif known.sealed or watch:
             self._known.move_to_end(key)
             return known.played
         else:
             played, after = self._played(calls)
-            self._known[key] = _Memory(played, sealed=known.played == played, after=after)
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+            self._remember(key, _Memory(played, sealed=known.played == played, after=after))
         self._programs[key] = calls
+        if len(self._programs) > _REMEMBERED:
+            del self._programs[next(iter(self._programs))]
         return played
 
+    def _remember(self, key: str, memory: _Memory) -> None:
+        self._known.pop(key, None)
+        self._kept -= self._sizes.pop(key, 0)
+        self._known[key], self._sizes[key] = memory, memory.size
+        self._kept += self._sizes[key]
+        while len(self._known) > _REMEMBERED or (self._kept > _REMEMBERED_BYTES and len(self._known) > 1):
+            self._kept -= self._sizes.pop(self._known.popitem(last=False)[0])
+
     def programs(self) -> list[Sequence[Call]]:
-        """All that was played, each once."""
+        """What was played last, each once."""
         return list(self._programs.values())
 
     def again(self, calls: Sequence[Call]) -> Played:
