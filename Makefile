@@ -5,6 +5,7 @@
 #   make test      set up, run the tests that take a moment each, in three minutes
 #   make test-long     set up, run those that take a second or more each; CI runs both
 #   make test-random   set up, run the property tests on fresh draws, ten times as many
+#   make fuzz      set up, fuzz what reads text of others for FUZZ_S seconds in all
 #   make check     set up, check format, lint and types
 #   make vllm      vLLM for CPUs in an environment of its own, for its tests and benchmarks; three gigabytes
 #   make bench     set up, with vLLM in an environment of its own; time genenv beside its peers (an hour or more)
@@ -17,6 +18,7 @@
 #   BENCH         the file to which the benchmarks' JSON lines are added
 #   JOBS          how many processes `make test` uses: auto is one a core, 0 is this one alone
 #   TESTS         what `make test` hands to pytest, e.g. TESTS="-m slow" or TESTS=tests/test_layers.py
+#   FUZZ_S        how many seconds `make fuzz` takes
 
 PYTHON ?= python3
 TORCH_INDEX ?=
@@ -24,6 +26,7 @@ DEMO ?= runs/demo
 BENCH ?= runs/bench.jsonl
 TESTS ?=
 JOBS ?= auto
+FUZZ_S ?= 600
 
 SHELL := /bin/sh
 BIN := .venv/bin
@@ -36,7 +39,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 
 INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-full test test-long test-random check vllm bench format docs clean
+.PHONY: help setup demo demo-full test test-long test-random fuzz check vllm bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -84,6 +87,10 @@ test-long: $(STAMP)
 # `make test` draws the same examples every time; this finds what they miss. It prints how to repeat a failure.
 test-random: $(STAMP)
 	@$(PYTEST) --hypothesis-profile random -m 'hypothesis and not slow and not gpu and not bench' $(TESTS)
+
+# All fuzz tests share the time. What one finds becomes a test of its own.
+fuzz: $(STAMP)
+	@GENENV_FUZZ_S=$(FUZZ_S) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m '' tests/fuzz
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .
