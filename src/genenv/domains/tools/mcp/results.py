@@ -95,6 +95,8 @@ def _parsed(text: str) -> Json:
         return text
     try:
         return cast(Json, json.loads(text))
+    except RecursionError:
+        return text
     except ValueError:
         pass
     try:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 16 << 20
 """Of a message."""
+_CONNECT_S, _READ_S = 30.0, 300.0
 _ENDING_S = 5.0
 """How long a process may take to end all that it has started."""
 
@@ -153,40 +154,44 @@ async def _end(process: Process) -> None:
 
 @contextlib.asynccontextmanager
 async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
-    """A connection to a server by its address."""
+    """A connection to a server by its address.
+
+    Args:
+        address: of it.
+        traffic: is told what comes.
+    """
+    from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
     from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
 
-    async def bounded(response: Response) -> None:
-        response.stream = cast(Any, _Bounded(response, traffic))
+    class Bounded(AsyncByteStream):
+        """The body of an answer, which breaks off where it is too long, but for a stream of events."""
 
-    async with create_mcp_http_client(headers={"accept-encoding": "identity"}) as client:
-        client.event_hooks = {"response": [bounded]}
-        async with streamable_http_client(address, http_client=client) as (read, write):
-            yield read, write
+        def __init__(self, response: Response) -> None:
+            self._stream = cast(AsyncByteStream, response.stream)
+            self._packed = response.headers.get("content-encoding", "identity").lower() != "identity"
+            self._events = response.headers.get("content-type", "").startswith("text/event-stream")
 
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            if self._packed:
+                raise ReadError("it packed its answer, which it was asked not to")
+            size = 0
+            async for part in self._stream:
+                traffic.received += len(part)
+                size += len(part)
+                if size > MOST_BYTES and not self._events:  # the client bounds each event
+                    raise ReadError(str(TooLong()))
+                yield part
 
-class _Bounded:
-    """The body of an answer, which breaks off where it is too long, but for a stream of events."""
+        async def aclose(self) -> None:
+            await self._stream.aclose()
 
-    def __init__(self, response: Response, traffic: Traffic) -> None:
-        self._stream, self._traffic = response.stream, traffic
-        self._packed = response.headers.get("content-encoding", "identity").lower() != "identity"
-        self._events = response.headers.get("content-type", "").startswith("text/event-stream")
+    async def bound(response: Response) -> None:
+        response.stream = Bounded(response)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        from httpx2 import ReadError
-
-        size = 0
-        if self._packed:
-            raise ReadError("it packed its answer, which it was asked not to")
-        async for part in cast("AsyncIterator[bytes]", self._stream):
-            self._traffic.received += len(part)
-            size += len(part)
-            if size > MOST_BYTES and not self._events:  # the client bounds each event
-                self._traffic.too_long = True
-                raise ReadError(str(TooLong()))
-            yield part
-
-    async def aclose(self) -> None:
-        await cast(Any, self._stream).aclose()
+    hooks = {"response": [bound]}
+    times = Timeout(_CONNECT_S, read=_READ_S)
+    async with (
+        AsyncClient(timeout=times, headers={"accept-encoding": "identity"}, event_hooks=hooks) as client,
+        streamable_http_client(address, http_client=client) as (read, write),
+    ):
+        yield read, write
