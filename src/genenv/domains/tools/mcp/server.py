@@ -64,7 +64,7 @@ class Server:
         if self._client is None:
             self.close()
             failure = self._failure if in_time else f"it did not answer within {START_S:g} s"
-            raise UsageError(f"{how.command[0]} gives no tools: {failure}{self._last_words()}")
+            raise UsageError(f"{how.name} gives no tools: {failure}{self._last_words()}")
 
     async def _serve(self, ready: threading.Event) -> None:
         """The whole life of the process, in one task, as scopes of cancellation want it."""

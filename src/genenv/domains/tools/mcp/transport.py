@@ -45,6 +45,8 @@ class Traffic:
 class Launch:
     """How a server is started."""
 
+    name: str
+    """How people know it."""
     command: Sequence[str]
     folder: Path
     """Where it runs."""

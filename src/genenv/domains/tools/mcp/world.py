@@ -118,7 +118,9 @@ class McpWorld:
         own = dict(one.split("=", 1) for one in self.running.env)
         told = {k: v for k, v in environment(self._scratch.temporary).items() if k != "PYTHONPATH"}
         command = [word.replace(FOLDER, where) for word in self.running.command]
+        offline = {} if self.running.network else {"npm_config_fetch_retries": "0"}
         return Launch(
+            name=command[0],
             command=self._scratch.launched(
                 command, network=self.running.network, may_write=self.running.may_write
             ),
@@ -127,6 +129,7 @@ class McpWorld:
             environment={
                 **told,
                 **_ALWAYS,
+                **offline,
                 **{name: value.replace(FOLDER, where) for name, value in own.items()},
             },
         )
