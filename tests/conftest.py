@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,10 @@ from genenv.types import (
     Trace,
     Verdict,
 )
+
+# Bundles that were opened are noted there, and not where the developer's own are.
+_STATE = tempfile.TemporaryDirectory(prefix="genenv-tests-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # Properties are tried on the same examples every time, whatever the clock says. `make test-random` draws
 # afresh, ten times as many, also where a test says how many.

@@ -15,10 +15,11 @@ from genenv.api.wordings import Wanted as Wording
 from genenv.config.run import RunConfig, load_config
 from genenv.domains import close_domain, load_domain
 from genenv.domains.attempt import Attempt
+from genenv.domains.tools.bounded import USUAL, Limits
 from genenv.domains.tools.bundle import as_typed, is_bundle
 from genenv.domains.tools.making import Wanted, make, warnings
 from genenv.domains.tools.openapi.service import Service
-from genenv.domains.tools.origins import CodeOrigin, Origin, origin_of
+from genenv.domains.tools.origins import CodeOrigin, Origin, let_write, origin_of
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS
 from genenv.domains.tools.written_out import Tool, written_out
 from genenv.errors import UsageError
@@ -68,6 +69,8 @@ class Domain:
         headers: Sequence[str] = (),
         most_requests: int | None = None,
         allow_writes: bool = False,
+        may_write: Sequence[str | Path] = (),
+        limits: Limits | None = None,
         reporter: Reporter | None = None,
     ) -> Domain:
         """Make a domain of your own tools: find out how they can be called, draw tasks, play and check them.
@@ -90,6 +93,8 @@ class Domain:
                 variable's name, never what it holds.
             most_requests: so many at most are sent to a service on the network.
             allow_writes: call tools there too that may write, for real.
+            may_write: folders, beside the copy of their own, in which tools that are run here may write.
+            limits: of the time and bytes that all of it may take; left out, an hour and a GiB.
             reporter: is told how far it is; left out, standard error shows it.
 
         Raises:
@@ -109,8 +114,9 @@ class Domain:
         else:
             listed = cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
             origin = CodeOrigin(written_out(listed))
+        let_write(origin, may_write)
         shape = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
-        wanted = Wanted(origin=origin, seed=seed, **shape)
+        wanted = Wanted(origin=origin, seed=seed, limits=limits or USUAL, **shape)
         check_writable(Path(folder), "folder")
         made = make(Path(folder), wanted, examined, told)
         for warning in warnings(made):

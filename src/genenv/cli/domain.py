@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +14,10 @@ from genenv.api.console import ConsoleReporter
 from genenv.api.wordings import Wanted, reasons, write_wordings
 from genenv.cli.console import begin, ended
 from genenv.domains.tools import making
+from genenv.domains.tools.bounded import USUAL, Limits
 from genenv.domains.tools.bundle import as_typed
 from genenv.domains.tools.openapi.service import Service
-from genenv.domains.tools.origins import origin_of
+from genenv.domains.tools.origins import let_write, origin_of
 from genenv.domains.tools.recorded import MOST_SENT
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS
 from genenv.errors import UsageError
@@ -113,6 +114,25 @@ Writes = Annotated[
         "out, operations other than GET, and tools that do not say that they only read, are none.",
     ),
 ]
+MayWrite = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--may-write",
+        metavar="FOLDER",
+        help="Of a Python file or an MCP server that is started: a folder, beside the copy of its own, in "
+        "which it may write. Can be given again.",
+        show_default=False,
+    ),
+]
+MostSeconds = Annotated[
+    float,
+    typer.Option(
+        "--most-seconds",
+        min=1.0,
+        help="What all of it may take; tasks that were found by then are kept.",
+    ),
+]
+MostMiB = Annotated[int, typer.Option("--most-mib", min=1, help="So much at most tools send, in MiB.")]
 Tasks = Annotated[int, typer.Option("--tasks", min=1, max=100_000, help="How many tasks for training.")]
 HeldOut = Annotated[int, typer.Option("--held-out", min=1, max=100_000, help="How many for measuring.")]
 MostCalls = Annotated[
@@ -153,6 +173,9 @@ def domain(  # noqa: PLR0913 - each is an option
     header: Header = None,
     most_requests: MostRequests = None,
     allow_writes: Writes = False,
+    may_write: MayWrite = None,
+    most_seconds: MostSeconds = USUAL.seconds,
+    most_mib: MostMiB = USUAL.mib,
     tasks: Tasks = 200,
     held_out: HeldOut = 100,
     most_calls: MostCalls = USUAL_CALLS,
@@ -172,12 +195,13 @@ def domain(  # noqa: PLR0913 - each is an option
     `genenv domain tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
     values, ways to call, circles of tools.
     """
-    of_new = bool(source or only or files or server or header or most_requests or allow_writes)
+    of_new = bool(source or only or files or server or header or most_requests or allow_writes or may_write)
     _check(action, name, of_new=of_new, by=by, of_words=bool(by or overrides))
     if action is Action.WORDS:
         _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
         return
-    asked = making.Asked(base=tasks, held_out=held_out, seed=seed, most_calls=most_calls)
+    limits = Limits(seconds=most_seconds, mib=most_mib)
+    asked = making.Asked(base=tasks, held_out=held_out, seed=seed, most_calls=most_calls, limits=limits)
     if action is Action.TASKS:
         _tasks(name, asked)
         return
@@ -189,8 +213,9 @@ def domain(  # noqa: PLR0913 - each is an option
     service = Service(address=server, headers=tuple(header or ())) if server is not None else None
     origin = origin_of(source, only or (), files, writes=allow_writes, service=service, most=most_requests)
     check_writable(name, "name")
+    let_write(origin, may_write or ())
     typer.echo(origin.warning, err=True)
-    _new(name, making.Wanted(origin=origin, **asdict(asked)))
+    _new(name, making.Wanted(origin=origin, **{one.name: getattr(asked, one.name) for one in fields(asked)}))
 
 
 def _new(folder: Path, wanted: making.Wanted) -> None:
@@ -228,8 +253,8 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
     """
     if action is not Action.NEW and of_new:
         raise UsageError(
-            "--from, --only, --files, --server, --header, --most-requests and --allow-writes are of "
-            "`genenv domain new`"
+            "--from, --only, --files, --server, --header, --most-requests, --allow-writes and --may-write "
+            "are of `genenv domain new`"
         )
     if action is not Action.WORDS and of_words:
         raise UsageError("--by and --set are of `genenv domain words`")

@@ -15,6 +15,7 @@ from pathlib import Path
 from genenv.domains import close_domain, domain_config, domain_names, load_domain
 from genenv.domains.base import Domain
 from genenv.domains.tools.bundle import is_bundle
+from genenv.domains.tools.private import filled
 from genenv.environments.exported import ABOUT, BUNDLE, About, row_of
 from genenv.environments.templates import FILES, Told, readme
 from genenv.errors import UsageError
@@ -79,10 +80,8 @@ def write(
     check_writable(folder)
     package = _package(folder.name)
     settings = native(export)
-    aside = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(aside, ignore_errors=True)
-    data = aside / package / "data"
-    try:
+    with filled(folder) as aside:
+        data = aside / package / "data"
         data.mkdir(parents=True)
         name = _carried(export.domain, data)
         domain = load_domain(name, domain_config(name).model_validate(settings))
@@ -108,10 +107,6 @@ def write(
             file.write_text(text.replace("PACKAGE", package), encoding="utf-8")
         (aside / "README.md").write_text(readme(told), encoding="utf-8")
         close_domain(domain)
-        aside.rename(folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
     return Written(
         package=package, train=counts[0], held_out=counts[1], refused=len(export.generated) - len(again)
     )

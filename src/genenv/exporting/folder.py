@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from genenv.domains.tools.private import filled
 from genenv.errors import DataError, UsageError, disk_is_full, first_line
 from genenv.runs.files import check_writable
 
@@ -31,22 +31,16 @@ def new_folder(out: Path) -> Generator[Path]:
     Raises:
         DataError: the disk is full, or cannot be written.
     """
-    hidden = out.absolute().with_name(f".writing-{out.absolute().name}")
     try:
-        out.absolute().parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(hidden, ignore_errors=True)
-        hidden.mkdir()
-        yield hidden
-        for path in hidden.rglob("*"):
-            if path.is_file():  # what writes weights lets nobody else read them
-                path.chmod(hidden.stat().st_mode & 0o666)
-        hidden.rename(out.absolute())
+        with filled(out) as hidden:
+            yield hidden
+            for path in hidden.rglob("*"):
+                if path.is_file():  # what writes weights lets nobody else read them
+                    path.chmod(hidden.stat().st_mode & 0o666)
     except Exception as error:
         if (why := _about_the_disk(error)) is None:
             raise
         raise DataError(f"{out} was not written: {why}") from error
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _about_the_disk(error: Exception) -> str | None:

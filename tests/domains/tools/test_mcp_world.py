@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shlex
 import subprocess
@@ -26,6 +25,7 @@ from genenv.domains.tools.world import Outcome
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.runs.progress import Silent
+from running import running_in
 
 ACCOUNTS = {
     "A-1": {"owner": "Ada Wong", "city": "Oslo", "balance": 20},
@@ -162,12 +162,10 @@ def _processes_with(mode: str) -> list[str]:
 def test_when_a_world_is_forgotten_its_process_ends_and_its_folder_goes(accounts: Path) -> None:
     world = McpWorld(accounts, Running(command=bare("honest")))
     folder = world._folder.path
-    number = int(next(folder.parent.glob("report-*")).read_text().split()[0])
-    os.kill(number, 0)
+    assert running_in(folder)
     world.close()
     assert not folder.exists()
-    with pytest.raises(ProcessLookupError):
-        os.kill(number, 0)
+    assert not running_in(folder)
 
 
 @pytest.mark.parametrize(("mode", "fresh"), [("honest", False), ("keeps", True)])

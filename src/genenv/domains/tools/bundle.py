@@ -13,9 +13,12 @@ README.md      what was found
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import logging
+import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -25,11 +28,12 @@ from genenv.domains.tools.leaves import ANY, KEY
 from genenv.domains.tools.parts import Starts, Together
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.sayings import Sayings, with_words_of
-from genenv.domains.tools.sources import Source
+from genenv.domains.tools.sources import McpSource, PythonSource, Source
 from genenv.domains.tools.spec import SIZES, Program, Size
 from genenv.domains.tools.told import read
 from genenv.domains.tools.world import LimitedWorld, World
 from genenv.errors import DataError, UsageError, first_line
+from genenv.texts import inert
 from genenv.types import Json
 from genenv.untrusted.documents import read_toml
 
@@ -37,6 +41,7 @@ MARK = "bundle.toml"
 """The file that makes a folder a bundle."""
 VERSION = 1
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 
 
 class StateRules(BaseModel, frozen=True, extra="forbid"):
@@ -73,6 +78,15 @@ class About(BaseModel, frozen=True, extra="forbid"):
     """How many tools a task may show."""
     together: Together | None = None
     """Which tools meet in one task; else any do."""
+
+
+@cache
+def _say_that_nothing_confines() -> None:
+    """Once in a process."""
+    _LOG.warning(
+        "this system cannot keep tools from writing outside their folder (it has no Landlock): what they "
+        "are asked to write or delete elsewhere, they do"
+    )
 
 
 def is_bundle(name: str) -> bool:
@@ -126,9 +140,44 @@ class Bundle:
         Raises:
             UsageError: they cannot be loaded.
         """
+        self._say_that_it_is_code()
         opened, starts = self.about.source.open(self.path / "files", call_s), self.about.starts
+        if not opened.confined:
+            _say_that_nothing_confines()
         hidden = (*self.about.leave_out, *([starts.tool] if starts else []))
         return LimitedWorld(opened, hidden) if hidden else opened
+
+    def opened_before(self) -> bool:
+        """Whether it was opened on this machine before as it is now; from now on it was."""
+        digest = hashlib.sha256(cast(Any, self.about.source).model_dump_json().encode())
+        files = self.path / "files"
+        for file in sorted(path for path in files.rglob("*") if path.is_file()):
+            digest.update(f"\0{file.relative_to(files)}\0".encode("utf-8", "replace"))
+            digest.update(file.read_bytes())
+        try:
+            usual = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+            mark = Path(usual, "genenv", "opened", digest.hexdigest()[:32])
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            return True
+        except (OSError, RuntimeError):  # there is no home, or nothing can be written there
+            return False
+        return False
+
+    def _say_that_it_is_code(self) -> None:
+        """Say what of it is run on this machine; once, until it is another."""
+        source = self.about.source
+        if not isinstance(source, PythonSource | McpSource) or self.opened_before():
+            return
+        may = ["reach the network"] if isinstance(source, McpSource) and source.network else []
+        may += [f"write in {', '.join(source.may_write)}"] if source.may_write else []
+        beyond = f"; beyond its own folder it may {' and '.join(may)}" if may else ""
+        _LOG.warning(
+            "%s runs code on this machine: %s%s; if it is not your own, look at it before you go on "
+            "(this is said once)",
+            *(inert(one) for one in (as_typed(self.path), source.code, beyond)),
+        )
 
     @cached_property
     def graph(self) -> Graph:

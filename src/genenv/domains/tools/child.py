@@ -39,8 +39,8 @@ from genenv.domains.tools.describing import (
     public_functions,
 )
 from genenv.domains.tools.files import Folder
-from genenv.domains.tools.launch import cut_off
 from genenv.domains.tools.plain import TOOLS_MODULE, NotPlain, is_code, result_of, state_of
+from genenv.domains.tools.world import TOOK_TOO_LONG
 
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
@@ -55,14 +55,13 @@ def main(original: str, file: str, name: str | None) -> None:
     os.dup2(2, 1)  # what tools print joins the log
     _limit()
     signal.signal(signal.SIGALRM, _too_long)
-    network = not cut_off()
     folder = Folder(Path.cwd(), Path(original))
     tools: Tools | None = None
     try:
         tools = Tools.loaded(Path.cwd() / file, name, folder)
         _loading.clear()
         tools.start()
-        first: object = {"tools": tools.told(), "left_out": tools.left_out, "network": network}
+        first: object = {"tools": tools.told(), "left_out": tools.left_out}
     except (_NotLoaded, _NotCopied) as error:
         first = {"refused": str(error), "asked": sorted(folder.asked)}
     while True:
@@ -75,7 +74,7 @@ def main(original: str, file: str, name: str | None) -> None:
 
 
 def _too_long(*_: object) -> None:
-    raise TimeoutError("The tool took too long.")
+    raise TimeoutError(TOOK_TOO_LONG)
 
 
 def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:

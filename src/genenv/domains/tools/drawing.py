@@ -52,6 +52,8 @@ class Drawing:
         self._known: set[str] = set()
         self.found: dict[bool, list[Program]] = {False: [], True: []}
         """Programs that passed so far, for measuring or not."""
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether no more is to be drawn."""
         self.refused = Counter[str]()
         """Drawn programs that are no tasks, by reason."""
         self.refused_of: dict[str, Counter[str]] = {}
@@ -84,6 +86,8 @@ class Drawing:
                     if (barren := barren + 1 if len(self._known) == known else 0) > _MOST_BARREN:
                         break
                     known = len(self._known)
+                    if self.is_over():
+                        break
                     program = self.passing(parameters, measuring=run[0])
                     side = program is not None and self._domain.is_for_measuring(program)
                     if program is None or side not in run or len(found[side]) >= asked[side]:

@@ -15,12 +15,13 @@ import os
 import shutil
 import sqlite3
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
-from genenv.domains.tools.plain import tables_of
+from genenv.domains.tools.plain import NotPlain, state_of, tables_of
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = frozenset(
@@ -39,6 +40,8 @@ _CHANGES = frozenset(
 JOURNALS = ("-wal", "-shm", "-journal")
 _SQLITE = b"SQLite format 3\x00"
 _MOST_BYTES = 1 << 20
+_MOST_ROWS_BYTES, _MOST_ROWS_S = 16 << 20, 2.0
+"""Of the rows of a database, and of reading them."""
 _NO_DATA = frozenset(
     {".py", ".pyc", ".md", ".toml", ".lock", ".sqlite-wal", ".sqlite-shm", ".db-wal", ".db-shm"}
 )
@@ -143,12 +146,26 @@ def is_table_file(path: Path) -> bool:
 
 
 def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
-    """What a file holds: rows of tables, JSON as it is, else text."""
-    if path.stat().st_size > _MOST_BYTES:
-        return f"{path.stat().st_size} bytes, {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    content = path.read_bytes()
+    """What a file holds: rows of tables, JSON as it is, else text.
+
+    What is damaged, nested too deeply or too large is known by its digest.
+    """
+    try:
+        if path.stat().st_size <= _MOST_BYTES:
+            content = path.read_bytes()
+            with contextlib.suppress(NotPlain, RecursionError, MemoryError, sqlite3.Error, csv.Error):
+                return state_of(_parsed(path, content))
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return f"{path.stat().st_size} bytes, {digest}"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+
+
+def _parsed(path: Path, content: bytes) -> object:
     if content.startswith(_SQLITE):
         with closing(sqlite3.connect(path)) as database:
+            _bound(database)
             return tables_of(database)
     text = content.decode("utf-8", "replace")
     with contextlib.suppress(ValueError):
@@ -158,3 +175,19 @@ def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
         if path.suffix in (".json", ".jsonl"):  # some write lines into either
             return [json.loads(line) for line in text.splitlines() if line.strip()]
     return list(csv.DictReader(io.StringIO(text))) if path.suffix == ".csv" else text
+
+
+def _bound(database: sqlite3.Connection) -> None:
+    """Have a small file not make much of itself, as columns that are computed can."""
+    left, until = _MOST_ROWS_BYTES, time.monotonic() + _MOST_ROWS_S
+
+    def row(_: sqlite3.Cursor, cells: tuple[object, ...]) -> tuple[object, ...]:
+        nonlocal left
+        left -= sum(len(one) if isinstance(one, str | bytes) else 8 for one in cells)
+        if left < 0:
+            raise NotPlain("rows that are too large")
+        return cells
+
+    database.row_factory = row
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+    database.set_progress_handler(lambda: time.monotonic() > until, 10_000)

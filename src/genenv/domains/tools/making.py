@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-import shutil
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from genenv.domains.tools.bounded import USUAL, BoundedWorld, Budget, Limits
 from genenv.domains.tools.bundle import (
     MARK,
     About,
@@ -25,13 +25,14 @@ from genenv.domains.tools.drawing import Drawing, Drawn, Examine, write_tasks
 from genenv.domains.tools.exploring import Explorer
 from genenv.domains.tools.openapi.mock_world import MockWorld
 from genenv.domains.tools.origins import Origin
+from genenv.domains.tools.private import filled
 from genenv.domains.tools.recipes import Graph
 from genenv.domains.tools.recorded import RecordedWorld
 from genenv.domains.tools.settings import ToolsConfig
 from genenv.domains.tools.training import TRAINING, USUAL_CALLS, tokens_needed, training_toml
 from genenv.domains.tools.unsteady import Unsteady, steady, unsteady
 from genenv.domains.tools.wording import beginnings, is_documented
-from genenv.domains.tools.world import World
+from genenv.domains.tools.world import LoadedWorld, World
 from genenv.errors import UsageError
 from genenv.runs.progress import Reporter, staged
 from genenv.texts import tallied
@@ -51,6 +52,10 @@ class Made:
     """Whether the tools can reach the network."""
     undocumented: Sequence[str] = ()
     """Tools without a sentence of documentation."""
+    confined: bool = True
+    """Whether the tools can write in their own folder only."""
+    out_of_time: bool = False
+    """Whether no more tasks were drawn because the time was over."""
     ended: str = ""
     """Why a service was asked no more before all was recorded."""
     drawn: Drawn = field(default_factory=Drawn)
@@ -84,6 +89,8 @@ class Asked:
     """Of all that is drawn."""
     most_calls: int = USUAL_CALLS
     """So many calls at most solve one of them."""
+    limits: Limits = USUAL
+    """What all of it may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,44 +122,39 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
     Raises:
         UsageError: the folder is there already, or there are no tools that can be called.
     """
-    start = time.monotonic()
+    start, budget = time.monotonic(), Budget(wanted.limits)
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another name, or remove it")
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-.") or "tools"
-    aside = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        made = _made(aside, name, wanted, reporter)
-        _draw(made, wanted, examine, reporter)
+    with filled(folder) as aside:
+        made = _made(aside, name, wanted, reporter, budget)
+        made.bundle.opened_before()  # whoever makes it knows what it runs
+        _draw(made, wanted, examine, reporter, budget)
         made.seconds = time.monotonic() - start
         (aside / "README.md").write_text(readme(made), encoding="utf-8")
         settings = training_toml(made.bundle, folder, most_calls=wanted.most_calls)
         (aside / TRAINING).write_text(settings, encoding="utf-8")
-        aside.rename(folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
     made.bundle = Bundle.open(folder)
     return made
 
 
-def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
+def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter, budget: Budget) -> Made:
     origin, files = wanted.origin, folder / "files"
     with staged(reporter, f"loading {origin.label}", items=None, unit=""):
         source = origin.bring(files)
         world = source.open(files)
     try:
-        explorer, graph = _explored(world, wanted, reporter)
+        explorer, graph = _explored(world, wanted, reporter, budget)
         while (completed := origin.complete(world, source, files)) is not None:
             source = completed
             world.close()
             world = source.open(files)
-            explorer, graph = _explored(world, wanted, reporter)
+            explorer, graph = _explored(world, wanted, reporter, budget)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
             raise UsageError(f"no tool of {origin.label} could be called with success ({reasons[:400]})")
         with staged(reporter, "calling the tools twice", items=None, unit="programs"):
-            found = _unsteady(explorer, source.open(files), graph, wanted.seed)
+            found = _unsteady(explorer, BoundedWorld(source.open(files), budget), graph, wanted.seed)
         graph = steady(graph, found)
         about = About(name=name, source=source, state=StateRules(volatile=found.state, results=found.results))
         wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
@@ -166,15 +168,18 @@ def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter) -> Made:
         left_out=dict(world.left_out),
         graph=graph,
         network=world.network,
+        confined=world.confined,
         undocumented=[tool for tool in graph.recipes if not is_documented(world.tools[tool])],
         ended=world.ended if isinstance(world, RecordedWorld) else "",
         remarks=world.remarks if isinstance(world, MockWorld) else (),
     )
 
 
-def _explored(world: World, wanted: Wanted, reporter: Reporter) -> tuple[Explorer, Graph]:
+def _explored(
+    world: LoadedWorld, wanted: Wanted, reporter: Reporter, budget: Budget
+) -> tuple[Explorer, Graph]:
     """Find out how the tools of a world can be called."""
-    explorer = Explorer(world, random.Random(f"{wanted.seed} probing"))
+    explorer = Explorer(BoundedWorld(world, budget), random.Random(f"{wanted.seed} probing"))
     with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
         return explorer, explorer.explore()
 
@@ -186,23 +191,26 @@ def _unsteady(explorer: Explorer, again: World, graph: Graph, seed: int) -> Unst
         again.close()
 
 
-def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter) -> None:
+def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter, budget: Budget) -> None:
     """Programs that pass the gate, as many as are asked for or as are found, or until somebody stops it."""
     write_tasks(made.bundle, {False: [], True: []})
-    with _drawing(made.bundle, wanted, examine) as drawing:
+    with _drawing(made.bundle, wanted, examine, budget) as drawing:
         try:
             drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
         except KeyboardInterrupt:
             made.stopped = True
     write_tasks(made.bundle, drawing.found)
     made.drawn = Drawn.of(drawing, (wanted.base, wanted.held_out))
+    made.out_of_time = budget.is_over and made.base + made.held_out < wanted.base + wanted.held_out
 
 
 @contextlib.contextmanager
-def _drawing(bundle: Bundle, wanted: Asked, examine: Examine) -> Generator[Drawing]:
+def _drawing(bundle: Bundle, wanted: Asked, examine: Examine, budget: Budget) -> Generator[Drawing]:
     domain = Tools(ToolsConfig(most_calls=wanted.most_calls), bundle.path)
     try:
-        yield Drawing(domain, examine, random.Random(f"{wanted.seed} tasks"))
+        drawing = Drawing(domain, examine, random.Random(f"{wanted.seed} tasks"))
+        drawing.is_over = lambda: budget.is_over
+        yield drawing
     finally:
         domain.world.close()
 
@@ -223,7 +231,7 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
     bundle = Bundle.open(folder)
     if not bundle.graph.recipes:
         raise UsageError(f"{folder / 'graph.json'} names no tool that can be called; {folder} is as it was")
-    with _drawing(bundle, wanted, examine) as drawing:
+    with _drawing(bundle, wanted, examine, Budget(wanted.limits)) as drawing:
         found = drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
         drawn = Drawn.of(drawing, (wanted.base, wanted.held_out))
     if drawn.lacking is not None:
@@ -312,4 +320,10 @@ def _notes(made: Made) -> Sequence[str]:
     ]
     if made.drawn.refused:
         notes.append(f"- Drawn programs that are no tasks: {tallied(made.drawn.refused)}")
+    if not made.confined:
+        notes.append("- The system cannot keep the tools from writing outside their folder.")
+    if may_write := getattr(made.bundle.about.source, "may_write", ()):
+        notes.append(f"- Beside their own folder the tools may write in {', '.join(may_write)}.")
+    if made.out_of_time:
+        notes.append("- The time was over before all tasks were drawn; `--most-seconds` allows more.")
     return notes

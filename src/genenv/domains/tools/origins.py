@@ -116,6 +116,28 @@ def origin_of(
     )
 
 
+def let_write(origin: Origin, folders: Sequence[str | Path]) -> None:
+    """Let tools write in folders beside their own.
+
+    Args:
+        origin: of the tools.
+        folders: they are made absolute.
+
+    Raises:
+        UsageError: one is not there, or no code of the tools' is run.
+    """
+    if not folders:
+        return
+    if not isinstance(origin, PythonOrigin | CodeOrigin | McpOrigin):
+        raise UsageError(
+            "--may-write is for a Python file and for an MCP server that is started, and --from names neither"
+        )
+    found = [Path(one).expanduser().absolute() for one in folders]
+    if lost := [one for one in found if not one.exists()]:
+        raise UsageError(f"--may-write {lost[0]} is not there; make the folder first, or name another one")
+    origin.may_write = tuple(map(str, found))
+
+
 class PythonOrigin:
     """A Python file.
 
@@ -128,6 +150,8 @@ class PythonOrigin:
     def __init__(self, file: Path, made_of: str = "", *, beside: Path | None = None) -> None:
         self._file, self._made_of = file, made_of
         self._beside = file.parent if beside is None else beside
+        self.may_write: tuple[str, ...] = ()
+        """Folders, beside the copy, in which the tools may write."""
 
     @property
     def label(self) -> str:
@@ -148,7 +172,7 @@ class PythonOrigin:
         shutil.copy(file, files / file.name)
         for _ in range(_FILES):
             try:
-                PythonWorld(files, file.name, self._made_of or None).close()
+                PythonWorld(files, file.name, self._made_of or None, may_write=self.may_write).close()
             except NotStarted as error:
                 module = _MISSING_MODULE.search(str(error))
                 wanted = [
@@ -158,7 +182,7 @@ class PythonOrigin:
                 if not _brought(wanted, self._beside, files):
                     raise
             else:
-                return PythonSource(file=file.name, object=self._made_of)
+                return PythonSource(file=file.name, object=self._made_of, may_write=self.may_write)
         raise UsageError(
             f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
         )
@@ -177,6 +201,8 @@ class CodeOrigin:
 
     def __init__(self, written: WrittenOut) -> None:
         self._written = written
+        self.may_write: tuple[str, ...] = ()
+        """Folders, beside the copy, in which the tools may write."""
 
     @property
     def label(self) -> str:
@@ -200,7 +226,9 @@ class CodeOrigin:
         return self._as_file(files / _CODE).complete(world, source, files)
 
     def _as_file(self, file: Path) -> PythonOrigin:
-        return PythonOrigin(file, self._written.made_of, beside=self._written.beside)
+        made = PythonOrigin(file, self._written.made_of, beside=self._written.beside)
+        made.may_write = self.may_write
+        return made
 
 
 class OpenApiOrigin:

@@ -44,6 +44,8 @@ class OwnWorld:
         }
         self.left_out: Mapping[str, str] = {}
         self.network = False
+        self.confined = True
+        self.received = 0
         self.asked: Sequence[str] = ()
         self._known: OrderedDict[tuple[str, bool], Played] = OrderedDict()
 

@@ -1,29 +1,25 @@
 """Tools of a Python file, in a process of their own.
 
-Without network where the system allows it, in a scratch folder, with limits of memory and time. A call that
-hangs ends the process, not the run.
+Without network and able to write in its scratch folder only where the system allows that, with limits of
+memory and time. A call that hangs ends the process, not the run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import weakref
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from genenv.domains.tools.processes import environment, place_for
-from genenv.domains.tools.world import Call, Outcome, Played, Tool, usable
+from genenv.domains.tools.processes import Scratch, ended_with, environment
+from genenv.domains.tools.world import GONE, Call, Outcome, Played, Tool, usable
 from genenv.errors import DomainError, UsageError
 from genenv.types import JsonObject
 
@@ -31,6 +27,8 @@ START_S = 60.0
 """How long importing the file may take."""
 CALL_S = 5.0
 """How long one call may take."""
+_MOST_BYTES = 64 << 20
+"""Of an answer: results and the state."""
 
 
 class NotStarted(UsageError):
@@ -54,17 +52,29 @@ class PythonWorld:
         file: of that folder; it is imported, by another process.
         name: of its class whose methods are the tools; left out, its functions, or its only class.
         call_s: how long a call may take.
+        may_write: folders, beside the copy, in which the tools may write.
 
     Raises:
         UsageError: it cannot be imported, or holds no tools.
     """
 
-    def __init__(self, folder: Path, file: str, name: str | None = None, *, call_s: float = CALL_S) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        file: str,
+        name: str | None = None,
+        *,
+        call_s: float = CALL_S,
+        may_write: Sequence[str] = (),
+    ) -> None:
         self._folder, self._file, self._name, self._call_s = folder.resolve(), file, name, call_s
+        self._may_write = tuple(may_write)
         self._process: subprocess.Popen[bytes] | None = None
+        self._ended: Callable[[], object] | None = None
+        self.received = 0
+        """Bytes that the tools' process has sent so far."""
         self._lock = threading.RLock()  # one question at a time, whoever asks
-        self._scratch = tempfile.mkdtemp(prefix="genenv-tools-", dir=place_for(self._folder))
-        self._removed = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        self._scratch = Scratch(self._folder)
         try:
             first = self._started()
         except BaseException:
@@ -79,8 +89,11 @@ class PythonWorld:
         """Files of the folder that tools wanted to read, and that were not there."""
         self.left_out: dict[str, str] = {**first["left_out"], **left_out}
         """Functions that are no tools, and why."""
-        self.network: bool = first["network"]
+        permits = self._scratch.permits
+        self.network: bool = permits.network
         """Whether the tools can reach the network: the system did not let us take it away."""
+        self.confined: bool = permits.confined
+        """Whether the tools can write in their own folder only: the system lets us see to that."""
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`. A call that ends the process fails, and so does what comes after it.
@@ -106,31 +119,31 @@ class PythonWorld:
         if not calls:
             raise DomainError(f"{self._file}: copying the state ends the process, or hangs")
         before = self._played(calls[:-1], watch=watch)
-        gone = Outcome(error="The tool ended its process, or took too long.")
+        gone = Outcome(error=GONE)
         return Played(outcomes=(*before.outcomes, gone), state=before.state)
 
     def close(self) -> None:
         """End the process, and remove its folder."""
         with self._lock:
             self._end()
-            self._removed()
+            self._scratch.close()
 
     # the process
 
     def _started(self) -> dict[str, Any]:
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        shutil.copytree(self._folder, self._scratch, dirs_exist_ok=True, symlinks=True)
+        self._scratch.fill(self._folder)
         command = [sys.executable, "-m", "genenv.domains.tools.child", str(self._folder), self._file]
+        command += [self._name] if self._name else []
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [*command, *([self._name] if self._name else [])],
+            self._scratch.launched(command, may_write=self._may_write),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=self._scratch,
-            env=environment(),
+            cwd=self._scratch.files,
+            env=environment(self._scratch.temporary),
             start_new_session=True,
         )
-        weakref.finalize(self, _kill, self._process)
+        self._ended = ended_with(self, self._process)
         answer = self._read(START_S)
         if answer is None:
             self._end()
@@ -159,31 +172,36 @@ class PythonWorld:
         return answer
 
     def _read(self, limit_s: float) -> dict[str, Any] | None:
+        """A line that is an object; None if the process ends, takes too long, or writes something else.
+
+        Raises:
+            DomainError: it is longer than anything that could be of use.
+        """
         out = cast(Any, cast("subprocess.Popen[bytes]", self._process).stdout)
-        pieces: list[bytes] = []
+        line, until = bytearray(), time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(out, selectors.EVENT_READ)
-            while selector.select(limit_s):
+            while selector.select(max(0.0, until - time.monotonic())):
                 piece = os.read(out.fileno(), 1 << 20)
-                pieces.append(piece)
+                line += piece
+                self.received += len(piece)
+                if len(line) > _MOST_BYTES:
+                    self._end()
+                    raise DomainError(
+                        f"{self._file}: the tools' state and results take more than {_MOST_BYTES >> 20} MiB; "
+                        "make what they hold smaller"
+                    )
                 if not piece:
                     return None
                 if piece.endswith(b"\n"):
-                    return cast("dict[str, Any]", json.loads(b"".join(pieces)))
+                    try:
+                        told: object = json.loads(line)
+                    except (ValueError, RecursionError):
+                        return None
+                    return cast("dict[str, Any]", told) if isinstance(told, dict) else None
         return None
 
     def _end(self) -> None:
-        if self._process is not None:
-            _kill(self._process)
-            self._process = None
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
+        if self._ended is not None:
+            self._ended()
+        self._process = self._ended = None

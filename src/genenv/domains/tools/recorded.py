@@ -107,6 +107,8 @@ class RecordedWorld:
     """
 
     network = False
+    confined = True
+    received = 0
     asked: frozenset[str] = frozenset()
 
     def __init__(self, recording: Recording) -> None:

@@ -6,6 +6,7 @@ needs into a bundle.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,11 +29,18 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
     """Of the folder `files`."""
     object: str = ""
     """The class whose methods are the tools; empty: its functions, or its only class."""
+    may_write: tuple[str, ...] = ()
+    """Folders, beside the copy of `files`, in which it may write; `~` is the user's."""
 
     @property
     def label(self) -> str:
         """How people know it."""
         return self.file
+
+    @property
+    def code(self) -> str:
+        """What of it is run as code on this machine."""
+        return f"the Python file files/{self.file}"
 
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
         """The tools, ready to be called.
@@ -44,7 +52,8 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
         Raises:
             UsageError: they cannot be loaded.
         """
-        return PythonWorld(files, self.file, self.object or None, call_s=call_s)
+        name = self.object or None
+        return PythonWorld(files, self.file, name, call_s=call_s, may_write=self.may_write)
 
 
 class PackageSource(BaseModel, frozen=True, extra="forbid"):
@@ -96,6 +105,8 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
     """A new process for every attempt: putting the folder back was measured not to be enough."""
     network: bool = False
     """It is left its network, without which it does not start."""
+    may_write: tuple[str, ...] = ()
+    """Folders, beside its own, in which it may write; `~` is the user's."""
 
     @field_validator("env")
     @classmethod
@@ -109,13 +120,24 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
         """How people know it."""
         return f"mcp:{' '.join((*self.env, *self.command))}"
 
+    @property
+    def code(self) -> str:
+        """What of it is run as code on this machine."""
+        return f"the command `{' '.join((*self.env, shlex.join(self.command)))}`"
+
     def open(self, files: Path, call_s: float = CALL_S) -> McpWorld:
         """See `PythonSource`.
 
         Raises:
             UsageError: the server does not start, or has no tools.
         """
-        running = Running(command=self.command, env=self.env, fresh=self.fresh, network=self.network)
+        running = Running(
+            command=self.command,
+            env=self.env,
+            fresh=self.fresh,
+            network=self.network,
+            may_write=self.may_write,
+        )
         return McpWorld(files, running, call_s=call_s)
 
 

@@ -15,6 +15,8 @@ from typing import Protocol, cast, runtime_checkable
 from genenv.types import Json, JsonObject
 from genenv.untrusted import schemas
 
+GONE = "The tool ended its process, or took too long."
+TOOK_TOO_LONG = "The tool took too long."
 _SHORT_LIST = 3
 
 
@@ -190,6 +192,16 @@ class LoadedWorld(World, Protocol):
     @property
     def network(self) -> bool:
         """Whether the tools can reach the network, though they need not."""
+        ...
+
+    @property
+    def confined(self) -> bool:
+        """Whether the tools can write in their own folder only, and where the user lets them."""
+        ...
+
+    @property
+    def received(self) -> int:
+        """Bytes that the tools' process has sent so far."""
         ...
 
     @property

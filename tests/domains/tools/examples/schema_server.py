@@ -8,7 +8,11 @@ SLOW = r"^([A-Za-z]+\s?)*$"
 SCHEMAS = {
     "of_the_web": {"type": "object", "properties": {"id": {"$ref": f"{address}/id.json"}}},
     "of_a_file": {"type": "object", "properties": {"id": {"$ref": f"file://{file}"}}},
-    "of_an_anchor": {"type": "object", "$id": f"{address}/a.json", "properties": {"id": {"$dynamicRef": "other.json#id"}}},
+    "of_an_anchor": {
+        "type": "object",
+        "$id": f"{address}/a.json",
+        "properties": {"id": {"$dynamicRef": "other.json#id"}},
+    },
     "of_itself": {
         "$schema": f"{address}/schema",
         "$id": f"{address}/tree.json",
@@ -25,7 +29,11 @@ SCHEMAS = {
 def answer(method, params):
     if method == "initialize":
         about = {"name": "schemas", "version": "1"}
-        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": about,
+        }
     if method == "tools/list":
         promised = {"type": "object", "properties": {"said": {"type": "string", "pattern": SLOW}}}
         return {

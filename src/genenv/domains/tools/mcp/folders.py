@@ -62,6 +62,7 @@ class EpisodeFolder:
         self._first = {name: _file(path / name) for name in files}
         self._folders = tuple(folders)
         self._known: dict[str, tuple[bytes, Json]] = {}
+        """Of files that are there: a digest of their bytes, and what they hold."""
 
     def snapshot(self) -> Snapshot:
         """What is in it now."""
@@ -101,6 +102,8 @@ class EpisodeFolder:
     def contents(self) -> dict[str, Json]:
         """What is in it: names of files with their texts, and what files of data hold, by their names."""
         names, folders = _walk(self.path)
+        for gone in self._known.keys() - names - self._first.keys():
+            del self._known[gone]
         files: dict[str, Json] = {}
         hidden: dict[str, Json] = {}
         tables: dict[str, Json] = {}
@@ -126,11 +129,12 @@ class EpisodeFolder:
     def _content(self, name: str) -> Json:
         place = self.path / name
         raw = _raw(place)
+        digest = hashlib.blake2b(raw, person=b"link" if place.is_symlink() else b"").digest()
         known = self._known.get(name)
-        if known is not None and known[0] == raw and not _journalled(place):
+        if known is not None and known[0] == digest and not _journalled(place):
             return known[1]
         content = self._read(place, raw)
-        self._known[name] = (raw, content)
+        self._known[name] = (digest, content)
         return content
 
     def _read(self, place: Path, raw: bytes) -> Json:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from genenv.domains.tools.mcp.world import McpWorld
+from genenv.domains.tools.mcp.world import McpWorld, Running
 from genenv.domains.tools.sources import McpSource, Source
 from genenv.domains.tools.unsteady import differing
 from genenv.domains.tools.world import Call, LoadedWorld, Played
@@ -19,6 +19,8 @@ from genenv.errors import UsageError, first_line
 
 _COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
 """Programs that are played in a process that was used and in a new one; fewer where new ones take long."""
+_CACHES = ("~/.cache", "~/.npm", "~/.local/share/uv")
+"""Where programs that start servers, such as npx and uvx, keep what they have fetched."""
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -33,6 +35,8 @@ class McpOrigin:
 
     def __init__(self, command: Sequence[str], env: Sequence[str] = (), folder: Path | None = None) -> None:
         self._command, self._env, self._folder = tuple(command), tuple(env), folder
+        self.may_write: tuple[str, ...] = ()
+        """Folders, beside its own, in which it may write."""
 
     @classmethod
     def read(cls, text: str, folder: Path | None) -> McpOrigin:
@@ -74,17 +78,20 @@ class McpOrigin:
                 shutil.copytree(self._folder, files, symlinks=True)
             except OSError as error:  # shutil.Error is one
                 raise UsageError(f"{self._folder} cannot be copied: {first_line(error)}") from error
-        source = McpSource(command=self._command, env=self._env, fresh=False)
-        open_ = source.model_copy(update={"network": True})
-        try:
-            source.open(files).close()
-        except UsageError:
-            open_.open(files).close()
-            try:
-                source.open(files).close()
-            except UsageError:
-                return open_
-        return source
+        source = McpSource(command=self._command, env=self._env, fresh=False, may_write=self.may_write)
+        if _starts(source, files):
+            return source
+        anything = Running(command=self._command, env=self._env, fresh=False, network=True, may_write=None)
+        McpWorld(files, anything).close()
+        caches = {"may_write": (*self.may_write, *_CACHES)}
+        for more in ({}, caches, {"network": True}, {**caches, "network": True}):
+            allowed = source.model_copy(update=more)
+            if _starts(allowed, files):
+                return allowed
+        raise UsageError(
+            f"{self.label} starts only where it may write outside its folder; name the folders that it may "
+            "write in: --may-write FOLDER"
+        )
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `Origin`: whether a process that was used plays like a new one; if not, all is played anew."""
@@ -105,6 +112,14 @@ class McpOrigin:
             for other in others:
                 other.close()
         return None if alike else fresh
+
+
+def _starts(source: McpSource, files: Path) -> bool:
+    try:
+        source.open(files).close()
+    except UsageError:
+        return False
+    return True
 
 
 def _alike(used: McpWorld, fresh: McpWorld, fresher: McpWorld, program: Sequence[Call]) -> bool:

@@ -14,6 +14,7 @@ from genenv.domains.tools.child import MOST_CHARS
 from genenv.domains.tools.looping import Thread
 from genenv.domains.tools.mcp.results import outcome_of, tool_of
 from genenv.domains.tools.mcp.server import START_S, client_class, failure_of, listed
+from genenv.domains.tools.mcp.transport import Traffic, over_http
 from genenv.domains.tools.recorded import MOST_SENT, Ended, NoAnswer, may_write, record
 from genenv.domains.tools.sources import RecordedSource, Source
 from genenv.domains.tools.world import Call, LoadedWorld, Outcome, usable
@@ -95,6 +96,7 @@ class RemoteServer:
     def __init__(self, address: str) -> None:
         client_class()
         self._address, self._thread = address, Thread()
+        self.traffic = Traffic()
         self.tools: list[McpTool] = []
         self._client: Client | None = None
         self._stop = asyncio.Event()
@@ -113,7 +115,8 @@ class RemoteServer:
         from mcp import MCPError
 
         try:
-            async with client_class()(self._address, cache=None) as client:
+            streams = over_http(self._address, self.traffic)
+            async with client_class()(streams, cache=None) as client:
                 self.tools = await listed(client)
                 self._client = client
                 ready.set()

@@ -85,8 +85,13 @@ def outcome_of(answer: CallToolResult | str, most_chars: int) -> Outcome:
     if isinstance(result, str) and _ERROR.match(result):
         return Outcome(error=result[:most_chars])
     if len(json.dumps(result, ensure_ascii=False)) > most_chars:
-        return Outcome(error=f"The result is longer than {most_chars} characters.")
+        return Outcome(error=too_long(most_chars))
     return Outcome(result=result)
+
+
+def too_long(most_chars: int) -> str:
+    """What the agent is told of a result that nobody could read."""
+    return f"The result is longer than {most_chars} characters."
 
 
 def _result(answer: CallToolResult) -> Json:
@@ -117,6 +122,8 @@ def _parsed(text: str) -> Json:
         return text
     try:
         return cast(Json, json.loads(text))
+    except RecursionError:
+        return text
     except ValueError:
         pass
     try:

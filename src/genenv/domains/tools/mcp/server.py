@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
-import signal
-import sys
 import threading
-import weakref
-from collections.abc import Mapping, Sequence
-from concurrent.futures import wait
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, wait
 from typing import TYPE_CHECKING, cast
 
-from genenv.domains.tools import launch
 from genenv.domains.tools.looping import Thread
 from genenv.domains.tools.mcp.results import answers_checked
+from genenv.domains.tools.mcp.transport import Launch, Traffic, over_stdio
 from genenv.errors import UsageError
 from genenv.types import Json
 
@@ -32,25 +26,14 @@ START_S = 60.0
 """How long a server may take until it says which tools it has."""
 _MOST_LOG = 1 << 20
 _PAGES = 100
-_NUMBERS = itertools.count()
 
 
 class NotRunning(Exception):
     """The server has ended, or does not answer. The message is a sentence's end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """How a server is started."""
-
-    command: Sequence[str]
-    folder: Path
-    """Where it runs."""
-    aside: Path
-    """A folder for its log and the like."""
-    environment: Mapping[str, str]
-    network: bool = False
-    """It is not cut off."""
+class Flooded(NotRunning):
+    """It has ended because it sent more than anybody could read."""
 
 
 class Server:
@@ -67,15 +50,13 @@ class Server:
     def __init__(self, how: Launch, thread: Thread) -> None:
         client_class()
         self._how, self._thread = how, thread
-        self._report, self._log = how.aside / f"report-{next(_NUMBERS)}", how.aside / "log"
-        self._log.write_bytes(b"")
+        self._how.log.write_bytes(b"")
         self._nonsense = 0
+        self.traffic = Traffic()
+        """What has come from it."""
         self.tools: list[McpTool] = []
-        self.network = False
-        """Whether it can reach the network."""
         self._stop = asyncio.Event()
         self._client: Client | None = None
-        self._killed = weakref.finalize(self, _kill_reported, self._report)
         ready = threading.Event()
         self._failure = "it ended"
         self._serving = thread.start(self._serve(ready))
@@ -84,34 +65,21 @@ class Server:
         if self._client is None:
             self.close()
             failure = self._failure if in_time else f"it did not answer within {START_S:g} s"
-            raise UsageError(f"{how.command[0]} gives no tools: {failure}{self._last_words()}")
+            raise UsageError(f"{how.name} gives no tools: {failure}{self._last_words()}")
 
     async def _serve(self, ready: threading.Event) -> None:
         """The whole life of the process, in one task, as scopes of cancellation want it."""
-        from mcp import MCPError, StdioServerParameters, stdio_client
+        from mcp import MCPError
 
-        how, mode = self._how, "open" if self._how.network else "cut"
-        parameters = StdioServerParameters(
-            command=sys.executable,
-            args=["-I", "-S", launch.__file__, str(self._report), mode, *how.command],
-            env=dict(how.environment),
-            cwd=how.folder,
-            encoding_error_handler="replace",
-        )
         try:
-            with self._log.open("a", encoding="utf-8") as log:
-                streams = stdio_client(parameters, errlog=log)
-                async with client_class()(streams, message_handler=self._heard, cache=None) as client:
-                    self.tools = await listed(client)
-                    self.network = not self._report.read_text(encoding="utf-8").endswith("1")
-                    self._client = client
-                    ready.set()
-                    await self._stop.wait()
+            streams = over_stdio(self._how, self.traffic)
+            async with client_class()(streams, message_handler=self._heard, cache=None) as client:
+                self.tools = await listed(client)
+                self._client = client
+                ready.set()
+                await self._stop.wait()
         except* (MCPError, OSError, ValueError, RuntimeError) as group:
             self._failure = failure_of(group)
-        finally:  # what it started may outlive it
-            _kill_reported(self._report)
-            self._report.unlink(missing_ok=True)
 
     async def _heard(self, message: object) -> None:
         if isinstance(message, Exception):
@@ -123,13 +91,14 @@ class Server:
         Raises:
             NotRunning: the process has ended, or takes too long.
         """
+        from anyio import BrokenResourceError, ClosedResourceError
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
         if self._client is None or self._serving.done():
             raise NotRunning("it has ended")
-        if self._log.stat().st_size > _MOST_LOG:
-            os.truncate(self._log, 0)
+        if self._how.log.stat().st_size > _MOST_LOG:
+            os.truncate(self._how.log, 0)
         answer = self._thread.start(self._client.call_tool(tool, dict(args)))
         try:
             return answer.result(limit_s)
@@ -138,17 +107,23 @@ class Server:
             raise NotRunning("it took too long") from error
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise NotRunning("it has ended") from error
+                raise self._ended() from error
             return error.message or "The call was refused."
+        except (CancelledError, BrokenResourceError, ClosedResourceError) as error:
+            raise self._ended() from error
         except (
             RuntimeError,
             ValueError,
         ) as error:  # an answer that is none by its own schema, or by the protocol's
             return " ".join(str(error).split())[:500]
 
+    def _ended(self) -> NotRunning:
+        return Flooded("it sent too much") if self.traffic.too_long else NotRunning("it has ended")
+
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._killed()
+        if self._client is None:  # it has not said which tools it has, and is not waited for
+            self._serving.cancel()
         with contextlib.suppress(RuntimeError):  # the thread has ended
             self._thread.start(_set(self._stop))
         if wait([self._serving], 10).not_done:
@@ -157,7 +132,7 @@ class Server:
     def _last_words(self) -> str:
         """The end of what it wrote to its log, and whether it wrote nonsense."""
         with contextlib.suppress(OSError):
-            lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+            lines = self._how.log.read_text(encoding="utf-8", errors="replace").split("\n")
             told = next((line.strip() for line in reversed(lines) if line.strip()), "")
             nonsense = "; it prints lines that are no MCP" if self._nonsense else ""
             return nonsense + (f" ({told[:300]})" if told else "")
@@ -204,9 +179,3 @@ def failure_of(group: BaseExceptionGroup[BaseException]) -> str:
     if isinstance(one, BaseExceptionGroup):
         return failure_of(cast("BaseExceptionGroup[BaseException]", one))
     return " ".join(str(one).split())[:300].rstrip(".") or type(one).__name__
-
-
-def _kill_reported(report: Path) -> None:
-    """Kill the processes of the server that said its number."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        os.killpg(int(report.read_text(encoding="utf-8").split()[0]), signal.SIGKILL)

@@ -6,9 +6,6 @@ a new process, every program is played in a new one (`fresh`).
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +16,12 @@ from typing import cast
 from genenv.domains.tools.child import MOST_CHARS
 from genenv.domains.tools.looping import Thread
 from genenv.domains.tools.mcp.folders import EpisodeFolder, Snapshot
-from genenv.domains.tools.mcp.results import outcome_of, tool_of
-from genenv.domains.tools.mcp.server import Launch, NotRunning, Server
-from genenv.domains.tools.processes import environment, place_for
+from genenv.domains.tools.mcp.results import outcome_of, too_long, tool_of
+from genenv.domains.tools.mcp.server import Flooded, NotRunning, Server
+from genenv.domains.tools.mcp.transport import Launch
+from genenv.domains.tools.processes import Scratch, environment
 from genenv.domains.tools.python_world import CALL_S
-from genenv.domains.tools.world import Call, Outcome, Played, Tool, usable
+from genenv.domains.tools.world import GONE, Call, Outcome, Played, Tool, usable
 from genenv.errors import UsageError
 from genenv.types import Json
 
@@ -33,9 +31,10 @@ SHOWN = "/files"
 """That folder, as arguments and results name it: where it really is differs from one time to the next."""
 _REMEMBERED = 4096
 """Programs whose outcome is kept."""
+_REMEMBERED_BYTES = 64 << 20
+"""Of all that is kept of them."""
 _MOST_KEPT = 64 << 10
 """Bytes in which a folder differs from the first one, so that it is kept beside an outcome."""
-_GONE = "The tool ended its process, or took too long."
 _ALWAYS = {
     "GIT_AUTHOR_DATE": "1767603600 +0000",
     "GIT_COMMITTER_DATE": "1767603600 +0000",
@@ -58,6 +57,8 @@ class Running:
     """Whether every program is played by a new process."""
     network: bool = False
     """Whether it is left its network."""
+    may_write: tuple[str, ...] | None = ()
+    """Folders, beside its own, in which it may write; None: everywhere."""
 
 
 @dataclass(slots=True)
@@ -68,6 +69,11 @@ class _Memory:
     sealed: bool = False
     after: Snapshot | None = None
     """The folder at its end, for programs that begin so."""
+
+    @property
+    def size(self) -> int:
+        """About so many bytes."""
+        return len(repr(self.played)) + (self.after.size if self.after is not None else 0)
 
 
 class McpWorld:
@@ -88,17 +94,16 @@ class McpWorld:
 
     def __init__(self, files: Path, running: Running, *, call_s: float = CALL_S) -> None:
         self.running, self._call_s = running, call_s
-        scratch = Path(tempfile.mkdtemp(prefix="genenv-tools-", dir=place_for(files))).resolve()
-        self._removed = weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
-        self._folder = EpisodeFolder(scratch / "files", files)
-        (scratch / "tmp").mkdir()
-        self._how = self._launch(scratch)
+        self._scratch = Scratch(files)
+        self._folder = EpisodeFolder(self._scratch.files, files)
         self._known: OrderedDict[str, _Memory] = OrderedDict()
+        self._sizes, self._kept = dict[str, int](), 0
         self._programs: dict[str, Sequence[Call]] = {}
         self._thread = Thread()
         self._server: Server | None = None
+        self._received = 0
         try:
-            self._server = Server(self._how, self._thread)
+            self._server = Server(self._launch(), self._thread)
             self.tools, self.left_out = usable(
                 {one.name: partial(tool_of, one) for one in self._server.tools}
             )
@@ -108,23 +113,29 @@ class McpWorld:
         except BaseException:
             self.close()
             raise
-        self.network: bool = self._server.network
+        permits = self._scratch.permits
+        self.network: bool = permits.network
+        self.confined: bool = permits.confined
 
-    def _launch(self, scratch: Path) -> Launch:
+    def _launch(self) -> Launch:
         where = str(self._folder.path)
         own = dict(one.split("=", 1) for one in self.running.env)
-        told = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+        told = {k: v for k, v in environment(self._scratch.temporary).items() if k != "PYTHONPATH"}
+        command = [word.replace(FOLDER, where) for word in self.running.command]
+        offline = {} if self.running.network else {"npm_config_fetch_retries": "0"}
         return Launch(
-            command=[word.replace(FOLDER, where) for word in self.running.command],
+            name=command[0],
+            command=self._scratch.launched(
+                command, network=self.running.network, may_write=self.running.may_write
+            ),
             folder=self._folder.path,
-            aside=scratch,
+            log=self._scratch.path / "log",
             environment={
                 **told,
                 **_ALWAYS,
-                "TMPDIR": str(scratch / "tmp"),
+                **offline,
                 **{name: value.replace(FOLDER, where) for name, value in own.items()},
             },
-            network=self.running.network,
         )
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
@@ -137,20 +148,28 @@ class McpWorld:
         known = self._known.get(key)
         if known is None:
             played, after = self._continued(calls)
-            self._known[key] = _Memory(played, after=after)
+            self._remember(key, _Memory(played, after=after))
         elif known.sealed or watch:
             self._known.move_to_end(key)
             return known.played
         else:
             played, after = self._played(calls)
-            self._known[key] = _Memory(played, sealed=known.played == played, after=after)
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+            self._remember(key, _Memory(played, sealed=known.played == played, after=after))
         self._programs[key] = calls
+        if len(self._programs) > _REMEMBERED:
+            del self._programs[next(iter(self._programs))]
         return played
 
+    def _remember(self, key: str, memory: _Memory) -> None:
+        self._known.pop(key, None)
+        self._kept -= self._sizes.pop(key, 0)
+        self._known[key], self._sizes[key] = memory, memory.size
+        self._kept += self._sizes[key]
+        while len(self._known) > _REMEMBERED or (self._kept > _REMEMBERED_BYTES and len(self._known) > 1):
+            self._kept -= self._sizes.pop(self._known.popitem(last=False)[0])
+
     def programs(self) -> list[Sequence[Call]]:
-        """All that was played, each once."""
+        """What was played last, each once."""
         return list(self._programs.values())
 
     def again(self, calls: Sequence[Call]) -> Played:
@@ -176,10 +195,11 @@ class McpWorld:
             try:
                 args = {name: self._real(value) for name, value in call.args.items()}
                 outcome = outcome_of(server.call(call.tool, args, self._call_s), MOST_CHARS)
-            except NotRunning:
+            except NotRunning as error:
                 self._end()
                 earlier, _ = self._played(calls[:number], start)
-                gone = (Outcome(error=_GONE),) * (len(calls) - number)
+                first = Outcome(error=too_long(MOST_CHARS) if isinstance(error, Flooded) else GONE)
+                gone = (first, *(Outcome(error=GONE),) * (len(calls) - number - 1))
                 return Played(outcomes=(*earlier.outcomes, *gone), state=earlier.state), None
             before, state = state, self._folder.contents()
             changed = state != before
@@ -195,7 +215,7 @@ class McpWorld:
             self._end()
         self._folder.restore(state)
         if self._server is None:
-            self._server = Server(self._how, self._thread)
+            self._server = Server(self._launch(), self._thread)
         return self._server
 
     def _shown_in(self, outcome: Outcome) -> Outcome:
@@ -218,8 +238,14 @@ class McpWorld:
             return {key: self._real(one) for key, one in value.items()}
         return [self._real(one) for one in value] if isinstance(value, list) else value
 
+    @property
+    def received(self) -> int:
+        """See `LoadedWorld`."""
+        return self._received + (self._server.traffic.received if self._server is not None else 0)
+
     def _end(self) -> None:
         if self._server is not None:
+            self._received += self._server.traffic.received
             self._server.close()
             self._server = None
 
@@ -227,7 +253,7 @@ class McpWorld:
         """End the process, and remove its folder."""
         self._end()
         self._thread.close()
-        self._removed()
+        self._scratch.close()
 
 
 def _key(calls: Sequence[Call]) -> str:

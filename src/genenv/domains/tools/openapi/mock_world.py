@@ -58,6 +58,8 @@ class MockWorld:
         }
         self.left_out |= {tool: one.problem for tool, one in self._parameters.items() if one.problem}
         self.network = False
+        self.confined = True
+        self.received = 0
         self.asked: Collection[str] = ()
         self._keys: dict[tuple[str, int], Json] = {}
         self._made_up: dict[tuple[str, str], Json] = {}
