@@ -160,11 +160,11 @@ def test_without_the_table_of_all_flights_it_is_one_sentence(folder):
 
 def test_the_authors_prompt_for_searching_is_read_from_their_file(whole):
     (whole.root / "travelplanner" / "prompts.py").write_text(
-        'PLANNER_INSTRUCTION = "{text} {query}"\nZEROSHOT_REACT_INSTRUCTION = "Search. {query}{scratchpad}"\n',
+        'PLANNER_INSTRUCTION = "{text} {query}"\nZEROSHOT_REACT_INSTRUCTION = "Find. {query}{scratchpad}"\n',
         encoding="utf-8",
     )
     bench = TravelPlanner(TravelPlannerSettings(mode="two-stage", prompt="authors"))
     item = bench.load(whole, "validation")[0]
-    assert item.data.split.searching == "Search. {query}{scratchpad}"
+    assert item.data.split.searching == "Find. {query}{scratchpad}"
     assert bench.many_turns(item)
     assert bench.most_replies(item) == 61
