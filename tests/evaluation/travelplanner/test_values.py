@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from genenv.evaluation.travelplanner import TravelPlanner
@@ -157,6 +157,7 @@ ENTRIES = st.lists(LEAF, max_size=4) | st.dictionaries(TEXTS, LEAF, max_size=4)
     st.lists(LEAF | ENTRIES, max_size=4) | st.dictionaries(TEXTS, LEAF | ENTRIES, max_size=4),
     st.sampled_from([None, 2]),
 )
+@example({"''": "''", '"a"': '"b"'}, None)
 def test_json_is_read_as_json(value, indent):
     assert list(values(f"So: {json.dumps(value, indent=indent)}.")) == [Found(value, 4)]
 

@@ -10,6 +10,7 @@ pipeline is different: code, not a second model, reads the plan out of the reply
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, cast
 
 from pydantic import BaseModel
@@ -20,10 +21,11 @@ from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.records import Record
 from genenv.evaluation.statistics import Figure
-from genenv.evaluation.travelplanner import figures, prompts
+from genenv.evaluation.travelplanner import figures, prompts, two_stage
 from genenv.evaluation.travelplanner.loading import Question, read_questions
 from genenv.evaluation.travelplanner.settings import TravelPlannerSettings
 from genenv.evaluation.travelplanner.submission import reading_of, submission
+from genenv.evaluation.travelplanner.tools import Searches
 from genenv.types import Json, JsonObject
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
@@ -60,20 +62,47 @@ class TravelPlanner(PlainBenchmark):
         """The queries of a split, in the order of its file."""
         theirs = self.settings.prompt == "authors"
         template = prompts.authors_template(data, self.settings) if theirs else None
+        two_stage = self.settings.mode == "two-stage"
+        searching = prompts.authors_searching(data) if theirs and two_stage else None
+        questions = read_questions(data, split, template, searching=searching, two_stage=two_stage)
         return [
             Item(
                 id=f"{split}-{number:03}",
                 groups=question.groups,
                 data=question,
             )
-            for number, question in enumerate(read_questions(data, split, template), 1)
+            for number, question in enumerate(questions, 1)
         ]
 
+    def many_turns(self, item: Item) -> bool:
+        """Whether the model searches first."""
+        return self.settings.mode == "two-stage"
+
+    def most_replies(self, item: Item) -> int:
+        """A thought and an action a step, and the plan."""
+        return 2 * two_stage.MAX_STEPS + 1 if self.many_turns(item) else 1
+
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Ask once; the answer is the reply's text, so that it can be read again."""
+        """Ask once, or let the model search first; the answer holds the reply's text, to be read again."""
+        searches = _question(item).split.searches
+        if searches is not None:
+            return await self._agent(_question(item), searches).run(talk)
         content = prompts.prompt(_question(item), self.settings)
         reply = await talk([{"role": "user", "content": content}])
         return reply.text
+
+    def _agent(self, question: Question, searches: Searches) -> two_stage.Agent:
+        theirs = question.split.searching
+
+        def step(query: str, done: str) -> str:
+            if theirs is None:
+                return two_stage.instruction(query, done)
+            return prompts.filled(theirs, {"query": query, "scratchpad": done})
+
+        def planning(notebook: str, query: str) -> str:
+            return prompts.prompt(replace(question, information=notebook, text=query), self.settings)
+
+        return two_stage.Agent(query=question.text, searches=searches, prompt=step, planning=planning)
 
     def grade(self, item: Item, answer: Json) -> Grade:
         """Check the plan in a reply, or a plan in the form of a submission, which is taken as it is."""
@@ -109,11 +138,11 @@ class TravelPlanner(PlainBenchmark):
     def describe(self) -> JsonObject:
         """What the plans are held to."""
         return {
-            "mode": "sole-planning",
+            "mode": self.settings.mode,
             "prompt": prompts.described(self.settings),
             "plans_read_by": f"code, version {READER} (the authors: GPT-4)",
             "rules_of": OFFICIAL,
-            "flights": "those of the reference information",
+            "flights": "all" if self.settings.mode == "two-stage" else "those of the reference information",
             "constraints": [*COMMONSENSE, *HARD],
         }
 

@@ -18,6 +18,7 @@ from genenv.domains.travel.tables import FILES, read_database
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.travelplanner.places import Places
+from genenv.evaluation.travelplanner.tools import Searches
 
 FOLDER = "travelplanner"
 TEST = "test"
@@ -35,7 +36,11 @@ class Split:
     texts: Sequence[str]
     """Its queries in words, in order."""
     template: str | None = None
-    """The authors' prompt, where that is asked for."""
+    """The authors' prompt for planning, where that is asked for."""
+    searching: str | None = None
+    """The authors' prompt for searching, where that is asked for."""
+    searches: Searches | None = None
+    """The tools of the two-stage mode, where that is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +62,33 @@ class Question:
     split: Split
 
 
-def read_questions(data: DataFolder, split: str, template: str | None = None) -> list[Question]:
-    """The questions of a split, in the order of its file; `template` is the authors' prompt, if it is wanted.
+def read_questions(
+    data: DataFolder,
+    split: str,
+    template: str | None = None,
+    *,
+    searching: str | None = None,
+    two_stage: bool = False,
+) -> list[Question]:
+    """The questions of a split, in the order of its file.
+
+    Args:
+        data: the files.
+        split: which.
+        template: the authors' prompt for planning, if it is wanted.
+        searching: the authors' prompt for searching, if it is wanted.
+        two_stage: with the tools, and all flights that there are.
 
     Raises:
         DataError: a file is missing, changed or damaged; names file and line.
     """
     name = f"{FOLDER}/{split}.csv"
     read = list(_rows(data, name))
+    database = _database(data, split, whole=two_stage)
     shared = Split(
-        places=Places(_database(data, split)),
+        places=Places(database),
+        searching=searching,
+        searches=Searches(database, _cities(data)) if two_stage else None,
         texts=[row.get("query", "") for _, row in read],
         template=template,
     )
@@ -159,15 +181,24 @@ def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) ->
 # --- the database ---
 
 
-def _database(data: DataFolder, split: str) -> Database:
-    """The tables; each of their files is hashed before it is read.
+def _cities(data: DataFolder) -> list[str]:
+    """The cities that may be searched for, in the order of their file."""
+    return data.read(f"{FOLDER}/database/background/citySet.txt").strip().split("\n")
+
+
+def _database(data: DataFolder, split: str, *, whole: bool) -> Database:
+    """The tables; each of their files is hashed before it is read; `whole`: that of all flights too.
 
     Of the test split there are no flights: its plans are read, and not graded.
     """
     for table, names in FILES.items():
-        if table != "flights":
+        if table != "flights" or whole:
             data.read(f"{FOLDER}/database/{names[0]}")
-    flights = [] if split == TEST else _flights(data, f"{FOLDER}/{split}_ref_info.jsonl")
+    flights: list[Flight] | None
+    if whole or split == TEST:
+        flights = None if whole else []
+    else:
+        flights = _flights(data, f"{FOLDER}/{split}_ref_info.jsonl")
     try:
         return read_database(str(data.root / FOLDER / "database"), flights=flights)
     except UsageError as error:

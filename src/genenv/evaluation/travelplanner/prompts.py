@@ -14,6 +14,7 @@ import ast
 import json
 import string
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from genenv.domains.travel.query import FIELDS
 from genenv.evaluation.data import DataFolder
@@ -77,27 +78,49 @@ AUTHORS_FILE = "travelplanner/prompts.py"
 """`agents/prompts.py` of their repository, among the data."""
 _THEIRS = {"direct": "PLANNER_INSTRUCTION", "cot": "COT_PLANNER_INSTRUCTION"}
 _BLANKS = {"text", "query"}
+_SEARCHING = "ZEROSHOT_REACT_INSTRUCTION"
 
 
 def authors_template(data: DataFolder, settings: TravelPlannerSettings) -> str:
-    """The authors' prompt, with its blanks `{text}` and `{query}`.
+    """The authors' prompt for planning, with its blanks `{text}` and `{query}`.
 
     Raises:
         DataError: their file is missing, changed, or does not have it.
     """
-    name = _THEIRS[settings.strategy]
-    return data.reading(AUTHORS_FILE, name, lambda: _checked(_text_named(name, data.read(AUTHORS_FILE))))
+    return _template(data, _THEIRS[settings.strategy], _BLANKS)
 
 
-def _checked(template: str) -> str:
-    """A text with the two blanks and no others.
+def authors_searching(data: DataFolder) -> str:
+    """The authors' prompt for searching with tools, with its blanks `{query}` and `{scratchpad}`.
+
+    Raises:
+        DataError: as `authors_template`.
+    """
+    return _template(data, _SEARCHING, {"query", "scratchpad"})
+
+
+def _template(data: DataFolder, name: str, blanks: AbstractSet[str]) -> str:
+    read = lambda: _checked(_text_named(name, data.read(AUTHORS_FILE)), blanks)  # noqa: E731
+    return data.reading(AUTHORS_FILE, name, read)
+
+
+def filled(template: str, blanks: Mapping[str, str]) -> str:
+    """A template with texts in its blanks."""
+    pieces = string.Formatter().parse(template)
+    return "".join(said + (blanks[blank] if blank is not None else "") for said, blank, _, _ in pieces)
+
+
+def _checked(template: str, wanted: AbstractSet[str]) -> str:
+    """A text with these blanks and no others.
 
     Raises:
         ValueError: it is not.
     """
     blanks = {blank for _, blank, _, _ in string.Formatter().parse(template) if blank is not None}
-    if blanks != _BLANKS:
-        raise ValueError("it has other blanks than {text} and {query}")
+    if blanks != wanted:
+        raise ValueError(
+            f"it has other blanks than {' and '.join(f'{{{one}}}' for one in sorted(wanted, reverse=True))}"
+        )
     return template
 
 
@@ -133,9 +156,7 @@ def described(settings: TravelPlannerSettings) -> str:
 def prompt(question: Question, settings: TravelPlannerSettings) -> str:
     """The one message that asks for a plan."""
     if question.split.template is not None:
-        pieces = string.Formatter().parse(question.split.template)
-        blanks = {"text": question.information, "query": question.text, None: ""}
-        return "".join(said + blanks[blank] for said, blank, _, _ in pieces)
+        return filled(question.split.template, {"text": question.information, "query": question.text})
     thinks = settings.strategy == "cot"
     parts = [
         _TASK + (_DIVERSE if thinks else ""),

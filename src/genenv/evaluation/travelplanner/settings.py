@@ -10,6 +10,8 @@ from genenv.config.base import Settings
 class TravelPlannerSettings(Settings, frozen=True):
     """What the prompt of TravelPlanner is like."""
 
+    mode: Literal["sole-planning", "two-stage"] = "sole-planning"
+    """`sole-planning` gives all information; in `two-stage` the model searches for it with tools first."""
     strategy: Literal["direct", "cot"] = "direct"
     """`direct` wants the plan at once, `cot` some thinking before it: two of the authors' four strategies."""
     form: Literal["json", "text"] = "json"

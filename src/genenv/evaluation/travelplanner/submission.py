@@ -7,7 +7,7 @@ that was not delivered; `evaluation/eval.py` of OSU-NLP-Group/TravelPlanner take
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from genenv.domains.travel.query import Plan
 from genenv.evaluation.travelplanner.loading import Question
@@ -22,6 +22,8 @@ def plan_of(question: Question, answer: Json) -> Plan:
 
 def reading_of(question: Question, answer: Json) -> Reading:
     """The plan in an answer, and what of it cannot be read."""
+    if isinstance(answer, Mapping) and "reply" in answer:  # of the two-stage mode
+        answer = str(answer["reply"])
     if isinstance(answer, str):
         return read_reply(answer, question.split.places)
     return Reading(plan=as_submitted(answer))

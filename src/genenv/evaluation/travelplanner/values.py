@@ -168,7 +168,8 @@ class _Reader:
         for count, end in enumerate(self._quotes(at + 1, _CLOSING[opening])):
             raw, after = self._text[at + 1 : end], self._space(end + 1)
             if self._text.startswith(":", after) and (count == 0 or not _KEY_WITHIN.search(raw)):
-                return _bared(_unescaped(raw, opening)), after + 1
+                key = _unescaped(raw, opening)
+                return key if count == 0 else _bared(key), after + 1
             if raw.strip(_QUOTES) and self._text[end + 1 : end + 2] not in (*_CLOSING,):
                 break
         raise _Stop(at, "a key has no certain end")
