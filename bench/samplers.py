@@ -203,7 +203,7 @@ def stand_in(*, slots: int, latency: float, tokens: int) -> None:
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from genenv.tinker_server.http import HttpServer, Service
+    from genenv.servers.http import HttpServer, Service
 
     gates: dict[str, asyncio.Semaphore] = {}
     rng = random.Random(0)

@@ -25,6 +25,7 @@ LAYERS = (
     "learning",
     "backends.settings",
     "backends.ranks",
+    "servers",
     "backends.base",
     "assistants.base",
     "assistants.call_formats",

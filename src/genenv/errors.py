@@ -18,6 +18,9 @@ import difflib
 import errno
 from collections.abc import Iterable
 
+_SHOWN = 200
+"""So many characters of what others say are shown, and compared."""
+
 
 class GenenvError(Exception):
     """Base of all errors that genenv raises on purpose. Its message: what is wrong, what to do."""
@@ -50,7 +53,7 @@ class UpdateSkipped(GenenvError):
 def first_line(error: BaseException) -> str:
     """What another library's error says, short enough for one sentence."""
     text = str(error).strip().splitlines()
-    return text[0][:200] if text else type(error).__name__
+    return text[0][:_SHOWN] if text else type(error).__name__
 
 
 def disk_is_full(error: Exception) -> bool:
@@ -73,7 +76,7 @@ def out_of_memory(error: Exception) -> bool:
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not in a registry: names the nearest one and lists the rest."""
-    names = sorted(known)
+    names, name = sorted(known), name[:_SHOWN]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return UsageError(f"unknown {kind} {name!r}; {hint}known: {', '.join(names)}")

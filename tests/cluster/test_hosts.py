@@ -56,7 +56,7 @@ def test_a_server_says_where_it_is_and_its_node_is_left_when_it_ends(
     plan, died = planned(tmp_path / "run"), list[int]()
     policy = prepare(plan, SETTINGS, "token")
     assert not isinstance(policy, str)
-    host = ServerHost("server-0", plan.serving(policy), plan, "127.0.0.1", died.append)
+    host = ServerHost("server-0", plan.serving(policy), plan, "127.0.0.1", key="secret", die=died.append)
     address = comes(lambda: host.state().address)
     assert read_addresses(plan.addresses) == (address,)
     host.end()

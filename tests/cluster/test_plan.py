@@ -46,6 +46,7 @@ def test_a_server_has_the_settings_of_the_policy_that_are_not_the_usual_ones() -
     assert words[4:] == [
         *("--model", "tiny", "--set", "policy.lora_rank=8"),
         *("--set", 'policy.dtype="float32"', "--set", "policy.threads=1"),
+        *("--adapters", "/shared/run/cluster/adapters"),
     ]
     words_of("serve", words)
     own = planned(vllm=True, server=Needs(cpus=1, gpus=2)).serving(policy)

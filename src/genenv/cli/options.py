@@ -42,6 +42,23 @@ Corpus = Annotated[
 ]
 
 
+Host = Annotated[str, typer.Option(help="Address to listen on. Beyond loopback clients need an API key.")]
+AllowHost = Annotated[
+    list[str],
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        help="A name by which clients call this machine, beside localhost and --host. Repeatable.",
+    ),
+]
+BodyMib = Annotated[
+    float, typer.Option("--max-body-mib", min=0.01, max=4096, help="The largest body of a request, MiB.")
+]
+Requests = Annotated[
+    int, typer.Option("--max-requests", min=1, max=1_000_000, help="How many requests may be under way.")
+]
+
+
 def check_named(config: Path | None, instead: str, *, run: bool) -> None:
     """Settings come from a CONFIG or from a run.
 

@@ -6,22 +6,23 @@ import os
 import shlex
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from genenv.backends.settings import EMBEDDED, PolicyConfig
-from genenv.backends.vllm.starting import ENVIRONMENT, command
+from genenv.backends.vllm.starting import ENVIRONMENT, VLLM_KEY, command
 from genenv.cli.console import begin
-from genenv.cli.options import Overrides
+from genenv.cli.options import AllowHost, BodyMib, Host, Overrides, Requests
 from genenv.config.run import load_config
 from genenv.errors import UsageError
+from genenv.servers.keys import is_loopback, key_in, new_key
 
 Base = Annotated[
     str,
     typer.Option("--model", metavar="NAME", help="The base: a short name, a folder, or a name on the hub."),
 ]
-Host = Annotated[str, typer.Option(help="Address to listen on. There is no authentication.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
 Vllm = Annotated[
     bool, typer.Option("--vllm", help="Start vLLM, which has to be installed, with what a run needs of it.")
@@ -37,6 +38,17 @@ Slow = Annotated[
     typer.Option("--slow", min=0, metavar="SECONDS", help="Wait before each batch, to try a client out."),
 ]
 
+Adapters = Annotated[
+    list[Path],
+    typer.Option(
+        "--adapters",
+        metavar="FOLDER",
+        help="Load adapters from this folder and those below it, such as a run's policy.vllm.folder. "
+        "Repeatable; left out, from the temporary folders of this user's runs.",
+        show_default=False,
+    ),
+]
+
 
 def serve(  # noqa: PLR0913 - Typer: a parameter an option
     model: Base = EMBEDDED,
@@ -44,11 +56,16 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
     port: Port = 8000,
     vllm: Vllm = False,
     slow: Slow = 0.0,
+    adapters: Adapters = [],  # noqa: B006 - Typer's form
+    allow_host: AllowHost = [],  # noqa: B006 - Typer's form
+    max_body_mib: BodyMib = 16.0,
+    max_requests: Requests = 4096,
     overrides: Overrides = [],  # noqa: B006 - Typer's form
     more: More = None,
 ) -> None:
     """Sample for runs with policy.backend = "vllm": token ids in, token ids and log-probabilities out."""
     policy = load_config(None, overrides).policy.model_copy(update={"model": model})
+    variable = policy.vllm.key_variable
     if vllm:
         _become_vllm(policy, host, port, more or [])
     if more:
@@ -62,14 +79,37 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
     from genenv.backends.local.arithmetic import chosen
     from genenv.backends.local.served.loaded import LoadedBase
     from genenv.sampling_server.serving import SamplingServer
+    from genenv.servers.guard import MIB, Access
 
-    server = SamplingServer(LoadedBase(model, chosen(policy)), model, host=host, port=port, slow_s=slow)
+    given = key_in(variable)
+    access = Access(
+        key=given, names=tuple(allow_host), body_bytes=int(max_body_mib * MIB), requests=max_requests
+    )
+    named = [*adapters, *(() if policy.vllm.folder is None else (Path(policy.vllm.folder),))]
+    server = SamplingServer(
+        LoadedBase(model, chosen(policy)),
+        model,
+        host=host,
+        port=port,
+        access=access,
+        adapters=named,
+        slow_s=slow,
+    )
+
+    def ready() -> None:
+        typer.echo(f'serving {model} at {server.url}; policy.vllm.addresses = ["{server.url}"]')
+        if server.access.key != given:
+            typer.echo(_key_line(variable, str(server.access.key)))
+
     try:
-        server.run(
-            lambda: typer.echo(f'serving {model} at {server.url}; policy.vllm.addresses = ["{server.url}"]')
-        )
+        server.run(ready)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
+
+
+def _key_line(variable: str, key: str) -> str:
+    """What is said of a key that was made at the start."""
+    return f"whoever trains with it needs its API key, which is new with each start: export {variable}={key}"
 
 
 def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]) -> None:
@@ -85,4 +125,11 @@ def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]
     context = min(policy.context_tokens, longest)
     words = command(policy, folder, host=host, port=port, context=context, more=more)
     typer.echo(shlex.join(words))
-    os.execvpe(words[0], words, {**os.environ, **ENVIRONMENT})  # noqa: S606 - the program that was asked for
+    variables = {**os.environ, **ENVIRONMENT}
+    key = key_in(policy.vllm.key_variable)
+    if key is None and not is_loopback(host):
+        key = new_key()
+        typer.echo(_key_line(policy.vllm.key_variable, key))
+    if key is not None:
+        variables[VLLM_KEY] = key
+    os.execvpe(words[0], words, variables)  # noqa: S606 - the program that was asked for

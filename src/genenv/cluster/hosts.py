@@ -20,6 +20,7 @@ import httpx2
 
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm.addresses import remove_address, write_address
+from genenv.backends.vllm.starting import VLLM_KEY
 from genenv.cluster.child import Child
 from genenv.cluster.plan import Plan, at
 from genenv.config.run import load_config
@@ -53,6 +54,8 @@ class ServerHost:
         words: Sequence[str],
         plan: Plan,
         host: str,
+        *,
+        key: str | None = None,
         die: Callable[[int], object] = os._exit,
     ) -> None:
         """Start it.
@@ -62,9 +65,11 @@ class ServerHost:
             words: its command line, without an address.
             plan: says where addresses are kept.
             host: the node's own address.
+            key: the API key that it asks for; None where this machine alone reaches it.
             die: ends this process, so that what placed it starts it anew.
         """
         self._name, self._words, self._plan, self._host, self._die = name, words, plan, host, die
+        self._key = key
         self._state = ServerState(None, None)
         self._child: Child | None = None
         self._over = threading.Event()
@@ -87,8 +92,9 @@ class ServerHost:
             port = _free_port(self._host)
             address = f"http://{self._host}:{port}"
             log = self._plan.folder / f"{self._name}.log"
-            self._child = child = Child(at(self._words, self._host, port), log=log)
-            if _answers(child, address):
+            variables = {} if self._key is None else {VLLM_KEY: self._key}
+            self._child = child = Child(at(self._words, self._host, port), log=log, variables=variables)
+            if _answers(child, address, self._key):
                 write_address(self._plan.addresses, self._name, address)
                 self._state = ServerState(address, None)
                 child.wait()
@@ -99,9 +105,10 @@ class ServerHost:
             self._over.wait(_AGAIN_S)
 
 
-def _answers(child: Child, address: str) -> bool:
+def _answers(child: Child, address: str, key: str | None) -> bool:
     """Whether a server comes to answer, before it ends."""
-    with httpx2.Client(timeout=5.0) as client:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    with httpx2.Client(timeout=5.0, headers=headers) as client:
         while child.wait(0.5) is None:
             try:
                 if client.get(f"{address}/v1/models").status_code == 200:

@@ -17,6 +17,7 @@ from genenv.backends.settings import PolicyConfig
 from genenv.cluster.hosts import News, ServerHost, ServerState, TrainerHost, prepare, sees
 from genenv.cluster.plan import Plan, counted
 from genenv.errors import GenenvError, UsageError, first_line
+from genenv.servers.keys import key_in, new_key
 
 Say = Callable[[str], None]
 
@@ -110,8 +111,11 @@ def play(address: str, plan: Plan, typed: Typed, say: Say, *, wait_s: float) -> 
     launch = RayLaunch(ray, plan, say)
     try:
         launch.place(wait_s)
-        launch.start_servers(launch.check_folder(typed.settings))
-        return launch.train(typed.folder, typed.variables)
+        policy = launch.check_folder(typed.settings)
+        variable = policy.vllm.key_variable
+        key = key_in(variable) or new_key()
+        launch.start_servers(policy, key)
+        return launch.train(typed.folder, {**typed.variables, variable: key})
     except ray.exceptions.RayError as error:
         raise GenenvError(f"Ray cannot go on with the run: {_last_line(str(error))}") from error
     finally:
@@ -121,9 +125,9 @@ def play(address: str, plan: Plan, typed: Typed, say: Say, *, wait_s: float) -> 
 class RayServer(ServerHost):
     """A server as an actor: the node that it is on decides its address."""
 
-    def __init__(self, name: str, plan: Plan, policy: PolicyConfig) -> None:
+    def __init__(self, name: str, plan: Plan, policy: PolicyConfig, key: str) -> None:
         host = import_module("ray").util.get_node_ip_address()
-        super().__init__(name, plan.serving(policy), plan, host)
+        super().__init__(name, plan.serving(policy), plan, host, key=key)
 
 
 class RayLaunch:
@@ -191,8 +195,12 @@ class RayLaunch:
             )
         return policy
 
-    def start_servers(self, policy: PolicyConfig) -> None:
+    def start_servers(self, policy: PolicyConfig, key: str) -> None:
         """Start all servers, and wait until each answers.
+
+        Args:
+            policy: that they are for.
+            key: the API key that they ask for.
 
         Raises:
             UsageError: one ends before it answers, or takes too long.
@@ -200,7 +208,7 @@ class RayLaunch:
         for at in range(self._plan.servers):
             name = f"server-{at}"
             actor = self._on(at + 1, RayServer, needs=self._plan.server, **_ANEW)
-            self._servers[name] = actor.remote(name, self._plan, policy)
+            self._servers[name] = actor.remote(name, self._plan, policy, key)
         until = time.monotonic() + _LOADING_S
         while True:
             self._look_at_servers()

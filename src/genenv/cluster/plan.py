@@ -98,7 +98,9 @@ class Plan:
         for name, value in said.items():
             if name not in _NOT_SERVED and not isinstance(value, Mapping):
                 words += ["--set", f"policy.{name}={json.dumps(value)}"]
-        if self.vllm:
+        if not self.vllm:
+            words += ["--adapters", str(self.adapters)]
+        else:
             words += ["--vllm", OWN_OPTIONS, "--tensor-parallel-size", str(max(1, int(self.server.gpus)))]
         return words
 

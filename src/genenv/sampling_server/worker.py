@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -11,9 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from genenv.backends.base import Completion, SampleRequest
+from genenv.errors import GenenvError, first_line
 
 if TYPE_CHECKING:
     from genenv.backends.local.served.loaded import LoadedBase
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -22,6 +26,10 @@ _QUIET_S, _PATIENCE_S = 0.004, 0.05
 
 
 _END = object()
+
+
+class Fault(GenenvError):
+    """The server failed, not the request."""
 
 
 class _Asked(NamedTuple):
@@ -64,8 +72,8 @@ class Worker:
         def work() -> None:
             try:
                 settle(function())
-            except Exception as error:  # noqa: BLE001 - handed on to whoever waits
-                settle(error)
+            except BaseException as error:  # noqa: BLE001 - handed on to whoever waits
+                settle(_told(error))
 
         self._waiting.put(_Aside(work))
         return await done
@@ -106,13 +114,25 @@ class Worker:
         for one in batch:
             by_adapter[one.adapter].append(one)
         for adapter, asked in by_adapter.items():
-            found: Sequence[Completion | BaseException]
-            try:
-                found = self._base.sample(adapter, [one.request for one in asked])
-            except Exception as error:  # noqa: BLE001 - handed on to whoever waits
-                found = [error] * len(asked)
-            for one, completion in zip(asked, found, strict=True):
+            for one, completion in zip(asked, self._completions(adapter, asked), strict=True):
                 one.settle(completion)
+
+    def _completions(self, adapter: str, asked: Sequence[_Asked]) -> Sequence[Completion | BaseException]:
+        """Answers to requests. Where the batch fails each runs alone, so that the others are answered."""
+        try:
+            return self._base.sample(adapter, [one.request for one in asked])
+        except BaseException as error:  # noqa: BLE001 - libraries in Rust raise those, too
+            if len(asked) > 1:
+                return [found for one in asked for found in self._completions(adapter, [one])]
+            return [_told(error)]
+
+
+def _told(error: BaseException) -> GenenvError:
+    """An error as whoever waits is to have it; a fault of the server is logged, too."""
+    if isinstance(error, GenenvError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return Fault(f"a fault of the server: {type(error).__name__}: {first_line(error)}")
 
 
 def _settling(

@@ -94,9 +94,13 @@ class Adapters:
         """Make a sampler, without a checkpoint, of a model as it is; the oldest ones go."""
         folder = self._shelf.passing(next(self._numbers))
         model.ready().save_adapter(folder)
-        self._clients.add_sampler(
-            Sampler(id=sampler, session=model.session, shape=model.shape, folder=folder)
-        )
+        try:
+            self._clients.add_sampler(
+                Sampler(id=sampler, session=model.session, shape=model.shape, folder=folder)
+            )
+        except UsageError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         model.passing.append(sampler)
         while len(model.passing) > PASSING:
             self._drop_sampler(model.passing.popleft())

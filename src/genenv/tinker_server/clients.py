@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from genenv.backends.served import AdapterShape
 from genenv.errors import UsageError
 from genenv.tinker_server.checkpoints import now
-from genenv.tinker_server.refusals import NotHere
+from genenv.tinker_server.refusals import NotHere, TooMuch
 from genenv.tinker_server.worker import Line
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PASSING = 16
 """So many samplers without a name are kept of a model: the newest."""
+
+_MOST_SESSIONS, _MOST_MODELS, _MOST_SAMPLERS = 4096, 256, 16_384
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,15 +122,43 @@ class Clients:
         self.session(sampler.session)
         return sampler
 
+    def add_session(self, session: Session) -> None:
+        """A new client; where there are too many, one that has nothing is let go of.
+
+        Raises:
+            TooMuch: all of them have something.
+        """
+        if len(self.sessions) >= _MOST_SESSIONS:
+            idle = [one for one in self.sessions.values() if not (one.models or one.samplers)]
+            if not idle:
+                raise TooMuch(f"there are {_MOST_SESSIONS} sessions, as many as there may be; end others")
+            del self.sessions[min(idle, key=lambda one: one.seen).id]
+        self.sessions[session.id] = session
+
     def add_model(self, model: Model) -> None:
-        """A new adapter."""
+        """A new adapter. Raises `TooMuch` where there are too many."""
+        if len(self.models) >= _MOST_MODELS:
+            raise TooMuch(f"there are {_MOST_MODELS} models, as many as there may be; unload others")
         self.models[model.id] = model
         self.sessions[model.session].models.append(model.id)
 
     def add_sampler(self, sampler: Sampler) -> None:
-        """A new sampler."""
+        """A new sampler; one that is asked for again stays as it is.
+
+        Raises:
+            UsageError: another one has its number.
+            TooMuch: there are too many.
+        """
+        session = self.session(sampler.session)
+        known = self.samplers.get(sampler.id)
+        if known is not None:
+            if known != sampler:
+                raise UsageError(f"there is another sampler {sampler.id}; count samplers on")
+            return
+        if len(self.samplers) >= _MOST_SAMPLERS:
+            raise TooMuch(f"there are {_MOST_SAMPLERS} samplers, as many as there may be; end other sessions")
         self.samplers[sampler.id] = sampler
-        self.sessions[sampler.session].samplers.append(sampler.id)
+        session.samplers.append(sampler.id)
 
     def silent(self, seconds: float) -> list[Session]:
         """Sessions of which nothing was heard for so long."""

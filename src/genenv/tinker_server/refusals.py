@@ -9,5 +9,9 @@ class NotHere(UsageError):
     """What a request names is not there: status 404."""
 
 
+class TooMuch(UsageError):
+    """The server has as much of something as it may have: status 429."""
+
+
 class NotServed(UsageError):
     """The protocol has it, this server has not: status 501."""

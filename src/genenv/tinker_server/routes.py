@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,15 +12,16 @@ from typing import NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from genenv.errors import DataError, GenenvError, UsageError
+from genenv.servers.parsing import AnyBody, Parser, read
 from genenv.tinker_server import bodies, data
 from genenv.tinker_server.library import Library
-from genenv.tinker_server.refusals import NotHere, NotServed
-from genenv.tinker_server.replies import as_json, as_proto
+from genenv.tinker_server.refusals import NotHere, NotServed, TooMuch
+from genenv.tinker_server.replies import Drew, Learned, Reply, as_json, as_proto
 from genenv.tinker_server.service import Service
 from genenv.types import Json, JsonObject
 
@@ -26,10 +30,12 @@ log = logging.getLogger(__name__)
 _PROTO, _JSON = "application/x-protobuf", "application/json"
 _PATIENCE_S = 20.0
 """An answer is waited for so long, then the client asks again; it gives up after 45."""
-_MOST_BYTES = 256 * 2**20
-"""Of a body."""
+_MOST_BYTES = 2**20
+"""Of a body that holds no data."""
+_BYTES_PER_TOKEN = 16
+"""A prompt of the longest sequence fits with so many bytes for each token."""
 _KEY_HEADERS = ("x-api-key", "authorization")
-_PAGE = 20
+_PAGE, _DIGITS = 20, 9
 
 NOT_SERVED: Mapping[str, str] = {
     "audit": "an audit log",
@@ -43,7 +49,8 @@ class Answer(NamedTuple):
     """What is sent back."""
 
     status: int
-    body: JsonObject | bytes | None
+    body: JsonObject | str | bytes | None
+    """As JSON, as JSON that is written already, or as protobuf."""
 
 
 Endpoint = Callable[[Request, bytes], Awaitable[Answer]]
@@ -52,8 +59,8 @@ Endpoint = Callable[[Request, bytes], Awaitable[Answer]]
 class Routes:
     """The endpoints of a service."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._library = service, Library(service)
+    def __init__(self, service: Service, parser: Parser) -> None:
+        self._service, self._library, self._parser = service, Library(service), parser
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -74,12 +81,15 @@ class Routes:
             self._post("save_weights_for_sampler", bodies.SaveBody, service.save_for_sampler),
             self._post("load_weights", bodies.LoadBody, service.load),
             self._post("create_sampling_session", bodies.SamplerBody, service.create_sampler),
-            self._post("asample", bodies.SampleBody, service.sample),
+            self._post("asample", bodies.SampleBody, service.sample, most=self._longest_prompt()),
             self._post("weights_info", bodies.PathBody, lambda b: self._library.weights_info(b.tinker_path)),
             *(self._full("POST", name, self._learn(name)) for name in ("forward", "forward_backward")),
             self._full("POST", "retrieve_future", self._retrieve),
         ]
         return found + self._looked_up()
+
+    def _longest_prompt(self) -> int:
+        return _MOST_BYTES + _BYTES_PER_TOKEN * self._service.base.context_tokens
 
     def _looked_up(self) -> list[Route]:
         library, one = self._library, "training_runs/{run}/checkpoints/{checkpoint:path}"
@@ -93,7 +103,8 @@ class Routes:
             return Answer(204, None)
 
         async def keep(request: Request, sent: bytes) -> Answer:
-            library.keep_for(**request.path_params, seconds=bodies.read(bodies.LifeBody, sent).ttl_seconds)
+            life = await self._read(bodies.LifeBody, sent)
+            library.keep_for(**request.path_params, seconds=life.ttl_seconds)
             return Answer(204, None)
 
         async def archive(request: Request, _: bytes) -> Answer:
@@ -123,33 +134,42 @@ class Routes:
         return self._full(method, path, endpoint)
 
     def _post(
-        self, path: str, body: type[bodies.AnyBody], do: Callable[[bodies.AnyBody], JsonObject]
+        self, path: str, body: type[AnyBody], do: Callable[[AnyBody], JsonObject], *, most: int = _MOST_BYTES
     ) -> Route:
         async def endpoint(_: Request, sent: bytes) -> Answer:
-            return Answer(200, do(bodies.read(body, sent)))
+            return Answer(200, do(await self._read(body, sent, most)))
 
         return self._full("POST", path, endpoint)
+
+    async def _read(self, body: type[AnyBody], sent: bytes, most: int = _MOST_BYTES) -> AnyBody:
+        """A JSON body. Raises a UsageError where it is none."""
+        if len(sent) > most:
+            raise TooLarge(f"the body is larger than {most} bytes, which is too much for this request")
+        return await self._parser(functools.partial(read, body), sent)
 
     def _learn(self, name: str) -> Endpoint:
         async def endpoint(request: Request, sent: bytes) -> Answer:
             if _is_proto(request):
                 if request.headers.get("content-encoding"):
                     raise UsageError("the body is compressed, and client/config says that it must not be")
-                learn = data.learn_of_proto(sent)
+                learn = await self._parser(data.learn_of_proto, sent)
             else:
-                learn = data.learn_of_json(sent, forward_only=name == "forward")
+                of_json = functools.partial(data.learn_of_json, forward_only=name == "forward")
+                learn = await self._parser(of_json, sent)
             return Answer(200, self._service.learn(learn))
 
         return endpoint
 
     async def _retrieve(self, request: Request, sent: bytes) -> Answer:
-        asked = bodies.read(bodies.FetchBody, sent)
+        asked = await self._read(bodies.FetchBody, sent)
         reply = await self._service.futures.fetch(asked.request_id, _PATIENCE_S)
         if reply is None:
             again = {"type": "try_again", "request_id": asked.request_id, "queue_state": "active"}
             return Answer(408, {**again})
-        packed = as_proto(reply) if _PROTO in request.headers.get("accept", "") else None
-        return Answer(200, as_json(reply) if packed is None else packed)
+        packed = _PROTO in request.headers.get("accept", "")
+        if isinstance(reply, Learned | Drew):
+            return Answer(200, await asyncio.to_thread(_written, reply, packed=packed))
+        return Answer(200, as_json(reply))
 
     def _full(self, method: str, path: str, endpoint: Endpoint) -> Route:
         """A route; what its endpoint refuses is answered with a sentence."""
@@ -161,27 +181,41 @@ class Routes:
                 return Response(instead.body, instead.status, media_type=instead.media_type)
             if path != "/api/v1/healthz" and not any(request.headers.get(name) for name in _KEY_HEADERS):
                 return self._sent(Answer(401, {"detail": _NO_KEY}))
-            try:
-                sent = await _body(request)
-            except ClientDisconnect:
-                return Response(status_code=400)
+            sent = await request.body()
             try:
                 found = await endpoint(request, sent)
             except GenenvError as error:
-                to = data.addressed(sent, proto=_is_proto(request)) if method == "POST" else None
-                if to is not None:
-                    self._service.refused(to)
+                if method == "POST" and not isinstance(error, TooLarge | TooMuch):
+                    await self._skip(sent, proto=_is_proto(request))
                 found = Answer(_status(error), {"detail": str(error)})
             return self._sent(found)
 
         return Route(path, answer, methods=[method])
+
+    async def _skip(self, sent: bytes, *, proto: bool) -> None:
+        """A request was refused: those of its model that come after it do not wait for it."""
+        with contextlib.suppress(UsageError):  # who it is for cannot be read either
+            to = await self._parser(functools.partial(data.addressed, proto=proto), sent)
+            if to is not None:
+                self._service.refused(to)
 
     def _sent(self, found: Answer) -> Response:
         if found.body is None:
             return Response(status_code=found.status)
         if isinstance(found.body, bytes):
             return Response(found.body, found.status, media_type=_PROTO)
-        return Response(self._service.quirks.said(json.dumps(found.body)), found.status, media_type=_JSON)
+        text = found.body if isinstance(found.body, str) else json.dumps(found.body)
+        return Response(self._service.quirks.said(text), found.status, media_type=_JSON)
+
+
+class TooLarge(UsageError):
+    """A body is too large for what it is: status 413."""
+
+
+def _written(reply: Reply, *, packed: bool) -> str | bytes:
+    """A large answer, written in pieces, so that other threads are not held up."""
+    found = as_proto(reply) if packed else None
+    return "".join(json.JSONEncoder().iterencode(as_json(reply))) if found is None else found
 
 
 _CONFIG: JsonObject = {
@@ -194,7 +228,7 @@ _CONFIG: JsonObject = {
 _NO_KEY = "there is no API key; set TINKER_API_KEY to anything that begins with tml-, such as tml-local"
 
 
-def application(service: Service) -> Starlette:
+def application(service: Service, parser: Parser) -> Starlette:
     """The server's application."""
 
     async def refused(request: Request, error: Exception) -> Response:
@@ -204,24 +238,11 @@ def application(service: Service) -> Starlette:
             status, why = 501, f"this server has no {piece}: {NOT_SERVED[piece]} is nothing for one machine"
         elif status == 404:
             why = f"this server has no {request.url.path}; docs/tinker-server.md lists what is served"
-        elif status == 413:
-            why = f"the body is larger than {_MOST_BYTES // 2**20} MiB; send fewer data at a time"
         else:
             why = f"{request.method} {request.url.path} is not served so"
         return Response(json.dumps({"detail": why}), status, media_type=_JSON)
 
-    return Starlette(routes=Routes(service).routes(), exception_handlers={HTTPException: refused})
-
-
-async def _body(request: Request) -> bytes:
-    size = 0
-    parts: list[bytes] = []
-    async for part in request.stream():
-        size += len(part)
-        if size > _MOST_BYTES:
-            raise HTTPException(413)
-        parts.append(part)
-    return b"".join(parts)
+    return Starlette(routes=Routes(service, parser).routes(), exception_handlers={HTTPException: refused})
 
 
 def _is_proto(request: Request) -> bool:
@@ -233,6 +254,10 @@ def _status(error: GenenvError) -> int:
         return 404
     if isinstance(error, NotServed):
         return 501
+    if isinstance(error, TooMuch):
+        return 429
+    if isinstance(error, TooLarge):
+        return 413
     return 500 if isinstance(error, DataError) else 400
 
 
@@ -241,7 +266,7 @@ def _page(request: Request) -> tuple[int, int]:
     found: list[int] = []
     for name, default in (("offset", 0), ("limit", _PAGE)):
         said: Json = request.query_params.get(name, str(default))
-        if not str(said).isdecimal():
-            raise UsageError(f"{name} is {said!r}; it is a whole number, 0 or more")
+        if not str(said).isdecimal() or len(str(said)) > _DIGITS:
+            raise UsageError(f"{name} is {str(said)[:100]!r}; it is a whole number, 0 or more")
         found.append(int(str(said)))
     return found[0], found[1]

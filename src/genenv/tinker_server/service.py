@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _SWEEP_S = 5.0
 _CLOSING_S = 5.0
+_MOST_METADATA = 65_536
 
 
 class Service:
@@ -85,7 +86,7 @@ class Service:
         """A new client."""
         del body
         session = Session(id=str(uuid.uuid4()))
-        self.clients.sessions[session.id] = session
+        self.clients.add_session(session)
         return {"type": "create_session", "session_id": session.id}
 
     def heartbeat(self, body: bodies.BeatBody) -> JsonObject:
@@ -150,7 +151,7 @@ class Service:
             model.sequences += 0 if body.forward_only else len(examples)
             return Learned(scored=scored, metrics={"loss:sum": scored.loss})
 
-        return self._next(model, body.seq_id, work)
+        return self._next(model, body.seq_id, work, body.size_bytes)
 
     def step(self, body: bodies.StepBody) -> JsonObject:
         """optim_step."""
@@ -280,9 +281,14 @@ class Service:
         self, session: Session, number: int, shape: AdapterShape, metadata: Mapping[str, object] | None
     ) -> Model:
         known = {name: str(value) for name, value in (metadata or {}).items()}
+        if sum(map(len, known.values())) > _MOST_METADATA:
+            raise UsageError(f"user_metadata has more than {_MOST_METADATA} characters")
         name = f"{session.id}:train:{number}"
         if name in self.clients.models:
-            return self.clients.models[name]  # asked for again: the acknowledgement was lost
+            known_model = self.clients.models[name]  # asked for again: the acknowledgement was lost
+            if known_model.shape != shape:
+                raise UsageError(f"there is another model {name}; count models on")
+            return known_model
         model = Model(id=name, session=session.id, shape=shape, user_metadata=known, line=Line(self.worker))
         self.clients.add_model(model)
         return model
@@ -309,12 +315,12 @@ class Service:
             self.worker.put(work, self.futures.open(request, model.session))
         return {"request_id": request, "model_id": model.id}
 
-    def _next(self, model: Model, number: int | None, work: Work) -> JsonObject:
+    def _next(self, model: Model, number: int | None, work: Work, size_bytes: int = 0) -> JsonObject:
         """Have a request to a model worked in its turn; one that is known is not worked again."""
         self.quirks.asked_of_a_model()
         request = f"{model.id}:{uuid.uuid4().hex if number is None else number}"
         if not self.futures.known(request):
-            model.line.put(number, work, self.futures.open(request, model.session))
+            model.line.put(number, work, self.futures.open(request, model.session, size_bytes))
         return {"request_id": request, "model_id": model.id}
 
     def _end(self, session: Session) -> None:

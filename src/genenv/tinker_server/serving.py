@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, cast
 from genenv.backends.settings import AUTOMATIC, BUILT_IN, PolicyConfig
 from genenv.errors import DataError, UsageError
 from genenv.runs.files import write_whole
-from genenv.tinker_server import http
+from genenv.servers import http
+from genenv.servers.guard import MIB, Access
+from genenv.servers.parsing import Parser
 from genenv.tinker_server.checkpoints import Shelf
 from genenv.tinker_server.quirks import Quirks
 from genenv.tinker_server.routes import application
@@ -21,8 +23,12 @@ from genenv.types import Json
 if TYPE_CHECKING:
     from genenv.backends.local.served.base import ServedBase
 
+PREFIX = "tml-"
+"""What clients take for a key begins with it."""
 KEY = "tml-local"
-"""A key that clients may have; any will do."""
+"""A key that clients may have where the server has none; any will do."""
+BODY_MIB = 64
+"""The largest body of a request."""
 _ENGINE = "engine.json"
 
 
@@ -68,6 +74,10 @@ def source_of(model: str) -> str:
 class TinkerServer(http.HttpServer):
     """A server of one base."""
 
+    types = ("application/json", "application/x-protobuf")
+    keyless = ("/api/v1/healthz",)
+    key_prefix = PREFIX
+
     def __init__(  # noqa: PLR0913 - all of them are optional
         self,
         base: ServedBase,
@@ -76,6 +86,7 @@ class TinkerServer(http.HttpServer):
         name: str | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        access: Access = Access(body_bytes=BODY_MIB * MIB),  # noqa: B008 - frozen
         quirks: Sequence[str] = (),
         forget_after_s: float = 600.0,
     ) -> None:
@@ -87,6 +98,7 @@ class TinkerServer(http.HttpServer):
             name: what clients call the base; its own name where left out.
             host: the address.
             port: 0 takes a free one.
+            access: who may use it, and how much of it.
             quirks: manners of other servers, by name.
             forget_after_s: a client of which nothing is heard for so long loses its adapters.
 
@@ -99,12 +111,14 @@ class TinkerServer(http.HttpServer):
         self._forget_after_s, self._shelf = forget_after_s, Shelf(out)
         self.name = served
         """What clients call the base."""
-        super().__init__(host, port)
+        super().__init__(host, port, access)
 
     @contextlib.asynccontextmanager
     async def _service(self) -> AsyncGenerator[http.Service]:
         service = Service(self._base, self._shelf, self._names, self._quirks, self._forget_after_s)
+        parser = Parser()
         try:
-            yield http.Service(application(service), service.run())
+            yield http.Service(application(service, parser), service.run())
         finally:
+            parser.close()
             await service.close()

@@ -31,6 +31,10 @@ _GAP_S = 330.0
 """A request whose predecessor has not come by then fails: clients try for five minutes to send one."""
 
 
+_MOST_EARLY = 8192
+"""So many refused requests to a model are remembered, so that others do not wait for them."""
+
+
 class _Todo(NamedTuple):
     work: Work
     done: asyncio.Future[Reply]
@@ -141,7 +145,7 @@ class Line:
 
     def skip(self, number: int | None) -> None:
         """A request was refused: those after it do not wait for it."""
-        if number is not None and number >= self._next:
+        if number is not None and number >= self._next and len(self._early) < _MOST_EARLY:
             loop = asyncio.get_running_loop()
             self.put(number, lambda: Failed(error="refused"), loop.create_future())
 

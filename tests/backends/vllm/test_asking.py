@@ -10,8 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from genenv.backends.settings import VllmConfig
 from genenv.backends.vllm import asking
 from genenv.backends.vllm.asking import LOST, NO_ADDRESS, Connections
+from genenv.backends.vllm.fleet import Fleet
+from genenv.errors import UsageError
 
 
 @asynccontextmanager
@@ -106,3 +109,42 @@ def test_a_connection_that_the_server_may_have_closed_is_not_used_again(
             assert asked == ["/a"] * 5
 
     asyncio.run(scene())
+
+
+def test_the_key_of_the_environment_is_sent_with_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVERS_KEY", " secret-1 \n")
+    sent: list[str | None] = []
+
+    async def scene() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            sent.append(request.headers.get("Authorization"))
+            status = 200 if sent[-1] == "Bearer secret-1" else 401
+            return web.json_response({"data": [{"id": "tiny"}]}, status=status)
+
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        keyed = Fleet(VllmConfig(addresses=(address,), key_variable="SERVERS_KEY"))
+        keyless = Fleet(VllmConfig(addresses=(address,), key_variable="NO_KEY_IS_HERE"))
+        try:
+            assert list(await keyed.meet()) == [address]
+            with pytest.raises(UsageError, match=r"does not take the API key: .*NO_KEY_IS_HERE"):
+                await keyless.meet()
+            with pytest.raises(UsageError, match="does not take the API key"):
+                await keyless.generate("tiny", (1,), {})
+        finally:
+            await keyed.close()
+            await keyless.close()
+            await runner.cleanup()
+
+    asyncio.run(scene())
+    assert sent == ["Bearer secret-1", None, None]
+
+
+def test_what_is_no_key_is_refused_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVERS_KEY", "one\r\nHost: two")
+    with pytest.raises(UsageError, match="SERVERS_KEY holds no key"):
+        Fleet(VllmConfig(addresses=("http://127.0.0.1:1",), key_variable="SERVERS_KEY"))

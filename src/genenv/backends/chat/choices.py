@@ -51,8 +51,12 @@ def tagged(tag: str, end_id: int) -> tuple[tuple[int, ...], ...]:
     """
     try:
         spelled = [one["elements"] for one in json.loads(tag)["format"]["elements"]]
-        return tuple((*(int(part["token"]) for part in parts), end_id) for parts in spelled)
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            "of structural tags only replies to choose from, token by token, are known here"
-        ) from error
+        replies = tuple((*(part["token"] for part in parts), end_id) for parts in spelled)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(_UNKNOWN_TAG) from error
+    if not replies or any(type(token) is not int for reply in replies for token in reply):
+        raise ValueError(_UNKNOWN_TAG)
+    return replies
+
+
+_UNKNOWN_TAG = "of structural tags only replies to choose from, token by token, are known here"

@@ -13,7 +13,7 @@ import xgrammar
 from torch import Tensor
 
 from genenv.backends.local.choices import OneOf
-from genenv.errors import UsageError
+from genenv.errors import UsageError, first_line
 from genenv.types import Choices, JsonObject
 
 
@@ -96,7 +96,9 @@ class Grammars:
         try:
             return self._compiler.compile_json_schema(schema, any_whitespace=False, separators=(",", ":"))
         except RuntimeError as error:
-            raise UsageError(f"the domain's spec schema cannot be made into a grammar: {error}") from error
+            raise UsageError(
+                f"the domain's spec schema cannot be made into a grammar: {first_line(error)}"
+            ) from error
 
 
 def _follow(matcher: Matcher, token_ids: Sequence[int], mask: Tensor) -> None:

@@ -6,9 +6,7 @@ followed, and compressed answers are not unpacked.
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +15,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import pydantic_core
-
-from genenv.errors import UsageError
 
 LOST = (aiohttp.ClientError, OSError)
 """What is raised where no whole answer comes, or none in time."""
@@ -56,29 +52,6 @@ class Answer:
             ValueError: it is none.
         """
         return pydantic_core.from_json(self.body, allow_inf_nan=False)
-
-
-def authorization(variable: str) -> Mapping[str, str]:
-    """The header with the key that an environment variable holds; none where it is not set.
-
-    Args:
-        variable: holds a key, `USER:PASSWORD`, or all that is to be in the header, such as `Bearer KEY`.
-
-    Raises:
-        UsageError: it holds what no header can; the sentence does not repeat it.
-    """
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        return {}
-    if not (key.isascii() and key.isprintable()):
-        raise UsageError(
-            f"the environment variable {variable} (policy.vllm.key_variable) holds characters that no key has"
-        )
-    if " " in key:
-        return {"Authorization": key}
-    if ":" in key:
-        return {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
-    return {"Authorization": f"Bearer {key}"}
 
 
 class Connections:

@@ -18,7 +18,7 @@ from genenv.backends.base import Opened, Role
 from genenv.backends.beside import Beside
 from genenv.backends.local.together import open_together
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.backends.vllm.answers import Card, Unfit
 from genenv.backends.vllm.asking import LOST
 from genenv.backends.vllm.checking import Player, WeightChecks
@@ -141,7 +141,7 @@ def _folder(config: PolicyConfig) -> Path:
         folder = Path(config.vllm.folder)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
-    made = tempfile.TemporaryDirectory(prefix="genenv-adapters-")
+    made = tempfile.TemporaryDirectory(prefix=ADAPTERS_PREFIX)
     folder = Path(made.name)
     atexit.register(made.cleanup)
     return folder

@@ -12,6 +12,8 @@ from genenv.errors import UsageError
 
 ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
 """Variables that it starts with."""
+VLLM_KEY = "VLLM_API_KEY"
+"""The variable in which vLLM's server finds its API key."""
 _ADAPTERS = 4
 """Two versions of two players in one batch."""
 _GRAMMARS = {"backend": "xgrammar", "disable_any_whitespace": True}
@@ -38,6 +40,7 @@ def command(
         *("--served-model-name", policy.model, "--host", host, "--port", str(port)),
         *("--enable-lora", "--max-lora-rank", str(policy.lora_rank), "--max-loras", str(_ADAPTERS)),
         *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(context)),
+        *("--allowed-origins", "[]"),  # no web page may read what it answers
         *("--enable-scale-out", "--structured-outputs-config", json.dumps(_GRAMMARS)),
     ]
     if policy.dtype != "auto":

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from genenv.errors import DataError, UsageError
 
 _NONE = "base"
 """An adapter that changes nothing."""
+_MOST = 256
+"""Adapters at a time."""
+_RANKS = range(1, 1025)
 
 
 class LoadedBase:
@@ -31,6 +36,7 @@ class LoadedBase:
         self.model = LocalModel(source, config)
         self.model.add_adapter(_NONE, seed=0, lora=config.model_copy(update={"lora_rank": 1}))
         self._players: dict[str, PlayerWeights] = {}
+        self._numbers = itertools.count()
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -43,33 +49,61 @@ class LoadedBase:
         return self.model.context_tokens
 
     @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return self.model.vocabulary
+
+    @property
     def end_id(self) -> int:
         """The token that ends a reply."""
         return self.model.chat.end_id
 
     def load(self, name: str, folder: Path) -> None:
-        """Load an adapter in PEFT's format; one of that name is replaced.
+        """Load an adapter in PEFT's format; one of that name is replaced, unless the new one is refused.
 
         Raises:
-            UsageError: there is none, or it does not fit the base.
+            UsageError: there is none, it does not fit the base, or there are too many.
         """
-        self.unload(name)
-        self.model.add_adapter(name, seed=0, lora=self.model.config.model_copy(update=_settings(folder)))
-        player = PlayerWeights(self.model, name)
+        if name not in self._players and len(self._players) >= _MOST:
+            raise UsageError(f"there are {_MOST} adapters, as many as there may be; unload some")
+        settings = _settings(folder)
+        self._check_targets(str(settings["lora_targets"]))
+        inner = f"loaded{next(self._numbers)}"  # the model's own name: those of clients may be anything
+        self.model.add_adapter(inner, seed=0, lora=self.model.config.model_copy(update=settings))
+        player = PlayerWeights(self.model, inner)
         try:
             player.load(folder)
         except DataError as error:
-            self.model.drop_adapter(name, instead=_NONE)
+            self._drop(inner)
             raise UsageError(str(error)) from error
+        self.unload(name)
         self._players[name] = player
 
     def unload(self, name: str) -> bool:
         """Let go of an adapter; whether there was one."""
-        if self._players.pop(name, None) is None:
+        player = self._players.pop(name, None)
+        if player is None:
             return False
-        self.model.drop_adapter(name, instead=_NONE)
-        hardware.release_memory(self.model.device)
+        self._drop(str(player.adapter))
         return True
+
+    def _drop(self, inner: str) -> None:
+        self.model.drop_adapter(inner, instead=_NONE)
+        hardware.release_memory(self.model.device)
+
+    def _check_targets(self, targets: str) -> None:
+        """Refuse an adapter of embeddings or output layer, before the model is changed.
+
+        Raises:
+            UsageError: it is one.
+        """
+        ends = (self.model.causal.get_input_embeddings(), self.model.causal.get_output_embeddings())
+        names = [path for path, module in self.model.causal.named_modules() if module in ends]
+        wanted = [target.strip() for target in targets.split(",")]
+        if any(path == one or path.endswith(f".{one}") for path in names for one in wanted):
+            raise UsageError(
+                f"an adapter of {targets} has embeddings or the output layer, which stay as they are"
+            )
 
     def sample(self, name: str, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Answer requests with an adapter, as one batch.
@@ -93,10 +127,9 @@ def _settings(folder: Path) -> dict[str, object]:
         found = json.loads(file.read_text(encoding="utf-8"))
         targets = found["target_modules"]
         named = targets if isinstance(targets, str) else ",".join(sorted(map(str, targets)))
-        return {
-            "lora_rank": int(found["r"]),
-            "lora_alpha": float(found["lora_alpha"]),
-            "lora_targets": named,
-        }
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        rank, alpha = int(found["r"]), float(found["lora_alpha"])
+        if rank not in _RANKS or not math.isfinite(alpha):
+            raise ValueError(f"rank {rank} and lora_alpha {alpha}")
+        return {"lora_rank": rank, "lora_alpha": alpha, "lora_targets": named}
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UsageError(f"{file} is no file of a LoRA adapter: {type(error).__name__}: {error}") from error
