@@ -10,14 +10,23 @@ After each kill the store is copied and opened: its rounds must be 0, 1, ... wit
 must equal the same rounds of the unbroken run. At the end the stores, the metrics (`time/*` aside) and the
 files of the last checkpoint must be equal, bit for bit. Prints a table and a line of JSON; exit status 1 when
 anything differs.
+
+    python bench/kill_resume.py configs/tiny.toml --set policy.tuning=lora --fleet 2 --kills 10 --out /tmp/k
+
+With `--fleet N` the run samples on so many processes of `genenv serve`. Half-way to each kill of the run a
+server is killed, too, and it is started anew, at another address, when the run is. What servers answer
+depends in its last digits on which requests they had at the same time, so two such runs differ. Here all that
+was committed before a kill must still be there after the next one, equal bit for bit.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import random
+import re
 import shlex
 import shutil
 import sqlite3
@@ -27,10 +36,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from genenv.backends.vllm.addresses import remove_address, write_address
+from genenv.config.run import load_config
 from genenv.runs.checkpoint import MANIFEST, checkpoints
 from genenv.runs.store.store import PoolStore
 
@@ -53,6 +64,62 @@ class Command:
             words.append("--resume")
         with log.open("ab") as file:
             return subprocess.Popen(words, stdout=file, stderr=file)  # noqa: S603 - our own program
+
+
+class Servers:
+    """Processes of `genenv serve` that say in a folder where they are; none where the run needs none."""
+
+    def __init__(self, count: int, out: Path, policy: Sequence[str], model: str) -> None:
+        self.out, self.count = out, count
+        self._words = [sys.executable, "-m", "genenv", "serve", "--model", model, "--port", "0"]
+        self._words += ["--adapters", str(out / "adapters"), *policy]
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._starts = 0
+
+    @property
+    def overrides(self) -> list[str]:
+        """What the run must know of them."""
+        if not self.count:
+            return []
+        places = {"addresses_folder": self.out / "addresses", "folder": self.out / "adapters"}
+        return ["policy.backend=vllm", *(f"policy.vllm.{name}={path}" for name, path in places.items())]
+
+    def __enter__(self) -> Servers:
+        (self.out / "adapters").mkdir(exist_ok=True)
+        for which in range(self.count):
+            self.start(which)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def start(self, which: int) -> None:
+        """Start one, and wait until it says where it is."""
+        log = self.out / f"server-{which}-{self._starts}.log"
+        self._starts += 1
+        with log.open("wb") as file:
+            process = subprocess.Popen(self._words, stdout=file, stderr=file)  # noqa: S603 - our own program
+        self._running[which] = process
+        while not (found := re.search(r" at (http://\S+?);", log.read_text(encoding="utf-8"))):
+            if process.poll() is not None:
+                sys.exit(f"genenv serve ended with status {process.returncode}; see {log}")
+            time.sleep(0.1)
+        write_address(self.out / "addresses", f"server-{which}", found[1])
+
+    def kill_into(self, gone: list[int], number: int) -> None:
+        """Kill one of them, another one each time, and note which."""
+        if self.count:
+            which = number % self.count
+            self._running[which].kill()
+            self._running[which].wait()
+            gone.append(which)
+
+    def start_anew(self, which: int) -> None:
+        """Start one that was killed, at another address."""
+        remove_address(self.out / "addresses", f"server-{which}")
+        self.start(which)
 
 
 @dataclass
@@ -94,8 +161,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if out.exists() and any(out.iterdir()):
         sys.exit(f"{out} is not empty; choose another --out")
     out.mkdir(parents=True, exist_ok=True)
+    policy = [word for one in options.overrides if one.startswith("policy.") for word in ("--set", one)]
+    with Servers(options.fleet, out.resolve(), policy, _model(options)) as servers:
+        return held(options, out, servers)
+
+
+def _model(options: argparse.Namespace) -> str:
+    """What servers are to serve."""
+    return load_config(Path(options.config), options.overrides).policy.model if options.fleet else ""
+
+
+def held(options: argparse.Namespace, out: Path, servers: Servers) -> int:
+    """Run, kill and compare; the exit status."""
     command = Command(
-        shlex.split(options.command) or [sys.executable, "-m", "genenv"], options.config, options.overrides
+        shlex.split(options.command) or [sys.executable, "-m", "genenv"],
+        options.config,
+        [*options.overrides, *servers.overrides],
     )
     unbroken = out / "unbroken"
     timeline = run_unbroken(command, unbroken, out / "unbroken.log")
@@ -103,10 +184,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"unbroken: {seconds}; a commit takes {timeline.commit_s:.3f} s")
     # with the device, number format and threads that the unbroken run measured and chose
     command = Command(command.words, str(unbroken / "config.toml"), ())
-    kills, runs = run_broken(command, out, timeline, options.kills, random.Random(options.seed))
-    comparisons = [compare_ends(unbroken, run) for run in runs]
+    kills, runs = run_broken(command, out, timeline, options.kills, random.Random(options.seed), servers)
+    comparisons = [{} if options.fleet else compare_ends(unbroken, run) for run in runs]
     result = {
         "kills": len(kills),
+        **({"servers": options.fleet} if options.fleet else {}),
         "aimed_at_commit": sum(kill.aimed_at_commit for kill in kills),
         "runs": len(runs),
         "gap_free": all(kill.gap_free for kill in kills),
@@ -132,6 +214,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the instants, not of the run")
     parser.add_argument("--out", type=Path, required=True, help="an empty folder for all runs")
+    parser.add_argument("--fleet", type=int, default=0, help="processes of `genenv serve` that sample")
     parser.add_argument("--command", default="", help="the program; default: python -m genenv")
     return parser.parse_args(arguments)
 
@@ -159,7 +242,7 @@ def run_unbroken(command: Command, folder: Path, log: Path) -> Timeline:
 
 
 def run_broken(
-    command: Command, out: Path, timeline: Timeline, wanted: int, rng: random.Random
+    command: Command, out: Path, timeline: Timeline, wanted: int, rng: random.Random, servers: Servers
 ) -> tuple[list[Kill], list[Path]]:
     """Kill and resume until there were `wanted` kills and every run is at its end."""
     kills: list[Kill] = []
@@ -167,13 +250,27 @@ def run_broken(
     while len(kills) < wanted or not runs:
         folder = out / f"broken-{len(runs)}"
         runs.append(folder)
+        before: Path | None = None  # the store as it was after the last kill, where servers differ in digits
         log = folder.with_suffix(".log")
         for instant in sorted(rng.uniform(0, timeline.total_s) for _ in range(wanted - len(kills))):
             aimed = len(kills) % 2 == 1
-            after_s = start_and_kill(command, folder, timeline, (instant, aimed), rng)
+            gone: list[int] = []
+            kill_one = functools.partial(servers.kill_into, gone, len(kills))
+            after_s = start_and_kill(command, folder, timeline, (instant, aimed), rng, kill_one)
+            for which in gone:
+                servers.start_anew(which)
             if after_s is None:
                 break
-            kills.append(inspect(folder, out / "unbroken", len(runs) - 1, after_s, aimed_at_commit=aimed))
+            kills.append(
+                inspect(folder, before or folder, len(runs) - 1, after_s, aimed_at_commit=aimed, cut=False)
+                if servers.count
+                else inspect(folder, out / "unbroken", len(runs) - 1, after_s, aimed_at_commit=aimed)
+            )
+            if servers.count and (folder / "config.toml").exists():
+                before = out / f"after-{len(kills)}"
+                before.mkdir()
+                for path in folder.glob("pool.db*"):
+                    shutil.copy(path, before)
             print(f"kill {len(kills)}/{wanted}: {kills[-1].found}", file=sys.stderr)
         process = command.start(folder, log)  # a run that has ended stays as it is
         process.wait()
@@ -182,7 +279,12 @@ def run_broken(
 
 
 def start_and_kill(
-    command: Command, folder: Path, timeline: Timeline, aim: tuple[float, bool], rng: random.Random
+    command: Command,
+    folder: Path,
+    timeline: Timeline,
+    aim: tuple[float, bool],
+    rng: random.Random,
+    half_way: Callable[[], object],
 ) -> float | None:
     """Start or resume, and kill.
 
@@ -192,6 +294,7 @@ def start_and_kill(
         timeline: of the unbroken run.
         aim: an instant on that timeline, and whether to wait from there for the next commit.
         rng: for where in a commit, or in a start when the run is past the instant already.
+        half_way: is called half-way to the instant.
 
     Returns:
         Seconds from start to kill; None when the run ended before.
@@ -204,8 +307,11 @@ def start_and_kill(
             wait_s = rng.uniform(0, timeline.start_s)
     log, begin = folder.with_suffix(".log"), time.monotonic()
     process = command.start(folder, log)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(wait_s)
+    for waited in ("first half", "second half"):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s / 2)
+        if waited == "first half":
+            half_way()
     while aimed and process.poll() is None and not commit_under_way(folder):
         time.sleep(POLL_S)
     if aimed:
@@ -218,16 +324,19 @@ def start_and_kill(
     return time.monotonic() - begin
 
 
-def inspect(folder: Path, unbroken: Path, run: int, after_s: float, *, aimed_at_commit: bool) -> Kill:
+def inspect(
+    folder: Path, unbroken: Path, run: int, after_s: float, *, aimed_at_commit: bool, cut: bool = True
+) -> Kill:
     """What a kill left."""
     last, lost, doubled, gap_free, equal = None, 0, 0, True, True
     if (folder / "config.toml").exists():
         with copied(folder) as store:
             last = store.last_round()
             gap_free = store.rounds() == tuple(range(len(store.rounds())))
-            with copied(unbroken, rounds=0 if last is None else last + 1) as whole:
+            rounds = 0 if last is None else last + 1
+            with copied(unbroken, rounds=rounds if cut else None) as whole:
                 if last is not None:  # before, base data may be missing
-                    equal = store.digest() == whole.digest()
+                    equal = prefix_of(folder, whole) == whole.digest()
                 mine, due = Counter(ids(store)), Counter(ids(whole))
             lost, doubled = (due - mine).total(), (mine - Counter(set(mine))).total()
     return Kill(
@@ -241,6 +350,13 @@ def inspect(folder: Path, unbroken: Path, run: int, after_s: float, *, aimed_at_
         lost=lost,
         doubled=doubled,
     )
+
+
+def prefix_of(folder: Path, whole: PoolStore) -> str:
+    """The digest of as many rounds of a run as another store has."""
+    due = whole.last_round()
+    with copied(folder, rounds=0 if due is None else due + 1) as store:
+        return store.digest()
 
 
 def leftovers(folder: Path, last: int | None) -> str:

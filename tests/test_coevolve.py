@@ -20,7 +20,7 @@ from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.domains import load_domain
 from genenv.domains.base import Domain
-from genenv.errors import DataError
+from genenv.errors import DataError, GenenvError, RolloutError
 from genenv.rounds.players import Players
 from genenv.runs.folder import RunFolder
 from genenv.runs.progress import Silent
@@ -458,3 +458,51 @@ def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
         if seconds[-1] < 1.0:
             break
     assert min(seconds) < 1.0
+
+
+def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_path: Path) -> None:
+    loop = build(resolve(SETTINGS), tmp_path / "agent")
+    loop.players.agent.sampler.context_tokens = 100
+    with pytest.raises(
+        GenenvError,
+        match=r"the agent could reply to none of 6 tasks.*no room for a reply.*"
+        r"Raise policy\.context_tokens \(the window has 100 here\), or lower agent\.max_new_",
+    ):
+        loop.run()
+    assert (tmp_path / "agent" / "metrics.jsonl").read_text() == ""
+    loop = build(resolve(SETTINGS), tmp_path / "simulator")
+    loop.players.simulator.sampler.context_tokens = 100
+    with pytest.raises(
+        GenenvError, match=r"the simulator could not write any of 6 tasks; 6: .*raise policy\."
+    ):
+        loop.run()
+    assert len((tmp_path / "simulator" / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_simulator_some_of_whose_specs_cannot_be_sampled_is_said_so_once_a_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = build(resolve(SETTINGS), tmp_path / "a")
+    sampler = loop.players.simulator.sampler
+    sample, calls = sampler.sample, []
+
+    async def failing(request):
+        calls.append(request)
+        if len(calls) % 3 == 0:
+            raise RolloutError("no answer")
+        return await sample(request)
+
+    sampler.sample = failing
+    loop.run()
+    told = [one for one in caplog.messages if "could not write" in one]
+    assert told == ["the simulator could not write 2 of 6 tasks; 2: no answer"] * 3
+
+
+def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "curriculum": {"base_share": 0.0, "review_share": 0.0, "replay_share": 0.0}}
+    loop = build(resolve(settings), tmp_path / "a")
+    loop.players.simulator.sampler.script = lambda prompt, rng: "no spec"
+    with pytest.raises(
+        GenenvError, match=r"no task was attempted in any of 3 rounds: .*curriculum\.base_share"
+    ):
+        loop.run()

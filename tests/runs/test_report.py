@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -16,7 +17,7 @@ from genenv.errors import DataError, UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.report import write_report
 from genenv.runs.report.charts import skills_chart
-from genenv.runs.report.facts import RunFacts
+from genenv.runs.report.facts import RunFacts, read_facts
 from genenv.runs.store.records import Evaluation, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
@@ -375,6 +376,16 @@ def test_skills_beyond_the_fourteenth_are_one_row(skills: int, others: bool) -> 
     assert picture.count(">50%<") == 14 + others, "of the others not 75%, the sum of 14 and 15"
     assert "skill-13" in picture
     assert "skill-14" not in picture
+
+
+def test_a_run_of_scripts_is_not_said_to_be_of_a_model(run: Path, tmp_path: Path) -> None:
+    scripted = shutil.copytree(run, tmp_path / "scripted")
+    config = scripted / "config.toml"
+    text = config.read_text(encoding="utf-8")
+    assert "[policy]" in text
+    config.write_text(text.replace("[policy]", '[policy]\nbackend = "scripted"'), encoding="utf-8")
+    with PoolStore.open(scripted / "pool.db", create=False) as store:
+        assert read_facts(RunFolder(scripted), store).model == "scripts, no model"
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(page: Page) -> None:

@@ -82,8 +82,6 @@ class VllmConfig(Settings, frozen=True):
 
     addresses: tuple[Address, ...] = Field(default=(), strict=False)
     """Base URLs, such as `["http://127.0.0.1:8000"]`."""
-    key_variable: str = Field(default="VLLM_API_KEY", min_length=1)
-    """Environment variable that holds the servers' API key, or `USER:PASSWORD`; unset: none is sent."""
     addresses_folder: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """A folder where servers that come and go keep their base URLs, each in a file that ends in `.address`.
     It is read again while one does not answer."""
@@ -97,6 +95,9 @@ class VllmConfig(Settings, frozen=True):
     """How often a request is asked in all, where servers are lost or too slow."""
     timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
     """How long an answer may take, seconds; and how long is waited for any server that answers."""
+    key_variable: str = Field(default="VLLM_API_KEY", min_length=1)
+    """Environment variable that holds the servers' API key, or `USER:PASSWORD`; servers on this machine need
+    none."""
 
 
 class PolicyConfig(Settings, frozen=True):

@@ -53,13 +53,12 @@ def new_key(prefix: str = "") -> str:
 
 
 def key_headers(variable: str) -> Mapping[str, str]:
-    """The headers with which a client sends what an environment variable holds; none where it is unset.
+    """The headers with which a client sends the key in an environment variable; none where it is unset.
 
-    Args:
-        variable: holds a key, or `USER:PASSWORD` of a proxy before the server.
+    `USER:PASSWORD` is sent as such, for servers behind a proxy that asks for it.
 
     Raises:
-        UsageError: what it holds cannot be sent in a header. The sentence does not repeat it.
+        UsageError: what it holds cannot be sent in a header.
     """
     key = key_in(variable)
     if key is None:

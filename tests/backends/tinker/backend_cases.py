@@ -128,6 +128,30 @@ def apart(url: str) -> None:
     asyncio.run(play())
 
 
+def stale(url: str) -> str:
+    """What is said of a server that says it has published weights, and samples with those before."""
+    found = opened(url)
+
+    async def play() -> str:
+        one = trainer(found)
+        assert await one.publish() == 1
+        before = one.sampler.client
+
+        async def same() -> Any:
+            return before
+
+        for _ in range(2):
+            await stepped(one, DATA, Objective())
+        one.client.save_weights_and_get_sampling_client_async = same
+        try:
+            await one.publish()
+        except ServerError as error:
+            return str(error)
+        return "nothing"
+
+    return asyncio.run(play())
+
+
 def shortened(url: str) -> None:
     """A step at half the rate is as if it had been the first; one that stays too long is taken back."""
     found, fresh = opened(url), opened(url)

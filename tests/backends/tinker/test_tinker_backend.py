@@ -43,6 +43,14 @@ def test_one_player_learns_and_the_other_stays_bit_for_bit(serve: Serve, client:
 
 
 @pytest.mark.long
+def test_a_server_that_samples_with_the_weights_before_is_found_out_when_it_publishes(
+    serve: Serve, client: Any
+) -> None:
+    told = client("stale", url=serve())
+    assert "does not sample from version 2 of the weights of tiny that it was asked to publish" in told
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("quirk", [(), pytest.param(("no-live-load",), marks=pytest.mark.slow)])
 def test_a_step_that_goes_too_far_is_made_again_with_half_the_rate(
     serve: Serve, client: Any, quirk: tuple[str, ...]

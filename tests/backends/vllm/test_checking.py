@@ -305,7 +305,7 @@ def test_a_key_is_sent_and_never_said(
     assert {one.get("authorization") for one in front.headers} == {"Basic b25lOnBhc3N3b3Jk"}
     assert "password" not in json.dumps(found.found)
     monkeypatch.setenv("FLEET_KEY", "tok\nen")
-    with pytest.raises(UsageError, match=r"FLEET_KEY .*holds characters that no key has") as told:
+    with pytest.raises(UsageError, match=r"FLEET_KEY holds no key") as told:
         opened(front.url, key_variable="FLEET_KEY")
     assert "tok" not in str(told.value)
 

@@ -8,6 +8,7 @@ import tinker
 from genenv.backends.base import Completion, SampleRequest
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.chat.sampler import ChatSampler
+from genenv.backends.sampled import wrong_in
 from genenv.backends.settings import COLDEST
 from genenv.backends.tinker.service import ServerError, Service
 from genenv.errors import UsageError
@@ -75,10 +76,11 @@ class TinkerSampler(ChatSampler):
         (sequence,) = found.sequences
         ids = tuple(map(int, sequence.tokens))
         logprobs = tuple(map(float, sequence.logprobs or ()))
-        if len(ids) != len(logprobs) or len(ids) > request.max_tokens:
+        limits = {"max_tokens": request.max_tokens, "vocabulary": len(self.chat.tokenizer)}
+        if (wrong := wrong_in(ids, logprobs, **limits)) is not None:
             raise ServerError(
-                f"the Tinker server at {self.service.address} answers {len(ids)} tokens with {len(logprobs)} "
-                f"log-probabilities, where at most {request.max_tokens} were asked for"
+                f"the Tinker server at {self.service.address} answers {wrong}; committed rounds are kept, "
+                "continue with --resume"
             )
         advance(tokens=len(ids))
         return Completion(

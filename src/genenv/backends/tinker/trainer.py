@@ -16,7 +16,8 @@ from pathlib import Path
 
 import tinker
 
-from genenv.backends.base import Role
+from genenv.backends.base import Role, SampleRequest
+from genenv.backends.sampled import GAP, QUESTION, SMALL, TOKENS, is_older, mean_gap
 from genenv.backends.tinker import wire
 from genenv.backends.tinker.losses import (
     Call,
@@ -34,6 +35,7 @@ from genenv.errors import DataError, UpdateSkipped, UsageError
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.settings import Moments
 from genenv.runs.progress import advance
+from genenv.types import Message
 
 STATE = "tinker.json"
 """File, inside a player's checkpoint, of where its weights are."""
@@ -304,9 +306,38 @@ class TinkerTrainer:
         await self.states.let_go(old)
 
     async def _show(self) -> None:
-        asked = self.client.save_weights_and_get_sampling_client_async()
+        before, asked = self.sampler.client, self.client.save_weights_and_get_sampling_client_async()
         self.sampler.client = await self.service.within(asked, "publish weights")
         self.sampler.version = self.version
+        await self._check_sampler(before)
+
+    async def _check_sampler(self, before: tinker.SamplingClient) -> None:
+        """Have the server score what it samples with the weights that were just published.
+
+        Args:
+            before: what it sampled with until now.
+
+        Raises:
+            ServerError: it samples with other weights.
+        """
+        prompt = self.sampler.render([Message(role="user", content=QUESTION)], first=True)
+        most = min(TOKENS, self.sampler.context_tokens - len(prompt))
+        if most < 1:
+            return
+        done = await self.sampler.sample(SampleRequest(prompt_ids=prompt, max_tokens=most))
+        weights = (1.0,) * len(done.token_ids)
+        datum = Datum(prompt_ids=prompt, completion_ids=done.token_ids, weights=weights, loss="nll")
+        gap = mean_gap([done.logprobs], await self.logprobs([datum]))
+        what = f"the Tinker server at {self.service.address} does not sample from version {self.version} of"
+        what += f" the weights of {self.base.model} that it was asked to publish"
+        if not gap <= GAP:
+            raise ServerError(f"{what}: its log-probabilities are {gap:.2f} nats from those that it scores")
+        try:
+            rows = [await self._scored_alone(datum, before)] if gap > SMALL else []
+        except (ServerError, ValueError):  # a server may have let go of it
+            rows = []
+        if rows and is_older(gap, mean_gap([done.logprobs], rows)):
+            raise ServerError(f"{what}, but from those before; committed rounds are kept")
 
     async def _refer_to(self, path: str) -> None:
         before, self._reference = self._reference, await self.states.opened(path, optimizer=False)
@@ -353,11 +384,13 @@ class TinkerTrainer:
         if self._base is None and places:
             made = self.service.client.create_sampling_client_async(base_model=self.base.model)
             self._base = await self.service.within(made, "sample with the base model")
-        rows = await asyncio.gather(*(self._scored_alone(data[place]) for place in places))
+        base = self._base
+        if base is None:
+            return {}
+        rows = await asyncio.gather(*(self._scored_alone(data[place], base) for place in places))
         return dict(zip(places, rows, strict=True))
 
-    async def _scored_alone(self, datum: Datum) -> tuple[float, ...]:
-        assert self._base is not None  # noqa: S101 - opened by the caller
+    async def _scored_alone(self, datum: Datum, by: tinker.SamplingClient) -> tuple[float, ...]:
         whole = tinker.ModelInput.from_ints([*datum.prompt_ids, *datum.completion_ids])
-        values = await self.service.within(self._base.compute_logprobs_async(whole), "score tokens")
+        values = await self.service.within(by.compute_logprobs_async(whole), "score tokens")
         return wire.tail(values, datum)

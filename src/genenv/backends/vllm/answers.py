@@ -9,12 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 
+from genenv.backends.sampled import wrong_in
 from genenv.backends.vllm.asking import Answer
 from genenv.errors import UsageError, first_line
 from genenv.texts import inert
 
-_ROUNDING = 1e-3
-"""A log-probability may be so much above 0, nats: sums of low precision."""
 _BYTES_A_TOKEN, _BYTES = 4096, 2**20
 _MOST_SAID = 300
 
@@ -24,7 +23,7 @@ class Unfit(Exception):
 
 
 class _Token(BaseModel):
-    logprob: Annotated[StrictFloat | StrictInt, Field(allow_inf_nan=False, le=_ROUNDING)]
+    logprob: StrictFloat | StrictInt
 
 
 class _Logprobs(BaseModel):
@@ -32,7 +31,7 @@ class _Logprobs(BaseModel):
 
 
 class _Choice(BaseModel):
-    token_ids: list[Annotated[StrictInt, Field(ge=0)]] = Field(min_length=1)
+    token_ids: list[StrictInt]
     logprobs: _Logprobs
 
 
@@ -75,38 +74,24 @@ def completion_in(
         raise Unfit(
             f"answers with what is no completion ({_problem(error)}); vLLM does from 0.32 on"
         ) from error
-    ids, content = choice.token_ids, choice.logprobs.content
-    if len(ids) != len(content):
-        raise Unfit(f"answers {len(ids)} tokens with {len(content)} log-probabilities")
-    if len(ids) > max_tokens:
-        raise Unfit(f"answers with {len(ids)} tokens, where at most {max_tokens} were asked for")
-    if max(ids) >= vocabulary:
-        raise Unfit(f"answers with token {max(ids)}, and the model has {vocabulary}")
-    return tuple(ids), tuple(float(one.logprob) for one in content)
+    ids, logprobs = choice.token_ids, [float(one.logprob) for one in choice.logprobs.content]
+    if (wrong := wrong_in(ids, logprobs, max_tokens=max_tokens, vocabulary=vocabulary)) is not None:
+        raise Unfit(f"answers {wrong}")
+    return tuple(ids), tuple(logprobs)
 
 
-def cards_in(address: str, answer: Answer, *, key_variable: str) -> list[Card]:
+def cards_in(address: str, answer: Answer) -> list[Card]:
     """What a server says of its models.
-
-    Args:
-        address: the server's.
-        answer: to `GET /v1/models`.
-        key_variable: the environment variable whose key was sent.
 
     Raises:
         UsageError: it serves none, or is no server of models.
     """
-    problem = f"/v1/models says status {answer.status}"
+    problem = f"/v1/models says status {answer.status}, {said(answer)}"
     if answer.status == 200:
         try:
             return _Cards.model_validate(answer.json()).data
         except ValueError as error:
             problem = _problem(error)
-    if answer.status == 401:
-        raise UsageError(
-            f"{address} does not take the API key: put the key that it was started with into the "
-            f"environment variable {key_variable} (policy.vllm.key_variable)"
-        )
     raise UsageError(f"what answers at {address} is no vLLM server, or serves nothing: {problem}")
 
 

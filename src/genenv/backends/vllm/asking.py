@@ -58,10 +58,10 @@ class Connections:
     """Connections to servers, of the loop in which they are made, and for as long as it runs."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        """Open none yet.
+        """None yet.
 
         Args:
-            headers: sent with every request, such as those of `key_headers`.
+            headers: go with every request.
         """
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
         self._session = aiohttp.ClientSession(

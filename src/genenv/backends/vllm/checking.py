@@ -1,15 +1,9 @@
 # pyright: standard
 """Whether servers sample from the weights that they were given: replies of theirs are scored here.
 
-    gap = mean |log pi(server) - log pi(here)| over sampled tokens, nats
-
-Rounding makes it about 1e-6 in float32 and 1e-2 in bfloat16; another model, other tokens than those that were
-sampled, or numbers that are no log-probabilities make it larger than `GAP`. Weights that are an update older
-may be nearer than that. So a gap is compared with those to the older weights that are still known, too: where
-these are several times nearer than the present ones, the server has not loaded the present ones.
-
 Each server is checked before its first request, and again in each round, with replies of that round for each
-version of each player that it answered with. They are checked before anybody learns from them.
+version of each player that it answered with. They are checked before anybody learns from them. What a gap is,
+and how large one may be: `genenv.backends.sampled`.
 """
 
 from __future__ import annotations
@@ -17,9 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from genenv.backends.base import SampleRequest
+from genenv.backends.sampled import GAP, QUESTION, SMALL, TOKENS, is_older, mean_gap
 from genenv.backends.vllm.answers import Unfit
 from genenv.backends.vllm.asking import LOST
 from genenv.backends.vllm.fleet import Broken, Fleet, Forgot, Refused
@@ -31,17 +25,6 @@ from genenv.learning.datum import Datum
 from genenv.types import Message
 
 log = logging.getLogger(__name__)
-
-GAP = 0.5
-"""Nats: beyond, a server does not sample from the weights here."""
-_SMALL = 1e-4
-"""Nats: a gap of rounding alone."""
-_NEARER = 4.0
-"""Older weights that are so many times nearer are those that were sampled from: what rounding adds does not
-follow the difference between two versions."""
-TOKENS = 24
-"""Over fewer tokens a mean says little: a reply to a question of our own is added."""
-_PROMPT = "Count from one to ten in words."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +100,7 @@ class WeightChecks:
 
     async def _asked(self, server: Server, player: Player, name: str) -> Reply:
         """A reply to a question of our own."""
-        prompt = player.sampler.render([Message(role="user", content=_PROMPT)], first=True)
+        prompt = player.sampler.render([Message(role="user", content=QUESTION)], first=True)
         request = SampleRequest(prompt_ids=prompt, max_tokens=TOKENS)
         done = await self._fleet.ask(server, name, prompt, player.sampler.parameters(request))
         return Reply(prompt_ids=prompt, token_ids=done.token_ids, logprobs=done.logprobs, temperature=1.0)
@@ -144,8 +127,8 @@ class WeightChecks:
                 f"does not sample from {what}: its log-probabilities are {gap:.2f} nats from those of the "
                 f"weights here, where {GAP:g} is the most"
             )
-        for older in player.trainer.older(name) if gap > _SMALL else ():
-            if await self._mean_gap(player, older, replies) * _NEARER < gap:
+        for older in player.trainer.older(name) if gap > SMALL else ():
+            if is_older(gap, await self._mean_gap(player, older, replies)):
                 raise Unfit(
                     f"does not sample from {what}, which it says it has loaded, but from version "
                     f"{player.trainer.version_of(older)}"
@@ -164,8 +147,4 @@ class WeightChecks:
             for one in replies
         ]
         rows = await player.trainer.logprobs_as_written(data, name)
-        return fmean(
-            abs(a - b)
-            for reply, own in zip(replies, rows, strict=True)
-            for a, b in zip(reply.logprobs, own, strict=True)
-        )
+        return mean_gap([reply.logprobs for reply in replies], rows)

@@ -50,6 +50,8 @@ _KNOCKS_S = 1.0
 _READS_S = 1.0
 """The folder of addresses is read at most so often."""
 _KEPT = "committed rounds are kept, continue with --resume"
+_USUAL_TOKENS = 16
+"""So many a completion has at most where a request does not say it, as in vLLM."""
 _BUSY = (408, 425, 429)
 """Statuses of a server that may answer later, apart from those of 500 and more."""
 
@@ -136,6 +138,8 @@ class Fleet:
         for server in tuple(self.servers):
             try:
                 found[server.address] = await self.cards(server)
+            except Unfit as error:
+                raise UsageError(f"{server.address} {error}") from error
             except NO_ADDRESS as error:
                 raise UsageError(f"{server.address} is no address: {_why(error)}") from error
             except (*LOST, Broken) as error:
@@ -146,6 +150,7 @@ class Fleet:
                         "serve`), or set policy.vllm.addresses"
                     )
                 )
+                continue
         if found:
             return found
         if missing:
@@ -167,7 +172,7 @@ class Fleet:
             answer = await self._unless_moved(server, asked)
         except TooLarge as error:
             raise UsageError(f"what answers at {server.address} is no vLLM server: {error}") from error
-        return cards_in(server.address, answer, key_variable=self.config.key_variable)
+        return cards_in(server.address, answer)
 
     async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
         """Have all servers load an adapter; one that is lost is told when it is asked next.
@@ -237,7 +242,7 @@ class Fleet:
         """
         await self._load(server, name)
         body = {"model": name, "token_ids": list(ids), "sampling_params": dict(parameters)}
-        most = int(parameters["max_tokens"])
+        most = int(parameters.get("max_tokens", _USUAL_TOKENS))
         try:
             answer = await self._post(server, "/inference/v1/generate", body, most=most_bytes(most))
         except TooLarge as error:
@@ -272,16 +277,16 @@ class Fleet:
         problem: Exception | None = None
         most = self.config.tries if tries is None else tries
         forgotten: set[str] = set()
-        attempt = 0
+        attempt, who = 0, ""
         while attempt < most:
             self.asked_again += attempt > 0
             server = await self._chosen(ids)
             server.busy += 1
-            attempt += 1
+            attempt, who = attempt + 1, server.address
             try:
                 await self._admitted(server)
                 found = await self.ask(server, name, ids, parameters)
-                _check_among(found.token_ids, among, int(parameters["max_tokens"]))
+                _check_among(found.token_ids, among, int(parameters.get("max_tokens", 0)))
                 server.found()
                 return found
             except Unfit as error:  # which loses no try: each server is excluded once
@@ -299,7 +304,7 @@ class Fleet:
             finally:
                 server.busy -= 1
                 self._let_on()
-        raise RolloutError(f"a request was lost {most} times, the last time: {_why(problem)}")
+        raise RolloutError(f"a request was lost {most} times, the last time by {who}: {_why(problem)}")
 
     def exclude(self, server: Server, error: Exception) -> None:
         """Ask nothing more of a server.
@@ -444,18 +449,32 @@ class Fleet:
 
         Raises:
             Broken: it is named no more.
+            Unfit: it does not take the key.
         """
         if self.config.addresses_folder is None:
-            return await asked
+            return self._keyed(await asked)
         waiting = asyncio.ensure_future(asked)
         try:
             while not (await asyncio.wait({waiting}, timeout=_LOOKS_S))[0]:
                 self._look()
                 if not server.named:
                     raise Broken("it has moved, or is no more")
-            return waiting.result()
+            return self._keyed(waiting.result())
         finally:
             waiting.cancel()
+
+    def _keyed(self, answer: Answer) -> Answer:
+        """An answer, unless it is that the key is missing or wrong.
+
+        Raises:
+            Unfit: it is.
+        """
+        if answer.status == 401:
+            raise Unfit(
+                "does not take the API key: put the key that it was started with into the environment "
+                f"variable {self.config.key_variable} (policy.vllm.key_variable)"
+            )
+        return answer
 
     def _look(self) -> None:
         """Read the folder of addresses: servers that are new there come in, those that have left it go."""
@@ -515,8 +534,6 @@ def _check_status(server: Server, answer: Answer) -> None:
     what = f"status {answer.status}: {said(answer)}"
     if answer.status in (400, 422):
         raise Refused(f"{server.address} refuses the request: {said(answer)}")
-    if answer.status == 401:
-        raise Unfit(f"does not take the API key in the variable of policy.vllm.key_variable ({what})")
     if answer.status == 403:
         raise Unfit(
             f"takes no token ids ({said(answer)}): start it with --enable-scale-out, as "

@@ -10,15 +10,13 @@ from genenv.backends.base import Completion, SampleRequest
 from genenv.backends.chat.choices import forced_places, structural_tag
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.chat.sampler import ChatSampler
+from genenv.backends.sampled import TOKENS
 from genenv.backends.settings import COLDEST
 from genenv.backends.vllm.fleet import Broken, Fleet
 from genenv.backends.vllm.server import Server
 from genenv.errors import RolloutError, UsageError
 from genenv.runs.progress import advance
 from genenv.types import Message
-
-_ENOUGH = 24
-"""Of the newest replies so many tokens are kept, to be checked."""
 
 
 class Reply(NamedTuple):
@@ -83,7 +81,7 @@ class VllmSampler(ChatSampler):
             return
         warm = request.temperature if request.temperature >= COLDEST else 1.0
         kept.append(reply._replace(temperature=warm))
-        while sum(len(one.token_ids) for one in kept[1:]) >= _ENOUGH:
+        while sum(len(one.token_ids) for one in kept[1:]) >= TOKENS:
             del kept[0]
 
     def taken(self) -> Mapping[tuple[str, str], list[Reply]]:
