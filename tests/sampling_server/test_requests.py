@@ -126,7 +126,7 @@ def test_a_bad_request_fails_alone(serve: Serve, bad: Mapping[str, Any], why: st
         ),
         ([1], {"structured_outputs": {"json": {"enum": ["x" * 300_000]}}}, "the schema has more than"),
     ],
-)  # fmt: skip
+)
 def test_a_parameter_that_is_wrong_is_named(
     serve: Serve, ids: list[Any], parameters: dict[str, Any], why: str
 ) -> None:

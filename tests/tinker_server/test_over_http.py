@@ -8,16 +8,20 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from genenv.errors import UsageError
+from genenv.servers.guard import Access
+from genenv.tinker_server import clients, futures
 from genenv.tinker_server.checkpoints import About, Place, Shelf
 from genenv.tinker_server.quirks import Quirks
 from genenv.tinker_server.refusals import NotHere
@@ -344,3 +348,137 @@ def test_bad_input_of_the_command_is_a_sentence(tmp_path: Path) -> None:
     said = refused(*words, "--model", "tiny", "--set", "policy.tuning=full")
     assert said == "this server trains adapters alone; leave policy.tuning at 'lora'"
     assert "unknown setting 'policy.rank'" in refused(*words, "--set", "policy.rank=4")
+
+
+def heartbeats(url: str, session: str, until: threading.Event) -> list[float]:
+    """How long each took, seconds."""
+    took: list[float] = []
+    while not until.is_set():
+        since = time.monotonic()
+        assert ask(url, "session_heartbeat", {"session_id": session})[0] == 200
+        took.append(time.monotonic() - since)
+    return took
+
+
+@pytest.mark.long
+def test_heartbeats_are_answered_while_a_large_body_of_json_is_read(serve: Serve) -> None:
+    """Of many small parts, which take a parser longest; what is wrong with it comes last."""
+    client = Client(serve())
+    model = client.train()
+    asked = learn(model, 1, b"ab")
+    part = asked["forward_backward_input"]["data"][0]
+    asked["forward_backward_input"]["data"] = [part] * 16_000
+    ask(client.url, "forward_backward", {"model_id": " " * 50_000})  # starts the process that reads such
+    done = threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+        beats = thread.submit(heartbeats, client.url, client.session, done)
+        since = time.monotonic()
+        status, said = ask(client.url, "forward_backward", {**asked, "seq_id": "x"})
+        took = time.monotonic() - since
+        done.set()
+    assert status == 400
+    assert said["detail"].startswith("seq_id: ")
+    assert max(beats.result()) < max(1.0, took / 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "why"),
+    [
+        ("asample", {"num_samples": 10**9}, 400, "num_samples"),
+        ("asample", {"prompt": {"chunks": [{"tokens": [10**7]}]}}, 400, "outside of the vocabulary"),
+        ("asample", {"prompt": {"chunks": [{"tokens": [1] * 9000}]}}, 400, "leaves no room"),
+        ("asample", {"sampling_params": {"temperature": float("nan")}}, 400, "temperature"),
+        ("asample", {"sampling_params": {"stop": ["x"] * 300}}, 400, "more than 256 stops"),
+        ("asample", {"sampling_params": {"stop": "x" * 300}}, 400, "more than 200 characters"),
+        ("asample", {"sampling_params": {"seed": 2**70}}, 400, "seed"),
+        ("save_weights", {"ttl_seconds": 10**30}, 400, "ttl_seconds"),
+        ("optim_step", {"seq_id": 2**63, "adam_params": {}}, 400, "seq_id"),
+        ("create_session", {"tags": ["x"] * 2000}, 400, "tags"),
+        ("create_session", {"tags": ["x" * 2_000_000]}, 413, "larger than 1048576 bytes"),
+    ],
+)
+def test_what_is_out_of_bounds_is_named(
+    serve: Serve, path: str, body: dict[str, Any], status: int, why: str
+) -> None:
+    sample = {"base_model": "tiny", "prompt": {"chunks": [{"tokens": [1]}]}, "sampling_params": {}}
+    found, said = ask(serve(), path, {"model_id": "m", **(sample if path == "asample" else {}), **body})
+    assert found == status
+    assert why in said["detail"]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        ({"data": [1.5], "dtype": "int64"}, "no whole numbers"),
+        ({"data": [1e300], "dtype": "int64"}, "too large"),
+        ({"data": [float("nan")], "dtype": "int64"}, "no whole numbers"),
+        ({"data": [], "dtype": "int64", "shape": [0, 2**70]}, "not of shape"),
+        ({"data": [1], "dtype": "int64", "shape": [1] * 9}, "shape"),
+        (
+            {
+                "data": [1],
+                "dtype": "int64",
+                "shape": [1, 2],
+                "sparse_crow_indices": [0, 2**70],
+                "sparse_col_indices": [0],
+            },
+            "an index that is too large",
+        ),
+        (
+            {
+                "data": [1],
+                "dtype": "int64",
+                "shape": [2**14, 2**14],
+                "sparse_crow_indices": [0],
+                "sparse_col_indices": [0],
+            },
+            "do not fit its numbers",
+        ),
+    ],
+)
+def test_a_tensor_that_is_none_is_refused(serve: Serve, tensor: dict[str, Any], why: str) -> None:
+    url = serve()
+    asked = learn("m", 1, b"ab")
+    asked["forward_backward_input"]["data"][0]["loss_fn_inputs"]["target_tokens"] = tensor
+    status, said = ask(url, "forward_backward", asked)
+    assert (status, why in said["detail"]) == (400, True), said
+
+
+def test_sessions_models_samplers_and_requests_have_bounds(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(serve("slow:0.3"))
+    model = client.train(0)
+    monkeypatch.setattr(clients, "_MOST_SESSIONS", 2)
+    idle = Client(client.url)
+    assert Client(client.url).session != idle.session  # one that has nothing makes room
+    assert ask(client.url, "session_heartbeat", {"session_id": idle.session})[0] == 404
+    assert ask(client.url, "session_heartbeat", {"session_id": client.session})[0] == 200
+    monkeypatch.setattr(clients, "_MOST_MODELS", 1)
+    lora = {"base_model": "tiny", "lora_config": {"rank": 4}, "session_id": client.session}
+    status, said = ask(client.url, "create_model", {**lora, "model_seq_id": 1})
+    assert (status, "as many as there may be" in said["detail"]) == (429, True)
+    monkeypatch.setattr(clients, "_MOST_SAMPLERS", 1)
+    sampler = {"session_id": client.session, "base_model": "tiny"}
+    for number, expected in ((0, 200), (0, 200), (1, 429)):  # asked for again it is the same one
+        asked = {**sampler, "sampling_session_seq_id": number}
+        assert ask(client.url, "create_sampling_session", asked)[0] == expected
+    monkeypatch.setattr(futures, "_MOST_WAITING", 1)
+    assert ask(client.url, "optim_step", step(model, 1))[0] == 200
+    status, said = ask(client.url, "optim_step", step(model, 2))
+    assert (status, "wait to be worked" in said["detail"]) == (429, True)
+
+
+def test_a_model_that_is_asked_for_again_with_another_shape_is_refused(serve: Serve) -> None:
+    client = Client(serve())
+    assert client.train(0) == client.train(0)
+    lora = {"base_model": "tiny", "lora_config": {"rank": 8}, "session_id": client.session}
+    status, said = ask(client.url, "create_model", {**lora, "model_seq_id": 0})
+    assert (status, "count models on" in said["detail"]) == (400, True)
+
+
+def test_a_server_with_a_key_takes_no_other(serve: Serve) -> None:
+    url = serve(access=Access(key="tml-own"))
+    assert ask(url, "create_session", {})[0] == 401
+    assert ask(url, "healthz")[0] == 200
+    assert ask(url, "create_session", {}, **{"x-api-key": "tml-own"})[0] == 200

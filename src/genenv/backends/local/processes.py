@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import os
-import pickle
+import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,15 +22,18 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented there
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from genenv.backends import ranks
+from genenv.backends.local.messages import Call, decoded, encoded
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _LISTENS = timedelta(seconds=60)
+_LOOPBACK, _PORT = "127.0.0.1", "genenv/port"
 _EXCHANGES = timedelta(minutes=30)
 """How long processes wait for each other within one call; between calls there is no limit."""
 
@@ -82,9 +86,13 @@ class Processes:
         """A value of each process, in order."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        own = torch.frombuffer(bytearray(encoded(value)), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(own)]))
+        longest = max(int(size) for size in sizes)
+        found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(found, torch.nn.functional.pad(own, (0, longest - len(own))))
+        return [decoded(part[: int(size)].numpy().tobytes()) for part, size in zip(found, sizes, strict=True)]
 
     @torch.no_grad()
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -103,7 +111,7 @@ class Processes:
     def tell(self, what: object) -> None:
         """Have the followers hear something, in order; nothing where there are none, or this is one."""
         if self.size > 1 and self.rank == 0 and self._store is not None:
-            self._store.set(f"told/{self._told}", cast(str, pickle.dumps(what)))  # bytes as well
+            self._store.set(f"told/{self._told}", cast(str, encoded(what)))  # bytes as well
             self._told += 1
 
     def heard(self) -> object:
@@ -122,7 +130,7 @@ class Processes:
         if self._store.add(read, 1) == self.size - 1:
             self._store.delete_key(name)
             self._store.delete_key(read)
-        return pickle.loads(said)  # noqa: S301 - from rank 0 of this run
+        return decoded(said)
 
 
 ALONE = Processes()
@@ -136,7 +144,7 @@ def connected() -> Processes:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    store, rank, size = next(rendezvous("env://", timeout=_EXCHANGES))
+    store, rank, size = _rendezvous()
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
         store=PrefixStore("exchange", store),
@@ -147,14 +155,44 @@ def connected() -> Processes:
     return Processes(rank, size, PrefixStore("led", store))
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What rank 0 does to a player's weights."""
+def _rendezvous() -> tuple[Store, int, int]:
+    """A store that all processes share, the rank of this one, and how many there are.
 
-    player: str
-    method: str
-    arguments: tuple[Any, ...]
-    options: Mapping[str, Any]
+    Where all of them are on one machine the store listens on loopback alone, and so do Gloo and NCCL unless
+    the environment names an interface. That of torchrun itself listens everywhere: there it holds nothing but
+    the number of the port.
+    """
+    here, rank, size = int(os.environ.get("LOCAL_WORLD_SIZE", "0")), ranks.rank(), ranks.size()
+    if here != size:
+        return next(rendezvous("env://", timeout=_EXCHANGES))
+    if sys.platform == "linux":
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, "lo")
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    agent = next(rendezvous("env://", timeout=_EXCHANGES))[0] if shared else None
+    port = 0 if agent is not None else int(os.environ["MASTER_PORT"])
+    if rank == 0:
+        listening = socket.create_server((_LOOPBACK, port))
+        port = listening.getsockname()[1]
+        store = TCPStore(
+            _LOOPBACK,
+            port,
+            size,
+            is_master=True,
+            timeout=_EXCHANGES,
+            wait_for_workers=False,
+            master_listen_fd=listening.detach(),
+        )
+        if agent is not None:
+            agent.set(_PORT, str(port))
+        return store, rank, size
+    if agent is not None:
+        port = int(agent.get(_PORT))
+    return TCPStore(_LOOPBACK, port, size, is_master=False, timeout=_EXCHANGES), rank, size
+
+
+LED: set[str] = set()
+"""Names of the methods that followers do, too."""
 
 
 class _Led(Protocol):
@@ -169,6 +207,7 @@ def together(
     method: Callable[Concatenate[S, P], CoroutineType[Any, Any, T]],
 ) -> Callable[Concatenate[S, P], CoroutineType[Any, Any, T]]:
     """Have the followers do it too: the method of a player's trainer."""
+    LED.add(method.__name__)
 
     @functools.wraps(method)
     async def led(self: S, /, *arguments: P.args, **options: P.kwargs) -> T:

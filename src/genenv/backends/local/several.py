@@ -10,7 +10,9 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -32,18 +34,22 @@ def main(count: int, words: Sequence[str]) -> int:
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     os.environ["OMP_NUM_THREADS"] = str(max(1, threads // count))
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=count,
-        run_id="genenv",
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        monitor_interval=_LOOKS_S,
-    )
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # it listens everywhere; `processes` has its own
     try:
-        elastic_launch(config, sys.executable)("-u", "-m", "genenv", *words)
+        with tempfile.TemporaryDirectory(prefix="genenv-torchrun-") as folder:
+            config = LaunchConfig(
+                min_nodes=1,
+                max_nodes=1,
+                nproc_per_node=count,
+                run_id="genenv",
+                rdzv_backend="c10d",
+                rdzv_endpoint=str(Path(folder, "rendezvous")),  # a file of this user's, and no port
+                rdzv_configs={"store_type": "file"},
+                local_addr="127.0.0.1",
+                max_restarts=0,
+                monitor_interval=_LOOKS_S,
+            )
+            elastic_launch(config, sys.executable)("-u", "-m", "genenv", *words)
     except ChildFailedError as error:
         status = error.get_first_failure()[1].exitcode
         return status if status >= 0 else 128 - status

@@ -6,31 +6,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from genenv.backends.base import Opened, Role
 from genenv.backends.local.backend import open_local
-from genenv.backends.local.processes import Call, connected
+from genenv.backends.local.messages import Call, Opening
+from genenv.backends.local.processes import LED, connected
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.domains.base import Domain
 from genenv.errors import GenenvError
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
-    """What rank 0 opens."""
-
-    config: PolicyConfig
-    roles: Sequence[Role]
-    seed: int
-
-
 def open_together(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
     """As `open_local`, with all processes that torchrun has started: those of the followers open the same."""
     processes = connected()
-    processes.tell(_Opening(config, tuple(roles), seed))
+    processes.tell(Opening(config, tuple(roles), seed))
     return open_local(config, roles, domain, seed, processes)
 
 
@@ -41,11 +32,11 @@ def follow() -> None:
     with asyncio.Runner() as runner:
         while (told := processes.heard()) is not None:
             with contextlib.suppress(GenenvError):  # which rank 0 meets too, and says
-                if isinstance(told, _Opening):
+                if isinstance(told, Opening):
                     domain = cast(Domain, None)
                     opened = open_local(told.config, told.roles, domain, told.seed, processes)
                     players = {name: cast(LocalTrainer, own) for name, own in opened.trainers.items()}
-                elif isinstance(told, Call):
+                elif isinstance(told, Call) and told.method in LED:
                     does = getattr(players[told.player], told.method)
                     runner.run(does(*told.arguments, **told.options))
 
