@@ -34,7 +34,7 @@ ODD = json_values(texts=NAMES, most=4)
 
 def loose(strategy: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     """As a rule what belongs in a place, sometimes something else."""
-    return st.integers(0, 9).flatmap(lambda number: ODD if number == 0 else strategy)
+    return st.integers(0, 40).flatmap(lambda number: ODD if number == 0 else strategy)
 
 
 def described() -> st.SearchStrategy[object]:
@@ -98,7 +98,7 @@ def documents() -> st.SearchStrategy[object]:
         },
     )
     methods = st.sampled_from(["get", "post", "put", "patch", "delete"])
-    item = st.dictionaries(methods, loose(operation), max_size=4)
+    item = st.dictionaries(methods, loose(operation), min_size=1, max_size=4)
     paths = st.sampled_from(
         [
             "/orders",
@@ -113,7 +113,10 @@ def documents() -> st.SearchStrategy[object]:
         ]
     )
     return st.fixed_dictionaries(
-        {"openapi": st.just("3.1.0"), "paths": loose(st.dictionaries(paths, loose(item), max_size=4))},
+        {
+            "openapi": st.just("3.1.0"),
+            "paths": loose(st.dictionaries(paths, loose(item), min_size=2, max_size=4)),
+        },
         optional={
             "components": loose(
                 st.fixed_dictionaries(

@@ -15,7 +15,7 @@ from genenv.domains.tools.world import Tool, usable
 from genenv.environments.imported.actions import actions_of, random_call
 from genenv.simulator.schema_sampling import sample_json
 from genenv.untrusted.patterns import BadPattern, TookTooLong, draw, engine
-from genenv.untrusted.schemas import plain_schema, problem
+from genenv.untrusted.schemas import Validator, plain_schema
 
 PATTERNS = st.one_of(
     st.sampled_from(
@@ -180,7 +180,7 @@ def test_a_plain_schema_stays_as_it_is(fuzz: Fuzz) -> None:
 def test_any_value_is_checked_against_any_schema(fuzz: Fuzz) -> None:
     fuzz(
         st.tuples(schemas(), json_values(texts=WORDS, most=40)),
-        lambda drawn: problem(plain_schema(drawn[0]), drawn[1]),  # type: ignore[arg-type]
+        lambda drawn: Validator(plain_schema(drawn[0])).problem(drawn[1]),  # type: ignore[arg-type]
     )
 
 

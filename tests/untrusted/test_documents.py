@@ -23,6 +23,7 @@ LAUGHS = "\n".join(
     ("text", "why"),
     [
         (LAUGHS, "it stands for over 1000000 values, which is more than is read"),
+        (f"a: [*{'x' * 9000}]", r"it has an alias \*x{80} of nothing, or of what holds it$"),
         ("a: &a [*a]", r"it has an alias \*a of nothing, or of what holds it"),
         ("[" * 200_000, "it is nested too deeply to be read, or holds itself"),
         ("- " * 5000, "it is nested too deeply to be read, or holds itself"),

@@ -23,7 +23,7 @@ from genenv.domains.tools.world import Tool
 from genenv.environments.imported.actions import actions_of
 from genenv.errors import UsageError
 from genenv.simulator.schema_sampling import sample_json
-from genenv.untrusted.schemas import BadSchema, fits_keyword, plain_schema, problem
+from genenv.untrusted.schemas import BadSchema, Validator, fits_keyword, plain_schema
 
 SENTENCE = "ergonomic wireless keyboard and mouse combination-set"
 
@@ -152,7 +152,7 @@ def test_schemas_that_hold_themselves_or_multiply_are_cut() -> None:
         }
         laughs = plain_schema({"$ref": "#/$defs/d0", "$defs": {**doubling, "d20": {"type": "null"}}})
         assert len(json.dumps(laughs)) < 1_000_000
-        problem(laughs, "x")
+        Validator(laughs).problem("x")
         deep: dict[str, Any] = {}
         for _ in range(90):
             deep = {"items": deep}
@@ -192,18 +192,21 @@ def test_an_ordinary_value_is_checked_in_no_time_whatever_the_pattern() -> None:
         assert tool.problem({"item": "red kettle"}) is None
     named = {"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False}
     with limits():
-        assert problem(plain_schema(named), {"a" * 60: 1}) is None
-        assert problem(plain_schema(named), {"a" * 60 + "!": 1}) is not None
-        assert problem(plain_schema(named), {"aa": "1"}) == ("aa", "'1' is not of type 'integer'")
+        assert Validator(plain_schema(named)).problem({"a" * 60: 1}) is None
+        assert Validator(plain_schema(named)).problem({"a" * 60 + "!": 1}) is not None
+        assert Validator(plain_schema(named)).problem({"aa": "1"}) == ("aa", "'1' is not of type 'integer'")
 
 
 @pytest.mark.long
 def test_a_value_that_takes_too_many_steps_is_refused() -> None:
     schema = plain_schema({"items": {"anyOf": [{"const": n} for n in range(2000)]}})
     with limits(20):
-        assert problem(schema, [-1] * 5000) == ("", "it is too large to be checked against what is asked for")
-        assert problem(plain_schema({"uniqueItems": True}), [{"a": n} for n in range(5000)]) is None
-        assert problem(plain_schema({"uniqueItems": True}), [1, 1.0]) is not None
+        assert Validator(schema).problem([-1] * 5000) == (
+            "",
+            "it is too large to be checked against what is asked for",
+        )
+        assert Validator(plain_schema({"uniqueItems": True})).problem([{"a": n} for n in range(5000)]) is None
+        assert Validator(plain_schema({"uniqueItems": True})).problem([1, 1.0]) is not None
 
 
 def test_huge_bounds_are_no_huge_work() -> None:

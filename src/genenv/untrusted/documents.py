@@ -241,7 +241,7 @@ class _Builder:
                 case yaml.AliasEvent():
                     if event.anchor not in self._anchors:
                         raise Unreadable(
-                            f"{self._name} has an alias *{event.anchor} of nothing, or of what holds it"
+                            f"{self._name} has an alias *{event.anchor[:80]} of nothing, or of what holds it"
                         )
                     self._add(*self._anchors[event.anchor], None, documents)
                 case yaml.SequenceStartEvent() | yaml.MappingStartEvent():

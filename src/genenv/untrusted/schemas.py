@@ -234,28 +234,35 @@ def _modern(schema: JsonObject) -> JsonObject:
 # --- checking a value ---
 
 
-def problem(schema: JsonObject, value: Json) -> tuple[str, str] | None:
-    """What of a value does not fit: where, and the end of a sentence; None if all fits.
-
-    A value that takes too long to be checked does not fit.
+class Validator:
+    """Checks values against one schema, within limits.
 
     Args:
         schema: a plain one.
-        value: plain JSON.
     """
-    from jsonschema import exceptions  # takes a while to load
 
-    left = _LEFT.set([MOST_STEPS])
-    try:
-        errors: Any = _validator_class()(schema).iter_errors(value)
-        error = cast("ValidationError | None", cast(Any, exceptions).best_match(errors))
-    except TookTooLong as late:
-        return "", str(late)
-    finally:
-        _LEFT.reset(left)
-    if error is None:
-        return None
-    return ".".join(str(part) for part in error.absolute_path), error.message[:200]
+    def __init__(self, schema: JsonObject) -> None:
+        self._validator = _validator_class()(schema)
+
+    def problem(self, value: Json) -> tuple[str, str] | None:
+        """What of a value does not fit: where, and the end of a sentence; None if all fits.
+
+        A value that takes too long to be checked does not fit.
+        """
+        from jsonschema import exceptions  # takes a while to load
+
+        left = _LEFT.set([MOST_STEPS])
+        try:
+            error = cast(
+                "ValidationError | None", cast(Any, exceptions).best_match(self._validator.iter_errors(value))
+            )
+        except TookTooLong as late:
+            return "", str(late)
+        finally:
+            _LEFT.reset(left)
+        if error is None:
+            return None
+        return ".".join(str(part) for part in error.absolute_path), error.message[:200]
 
 
 _LEFT: contextvars.ContextVar[list[int]] = contextvars.ContextVar("steps left")

@@ -133,8 +133,12 @@ class Tool:
             return f"{self.name} has no parameter {unknown[0]!r}."
         if missing := sorted(self.required - set(args)):
             return f"{self.name} lacks the argument {missing[0]!r}."
-        found = schemas.problem(self.parameters, dict(args))
+        found = self._validator.problem(dict(args))
         return f"{found[0] or self.name}: {found[1]}." if found else None
+
+    @cached_property
+    def _validator(self) -> schemas.Validator:
+        return schemas.Validator(self.parameters)
 
     def fits(self, parameter: str, value: Json) -> bool:
         """Whether a parameter's schema allows a value, or a list of it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from genenv.domains.tools.plain import NotPlain, result_of
 from genenv.domains.tools.world import Outcome, Tool
 from genenv.types import Json, JsonObject
-from genenv.untrusted.schemas import BadSchema, plain_schema, problem
+from genenv.untrusted.schemas import BadSchema, Validator, plain_schema
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -51,19 +51,19 @@ def answers_checked(tools: Sequence[McpTool]) -> Callable[[str, CallToolResult],
     Args:
         tools: of the server.
     """
-    promised: dict[str, JsonObject] = {}
+    promised: dict[str, Validator] = {}
     for one in tools:
         with contextlib.suppress(BadSchema):  # then nothing is promised that could be held to
             if one.output_schema is not None:
-                promised[one.name] = plain_schema(one.output_schema)
+                promised[one.name] = Validator(plain_schema(one.output_schema))
 
     async def check(name: str, answer: CallToolResult) -> None:
-        schema = promised.get(name)
-        if schema is None:
+        validator = promised.get(name)
+        if validator is None:
             return
         if answer.structured_content is None:
             raise RuntimeError(f"Tool {name} has an output schema but did not return structured content")
-        if found := problem(schema, cast(Json, answer.structured_content)):
+        if found := validator.problem(cast(Json, answer.structured_content)):
             raise RuntimeError(
                 f"Invalid structured content returned by tool {name}: {': '.join(filter(None, found))}"
             )
