@@ -27,6 +27,8 @@ from genenv.domains.tools.world import Call, Outcome, Played, Tool
 from genenv.errors import UsageError
 from genenv.types import Json, JsonObject
 
+_READS = frozenset({Does.LIST, Does.READ, Does.READ_PART})
+
 
 class _Refused(Exception):
     """A call fails; the message is what the agent is told."""
@@ -74,6 +76,8 @@ class MockWorld:
             kept, others = chosen(sound, self._tables, only)
             used = {other for one in kept for other in (one.table, *self._tables[one.table].links.values())}
             self._first = first_state({key: one for key, one in self._tables.items() if key in used}, seed)
+            self._beginning = json.dumps(self._first)
+            self._sorted = json.dumps(self._first, sort_keys=True)
             self._actions = {one.operation.name: one for one in kept}
             self._tellers = {tool: Teller(one.answer, tool) for tool, one in self._actions.items()}
             self.tools: dict[str, Tool] = {tool: self._parameters[tool].tool for tool in self._actions}
@@ -106,17 +110,19 @@ class MockWorld:
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        state = copy.deepcopy(self._first)
+        state = cast(State, json.loads(self._beginning))  # several times as fast as a deep copy
         made = {name: len(rows) for name, rows in state.items()}
         outcomes: list[Outcome] = []
-        before = json.dumps(state, sort_keys=True) if watch else ""
+        before = self._sorted
         for call in calls:
             try:
                 outcome = Outcome(result=self._done(state, made, call))
             except _Refused as error:
                 outcome = Outcome(error=str(error))
             if watch:
-                after = json.dumps(state, sort_keys=True)
+                action = self._actions.get(call.tool)
+                reads = action is None or action.does in _READS
+                after = before if reads else json.dumps(state, sort_keys=True)
                 outcome = Outcome(result=outcome.result, error=outcome.error, changed=after != before)
                 before = after
             outcomes.append(outcome)
