@@ -210,6 +210,26 @@ def test_what_belongs_to_a_record_keeps_its_own_id_where_both_are_called_alike()
     assert {row["album_id"] for row in state["tracks"].values()} <= set(state["albums"])
 
 
+def test_records_that_belong_to_two_tables_whose_ids_are_called_alike_keep_both() -> None:
+    album, artist = records("albums"), records("artists")
+    tracks = {"get": records("tracks")["/tracks"]["get"]}
+    paths = {
+        **album,
+        **artist,
+        **records("tracks"),
+        "/albums/{id}/tracks": tracks,
+        "/artists/{id}/tracks": tracks,
+    }
+    found = MockWorld(json.dumps({"openapi": "3.1.0", "paths": paths}), "it.json")
+    state = cast("dict[str, dict[str, Any]]", found.play(()).state)
+    assert {row["album_id"] for row in state["tracks"].values()} <= set(state["albums"])
+    assert {row["artist_id"] for row in state["tracks"].values()} <= set(state["artists"])
+    one = next(iter(state["artists"]))
+    (listed,) = found.play([call("get_artists_id_tracks", id=one)]).outcomes
+    own = [row["id"] for row in state["tracks"].values() if row["artist_id"] == one]
+    assert [row["id"] for row in cast("list[dict[str, Any]]", listed.result)] == own
+
+
 def test_a_record_of_two_ids_is_found_by_both() -> None:
     repositories = of("repositories")
     state = cast("dict[str, dict[str, Any]]", repositories.play(()).state)
@@ -240,6 +260,16 @@ def test_ids_and_constants_are_as_their_schemas_want_them() -> None:
     assert {row["guild_id"] for row in state["channels"].values()} <= set(state["guilds"])
     (made,) = chat.play([call("create_guild_channel", guild_id="101", name="tea")]).outcomes
     assert cast("dict[str, Any]", made.result)["guild_id"] == "101"
+
+
+def test_an_id_with_one_example_and_a_least_length_is_another_one_in_every_row() -> None:
+    paths = records("users")
+    long = {"type": "string", "minLength": 26, "examples": ["AGKWDNQ24N4SXBBWYENPROSIYQ"]}
+    paths["/users/{id}"]["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": long}]
+    found = MockWorld(json.dumps({"openapi": "3.1.0", "paths": paths}), "it.json")
+    state = cast("dict[str, dict[str, Any]]", found.play(()).state)
+    assert [len(key) for key in state["users"]] == [26] * 6
+    assert set(found.tools) == {"get_users", "post_users", "get_users_id", "delete_users_id"}
 
 
 def test_who_only_changes_what_a_record_belongs_to_deletes_none() -> None:

@@ -27,6 +27,8 @@ from genenv.domains.tools.world import Call, Outcome, Played, Tool
 from genenv.errors import UsageError
 from genenv.types import Json, JsonObject
 
+_READS = frozenset({Does.LIST, Does.READ, Does.READ_PART})
+
 
 class _Refused(Exception):
     """A call fails; the message is what the agent is told."""
@@ -76,6 +78,8 @@ class MockWorld:
             kept, others = chosen(sound, self._tables, only)
             used = {other for one in kept for other in (one.table, *self._tables[one.table].links.values())}
             self._first = first_state({key: one for key, one in self._tables.items() if key in used}, seed)
+            self._beginning = json.dumps(self._first)
+            self._sorted = json.dumps(self._first, sort_keys=True)
             self._actions = {one.operation.name: one for one in kept}
             self._tellers = {tool: Teller(one.answer, tool) for tool, one in self._actions.items()}
             self.tools: dict[str, Tool] = {tool: self._parameters[tool].tool for tool in self._actions}
@@ -108,17 +112,19 @@ class MockWorld:
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        state = copy.deepcopy(self._first)
+        state = cast(State, json.loads(self._beginning))  # several times as fast as a deep copy
         made = {name: len(rows) for name, rows in state.items()}
         outcomes: list[Outcome] = []
-        before = json.dumps(state, sort_keys=True) if watch else ""
+        before = self._sorted
         for call in calls:
             try:
                 outcome = Outcome(result=self._done(state, made, call))
             except _Refused as error:
                 outcome = Outcome(error=str(error))
             if watch:
-                after = json.dumps(state, sort_keys=True)
+                action = self._actions.get(call.tool)
+                reads = action is None or action.does in _READS
+                after = before if reads else json.dumps(state, sort_keys=True)
                 outcome = Outcome(result=outcome.result, error=outcome.error, changed=after != before)
                 before = after
             outcomes.append(outcome)
@@ -142,7 +148,12 @@ class MockWorld:
         if problem := self.tools[tool].problem(call.args):
             return f"no value can be made that its parameters take: {problem}"
         outcome = self.play([call]).outcomes[0]
-        if outcome.error is not None or action.answer is None:
+        if outcome.error is not None:
+            beside = (one for one in self._actions.values() if one.table == action.table)
+            is_set = any(one.does is Does.SET_PART and one.part == action.part for one in beside)
+            waits = action.does is Does.READ_PART and is_set
+            return None if waits else f"it fails on mock tables: {outcome.error}"
+        if action.answer is None:
             return None
         properties: JsonObject = {"answer": cast(Json, action.answer.schema)}
         declared = Tool(name=tool, parameters={"type": "object", "properties": properties})
@@ -205,7 +216,11 @@ class MockWorld:
                 continue
             parent = state[above].get(str(path[parameter]))
             shared = self._tables[above].owners
-            around = {shared[one]: value for one, value in path.items() if one in shared and one != parameter}
+            around = {
+                shared[owner]: path[one]
+                for one, owner in action.above.items()
+                if owner in shared and one != parameter
+            }
             if parent is None or not _belongs(parent, around):
                 raise _Refused(f"There is no {_one(self._tables[above])} {path[parameter]}.")
         return {name: path[parameter] for parameter, name in action.parents.items()}

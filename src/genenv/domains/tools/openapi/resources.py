@@ -42,6 +42,9 @@ _BOUNDS = ("minimum", "maximum", "pattern", "format", "minLength", "maxLength", 
 Stem = tuple[str, ...]
 """A path up to the word that names a table, its blanks without their names."""
 
+Owner = tuple[str, str]
+"""A parameter of a path, and the table whose record it names; an empty name: no table has it."""
+
 
 class Does(StrEnum):
     """What an operation does."""
@@ -72,8 +75,8 @@ class Table:
     """Parameters of paths that name a record."""
     given: bool = False
     """Whether who makes a record says its key."""
-    owners: dict[str, str] = field(default_factory=dict[str, str])
-    """Parameters of paths that say what a record belongs to: the field that holds it."""
+    owners: dict[Owner, str] = field(default_factory=dict[Any, str])
+    """What records belong to, as paths say it: the field that holds it."""
     parents: dict[str, str] = field(default_factory=dict[str, str])
     """Tables that a record belongs to: the field that holds the key, and the table."""
     refers: dict[str, str] = field(default_factory=dict[str, str])
@@ -96,6 +99,8 @@ class Action:
     """The parameter that names the record."""
     parents: Mapping[str, str] = field(default_factory=dict[str, str])
     """Other parameters of the path, which say what a record belongs to: the record's field, by parameter."""
+    above: Mapping[str, Owner] = field(default_factory=dict[str, Owner])
+    """What these parameters name."""
     part: str = ""
     """Of `READ_PART` and `SET_PART`: which field."""
     sent: Fields = field(default_factory=dict[str, Any])
@@ -172,9 +177,10 @@ class Resources:
 
     def _is_table(self, operation: Operation) -> bool:
         """Whether a path that ends in a word is one of records: they can be named, are listed or made."""
-        if self._is_named(operation) or _stem(operation.segments) in self._made_at:
-            return True
         *before, last = operation.segments
+        known_word = any(stem[-1] == last for stem in self._names) and operation.method == "get"
+        if self._is_named(operation) or _stem(operation.segments) in self._made_at or known_word:
+            return True
         if _acts(last) or not (_is_several(last) or not before):
             return False
         answer = self._answer(operation, last, listing=True)
@@ -261,7 +267,7 @@ class Resources:
                 continue
             for parameter, parent, schema in self._above(one, place):
                 linked = self._link(table, parameter, parent)
-                table.owners.setdefault(parameter, linked)
+                table.owners.setdefault((parameter, parent), linked)
                 if parent:
                     schema = self.tables[parent].fields[self.tables[parent].key]
                     table.parents[linked] = parent
@@ -284,8 +290,8 @@ class Resources:
 
     def _link(self, table: Table, parameter: str, parent: str) -> str:
         """The field that holds what a record belongs to: one called so, or one that no answer shows."""
-        if parameter in table.owners:
-            return table.owners[parameter]
+        if (parameter, parent) in table.owners:
+            return table.owners[parameter, parent]
         single = singular(self.tables[parent].word) if parent else ""
         named = {plain(parameter), *(plain(f"{single}_{one}") for one in ("id", "gid", "uuid", "key"))}
         named -= {plain(one) for one in KEYS}
@@ -336,12 +342,9 @@ class Resources:
         name = self._names[place.stem]
         table = self.tables[name]
         named = more.get("named", place.blanks[-1:])
-        above = self._above(operation, _Place(place.stem, named))
-        parents = {
-            parameter: table.owners.get(parameter) or self._link(table, parameter, parent)
-            for parameter, parent, _ in above
-        }
-        parents = {parameter: one for parameter, one in parents.items() if (parameter,) != named}
+        all_above = self._above(operation, _Place(place.stem, named))
+        above = {one: (one, parent) for one, parent, _ in all_above if (one,) != named}
+        parents = {one: self._link(table, *owner) for one, owner in above.items()}
         word = operation.segments[-1] if does is Does.READ_PART else table.word
         listing = does in (Does.LIST, Does.READ_PART)
         return Action(
@@ -350,6 +353,7 @@ class Resources:
             table=name,
             key=more.get("key") or (place.blanks[-1] if place.blanks else None),
             parents=parents,
+            above=above,
             part=more.get("part", ""),
             sent=self._sent(operation, word),
             answer=more.get("answer") or self._answer(operation, word, listing=listing),

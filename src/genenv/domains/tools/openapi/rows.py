@@ -186,6 +186,8 @@ def new_key(table: Table, number: int, taken: Collection[str] = ()) -> Json:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{table.name}/{number}"))
     words = words_of(table.word) or ("row",)
     rng = random.Random(f"{table.name} {number}")
-    usual = (f"{words[-1][:3].upper()}-{_FIRST + number}", str(_FIRST + number))
-    ways = itertools.chain(usual, _draws(table.key, schema, rng))
+    bare = str(_FIRST + number)
+    usual = (f"{words[-1][:3].upper()}-{bare}", bare, bare.zfill(int(schema.get("minLength", 0))))
+    others = {name: one for name, one in schema.items() if name != "examples"}
+    ways = itertools.chain(usual, _draws(table.key, others, rng))
     return next((one for one in ways if str(one) not in taken and fits(schema, one)), None)
