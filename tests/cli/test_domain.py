@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 from bundles import EXAMPLES, made
 from genenv.assistants.base import Reply
 from genenv.cli.app import app
+from genenv.cli.attempt import attempt
 from genenv.config.run import load_config
 from genenv.domains import load_domain
 from genenv.gate.gate import base_tasks
@@ -176,6 +180,28 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     assert [message["role"] for message in told.heard[2]] == [
         *("system", "user", "assistant", "tool", "assistant", "tool", "tool")
     ]
+    asked = Told(
+        "Hello!", 'cancel_order(order_id="O-5003")', "Done.", 'cancel_order(order_id="O-5001")', "Oh."
+    )
+    monkeypatch.setattr("genenv.cli.attempt.assistant", lambda *_: asked)
+    read, write = os.pipe()
+    os.write(write, b"hello\n\ncancel O-5003\n\ncancel O-5001")  # a request, one and its answer, one more
+    os.close(write)
+    with os.fdopen(read) as pipe, monkeypatch.context() as patch:
+        patch.setattr("sys.stdin", pipe)
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            attempt(f"{tmp_path}/run")
+    lines = shown.getvalue()
+    assert [one[-1]["content"] for one in asked.heard[:2]] == ["hello", "cancel O-5003"]
+    assert 'Enter runs it, n does not:   {"order_id":"O-5003","status":"cancelled"}' in lines
+    assert "the input has ended, so this call does not run: each request takes a line" in lines
+    assert not asked.replies
+    asked.replies = ['cancel_order(order_id="O-5003")', "Done."]
+    words = ["try", f"{tmp_path}/run", "--yes"]
+    said = CliRunner().invoke(app, words, input="cancel O-5003\n").stdout
+    assert '"status":"cancelled"' in said
+    assert "Enter runs it" not in said
+    assert "nothing was asked for; type a request, or pipe some" in refused("try", tmp_path / "run")
     assert "is no run" in refused("try", tmp_path / "nowhere")
     succeeds("train", "tiny", "--out", tmp_path / "other", *words[:4])
     assert "is of programs, and `genenv try` is for your own tools" in refused("try", tmp_path / "other")

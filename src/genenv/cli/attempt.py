@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Annotated
 
 import typer
 
 from genenv.assistants.base import Assistant, ChatMessage
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
-from genenv.cli.console import begin
+from genenv.cli.console import begin, next_line
 from genenv.config.run import load_config
 from genenv.domains import load_domain
 from genenv.domains.tools.build import opening
@@ -30,10 +31,15 @@ Policy = Annotated[
         "--policy", help="Whom to ask instead: a model, or openai:BASE_URL#MODEL.", show_default=False
     ),
 ]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", help="Run every call without asking: where requests come from a pipe."),
+]
 _MOST_TOKENS = 256
+_EXPECTED = "each request takes a line, and each call the next one: an empty line runs it, n does not"
 
 
-def attempt(run: Run, policy: Policy = "") -> None:
+def attempt(run: Run, policy: Policy = "", yes: Yes = False) -> None:
     """Ask the agent of a run for something: each call is shown before it runs, on a copy of the state."""
     begin(f"loading {policy or run}")
     path = run_of(run)
@@ -50,7 +56,10 @@ def attempt(run: Run, policy: Policy = "") -> None:
         asked = assistant(policy or run, PolicyConfig(), EndpointConfig(), SamplingConfig())
         names = ", ".join(domain.world.tools)
         typer.echo(f"tools: {names}\nsay what you want; an empty line ends it")
-        asyncio.run(_Session(domain, asked).held())
+        session = _Session(domain, asked, yes=yes)
+        asyncio.run(session.held())
+        if not session.requests:
+            raise UsageError(f"nothing was asked for; type a request, or pipe some ({_EXPECTED})")
     finally:
         domain.world.close()
 
@@ -58,17 +67,25 @@ def attempt(run: Run, policy: Policy = "") -> None:
 class _Session:
     """A state that lasts, and one conversation after the other about it."""
 
-    def __init__(self, domain: Tools, asked: Assistant) -> None:
-        self._domain, self._assistant = domain, asked
+    def __init__(self, domain: Tools, asked: Assistant, *, yes: bool) -> None:
+        self._domain, self._assistant, self._yes = domain, asked, yes
+        self.requests = 0
+        """What was asked for so far."""
         self._done: list[Call] = list(domain.beginning)
         self._multi = domain.settings.mode != "single"
         native = domain.settings.style == "native"
         self._tools = [tool.schema for tool in domain.world.tools.values()] if native else []
 
     async def held(self) -> None:
-        """Answer until nothing is asked for."""
-        while request := _line("\n> "):
-            await self._answered(request)
+        """Answer until nothing is asked for; in a pipe, where empty lines mean nothing, until its end."""
+        person = sys.stdin.isatty()
+        while (request := next_line("\n> ")) is not None:
+            if request.strip():
+                typer.echo("" if person else f"{inert(request.strip())}\n", nl=False)
+                self.requests += 1
+                await self._answered(request.strip())
+            elif person:
+                break
 
     async def _answered(self, request: str) -> None:
         shown = list(self._domain.world.tools)
@@ -97,7 +114,7 @@ class _Session:
         problem = f"There is no tool {call.tool!r}." if tool is None else tool.problem(call.args)
         if problem is not None:
             outcome = Outcome(error=problem)
-        elif _line("Enter runs it, n does not: ").lower().startswith("n"):
+        elif not self._yes and not _is_wanted():
             outcome = Outcome(error="The user does not want this call.")
         else:
             outcome = self._domain.world.play([*self._done, call]).outcomes[-1]
@@ -106,6 +123,10 @@ class _Session:
         return outcome
 
 
-def _line(prompt: str) -> str:
-    typer.echo(prompt, nl=False)
-    return typer.get_text_stream("stdin").readline().strip()
+def _is_wanted() -> bool:
+    """Whether the person wants a call that is shown to them; nobody there wants none."""
+    said = next_line("Enter runs it, n does not: ")
+    if said is None:
+        typer.echo(f"the input has ended, so this call does not run: {_EXPECTED}, or --yes runs all")
+        return False
+    return not said.strip().lower().startswith("n")

@@ -1,9 +1,10 @@
-"""How a command begins, and how it is stopped."""
+"""How a command begins, reads what a person types, and how it ends or is stopped."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Generator
 
@@ -21,6 +22,20 @@ def ended(text: str, status: int) -> typer.Exit:
     """The end of a command in one sentence on standard error, with an exit status."""
     typer.echo(f"genenv: {masked(inert(' '.join(text.split())))}", err=True)
     return typer.Exit(status)
+
+
+def next_line(prompt: str) -> str | None:
+    """The next line of standard input, a terminal or a pipe, without its end; None where there are no more.
+
+    Args:
+        prompt: says what is expected.
+    """
+    typer.echo(prompt, nl=False)
+    line = sys.stdin.readline()
+    if not line:
+        typer.echo()
+        return None
+    return line.rstrip("\r\n")
 
 
 class Terminated(KeyboardInterrupt):

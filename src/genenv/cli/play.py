@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from genenv.cli.check import Name, config_of
-from genenv.cli.console import begin
+from genenv.cli.console import begin, next_line
 from genenv.cli.options import Overrides
 from genenv.domains import load_domain
 from genenv.domains.base import Domain, OutOfTurns
@@ -72,12 +72,9 @@ async def _attempted(domain: Domain, task: Task) -> Sequence[str]:
 
 def _reply() -> str:
     """Lines up to an empty one."""
-    typer.echo("> ", nl=False)
     lines: list[str] = []
-    for line in iter(typer.get_text_stream("stdin").readline, ""):
-        if not line.strip():
-            break
-        lines.append(line.rstrip("\n"))
+    while (line := next_line("" if lines else "> ")) and line.strip():
+        lines.append(line)
     if not lines:
         raise _Ended
     return "\n".join(lines)
