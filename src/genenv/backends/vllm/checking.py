@@ -20,7 +20,7 @@ from genenv.backends.vllm.fleet import Broken, Fleet, Forgot, Refused
 from genenv.backends.vllm.sampler import Reply, VllmSampler
 from genenv.backends.vllm.server import Server
 from genenv.backends.vllm.trainer import PublishingTrainer
-from genenv.errors import GenenvError
+from genenv.errors import GenenvError, UsageError
 from genenv.learning.datum import Datum
 from genenv.types import Message
 
@@ -49,7 +49,11 @@ class WeightChecks:
             Unfit: it does not, or takes shorter sequences than those before.
             LOST: it does not answer.
         """
-        for card in (await self._fleet.cards(server))[:1]:
+        try:
+            cards = await self._fleet.cards(server)
+        except UsageError as error:
+            raise Unfit(f"is no server for this run: {error}") from error
+        for card in cards[:1]:
             if card.max_model_len is not None and card.max_model_len < self._fleet.context_tokens:
                 raise Unfit(
                     f"takes sequences of {card.max_model_len} tokens, and this run has up to "
