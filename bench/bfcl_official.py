@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from genenv.evaluation.bfcl.official import NATIVE, TEXT
+from genenv.evaluation.bfcl.official import NATIVE, TEXT, instead
 from genenv.evaluation.bfcl.official_results import NAMES
 
 
@@ -51,6 +52,8 @@ def official() -> SimpleNamespace:
         ast_checker=_module("eval_checker.ast_eval.ast_checker").ast_checker,
         multi_turn_checker=_module("eval_checker.multi_turn_eval.multi_turn_checker"),
         multi_turn_utils=_module("eval_checker.multi_turn_eval.multi_turn_utils"),
+        runner=_module("eval_checker.eval_runner"),
+        agentic_checker=_module("eval_checker.agentic_eval.agentic_checker").agentic_checker,
         long_context=_module("eval_checker.multi_turn_eval.func_source_code.long_context"),
         posting_api=_module("eval_checker.multi_turn_eval.func_source_code.posting_api"),
     )
@@ -66,28 +69,85 @@ def _stand_in(name: str, **members: Any) -> None:  # noqa: ANN401
     sys.modules.setdefault(name, module)
 
 
-def wrong_officially(folder: Path) -> dict[str, set[str]]:
+def wrong_officially(folder: Path, table: dict[str, Any] | None = None) -> dict[str, set[str]]:
     """What `bfcl evaluate --partial-eval` finds wrong in a folder of results: items by category.
 
     Every file is evaluated by the official `evaluate_task`, with the handler that its model's name has in
-    bfcl-eval's list.
+    bfcl-eval's list. The table gets what the official leaderboard is made of.
     """
-    runner = _module("eval_checker.eval_runner")
     plain = _module("model_handler.api_inference.openai_response").OpenAIResponsesHandler
+    table = {} if table is None else table
     wrong: dict[str, set[str]] = {}
-    for path in sorted(folder.glob("result/*/*/BFCL_v4_*_result.json")):
-        model = path.parts[-3]
+    for path in sorted(folder.glob("result/**/BFCL_v4_*_result.json")):
+        group = path.relative_to(folder / "result").parts[1:-1]
+        model = path.relative_to(folder / "result").parts[0]
         handler = plain(model.removesuffix("-FC"), 0.0, model, model.endswith("-FC"))
         category = OFFICIAL.utils.extract_test_category(path)
         results = OFFICIAL.utils.load_file(path, sort_by_id=True)
         as_in_a_new_process()
-        runner.evaluate_task(
-            *(category, folder / "result", folder / "score", results, model, handler, {}), allow_missing=True
+        OFFICIAL.runner.evaluate_task(
+            *(category, folder / "result", folder / "score", results, model, handler, table),
+            allow_missing=True,
         )
-        score = folder / "score" / model / path.parts[-2] / f"BFCL_v4_{category}_score.json"
+        score = Path(folder, "score", model, *group, f"BFCL_v4_{category}_score.json")
         lines = [json.loads(line) for line in score.read_text("utf-8").splitlines()]
         wrong.setdefault(category, set()).update(str(line["id"]) for line in lines[1:])
     return wrong
+
+
+def official_row(folder: Path, prices: tuple[float, float], v3: Path | None) -> dict[str, str]:
+    """The row of `data_overall.csv` that the official leaderboard has for an export of one model.
+
+    Args:
+        folder: of the export.
+        prices: dollars for a million tokens of the prompt, and sampled.
+        v3: the folder `bfcl_eval` of a package of version 3, whose own overall is added; None: without.
+    """
+    table: dict[str, Any] = {}
+    wrong_officially(folder, table)
+    (model,) = table
+    helper, out = _module("eval_checker.eval_runner_helper"), folder / "score"
+    helper.MODEL_CONFIG_MAPPING[model] = _priced(prices)
+    helper.update_leaderboard_table_with_local_score_file(table, out)
+    helper.generate_leaderboard_csv(table, out)
+    row = _row(out / "data_overall.csv")
+    if v3 is not None:
+        row["v3"] = _overall_of_v3(v3, model, table[model], out)
+    return row
+
+
+def _priced(prices: tuple[float, float]) -> SimpleNamespace:
+    about = dict.fromkeys(("display_name", "url", "org", "license"), "scripted")
+    return SimpleNamespace(**about, input_price=prices[0], output_price=prices[1], underscore_to_dot=True)
+
+
+def _row(path: Path) -> dict[str, str]:
+    head, row = (line.split(",") for line in path.read_text("utf-8").splitlines())
+    return dict(zip(head, row, strict=True))
+
+
+def _overall_of_v3(package: Path, model: str, accuracies: dict[str, Any], out: Path) -> str:
+    """What `generate_leaderboard_csv` of version 3 makes of the same accuracies, under the names of then."""
+    constants = {
+        f"bfcl_eval.constants.{name}": _from_file(package / "constants" / f"{name}.py")
+        for name in ("category_mapping", "column_headers")
+    }
+    with instead(constants):
+        helper = _from_file(package / "eval_checker" / "eval_runner_helper.py")
+    helper.MODEL_CONFIG_MAPPING = {model: _priced((0.0, 0.0))}
+    names = {"simple_python": "simple", "simple_java": "java", "simple_javascript": "javascript"}
+    renamed = {names.get(name, name): dict(value) for name, value in accuracies.items()}
+    helper.generate_leaderboard_csv({model: renamed}, out)
+    return _row(out / "data_overall.csv")["Overall Acc"]
+
+
+def _from_file(path: Path) -> Any:  # noqa: ANN401
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} is no file of Python")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 OFFICIAL = official()

@@ -7,7 +7,11 @@ Single-turn: right answers and more than 20 mutations of each, as native calls a
 expressions at odd places of them; the official side is `default_decode_ast_prompting`, `ast_checker` and the
 rules of `eval_runner.py`. What the official decoding evaluates, and is not evaluated here, is counted apart.
 Multi-turn: the right calls, and calls dropped, doubled, reordered or spoilt; the official side is
-`multi_turn_checker`. Prompts and tools are compared too. The official code evaluates text: only text that is
+`multi_turn_checker`. Memories: whole scenarios with the same replies to the official handler, whose memories
+are files, and messages to its checker. Format sensitivity: replies in the format of each item, in others, and
+damaged. Prompts and tools are compared too. All answers are exported: the official evaluation has to find the
+same wrong, and its leaderboard the same row; `--v3 FOLDER`, the unpacked folder `bfcl_eval` of bfcl-eval
+2025.8.5, has the overall of version 3. The official code evaluates text: only text that is
 made here is given to it. The official files are those of the installed package, run as they are; with
 `--checkout FOLDER`, a clone of the repository, it is counted how many of them equal its newest commit.
 One JSON object is printed. Needs filelock beside the package; tenacity is not needed.
@@ -27,20 +31,31 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bfcl_formats import formats
+from bfcl_memory import memories, plain, replies_to
 from bfcl_mutations import odd_texts, python_text, right_calls
-from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process, wrong_officially
+from bfcl_official import (
+    OFFICIAL,
+    ScriptedHandler,
+    as_in_a_new_process,
+    official_row,
+    wrong_officially,
+)
 from bfcl_single import Tally, answers_to, decoded_alike, questions, summary_of
 from official import equal_to_commit, package
 
 from genenv.assistants.base import Reply, ToolCall
 from genenv.assistants.call_formats import arguments_of
-from genenv.evaluation.base import Item
+from genenv.evaluation.base import Item, Prices
 from genenv.evaluation.bfcl import multi
 from genenv.evaluation.bfcl.benchmark import Bfcl
-from genenv.evaluation.bfcl.categories import ALL, MULTI_TURN
+from genenv.evaluation.bfcl.categories import ALL, FORMAT_SENSITIVITY, MEMORY, MULTI_TURN
+from genenv.evaluation.bfcl.leaderboard import NOT_MEASURED
+from genenv.evaluation.bfcl.load import MemoryTask
 from genenv.evaluation.bfcl.multi import World, named_arguments
 from genenv.evaluation.bfcl.official import commands
 from genenv.evaluation.bfcl.package import data_folder
@@ -60,15 +75,18 @@ def main() -> None:
     parser.add_argument("--only", help="one category")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--expressions", type=int, default=20, help="odd expressions tried with each item")
+    parser.add_argument("--v3", type=Path, help="the folder bfcl_eval of an unpacked bfcl-eval 2025.8.5")
     parser.add_argument("--checkout", type=Path, help="a clone of github.com/ShishirPatil/gorilla")
     options = parser.parse_args()
     benchmark, started = Bfcl(), time.perf_counter()
-    items = benchmark.load(DataFolder(data_folder()), options.only or "all")
+    items = list(benchmark.load(DataFolder(data_folder()), options.only or "all"))
+    if options.only is None:
+        items += benchmark.load(DataFolder(data_folder()), FORMAT_SENSITIVITY)
     found: dict[str, Any] = {"official": package("bfcl-eval", "bfcl_eval")}
     if options.checkout:
         found["repository"] = equal_to_commit("bfcl_eval", options.checkout, _FOLDER)
     found |= {"load_s": round(time.perf_counter() - started, 2), "items": len(items)}
-    for category in ALL:
+    for category in (*ALL, FORMAT_SENSITIVITY):
         mine = [item for item in items if item.groups["category"] == category]
         if not mine:
             continue
@@ -77,14 +95,18 @@ def main() -> None:
             warnings.simplefilter("ignore")  # of what is evaluated
             if category in MULTI_TURN:
                 found[category] = _conversations(benchmark, mine, rng)
+            elif category in MEMORY:
+                found[category] = memories(benchmark, mine, rng, Script)
+            elif category == FORMAT_SENSITIVITY:
+                found[category] = formats(benchmark, mine, rng)
             else:
                 found[category] = questions(benchmark, mine, rng, options.expressions)
             found[category]["prompts"] = _prompts(mine, category)
         found[category]["seconds"] = round(time.perf_counter() - begun, 1)
     with contextlib.redirect_stdout(io.StringIO()):
-        found["export"] = _exported(benchmark, items, random.Random(options.seed))
+        found["export"] = _exported(benchmark, items, random.Random(options.seed), options.v3)
     found["grade_items_per_s"] = _speed(benchmark, items)
-    parts = [found[category] for category in ALL if category in found]
+    parts = [found[category] for category in (*ALL, FORMAT_SENSITIVITY) if category in found]
     found["differences"] = sum(part["differences"] for part in [*parts, found["export"]])
     print(json.dumps(found, indent=1))
 
@@ -203,7 +225,7 @@ def _other_decoding(truth: list[list[str]]) -> str:
     return ""
 
 
-class _Script:
+class Script:
     """Says what it is told to say, and remembers what it was asked."""
 
     def __init__(self, replies: list[Any], *, native_tools: bool) -> None:
@@ -211,7 +233,7 @@ class _Script:
         self.heard: list[Any] = []
         self.offered: list[Any] = []
 
-    async def __call__(
+    async def __call__(  # noqa: D102
         self,
         messages: Sequence[Any],
         *,
@@ -222,19 +244,19 @@ class _Script:
         self.heard.append(copy.deepcopy(messages))
         self.offered.append(copy.deepcopy(list(tools)))
         said = self.replies.pop(0)
-        if isinstance(said, str):
-            return Reply(text=said)
-        return Reply(text="", calls=tuple(ToolCall(name=n, arguments=arguments_of(a)) for n, a in said))
+        text, pairs = (said, []) if isinstance(said, str) else ("", said)
+        calls = tuple(ToolCall(name=name, arguments=arguments_of(words)) for name, words in pairs)
+        return Reply(text=text, calls=calls, prompt_tokens=7_000 * len(messages), tokens=1_100)
 
 
 def _other_conversation(item: Item, entry: dict[str, Any], rng: random.Random, *, native: bool) -> str:
     """The first difference between the conversation here and the official one, with the same replies."""
     replies = list(_replies(item, rng, native=native))
-    ours, theirs = _Script(replies, native_tools=native), ScriptedHandler(replies, native=native)
+    ours, theirs = Script(replies, native_tools=native), ScriptedHandler(replies, native=native)
     answer: Any = asyncio.run(multi.ask(item.data, ours, native=native, max_steps=20))
     as_in_a_new_process()
     said = theirs.hold(entry)
-    if [_plain(heard) for heard in ours.heard] != [_plain(heard) for heard in theirs.heard]:
+    if [plain(heard) for heard in ours.heard] != [plain(heard) for heard in theirs.heard]:
         return "other messages"
     if ours.offered != theirs.offered:
         return "other tools"
@@ -262,24 +284,51 @@ def _replies(item: Item, rng: random.Random, *, native: bool) -> Iterator[Any]:
 # The export.
 
 
-def _exported(benchmark: Bfcl, items: Sequence[Item], rng: random.Random) -> dict[str, Any]:
+def _exported(benchmark: Bfcl, items: Sequence[Item], rng: random.Random, v3: Path | None) -> dict[str, Any]:
     """Answers to all items, right or not, written as official result files: is the same wrong by these?"""
     found: dict[str, Any] = {"items": 0, "wrong": 0, "needs_evaluation": 0}
-    found |= {"differences": 0, "first_differences": []}
+    found |= {"differences": 0, "first_differences": [], "leaderboard": {}}
     for native in (False, True):
-        answered = [(item, _recorded(benchmark, item, rng, native=native)) for item in items]
+        asked = [item for item in items if not (native and item.groups["category"] == FORMAT_SENSITIVITY)]
+        for chain in benchmark.prerequisites(asked):
+            for item in chain:
+                benchmark.held(item, _recorded(benchmark, item, rng, native=native).answer)
+        answered = [(item, _recorded(benchmark, item, rng, native=native)) for item in asked]
         with tempfile.TemporaryDirectory() as name:
             Export(Path(name), "scripted").write(benchmark, answered, "scripted")
             theirs = wrong_officially(Path(name))
         ours = {item.id for item, record in answered if record.score != 1.0}
         unread = {item.id for item, record in answered if _needs_evaluation(item, record)}
         differing = sorted((ours ^ {id_ for of_one in theirs.values() for id_ in of_one}) - unread)
+        row, differing_cells = _leaderboard(benchmark, [p for p in answered if p[0].id not in unread], v3)
+        found["leaderboard"]["native" if native else "text"] = row
         found["needs_evaluation"] += len(unread)
         found["items"] += len(answered)
         found["wrong"] += len(ours)
-        found["differences"] += len(differing)
-        found["first_differences"] += differing[:8]
+        found["differences"] += len(differing) + len(differing_cells)
+        found["first_differences"] += differing[:8] + differing_cells[:8]
     return found
+
+
+def _leaderboard(
+    benchmark: Bfcl, answered: Sequence[tuple[Item, Record]], v3: Path | None
+) -> tuple[dict[str, Any], list[str]]:
+    """The official row of the leaderboard, and the cells in which ours is another."""
+    prices = Prices(prompt=0.15, sampled=0.6)
+    ours, _ = benchmark.leaderboard(answered, prices)
+    with tempfile.TemporaryDirectory() as name:
+        Export(Path(name), "scripted").write(benchmark, answered, "scripted")
+        theirs = official_row(Path(name), (prices.prompt, prices.sampled), v3)
+    cells: dict[str, Any] = dict(ours["columns"])  # type: ignore[arg-type]
+    compared = {column: cell for column, cell in cells.items() if cell != NOT_MEASURED}
+    if ours["overall_missing_as_zero"] is not None:
+        compared["Overall Acc"] = f"{ours['overall_missing_as_zero']:.2%}"
+    if ours["overall_v3"] is not None and v3 is not None:
+        compared["v3"] = f"{ours['overall_v3']:.2%}"
+    other = [
+        f"{column}: {cell}, {theirs[column]}" for column, cell in compared.items() if cell != theirs[column]
+    ]
+    return {"cells": len(compared), "official": theirs}, other
 
 
 def _needs_evaluation(item: Item, record: Record) -> bool:
@@ -293,6 +342,8 @@ def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) 
     kept: list[Record] = []
     if item.groups["category"] in MULTI_TURN:
         replies = list(_replies(item, rng, native=native))
+    elif isinstance(item.data, MemoryTask):
+        replies = list(replies_to(item.data, rng, native=native))
     else:
         answers = [
             (form, kind, answer)
@@ -307,7 +358,8 @@ def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) 
         ]
     run = Run(benchmark, _ScriptedAssistant(replies, native_tools=native), seed=0, keep=kept.append)
     asyncio.run(run.items([item]))
-    return kept[0]
+    latencies = [round(rng.expovariate(1), 3) for _ in kept[0].latencies_s]
+    return replace(kept[0], latencies_s=latencies)
 
 
 class _ScriptedAssistant:
@@ -318,12 +370,12 @@ class _ScriptedAssistant:
     def __init__(self, replies: list[Any], *, native_tools: bool) -> None:
         self.native_tools = native_tools
         self.progress: Callable[[int], None] | None = None
-        self._talk = _Script(replies, native_tools=native_tools)
+        self._talk = Script(replies, native_tools=native_tools)
 
     def concurrency(self, *, many_turns: bool) -> int:
         return 1
 
-    def talk(self, seed: int, *, many_turns: bool = False) -> _Script:
+    def talk(self, seed: int, *, many_turns: bool = False) -> Script:
         return self._talk
 
     def describe(self) -> dict[str, Any]:
@@ -331,20 +383,6 @@ class _ScriptedAssistant:
 
     def spending(self) -> dict[str, Any]:
         return {}
-
-
-def _plain(messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Messages in one form: the official ones hold objects and arguments as text."""
-    plain = []
-    for message in messages:
-        calls = [
-            (call.function.name, arguments_of(call.function.arguments), call.id)
-            if not isinstance(call, dict)
-            else (call["function"]["name"], call["function"]["arguments"], call["id"])
-            for call in message.get("tool_calls") or []
-        ]
-        plain.append({**message, "tool_calls": calls})
-    return plain
 
 
 def _official_calls(handler: Any, said: Any) -> list[str]:  # noqa: ANN401
@@ -363,13 +401,19 @@ def _prompts(items: Sequence[Item], category: str) -> dict[str, int]:
     same = Counter[str]()
     for item in items:
         entry, functions = entries[item.id], shown(item.data.functions, category)
+        if (
+            category in MEMORY
+        ):  # whose first messages have the memory in them: compared with the conversations
+            continue
         first = item.data.turns[0] if category in MULTI_TURN else item.data.messages
+        if category == FORMAT_SENSITIVITY:
+            functions = shown(functions, category)
         theirs = OFFICIAL.handler.convert_to_tool(
             entry["function"], OFFICIAL.GORILLA_TO_OPENAPI, OFFICIAL.ModelStyle.OPENAI_COMPLETIONS
         )
         same["tools"] += tools(functions) == theirs
         same["messages"] += with_system_prompt(
-            first, functions
+            first, functions, getattr(item.data, "prompt_format", "")
         ) == OFFICIAL.handler.system_prompt_pre_processing_chat_model(
             entry["question"][0], entry["function"], item.id
         )
@@ -386,7 +430,8 @@ def _speed(benchmark: Bfcl, items: Sequence[Item]) -> dict[str, float]:
     }
     speeds = {}
     for kind, answer in kinds.items():
-        mine = [i for i in items if (i.groups["category"] in MULTI_TURN) == (kind == "multi_turn")]
+        scored = [i for i in items if i.groups["category"] not in (*MEMORY, FORMAT_SENSITIVITY)]
+        mine = [i for i in scored if (i.groups["category"] in MULTI_TURN) == (kind == "multi_turn")]
         answers = [answer(item) for item in mine]
         begun = time.perf_counter()
         for item, given in zip(mine, answers, strict=True):

@@ -49,7 +49,7 @@ WEIGHTS: Mapping[str, float] = {
     "memory_kv_and_rec_sum": 40 / 2 * 2 / 3,
     "missing": 40 / 2 + 40 / 2 / 3,
 }
-"""Percent of the overall score. Agentic is the two memories, and what is missing: web search and the third."""
+"""Percent of the overall score. Agentic is the two memories and what is missing: web search, the third."""
 
 COLLECTIONS: Mapping[str, tuple[str, ...]] = {
     "all": ALL,

@@ -74,7 +74,7 @@ def memory_apis() -> Mapping[str, type[Any]]:
         ("get_directory_structure_by_id", "is_first_memory_prereq_entry", "is_memory_prereq")
     )
     others = {"bfcl_eval.utils": _module(**unused), "overrides": _module(final=_as_it_is)}
-    with _instead(others):
+    with instead(others):
         base = importlib.import_module(f"{_APIS}.memory_api_metaclass").MemoryAPI
         found = {
             name: getattr(importlib.import_module(executor().CLASS_FILE_PATH_MAPPING[name]), name)
@@ -120,7 +120,7 @@ def _copied(
     if spec is None or spec.loader is None:
         raise ImportError(f"the package has no module {name}")
     module = importlib.util.module_from_spec(spec)
-    with _instead(others):
+    with instead(others):
         spec.loader.exec_module(module)
     if evaluate is not None:
         vars(module)["eval"] = evaluate
@@ -128,7 +128,8 @@ def _copied(
 
 
 @contextmanager
-def _instead(others: Mapping[str, ModuleType]) -> Any:  # noqa: ANN401
+def instead(others: Mapping[str, ModuleType]) -> Any:  # noqa: ANN401
+    """In this block, imports find other modules in the place of some."""
     before = {name: sys.modules.get(name) for name in others}
     sys.modules.update(others)
     try:

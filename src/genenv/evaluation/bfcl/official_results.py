@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from genenv.assistants.call_formats import clean
 from genenv.evaluation.base import Answered, Item
-from genenv.evaluation.bfcl.categories import LIVE_FILES, MULTI_TURN
+from genenv.evaluation.bfcl.categories import FORMAT_SENSITIVITY, LIVE_FILES, MEMORY, MULTI_TURN
 from genenv.evaluation.bfcl.official import NATIVE, TEXT
 from genenv.evaluation.bfcl.single import as_sent
 from genenv.evaluation.records import Record
@@ -23,6 +23,8 @@ from genenv.types import Json, JsonObject
 
 NAMES: Mapping[str, str] = {TEXT: "gpt-4o-mini-2024-07-18", NATIVE: "gpt-4o-mini-2024-07-18-FC"}
 """Names in bfcl-eval's list whose handlers are plain."""
+_SEVERAL_REPLIES = (*MULTI_TURN, *MEMORY)
+"""Categories whose results are replies by turn and step."""
 
 
 def result_files(answered: Sequence[Answered]) -> dict[str, str]:
@@ -42,17 +44,36 @@ def result_files(answered: Sequence[Answered]) -> dict[str, str]:
 def _group(category: str) -> str:
     if category in MULTI_TURN:
         return "multi_turn"
+    if category in MEMORY:
+        return f"agentic/memory/{category.removeprefix('memory_')}"
+    if category == FORMAT_SENSITIVITY:
+        return FORMAT_SENSITIVITY
     return "live" if category in LIVE_FILES else "non_live"
 
 
 def _line(item: Item, record: Record, result: Json) -> JsonObject:
+    several = item.groups["category"] in _SEVERAL_REPLIES
     return {
         "id": item.id,
         "result": result,
         "input_token_count": record.tokens.get("prompt", 0),
         "output_token_count": record.tokens.get("sampled", 0),
-        "latency": record.seconds,
+        "latency": _latencies(record, result) if several else _latency(record),
     }
+
+
+def _latency(record: Record) -> float:
+    """How long the one reply took; 0, which officially counts for nothing, where there is none."""
+    if record.latencies_s:
+        return record.latencies_s[0]
+    return record.seconds if record.tokens.get("replies") else 0.0
+
+
+def _latencies(record: Record, result: Json) -> list[list[float]]:
+    """How long each reply took, by turn and step."""
+    taken = iter(record.latencies_s)
+    turns = cast("list[list[Json]]", result) if isinstance(result, list) else []
+    return [*([next(taken, 0.0) for _ in turn] for turn in turns), list(taken)]
 
 
 def _result(item: Item, record: Record) -> tuple[str, Json]:
@@ -61,7 +82,7 @@ def _result(item: Item, record: Record) -> tuple[str, Json]:
     form = NATIVE if record.tools or (answer is not None and "calls" in answer) else TEXT
     if answer is None:
         return form, clean(f"Error during inference: {record.explanation}")
-    if item.groups["category"] in MULTI_TURN:
+    if item.groups["category"] in _SEVERAL_REPLIES:
         return form, _turns(record, answer.get("turns"), form)
     if form == NATIVE:
         return form, _calls(answer.get("calls"))
