@@ -71,6 +71,8 @@ class MemoryTask:
     functions: list[Function]
     possible: list[str]
     """Answers that are right; empty for a conversation that fills the memory, which is not graded."""
+    first: bool = False
+    """Whether it is the first of those that fill the memory, and starts from an empty one."""
     before: tuple[Item, ...] = ()
     """For a question: the conversations that fill its memory, in their order."""
 
@@ -138,7 +140,8 @@ def _memory_questions(data: DataFolder, category: str) -> Iterator[Item]:
 
     def filling(scenario: str) -> tuple[Item, ...]:
         name = f"memory_prereq_conversation/memory_{scenario}.json"
-        tasks = data.each_line(name, lambda entry: task(entry, []))
+        tasks = list(data.each_line(name, lambda entry: task(entry, [])))
+        tasks = [replace(one, first=one is tasks[0]) for one in tasks]
         return tuple(Item(id=one.id, groups={"category": f"{category}_prereq"}, data=one) for one in tasks)
 
     before = {scenario: filling(scenario) for scenario in memory_scenarios()}

@@ -39,6 +39,8 @@ class Memories:
     def keep(self, task: MemoryTask, answer: Json) -> None:
         """Take over what a conversation left; one without an answer leaves the memory as it was."""
         self._held.add(task.id)
+        if task.first:
+            self._memories.pop(task.memory, None)
         memory = answer.get("memory") if isinstance(answer, Mapping) else None
         if isinstance(memory, Mapping):
             self._memories[task.memory] = memory
@@ -51,7 +53,7 @@ class Memories:
         """
         if lost := [item.id for item in task.before if item.id not in self._held]:
             raise RolloutError(f"the conversation {lost[0]}, which fills the memory, was not held")
-        return self._memories.get(task.memory)
+        return None if task.first else self._memories.get(task.memory)
 
 
 async def ask(task: MemoryTask, talk: Talk, memory: Memory | None, *, native: bool, max_steps: int) -> Json:
