@@ -1,7 +1,7 @@
 """BFCL's verdicts here beside the official ones: every item, right answers and many that are not.
 
     python bench/parity_bfcl.py
-    python bench/parity_bfcl.py --only multi_turn_base --seed 1
+    python bench/parity_bfcl.py --only multi_turn_base memory_kv --seed 1
 
 Single-turn: right answers and more than 20 mutations of each, as native calls and as text, and odd
 expressions at odd places of them; the official side is `default_decode_ast_prompting`, `ast_checker` and the
@@ -72,16 +72,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", help="one category")
+    parser.add_argument("--only", nargs="+", default=["all", FORMAT_SENSITIVITY], help="categories")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--expressions", type=int, default=20, help="odd expressions tried with each item")
     parser.add_argument("--v3", type=Path, help="the folder bfcl_eval of an unpacked bfcl-eval 2025.8.5")
     parser.add_argument("--checkout", type=Path, help="a clone of github.com/ShishirPatil/gorilla")
     options = parser.parse_args()
     benchmark, started = Bfcl(), time.perf_counter()
-    items = list(benchmark.load(DataFolder(data_folder()), options.only or "all"))
-    if options.only is None:
-        items += benchmark.load(DataFolder(data_folder()), FORMAT_SENSITIVITY)
+    data = DataFolder(data_folder())
+    items = [item for split in options.only for item in benchmark.load(data, split)]
     found: dict[str, Any] = {"official": package("bfcl-eval", "bfcl_eval")}
     if options.checkout:
         found["repository"] = equal_to_commit("bfcl_eval", options.checkout, _FOLDER)

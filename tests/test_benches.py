@@ -59,7 +59,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "parity_alfworld": ("--games", "1", "--random", "2"),
     "parity_api_bank": (),
     "parity_bamboogle": (),
-    "parity_bfcl": ("--only", "simple_java"),
+    "parity_bfcl": ("--only", "simple_java", "memory_rec_sum"),
     "loading": (),
 }  # fmt: skip
 """Small runs of the others: the words after the script's name."""

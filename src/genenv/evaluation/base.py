@@ -158,7 +158,7 @@ class Exports(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Dollars for a million tokens."""
+    """Of a million tokens, in any currency."""
 
     prompt: float
     sampled: float

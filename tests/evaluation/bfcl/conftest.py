@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from genenv.evaluation.bfcl.load import Conversation, Question, items_of
+from genenv.evaluation.bfcl.package import memory_scenarios
 from genenv.evaluation.bfcl.worker import Worker
 from genenv.evaluation.data import DataFolder
 
@@ -84,6 +85,19 @@ DOCUMENTS = {
 }
 
 
+FACTS = {"customer": ["My name is Ann.", "My name is Bea now."]}
+ASKED = [
+    ("customer", "What is my name?", ["Bea", "Beatrice"]),
+    ("customer", "And what was it once?", ["Ann"]),
+    ("student", "What do I like?", ["rain"]),
+]
+"""Questions about memories: who asks, what, and what is right."""
+MEMORY_FUNCTIONS = {
+    "memory_kv": ["core_memory_add", "core_memory_replace", "core_memory_clear"],
+    "memory_rec_sum": ["memory_append", "memory_clear"],
+}
+
+
 class SmallData:
     """Writes the files of one category at a time."""
 
@@ -111,6 +125,39 @@ class SmallData:
             self.write(
                 f"possible_answer/BFCL_v4_{category}.json", [{"id": entry["id"], "ground_truth": truth}]
             )
+
+    def fill_memory(self) -> None:
+        """Write conversations that fill memories, two of one scenario, one of each other; and questions."""
+        for scenario in memory_scenarios():
+            facts = FACTS.get(scenario, ["I like the rain."])
+            prerequisites = [
+                {
+                    "id": f"memory_prereq_{at}-{scenario}-{at}",
+                    "scenario": scenario,
+                    "question": question_of(fact),
+                }
+                for at, fact in enumerate(facts)
+            ]
+            self.write(f"memory_prereq_conversation/memory_{scenario}.json", prerequisites)
+        ids = [f"memory_{at}-{scenario}-{at}" for at, (scenario, _, _) in enumerate(ASKED)]
+        lines = zip(ids, ASKED, strict=True)
+        self.write(
+            "BFCL_v4_memory.json",
+            [{"id": i, "scenario": who, "question": question_of(text)} for i, (who, text, _) in lines],
+        )
+        truth = [{"id": i, "ground_truth": found} for i, (_, _, found) in zip(ids, ASKED, strict=True)]
+        self.write("possible_answer/BFCL_v4_memory.json", truth)
+        for kind, names in MEMORY_FUNCTIONS.items():
+            self.write(f"multi_turn_func_doc/{kind}.json", [{**BOOK, "name": name} for name in names])
+
+    def formats(self) -> list[Any]:
+        """The two items of the category simple_python and parallel under all formats of the prompt."""
+        chosen = ("simple_python", "parallel")
+        for category in chosen:
+            self.fill(category)
+        ids = {category: [f"{category}_0"] for category in chosen}
+        (self.root / "BFCL_v4_format_sensitivity.json").write_text(json.dumps(ids), encoding="utf-8")
+        return list(items_of(self.folder, "format_sensitivity"))
 
     def item(self, category: str) -> Any:
         self.fill(category)

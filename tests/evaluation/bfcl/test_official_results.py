@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from genenv.assistants.call_formats import UNREADABLE
 from genenv.evaluation.bfcl.benchmark import Bfcl, BfclSettings
+from genenv.evaluation.bfcl.load import items_of
 from genenv.evaluation.bfcl.multi import native_commands
 from genenv.evaluation.bfcl.official import commands
 from genenv.evaluation.records import Record
@@ -129,3 +132,40 @@ def test_a_record_that_somebody_changed_is_left_out_and_the_papers_protocol_has_
         )
         assert Bfcl().export([(item, record)], "p") == {}
         assert Bfcl(BfclSettings(protocol="genenv")).export([(item, record)], "p") == {}
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_question_about_a_memory_is_exported_with_the_latency_of_each_reply(
+    small: Any, native: bool
+) -> None:
+    small.fill_memory()
+    benchmark, item = Bfcl(), next(items_of(small.folder, "memory_rec_sum"))
+    for before in item.data.before:
+        benchmark.held(before, None)
+    call = [("memory_clear", {})] if native else "[memory_clear()]"
+    kept: list[Record] = []
+    assistant: Any = SimpleNamespace(
+        concurrency=lambda **_: 1, talk=lambda *_, **__: Recited(call, "Bea", native_tools=native)
+    )
+    asyncio.run(Run(benchmark, assistant, seed=0, keep=kept.append).items([item]))
+    record = replace(kept[0], latencies_s=[0.5, 0.25])
+    ((path, text),) = benchmark.export([(item, record)], "p").items()
+    model = NATIVE if native else TEXT
+    assert path == f"{model}/agentic/memory/rec_sum/BFCL_v4_memory_rec_sum_result.json"
+    line = json.loads(text)
+    said = [{"memory_clear": "{}"}] if native else call
+    assert (line["id"], line["result"]) == ("memory_rec_sum_0-customer-0", [[said, "Bea"]])
+    assert [taken for turn in line["latency"] for taken in turn] == [0.5, 0.25]
+
+
+def test_format_sensitivity_is_exported_under_its_long_ids(small: Any) -> None:
+    item = small.formats()[0]
+    record = Record(
+        **{"id": item.id, "groups": {}, "status": "graded", "score": 0.0, "measures": {}, "explanation": ""},
+        answer={"text": "[]"},
+        latencies_s=[0.5],
+    )
+    ((path, text),) = Bfcl().export([(item, record)], "p").items()
+    assert path == f"{TEXT}/format_sensitivity/BFCL_v4_format_sensitivity_result.json"
+    assert json.loads(text)["latency"] == 0.5
+    assert json.loads(text)["id"].startswith("format_sensitivity_0:ret_fmt=python&tool_call_tag=True&")

@@ -100,7 +100,7 @@ def _sentences(
     said.append(
         "total cost: N/A, as no prices are known (endpoint.price_in, endpoint.price_out)"
         if cost == NOT_MEASURED
-        else f"total cost: ${cost}"
+        else f"total cost: {cost}, in the currency of the prices"
     )
     return said
 
