@@ -336,6 +336,19 @@ def _needs_evaluation(item: Item, record: Record) -> bool:
     return isinstance(text, str) and decoded_alike(item, text).startswith("needs_evaluation")
 
 
+def _written_officially(item: Item, answer: Any) -> bool:  # noqa: ANN401
+    """Whether the official evaluation, which ends with an error else, can write what it has decoded."""
+    with contextlib.suppress(Exception):  # what cannot be decoded is written as it is
+        decoded = OFFICIAL.handler.default_decode_ast_prompting(
+            answer.get("text"), OFFICIAL.ReturnFormat(item.data.language), False
+        )
+        try:
+            json.dumps(OFFICIAL.utils.make_json_serializable(decoded))
+        except TypeError:
+            return False
+    return True
+
+
 def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) -> Record:
     """What `genenv eval` keeps of an item that a scripted model answered."""
     kept: list[Record] = []
@@ -347,7 +360,9 @@ def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) 
         answers = [
             (form, kind, answer)
             for form, kind, answer in answers_to(item, rng, 3)
-            if ("calls" in answer) == native and kind != "surrogate"  # which no policy gives
+            if ("calls" in answer) == native
+            and kind != "surrogate"  # which no policy gives
+            and _written_officially(item, answer)
         ]
         _, _, answer = rng.choice(answers if rng.random() < 0.6 else answers[:1])
         replies = [

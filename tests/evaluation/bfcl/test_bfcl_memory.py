@@ -279,11 +279,11 @@ def measure(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     small.fill_memory()
     monkeypatch.setattr(bfcl_benchmark, "data_folder", lambda: small.root)
 
-    def run(model: Noting, **changes: Any) -> Outcome:
+    def run(model: Noting, *, overrides: Sequence[str] = (), **changes: Any) -> Outcome:
         monkeypatch.setattr(evaluation, "assistant", lambda *_: model)
         fields: dict[str, Any] = {"names": ["bfcl"], "policy": "p", "split": "memory", "changed_data": True}
         request = Request(**{**fields, "out": tmp_path / "r.jsonl", **changes})
-        return next(evaluate(request, load_evaluation_config([]), Silent()))
+        return next(evaluate(request, load_evaluation_config(overrides), Silent()))
 
     return run
 
@@ -371,6 +371,22 @@ def test_regrading_keeps_the_account_of_the_conversations(measure: Any, tmp_path
     assert after["prerequisites"] == before["prerequisites"]
     assert after["leaderboard"] == before["leaderboard"]
     assert len(outcome.records) == 6
+
+
+def test_costs_are_those_of_the_endpoints_prices_and_are_kept_when_answers_are_graded_again(
+    measure: Any, tmp_path: Path
+) -> None:
+    prices = ["endpoint.price_in=1000", "endpoint.price_out=10000"]
+    outcome = measure(Noting(), policy="openai:http://localhost/v1#m", overrides=prices)
+    asked = outcome.tokens("replies")
+    cost = asked * (100 * 1000 + 10 * 10000) / 1_000_000  # what filled the memories is not part of it
+    summary = json.loads((tmp_path / "r.summary.json").read_text())
+    assert summary["leaderboard"]["columns"]["Total Cost ($)"] == str(round(cost, 2)) == "1.2"
+    assert outcome.notes[-1] == "total cost: 1.2, in the currency of the prices"
+    assert all(len(record.latencies_s) == record.tokens["replies"] for record in outcome.records)
+    (again,) = regrade([tmp_path / "r.jsonl"], None, changed_data=True)
+    assert again.leaderboard == outcome.leaderboard
+    assert "26.7%" not in " ".join(again.notes)  # nothing of an overall was measured
 
 
 def test_a_missing_package_is_named_before_anything_is_asked(
