@@ -105,6 +105,8 @@ class Bfcl(PlainBenchmark):
         content = _content(item)
         if isinstance(content, Question):
             return 1
+        if isinstance(content, MemoryTask):
+            return self.settings.max_steps * len(content.turns)
         return self.settings.max_steps * (len(content.truth) if content.only is None else 1)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
