@@ -19,6 +19,7 @@ from pydantic import Field
 
 from genenv.environments.exported import Exported, Session
 from genenv.errors import UsageError
+from genenv.servers.guard import Access, Guard
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -125,14 +126,24 @@ def _chosen(rows: list[Any], task_id: str | None, number: int | None) -> Any:  #
     raise UsageError(f"there is no task {task_id!r} in this split")
 
 
-def app(folder: str | Path, *, sessions: int = 64, timeout_s: float | None = 3600.0) -> FastAPI:
+def app(
+    folder: str | Path,
+    *,
+    sessions: int = 64,
+    timeout_s: float | None = 3600.0,
+    access: Access = Access(),  # noqa: B008 - frozen
+) -> FastAPI:
     """The server's application: `uvicorn MODULE:app`.
 
     Args:
         folder: of an environment that `genenv export-env` wrote.
         sessions: how many clients at a time.
         timeout_s: a session that nobody steps for so long ends; None: never.
+        access: the key that clients need, and the names by which they call the server, beside loopback and
+            the address that they have reached.
     """
     made = partial(TaskEnvironment, Exported(Path(folder)))
     limits = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=timeout_s)
-    return create_fastapi_app(made, ChatAction, ChatObservation, concurrency_config=limits)
+    application = create_fastapi_app(made, ChatAction, ChatObservation, concurrency_config=limits)
+    application.add_middleware(Guard, access=access)
+    return application

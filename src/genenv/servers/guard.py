@@ -139,8 +139,8 @@ class Guard:
         if len(hosts) != 1 or not self._is_own(hosts[0], scope):
             shown = ", ".join(hosts) or "none"
             return 400, (
-                f"this server is not called so (Host: {shown[:200]}); use its address, or start it with "
-                "--allow-host and that name"
+                f"this server is not called so (Host: {shown[:200]}); use its address, or allow that name "
+                "(--allow-host; in Python, Access.names)"
             )
         known = dict(headers)
         if "origin" in known or known.get("sec-fetch-site", "none") != "none":

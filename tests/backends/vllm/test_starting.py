@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +65,37 @@ def test_options_of_vllm_need_vllm() -> None:
     assert "--tensor-parallel-size 2: options of vLLM's own go with --vllm" in refused(
         "serve", "--", "--tensor-parallel-size", "2"
     )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("host", "given"), [("10.0.0.9", None), ("127.0.0.1", None), ("127.0.0.1", "own-key")]
+)
+def test_vllm_gets_a_key_where_others_reach_it(tmp_path: Path, host: str, given: str | None) -> None:
+    """A program in vLLM's place says what it was started with; nothing listens."""
+    program = tmp_path / "vllm"
+    program.write_text('#!/bin/sh\necho "key=$VLLM_API_KEY words=$*"\n')
+    program.chmod(0o755)
+    variables = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "RUN_KEY": given or ""}
+    variables.pop("VLLM_API_KEY", None)
+    words = [
+        "serve",
+        "--model",
+        "tiny",
+        "--vllm",
+        "--host",
+        host,
+        "--set",
+        "policy.vllm.key_variable=RUN_KEY",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "genenv", *words], env=variables, capture_output=True, text=True, check=True
+    )
+    key = done.stdout.rpartition("key=")[2].partition(" ")[0]
+    assert "--allowed-origins []" in done.stdout
+    if given is not None or host == "127.0.0.1":
+        assert key == (given or "")
+        assert "export" not in done.stdout
+    else:
+        assert len(key) > 40
+        assert f"export RUN_KEY={key}\n" in done.stdout
