@@ -230,6 +230,22 @@ def test_records_that_belong_to_two_tables_whose_ids_are_called_alike_keep_both(
     assert [row["id"] for row in cast("list[dict[str, Any]]", listed.result)] == own
 
 
+def test_what_a_record_belongs_to_has_to_be_there_when_a_body_names_it_too() -> None:
+    paths = {**records("channels"), **records("webhooks", links="channel")}
+    paths["/channels/{channel_id}/webhooks"] = {"get": paths["/webhooks"]["get"]}
+    body = paths["/webhooks"]["post"]["requestBody"]
+    paths["/webhooks/{id}"]["patch"] = {"requestBody": body, "responses": {"200": body}}
+    found = MockWorld(json.dumps({"openapi": "3.1.0", "paths": paths}), "it.json")
+    lost, moved = found.play(
+        [
+            call("patch_webhooks_id", id="WEB-101", channel_id="754"),
+            call("patch_webhooks_id", id="WEB-101", channel_id="CHA-102"),
+        ]
+    ).outcomes
+    assert lost.error == "There is no channel 754."
+    assert cast("dict[str, Any]", moved.result)["channel_id"] == "CHA-102"
+
+
 def test_a_record_of_two_ids_is_found_by_both() -> None:
     repositories = of("repositories")
     state = cast("dict[str, dict[str, Any]]", repositories.play(()).state)
@@ -241,10 +257,10 @@ def test_a_record_of_two_ids_is_found_by_both() -> None:
             call("create_issue", owner=owner, repo=name, title="It rains"),
             call("list_issues", owner=owner, repo=name),
             call("create_issue", owner=stranger, repo=name, title="It rains"),
-            call("create_issue_comment", owner=owner, repo=name, issue_number=107, body="So it does"),
+            call("create_issue_comment", owner=owner, repo=name, issue_number=207, body="So it does"),
         ]
     ).outcomes
-    assert cast("dict[str, Any]", made.result)["number"] == 107
+    assert cast("dict[str, Any]", made.result)["number"] == 207
     assert made.result in cast("list[Any]", listed.result)
     assert wrong.error == f"There is no repo {name}."
     assert comment.error is None
@@ -258,6 +274,7 @@ def test_ids_and_constants_are_as_their_schemas_want_them() -> None:
     assert all(key.isdigit() for table in state.values() for key in table)
     assert {row["type"] for row in state["channels"].values()} <= {0, 2, 5}
     assert {row["guild_id"] for row in state["channels"].values()} <= set(state["guilds"])
+    assert len({key for table in state.values() for key in table}) == sum(map(len, state.values()))
     (made,) = chat.play([call("create_guild_channel", guild_id="101", name="tea")]).outcomes
     assert cast("dict[str, Any]", made.result)["guild_id"] == "101"
 

@@ -293,7 +293,7 @@ class MockWorld:
         return copy.deepcopy(self._made_up[place])
 
     def _referred(self, state: State, table: Table, args: Mapping[str, Json]) -> None:
-        for name, other in table.refers.items():
+        for name, other in table.links.items():
             if name in args and other in state and str(args[name]) not in state[other]:
                 raise _Refused(f"There is no {_one(self._tables[other])} {args[name]}.")
 

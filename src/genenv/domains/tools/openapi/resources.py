@@ -75,6 +75,8 @@ class Table:
     """Parameters of paths that name a record."""
     given: bool = False
     """Whether who makes a record says its key."""
+    first: int = 100
+    """Numbers of its records are larger than this where they may be: no other table has the same ones."""
     owners: dict[Owner, str] = field(default_factory=dict[Any, str])
     """What records belong to, as paths say it: the field that holds it."""
     parents: dict[str, str] = field(default_factory=dict[str, str])
@@ -142,7 +144,8 @@ class Resources:
             self._assign(some)
         for name in dict.fromkeys(self._names.values()):
             self.tables[name] = self._table(name, usable)
-        for table in self.tables.values():
+        for number, table in enumerate(self.tables.values(), 1):
+            table.first *= number
             self._belonging(table, usable)
         for table in self.tables.values():
             table.refers = {

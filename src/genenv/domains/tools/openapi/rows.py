@@ -22,7 +22,7 @@ MOMENT = "2026-01-05T09:00:00Z"
 """When everything happens."""
 _MOST_FIELDS = 12
 _FIRST = 100
-"""Numbers of records are larger than this, where they may be."""
+"""Numbers are larger than this, where they may be."""
 _TRIES = 12
 _DEEPEST = 8
 
@@ -180,14 +180,14 @@ def new_key(table: Table, number: int, taken: Collection[str] = ()) -> Json:
     if listed:
         return next((one for one in listed if str(one) not in taken), None)
     if schema.get("type") == "integer":
-        most, least = schema.get("maximum", _FIRST + ROWS), schema.get("minimum", 1)
-        return number + (_FIRST if most >= _FIRST + ROWS else int(least) - 1)
+        most, least = schema.get("maximum", table.first + ROWS), schema.get("minimum", 1)
+        return number + (table.first if most >= table.first + ROWS else int(least) - 1)
     if schema.get("format") == "uuid":
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{table.name}/{number}"))
     words = words_of(table.word) or ("row",)
     rng = random.Random(f"{table.name} {number}")
-    bare = str(_FIRST + number)
-    usual = (f"{words[-1][:3].upper()}-{bare}", bare, bare.zfill(int(schema.get("minLength", 0))))
+    bare = str(table.first + number)
+    usual = (f"{words[-1][:3].upper()}-{_FIRST + number}", bare, bare.zfill(int(schema.get("minLength", 0))))
     others = {name: one for name, one in schema.items() if name != "examples"}
     ways = itertools.chain(usual, _draws(table.key, others, rng))
     return next((one for one in ways if str(one) not in taken and fits(schema, one)), None)
