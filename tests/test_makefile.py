@@ -1,4 +1,4 @@
-"""`make setup` says what it does, and stops where a step fails: a program that stands for Python notes what it is asked."""
+"""`make setup` says what it does, and stops where a step fails; a script takes the place of Python."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def setup(folder: Path) -> subprocess.CompletedProcess[str]:
         shutil.copy(ROOT / name, folder)
     (folder / "python").write_text(PYTHON)
     (folder / "python").chmod(0o755)
+    make = shutil.which("make")
+    assert make is not None
     return subprocess.run(
-        ["make", "setup", "PYTHON=./python"], cwd=folder, capture_output=True, text=True, check=False
+        [make, "setup", "PYTHON=./python"], cwd=folder, capture_output=True, text=True, check=False
     )
 
 
