@@ -75,7 +75,7 @@ def making(folder: Path, chosen: argparse.Namespace) -> None:
         links=len(made.graph.links),
         tasks=made.base,
         held_out=made.held_out,
-        drawn_and_refused=dict(made.refused),
+        drawn_and_refused=dict(made.drawn.refused),
     )
 
 

@@ -1,4 +1,4 @@
-"""`make setup` says what it does and stops where a step fails; a stand-in for Python notes its words."""
+"""`make setup` says what it does, and stops where a step fails; a script takes the place of Python."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ def setup(folder: Path) -> subprocess.CompletedProcess[str]:
         shutil.copy(ROOT / name, folder)
     (folder / "python").write_text(PYTHON)
     (folder / "python").chmod(0o755)
-    words = ["make", "setup", "PYTHON=./python"]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    make = shutil.which("make")
+    assert make is not None
+    return subprocess.run(
+        [make, "setup", "PYTHON=./python"], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def test_each_step_of_the_setup_says_what_is_installed_and_how_much_that_is(tmp_path: Path) -> None:

@@ -197,8 +197,8 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     assert "the input has ended, so this call does not run: each request takes a line" in lines
     assert not asked.replies
     asked.replies = ['cancel_order(order_id="O-5003")', "Done."]
-    words = ["try", f"{tmp_path}/run", "--yes"]
-    said = CliRunner().invoke(app, words, input="cancel O-5003\n").stdout
+    unasked = ["try", f"{tmp_path}/run", "--yes"]
+    said = CliRunner().invoke(app, unasked, input="cancel O-5003\n").stdout
     assert '"status":"cancelled"' in said
     assert "Enter runs it" not in said
     assert "nothing was asked for; type a request, or pipe some" in refused("try", tmp_path / "run")

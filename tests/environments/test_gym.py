@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
 from pathlib import Path
 
@@ -25,6 +26,19 @@ def test_it_keeps_what_gymnasium_asks(importable: Path, name: str) -> None:
         check_env(made.unwrapped, skip_render_check=True)
 
 
+def test_a_reply_that_is_written_as_the_readme_shows_is_a_call(importable: Path) -> None:
+    exported = opened(importable, "desk_env")
+    said = (importable / "desk_env" / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"solution of `(.*)`:\n\n```\n(.*)\n```", said, flags=re.DOTALL)
+    assert shown is not None
+    made = gymnasium.make(importlib.import_module("desk_env.gym_env").ENV_ID)
+    made.reset(options={"task_id": shown[1]})
+    text, _, ended, _, _ = made.step(shown[2])
+    assert not ended
+    assert "error" not in text
+    exported.close()
+
+
 def test_a_solution_is_rewarded_at_its_end(importable: Path) -> None:
     exported = opened(importable, "desk_env")
     made = gymnasium.make(importlib.import_module("desk_env.gym_env").ENV_ID)
@@ -32,6 +46,7 @@ def test_a_solution_is_rewarded_at_its_end(importable: Path) -> None:
         text, info = made.reset(options={"task_id": task.id})
         assert task.messages[-1].content in text
         assert info["tools"]
+        assert 'Write each call as <tool_call>{"name": ..., "arguments": {...}}</tool_call>' in text
         for number, reply in enumerate(task.oracle, start=1):
             text, reward, ended, cut, info = made.step(reply)
             assert (reward, ended, cut) == (

@@ -128,6 +128,25 @@ def test_a_tool_that_is_called_as_trl_calls_something_is_refused(
 
 
 @pytest.mark.long
+def test_a_model_that_knows_chatml_gets_a_template_that_offers_tools() -> None:
+    from trl.chat_template_utils import add_response_schema, supports_tool_calling
+
+    folder, tokens = trl.with_tools("smollm2-135m")
+    assert supports_tool_calling(add_response_schema(tokens))
+    assert Path(folder).is_dir()
+    said = tokens.apply_chat_template(
+        [{"role": "user", "content": "refund it"}],
+        tools=[trl.ACT],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    assert '"name": "act"' in said
+    assert said.endswith("<|im_start|>assistant\n")
+    with pytest.raises(UsageError, match="the chat template of tiny offers no tools, and its tokens are not"):
+        trl.with_tools("tiny")
+
+
+@pytest.mark.long
 def test_its_trainer_takes_a_step(importable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sampling is from random weights, but for one reply that calls a tool, so that the whole loop runs."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")

@@ -194,6 +194,13 @@ class Exported:
         return max((self.domain.episode(task).max_turns for task in tasks), default=1)
 
 
+CALLS = (
+    'Write each call as <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one after the other; '
+    "a reply without a call ends the task."
+)
+"""How an agent that replies in text calls tools that are offered."""
+
+
 def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
     """A reply as a domain reads it.
 

@@ -2,7 +2,8 @@
 """Tasks as a Gymnasium environment: text in, text out. Needs the package `gymnasium`.
 
 An action is a reply of the agent as text, calls in it written as `<tool_call>{"name": ..., "arguments":
-{...}}</tool_call>`; an observation is the text of what is said then. Both are in `info` as messages, too.
+{...}}</tool_call>`, as the first observation says; an observation is the text of what is said then. Both are
+in `info` as messages.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
-from genenv.environments.exported import Exported, Session
+from genenv.environments.exported import CALLS, Exported, Session
 from genenv.errors import UsageError
 
 LONGEST = 1_000_000
@@ -97,7 +98,8 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         told = {"messages": session.messages, "tools": session.tools, "choices": session.choices}
         info = copy.deepcopy(told) | ({} if name is None else {"task_id": name})
         tools = [json.dumps(tool) for tool in session.tools] if name is not None else []
-        return "\n\n".join([*(str(one["content"]) for one in session.messages), *tools]), info
+        offered = [CALLS, *tools] if tools else []
+        return "\n\n".join([*(str(one["content"]) for one in session.messages), *offered]), info
 
 
 def register(name: str, folder: str | Path) -> str:

@@ -35,6 +35,7 @@ from . import FOLDER
 Environment = trl.environment_class(FOLDER)
 reward = trl.reward_function(FOLDER)
 dataset = partial(trl.dataset, FOLDER)
+with_tools = trl.with_tools
 '''
 _OPENENV = '''"""For OpenEnv: uvicorn PACKAGE.openenv_app:app --port 8000"""
 
@@ -96,6 +97,8 @@ class Told:
     train: int
     held_out: int
     settings: Mapping[str, object]
+    replies: str
+    """How a reply to a task is written, in sentences."""
 
 
 def readme(told: Told) -> str:
@@ -115,14 +118,17 @@ pip install -e .    # beside genenv, without its extra mcp: verifiers and OpenEn
 **TRL**
 
 ```python
-from {told.package}.trl_env import Environment, dataset, reward
+from {told.package}.trl_env import Environment, dataset, reward, with_tools
 from trl import GRPOConfig, GRPOTrainer
 
-trainer = GRPOTrainer("Qwen/Qwen3-0.6B", reward_funcs=reward, train_dataset=dataset(),
+model, tokenizer = with_tools("smollm2-135m")    # or a folder, or a name on the hub: Qwen/Qwen3-0.6B
+trainer = GRPOTrainer(model, processing_class=tokenizer, reward_funcs=reward, train_dataset=dataset(),
                       environment_factory=Environment, args=GRPOConfig(output_dir="out"))
+trainer.train()
 ```
 
-Where a task is one reply without tools, leave `environment_factory` out.
+TRL refuses a model whose chat template offers no tools, such as SmolLM2's. `with_tools` gives one that knows
+ChatML the template of Qwen3. Where a task is one reply without tools, leave `environment_factory` out.
 
 **verifiers**
 
@@ -147,5 +153,8 @@ import {told.package}.gym_env
 
 env = gymnasium.make("genenv/{told.package}-v0")
 text, info = env.reset(seed=3)
+text, reward, terminated, truncated, info = env.step(reply)
 ```
+
+{told.replies}
 """

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _KEPT = ("reset", "get_reward")
+_CHATML = ("<|im_start|>", "<|im_end|>")
+_WITH_TOOLS = "qwen3_instruct_2507.jinja"
+"""A template of TRL's that offers tools to models that know ChatML."""
 Completion = Sequence[Mapping[str, Any]]
 """What was said after a prompt, as messages."""
 OVER = "The task has ended."
@@ -150,6 +153,36 @@ def reward_function(folder: str | Path) -> Callable[..., list[float]]:
         ]
 
     return verdict
+
+
+def with_tools(model: str) -> tuple[str, Any]:
+    """A model for `GRPOTrainer`, and its `processing_class`: a tokenizer whose chat template offers tools.
+
+    Where the model's own template offers none, as that of SmolLM2, the tokens of ChatML are enough to use the
+    one that TRL has for Qwen3: tools are described in the system's message, calls are `<tool_call>` blocks.
+
+    Args:
+        model: `smollm2-135m`, a folder, or a name on the Hugging Face hub.
+
+    Raises:
+        UsageError: it cannot be loaded, or its template has no tools and its tokens are not those of ChatML.
+    """
+    import trl
+    from trl.chat_template_utils import supports_tool_calling
+
+    from genenv.backends.local.loading import load_tokenizer, resolve
+
+    folder = resolve(model)
+    tokenizer = load_tokenizer(folder)
+    if not supports_tool_calling(tokenizer):
+        if not set(_CHATML) <= tokenizer.get_vocab().keys():
+            raise UsageError(
+                f"the chat template of {model} offers no tools, and its tokens are not those of ChatML; take "
+                "a model whose template does, or export with domain.style=python and domain.mode=single"
+            )
+        templates = Path(trl.__file__).parent / "chat_templates"
+        tokenizer.chat_template = (templates / _WITH_TOOLS).read_text(encoding="utf-8")
+    return folder, tokenizer
 
 
 def dataset(folder: str | Path, split: str = "train") -> Dataset:

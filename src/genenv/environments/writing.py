@@ -16,7 +16,7 @@ from genenv.domains import close_domain, domain_config, domain_names, load_domai
 from genenv.domains.base import Domain
 from genenv.domains.tools.bundle import is_bundle
 from genenv.domains.tools.private import filled
-from genenv.environments.exported import ABOUT, BUNDLE, About, row_of
+from genenv.environments.exported import ABOUT, BUNDLE, CALLS, About, row_of
 from genenv.environments.templates import FILES, Told, readme
 from genenv.errors import UsageError
 from genenv.runs.files import check_writable
@@ -99,7 +99,12 @@ def write(
         about = About(name=package, domain=inside, settings=settings)
         (data / ABOUT).write_text(json.dumps(about.model_dump(), indent=1) + "\n", encoding="utf-8")
         told = Told(
-            package=package, domain=export.domain, train=counts[0], held_out=counts[1], settings=settings
+            package=package,
+            domain=export.domain,
+            train=counts[0],
+            held_out=counts[1],
+            settings=settings,
+            replies=_how_to_reply(domain, [*train, *again][0]),
         )
         for path, text in FILES.items():
             file = aside / path.format(package=package)
@@ -120,6 +125,17 @@ def native(export: Export) -> dict[str, object]:
     wanted = {key: value for key, value in _NATIVE.items() if fits and key not in export.asked}
     chosen = kind.model_validate({**export.settings, **wanted})
     return chosen.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+
+def _how_to_reply(domain: Domain, task: Task) -> str:
+    """How a reply in text is written, with one to a task as an example where a solution is known."""
+    how = (
+        CALLS
+        if getattr(domain.episode(task), "tools", ())
+        else "A reply is text, as the messages ask for it."
+    )
+    example = f" The first reply of a solution of `{task.id}`:\n\n```\n{task.oracle[0]}\n```"
+    return how + (example if task.oracle else "")
 
 
 def _package(name: str) -> str:

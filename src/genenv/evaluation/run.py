@@ -142,7 +142,7 @@ class Run:
             return _failed(item, str(error), heard)
         finally:
             if item.id in self._most:
-                self._most[item.id] = heard.replies
+                self._most[item.id] = len(heard.latencies_s)
         return _record(item, status, grade, heard, answer=answer, seconds=time.monotonic() - began)
 
     def _done(self, record: Record) -> None:
