@@ -128,7 +128,7 @@ def test_only_a_run_can_be_resumed_or_reported(tmp_path: Path, config: Path) -> 
 def test_out_must_be_usable(tmp_path: Path, config: Path) -> None:
     assert "is a file; choose another --out" in refused("train", config, "--out", config)
     sentence = refused("train", config, "--out", config / "below")
-    assert "Not a directory; check that the file or folder is there and that you may use it" in sentence
+    assert f"cannot be written ({config} is a file); choose another --out" in sentence
     assert "is a folder; name a file" in refused("generate", config, "--out", tmp_path)
 
 

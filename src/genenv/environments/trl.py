@@ -12,6 +12,7 @@ completion, turn by turn, as genenv grades it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -167,20 +168,18 @@ def with_tools(model: str) -> tuple[str, Any]:
     Raises:
         UsageError: it cannot be loaded, or its template has no tools and its tokens are not those of ChatML.
     """
-    import trl
-    from trl.chat_template_utils import supports_tool_calling
-
     from genenv.backends.local.loading import load_tokenizer, resolve
 
+    theirs = import_module("trl.chat_template_utils")
     folder = resolve(model)
     tokenizer = load_tokenizer(folder)
-    if not supports_tool_calling(tokenizer):
+    if not theirs.supports_tool_calling(tokenizer):
         if not set(_CHATML) <= tokenizer.get_vocab().keys():
             raise UsageError(
                 f"the chat template of {model} offers no tools, and its tokens are not those of ChatML; take "
                 "a model whose template does, or export with domain.style=python and domain.mode=single"
             )
-        templates = Path(trl.__file__).parent / "chat_templates"
+        templates = Path(str(theirs.__file__)).parent / "chat_templates"
         tokenizer.chat_template = (templates / _WITH_TOOLS).read_text(encoding="utf-8")
     return folder, tokenizer
 
