@@ -330,7 +330,7 @@ def test_the_command_says_what_came_of_it(folder: Path, server: Server) -> None:
     }
     server.answer = Model(sloppy)
     shown = succeeds("domain", "words", folder, "--by", f"{server.url}#m", "--each", 4).stdout
-    assert "get_order: 2 were there, 3 read, 1 added\n  + tell me about {order_id}\n" in shown
+    assert "get_order: 1 were there, 3 read, 1 added\n  + tell me about {order_id}\n" in shown
     assert (
         "refused, other verb: 1, such as 'cancel what is in {order_id}': get_order does not cancel" in shown
     )

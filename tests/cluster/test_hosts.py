@@ -140,9 +140,8 @@ def test_a_folder_that_cannot_hold_the_run_is_told_in_a_sentence(tmp_path: Path)
     (tmp_path / "file").write_text("")
     assert "is a file; choose another --out" in str(prepare(planned(tmp_path / "file"), SETTINGS, "t"))
     assert "holds no run" in str(prepare(planned(tmp_path, resume=True), None, "t"))
-    assert "File exists" in str(
-        prepare(planned(tmp_path / "file" / "run"), SETTINGS, "t")
-    ) or "Not a dir" in str(prepare(planned(tmp_path / "file" / "run"), SETTINGS, "t"))
+    said = str(prepare(planned(tmp_path / "file" / "run"), SETTINGS, "t"))
+    assert f"{tmp_path / 'file'} is a file); choose another --out" in said
     run = tmp_path / "run"
     RunFolder.create(run, SETTINGS)
     (run / "metrics.jsonl").write_text("{}\n")

@@ -114,6 +114,7 @@ def test_a_run_of_an_older_version_is_held_to_the_whole_config(mine: Path, confi
 
 VALUES = {
     "run.rounds": 2,
+    "policy.vllm.key_variable": "OTHER_KEY",
     "run.name": "other",
     "run.eval_every": 0,
     "shift.eval_every": 2,

@@ -213,11 +213,14 @@ def test_an_endpoint_plays_the_tasks_of_a_domain_without_a_run(toml: Path, tmp_p
         ),
         (("openai:http://me:pw@h/v1#m",), "openai:http://***@h/v1#m is of no run"),
         (("runs/none@3:agent",), "runs/none holds no run"),
-        (("m", "--set", "held_out.run=runs/none"), "runs/none is not a folder"),
-        (("m", "--set", "held_out.config=none.toml"), "there is no file none.toml"),
-        (("m", "--set", "held_out.run=a", "--set", "held_out.config=b"), "set one of them"),
-        (("m", "--set", "held_out.runs=a"), "did you mean 'held_out.run'?"),
-        (("m", "--set", "held_out.config=words.toml", "--split", "test"), "held-out has main, all, measured"),
+        (("smollm2-135m", "--set", "held_out.run=runs/none"), "runs/none is not a folder"),
+        (("smollm2-135m", "--set", "held_out.config=none.toml"), "there is no file none.toml"),
+        (("smollm2-135m", "--set", "held_out.run=a", "--set", "held_out.config=b"), "set one of them"),
+        (("smollm2-135m", "--set", "held_out.runs=a"), "did you mean 'held_out.run'?"),
+        (
+            ("smollm2-135m", "--set", "held_out.config=words.toml", "--split", "test"),
+            "held-out has main, all, measured",
+        ),
     ],
 )
 @pytest.mark.usefixtures("toml")
@@ -227,7 +230,7 @@ def test_what_cannot_be_measured_is_one_sentence(words: tuple[str, ...], sentenc
 
 def test_a_domain_without_held_out_tasks_is_one_sentence(toml: Path) -> None:
     toml.write_text(toml.read_text(encoding="utf-8").replace("[simulator]", "held = 0\n[simulator]"))
-    said = refused("m", "--set", f"held_out.config={toml}")
+    said = refused("smollm2-135m", "--set", f"held_out.config={toml}")
     assert "domain 'own_words:Words' has no held-out tasks to measure on" in said
 
 

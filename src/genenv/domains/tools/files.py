@@ -16,12 +16,12 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
-from genenv.domains.tools.plain import NotPlain, state_of, tables_of
+from genenv.domains.tools.plain import NotPlain, Row, state_of, tables_of
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = frozenset(
@@ -165,8 +165,7 @@ def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
 def _parsed(path: Path, content: bytes) -> object:
     if content.startswith(_SQLITE):
         with closing(sqlite3.connect(path)) as database:
-            _bound(database)
-            return tables_of(database)
+            return tables_of(database, _bounded(database))
     text = content.decode("utf-8", "replace")
     with contextlib.suppress(ValueError):
         if path.suffix == ".json":
@@ -177,17 +176,17 @@ def _parsed(path: Path, content: bytes) -> object:
     return list(csv.DictReader(io.StringIO(text))) if path.suffix == ".csv" else text
 
 
-def _bound(database: sqlite3.Connection) -> None:
-    """Have a small file not make much of itself, as columns that are computed can."""
+def _bounded(database: sqlite3.Connection) -> Callable[[sqlite3.Cursor, Row], Row]:
+    """Have a small file not make much of itself, as computed columns can; returns what counts its rows."""
     left, until = _MOST_ROWS_BYTES, time.monotonic() + _MOST_ROWS_S
 
-    def row(_: sqlite3.Cursor, cells: tuple[object, ...]) -> tuple[object, ...]:
+    def row(_: sqlite3.Cursor, cells: Row) -> Row:
         nonlocal left
         left -= sum(len(one) if isinstance(one, str | bytes) else 8 for one in cells)
         if left < 0:
             raise NotPlain("rows that are too large")
         return cells
 
-    database.row_factory = row
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
     database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+    return row

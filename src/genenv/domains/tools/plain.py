@@ -17,7 +17,7 @@ import re
 import sqlite3
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -47,6 +47,7 @@ _CODE = (
     functools.partial,
     type(functools.lru_cache(str)),
 )
+Row = tuple[object, ...]
 Shown = list[sqlite3.Connection] | None
 """Connections whose rows a state holds already; None for a tool's result, which holds none."""
 
@@ -129,9 +130,17 @@ def _container(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 
     return _ADDRESS.sub("", repr(value))
 
 
-def tables_of(connection: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
-    """All rows of an SQLite database, by table, in an order that does not depend on how they came there."""
-    plain = sqlite3.Cursor(connection)  # rows as tuples, whatever the connection makes of them
+def tables_of(
+    connection: sqlite3.Connection, row_factory: Callable[[sqlite3.Cursor, Row], Row] | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """All rows of an SQLite database, by table, in an order that does not depend on how they came there.
+
+    Args:
+        connection: to it. Its own row factory is left aside: rows are read as tuples.
+        row_factory: is given each row as it is read, and returns it; it may raise.
+    """
+    plain = sqlite3.Cursor(connection)
+    plain.row_factory = row_factory
     names = plain.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
     )
