@@ -193,11 +193,11 @@ def test_tasks_ask_for_the_same_and_pass_the_gate_in_the_new_words(folder: Path,
 @pytest.mark.long
 def test_typed_again_it_goes_on_with_tools_that_have_too_few(folder: Path, server: Server) -> None:
     model = server.answer = Model(lines({"get_order": GOOD["get_order"]}))
-    write(folder, server, each=5)
+    write(folder, server, each=4)
     assert len(model.asked) == 8
-    assert len(wordings(folder)["get_order"]) == 5
+    assert len(wordings(folder)["get_order"]) == 4
     again = server.answer = Model(lines(GOOD))
-    write(folder, server, each=5)
+    write(folder, server, each=4)
     assert sorted(again.asked) == sorted({*GOOD} - {"get_order"})
     assert write(folder, server, each=2) == []
 
