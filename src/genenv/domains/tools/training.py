@@ -34,7 +34,7 @@ eval_tasks = 60
 
 [domain]
 name = {name}
-mode = "auto"  # all tasks: one reply where no result is needed, else several turns; single: the former alone
+mode = "auto"  # all tasks, in one reply or several turns; single: those of one reply, several times faster
 style = "python"  # calls as text: the template of smollm2-135m has no form for them; native: the model's own
 descriptions = false{most_calls}
 
@@ -81,7 +81,7 @@ check_tasks = 24
 
 [policy]
 model = "smollm2-135m"
-tokens_per_microbatch = 2048
+tokens_per_microbatch = 1024
 context_tokens = 2048
 """
 
