@@ -125,6 +125,25 @@ def plain_schema(schema: object) -> JsonObject:
     return _Plain(root).of(root, ())
 
 
+def part_at(root: Any, pointer: str) -> tuple[Any] | None:  # noqa: ANN401 - JSON
+    """The part of plain JSON that a JSON pointer (RFC 6901) names, in a tuple of one; None if there is none.
+
+    Args:
+        root: what it points into.
+        pointer: without `#/`, its parts quoted as in an address.
+    """
+    found = root
+    for part in pointer.split("/"):
+        key = urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and key in found:
+            found = cast("Mapping[str, Any]", found)[key]
+        elif isinstance(found, list) and key.isdecimal() and int(key[:9]) < len(cast("list[Any]", found)):
+            found = cast("list[Any]", found)[int(key[:9])]
+        else:
+            return None
+    return (found,)
+
+
 class _Plain:
     """Makes the parts of one schema plain."""
 
@@ -193,15 +212,10 @@ class _Plain:
             return found
         if not place.startswith("#/"):
             return self._anchored(place[1:], reference)
-        for part in place[2:].split("/"):
-            key = urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping) and key in found:
-                found = found[key]
-            elif isinstance(found, list) and key.isdecimal() and int(key[:9]) < len(found):
-                found = cast("list[Json]", found)[int(key[:9])]
-            else:
-                raise BadSchema(f"it refers to {reference[:200]!r}, which it does not hold")
-        return found
+        part = part_at(found, place[2:])
+        if part is None:
+            raise BadSchema(f"it refers to {reference[:200]!r}, which it does not hold")
+        return part[0]
 
     def _anchored(self, anchor: str, reference: str) -> Json:
         waiting: list[Json] = [self._root]
@@ -258,6 +272,8 @@ class Validator:
             )
         except TookTooLong as late:
             return "", str(late)
+        except ArithmeticError:  # of numbers that no float holds
+            return "", "it holds a number that is too large to be checked"
         finally:
             _LEFT.reset(left)
         if error is None:
@@ -293,13 +309,25 @@ def _counted(check: Check) -> Check:
     """A keyword that takes a step of the budget each time it is looked at, long lists more."""
 
     def counting(validator: Any, says: Any, value: Any, schema: Any) -> Iterator[ValidationError] | None:  # noqa: ANN401
-        left = _LEFT.get()
-        left[0] -= 1 + (len(cast("list[object]", says)) if isinstance(says, list) else 0)
-        if left[0] < 0:
-            raise TookTooLong("it is too large to be checked against what is asked for")
-        return check(validator, says, value, schema)
+        _take(1 + (len(cast("list[object]", says)) if isinstance(says, list) else 0))
+        for error in check(validator, says, value, schema) or ():
+            # jsonschema writes the whole value into the message of each error
+            _take(1 + len(cast("list[object]", value)) // 10 if isinstance(value, list | dict | str) else 1)
+            yield error
 
     return counting
+
+
+def _take(steps: int) -> None:
+    """Take steps of the budget of the value that is being checked.
+
+    Raises:
+        TookTooLong: there are none left.
+    """
+    left = _LEFT.get()
+    left[0] -= steps
+    if left[0] < 0:
+        raise TookTooLong("it is too large to be checked against what is asked for")
 
 
 def _error(message: str) -> ValidationError:
@@ -309,6 +337,7 @@ def _error(message: str) -> ValidationError:
 
 
 def _matches(pattern: str, text: str) -> bool:
+    _take(1)
     try:
         return engine(pattern)(text)
     except BadPattern:  # not held to

@@ -39,6 +39,7 @@ from genenv.domains.tools.describing import (
     public_functions,
 )
 from genenv.domains.tools.files import Folder
+from genenv.domains.tools.launch import limit
 from genenv.domains.tools.plain import TOOLS_MODULE, NotPlain, is_code, result_of, state_of
 from genenv.domains.tools.world import TOOK_TOO_LONG
 
@@ -49,7 +50,8 @@ _MEMORY = 2 << 30
 
 def main(original: str, file: str, name: str | None) -> None:
     """Load the tools, say what they are, and answer until the input ends."""
-    answers, asked = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
+    asked = os.fdopen(os.dup(0), encoding="utf-8")
     quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 0)
     os.dup2(2, 1)  # what tools print joins the log
@@ -275,8 +277,8 @@ def _said(error: BaseException) -> str:
 
 
 def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit(resource.RLIMIT_AS, _MEMORY)
+    limit(resource.RLIMIT_CORE, 0)
 
 
 def _is_state(name: str, value: object) -> bool:

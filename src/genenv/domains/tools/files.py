@@ -77,7 +77,7 @@ class Folder:
 
     def _missing(self, name: object) -> None:
         if isinstance(name, str | bytes | os.PathLike):
-            path = os.path.join(str(self._path), os.fsdecode(cast(Any, name)))
+            path = os.path.normpath(os.path.join(str(self._path), os.fsdecode(cast(Any, name))))
             if not os.path.exists(path) and path.startswith(f"{self._path}{os.sep}"):
                 self.asked.add(os.path.relpath(path, self._path))
 

@@ -150,9 +150,9 @@ def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
         if os.getppid() != waiting:
             os._exit(1)
     # not RLIMIT_AS: engines such as V8 reserve far more addresses than they use
-    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE, _FILE))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit(resource.RLIMIT_DATA, _MEMORY)
+    limit(resource.RLIMIT_FSIZE, _FILE)
+    limit(resource.RLIMIT_CORE, 0)
     with open(settings["report"], "w", encoding="ascii") as report:
         cut = not settings["network"] and cut_off()
         writable: list[str] | None = settings["writable"]
@@ -163,6 +163,13 @@ def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
     except OSError as error:
         os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
         os._exit(127)
+
+
+def limit(kind: int, most: int) -> None:
+    """Limit a resource of this process, or leave it where the system limits it to less already."""
+    _, hard = resource.getrlimit(kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
 
 
 def cut_off() -> bool:

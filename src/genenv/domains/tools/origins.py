@@ -268,8 +268,12 @@ class OpenApiOrigin:
 
 
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:
-    """Copy what is wanted, is there, and was not copied yet; whether anything was."""
-    beside = [one for one in wanted if (origin / one).exists() and not (files / one).exists()]
+    """Copy what is wanted, is there, and was not copied yet; whether anything was.
+
+    The names come from the tools' process: those that lead out of the folder are left aside.
+    """
+    inside = [one for one in wanted if not Path(one).is_absolute() and ".." not in Path(one).parts]
+    beside = [one for one in inside if (origin / one).exists() and not (files / one).exists()]
     for one in beside:
         _copy(origin / one, files / one)
     return bool(beside)

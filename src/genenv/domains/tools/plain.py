@@ -95,7 +95,9 @@ def _plain(value: object, depth: int, shown: Shown) -> Any:  # noqa: ANN401 - JS
     if isinstance(value, float):
         return _number(value, shown)
     if isinstance(value, _SCALARS):
-        return str(value) if not isinstance(value, datetime.date | datetime.time) else value.isoformat()
+        return (
+            _text(str(value)) if not isinstance(value, datetime.date | datetime.time) else value.isoformat()
+        )
     if depth >= DEEPEST:
         raise NotPlain("something that is too deeply nested, or holds itself")
     return _container(value, depth + 1, shown)

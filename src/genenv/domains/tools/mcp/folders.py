@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from genenv.domains.tools.leaves import FILES, FOLDERS, HIDDEN, TABLES
 from genenv.types import Json
 
 _MOST_BYTES = 1 << 20
+_SPECIAL = b"\0 neither a file nor a link \0"
+"""Instead of the bytes of what has none that could be read."""
 _NAMES = (FILES, FOLDERS, HIDDEN, TABLES)
 
 
@@ -70,6 +73,8 @@ class EpisodeFolder:
         changed: dict[str, _File] = {}
         for name in files:
             place, first = self.path / name, self._first.get(name)
+            if _kind(place) not in (stat.S_IFREG, stat.S_IFLNK):
+                continue  # it goes when the folder is put back
             if first is None or first.link != place.is_symlink() or first.raw != _raw(place):
                 changed[name] = _file(place)
         return Snapshot(changed, frozenset(self._first).difference(files), frozenset(folders))
@@ -138,6 +143,8 @@ class EpisodeFolder:
         return content
 
     def _read(self, place: Path, raw: bytes) -> Json:
+        if raw is _SPECIAL:
+            return "a pipe, a socket or a device"
         if place.is_symlink():
             return f"a link to {raw.decode('utf-8', 'replace')}"
         if len(raw) <= _MOST_BYTES and (is_table_file(place) or _is_text(raw)):
@@ -148,22 +155,25 @@ class EpisodeFolder:
 
 
 def _file(place: Path) -> _File:
-    stat = place.lstat()
-    return _File(_raw(place), place.is_symlink(), stat.st_mode & 0o7777, (stat.st_atime_ns, stat.st_mtime_ns))
+    told = place.lstat()
+    return _File(_raw(place), place.is_symlink(), told.st_mode & 0o7777, (told.st_atime_ns, told.st_mtime_ns))
 
 
 def _put(place: Path, one: _File) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_symlink() or one.link:
+    if one.link or _kind(place) != stat.S_IFREG:
         place.unlink(missing_ok=True)
     if one.link:
         place.symlink_to(os.fsdecode(one.raw))
         return
     if place.exists():
         place.chmod(0o600)
-    place.write_bytes(one.raw)
-    place.chmod(one.mode)
-    os.utime(place, ns=one.times)
+    # a server that runs may put a link or a pipe there at this moment: neither is followed or waited for
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(os.open(place, flags, 0o600), "wb") as file:
+        file.write(one.raw)
+        os.fchmod(file.fileno(), one.mode)
+        os.utime(file.fileno(), ns=one.times)
 
 
 def _is_hidden(name: str) -> bool:
@@ -182,16 +192,30 @@ def _journalled(place: Path) -> bool:
     return any(os.path.exists(f"{place}{ending}") for ending in JOURNALS)
 
 
-def _raw(place: Path) -> bytes:
-    """A file's bytes, or where a link leads; nothing if it is gone or may not be read."""
+def _kind(place: Path) -> int:
+    """Of what kind it is, as `stat.S_IFMT` has it; 0 if it is gone."""
     try:
-        return os.readlink(place).encode() if place.is_symlink() else place.read_bytes()
+        return stat.S_IFMT(place.lstat().st_mode)
+    except OSError:
+        return 0
+
+
+def _raw(place: Path) -> bytes:
+    """A file's bytes, or where a link leads; nothing if it is gone or cannot be read; `_SPECIAL` of a pipe."""
+    kind = _kind(place)
+    try:
+        if kind == stat.S_IFLNK:
+            return os.fsencode(os.readlink(place))
+        if kind != stat.S_IFREG:
+            return _SPECIAL if kind else b""
+        with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else _SPECIAL
     except OSError:
         return b""
 
 
 def _walk(folder: Path) -> tuple[list[str], list[str]]:
-    """Names of files (and links) and of folders in it, the outer ones first."""
+    """Names of files (links, pipes and sockets among them) and of folders in it, the outer ones first."""
     files: list[str] = []
     folders: list[str] = []
     for where, inner, names in os.walk(folder):
@@ -199,8 +223,8 @@ def _walk(folder: Path) -> tuple[list[str], list[str]]:
         for one in (*inner, *names):
             place = os.path.join(where, one)
             path = f"{base}/{one}" if base else one
-            if os.path.islink(place) or os.path.isfile(place):
-                files.append(path)
-            elif os.path.isdir(place):
+            if os.path.isdir(place) and not os.path.islink(place):
                 folders.append(path)
+            else:  # pipes and sockets, too
+                files.append(path)
     return files, folders

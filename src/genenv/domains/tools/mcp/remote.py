@@ -148,6 +148,8 @@ class RemoteServer:
 
     def close(self) -> None:
         """End the connection."""
+        if self._client is None:  # it has not said which tools it has, and is not waited for
+            self._serving.cancel()
         self._thread.start(_set(self._stop))
         wait([self._serving], 10)
         self._thread.close()

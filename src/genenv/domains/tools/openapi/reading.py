@@ -6,8 +6,8 @@ that nobody needs. So this one looks at what it uses, and leaves out, with a rea
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.parse
+import http.client
+import json
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from genenv.errors import UsageError, first_line
 from genenv.untrusted.documents import MOST_BYTES, as_list, as_object, read_document
-from genenv.untrusted.schemas import fits_keyword
+from genenv.untrusted.schemas import fits_keyword, part_at
 
 _TIMEOUT_S = 30.0
 _DEEPEST = 16
@@ -54,8 +54,9 @@ def fetched(source: str) -> str:
             with urllib.request.urlopen(source, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone
                 content = cast(bytes, answer.read(MOST_BYTES + 1))
         else:
-            content = Path(source).read_bytes()
-    except (OSError, ValueError, urllib.error.URLError) as error:
+            with Path(source).open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise UsageError(f"{source} cannot be read: {first_line(error)}") from error
     if len(content) > MOST_BYTES:
         raise UsageError(f"{source} is larger than {MOST_BYTES >> 20} MiB")
@@ -111,17 +112,10 @@ class Document:
         return {}
 
     def _at(self, reference: str) -> object:
-        found: object = self._root
-        for part in reference[2:].split("/") if reference.startswith("#/") else (reference,):
-            key = urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping) and key in found:
-                found = cast("Mapping[str, object]", found)[key]
-            elif isinstance(found, list) and key.isdigit() and int(key) < len(cast("list[object]", found)):
-                found = cast("list[object]", found)[int(key)]
-            else:
-                self.missing.add(reference)
-                return {}
-        return found
+        if reference.startswith("#/") and (found := part_at(self._root, reference[2:])) is not None:
+            return found[0]
+        self.missing.add(reference)
+        return {}
 
     def schema(self, node: object, *, writing: bool) -> dict[str, Any]:
         """A schema without references or alternatives, cut where it holds itself.
@@ -185,8 +179,8 @@ class Document:
         parts = [*as_list(schema.get("allOf"))]
         for key in ("oneOf", "anyOf"):
             ways = as_list(schema.get(key))
-            real = [way for way in ways if cast(Node, self.resolved(way) or {}).get("type") != "null"]
-            listed = [value for way in real for value in _only(cast(Node, self.resolved(way) or {}))]
+            real = [way for way in ways if as_object(self.resolved(way)).get("type") != "null"]
+            listed = [value for way in real for value in _only(as_object(self.resolved(way)))]
             parts += [{"enum": listed}] if real and len(listed) == len(real) else real[:1]
         if not parts:
             return schema
@@ -214,7 +208,8 @@ def _join(whole: dict[str, Any], part: Node) -> None:
     """Lay a part of a schema over what there is; fields of both are kept."""
     fields: dict[str, Any] = {**as_object(whole.get("properties")), **as_object(part.get("properties"))}
     required = [*as_list(whole.get("required")), *as_list(part.get("required"))]
-    allowed = [one for one in as_list(whole.get("enum")) if one in as_list(part.get("enum"))]
+    other = {json.dumps(one, sort_keys=True) for one in as_list(part.get("enum"))}
+    allowed = [one for one in as_list(whole.get("enum")) if json.dumps(one, sort_keys=True) in other]
     whole |= part
     whole |= {"properties": fields} if fields else {}
     whole |= {"required": required} if required else {}
