@@ -20,6 +20,7 @@ import raw_http
 from genenv.servers import guard, http
 from genenv.servers.guard import Access, Guard
 from genenv.servers.http import HttpServer, Service
+from genenv.servers.keys import key_headers
 from raw_http import Raw, answer, ask, connect, head
 
 Serve = Callable[..., "Echo"]
@@ -302,3 +303,12 @@ def test_a_refusal_is_json_of_one_line(serve: Serve) -> None:
     assert found.headers["connection"] == "close"
     assert len(json.dumps(found.json())) < 500
     assert raw_http.ask(serve().url, "/a", host="x\x01y").status == 400
+
+
+def test_a_key_with_a_colon_is_taken_as_clients_send_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVERS_KEY", "me:secret")
+    server = serve(access=Access(key="me:secret"))
+    assert ask(server.url, "/a", **key_headers("SERVERS_KEY")).status == 200
+    assert ask(server.url, "/a", Authorization="Basic bWU6b3RoZXI=").status == 401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from fuzzing import limits
 from genenv.config.files import read_tables
 from genenv.domains.tools.openapi.mock_world import MockWorld
+from genenv.domains.tools.openapi.reading import Document, fetched
 from genenv.domains.tools.world import Call
 from genenv.errors import UsageError
 from genenv.untrusted.documents import Unreadable, plain, read_document, read_json, read_toml, read_yaml
@@ -171,3 +173,28 @@ def test_what_has_another_type_than_the_standard_says_is_left_out() -> None:
     }
     with pytest.raises(UsageError, match=r"no operation of api.json reads or changes records"):
         MockWorld(json.dumps({"openapi": "3.0.0", "paths": paths}), "api.json")
+
+
+def test_alternatives_that_are_no_objects_and_odd_places_are_read() -> None:
+    for odd in (
+        {"oneOf": [True, {"type": "string"}]},
+        {"anyOf": ["string", [None]]},
+        {"$ref": "#/paths/\u00b2"},
+        {"$ref": f"#/tags/{'9' * 5000}"},
+    ):
+        with limits(), contextlib.suppress(UsageError):
+            MockWorld(orders(**odd), "api.json")
+
+
+def test_long_lists_of_values_are_joined_in_no_time() -> None:
+    values = [f"value-{number}" for number in range(20_000)]
+    with limits():
+        found = Document(orders(), "api.json").schema(
+            {"allOf": [{"type": "string", "enum": values}, {"enum": values[10:]}]}, writing=True
+        )
+    assert len(found["enum"]) == 19_990
+
+
+def test_an_address_that_gives_no_document_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match=r"http://localhost:abc/ cannot be read"):
+        fetched("http://localhost:abc/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 
@@ -84,3 +85,14 @@ def test_simple_patterns_are_those_that_all_engines_read_alike() -> None:
     special = ["(?=a)", r"\p{L}", r"(a)\1", "a++", "(", r"a\Z"]
     assert [one for one in simple + special if is_simple(one)] == simple
     assert all(re.compile(one) for one in simple)
+
+
+@pytest.mark.parametrize(
+    "count", ["{1000000000}", "{1000000000,}", "{0,1000000000}", "{ 99999999999999999999 }"]
+)
+def test_a_count_that_takes_all_memory_is_no_pattern_that_is_read(count: str) -> None:
+    with limits():
+        for pattern in (f"^[a-z]{count}$", f"(?=x)[a-z]{count}"):
+            assert not is_pattern(pattern) or not engine(pattern)("ab")
+            with contextlib.suppress(BadPattern):
+                draw(pattern, random.Random(1))

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from genenv.domains.tools.world import Tool
 from genenv.environments.imported.actions import actions_of
 from genenv.errors import UsageError
 from genenv.simulator.schema_sampling import sample_json
+from genenv.types import Json
 from genenv.untrusted.schemas import BadSchema, Validator, fits_keyword, plain_schema
 
 SENTENCE = "ergonomic wireless keyboard and mouse combination-set"
@@ -233,3 +234,23 @@ def test_a_grammar_has_only_what_grammars_can_hold_to() -> None:
     assert writable(plain_schema(odd)) == {"type": "array", "items": {"type": "string", "minLength": 2}}
     kept = {"type": "integer", "maximum": -5, "pattern": r"^\d{3}$"}
     assert writable(kept) == kept
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), [10**400]])
+def test_numbers_that_no_float_holds_are_refused(value: object) -> None:
+    for schema in ({"multipleOf": 0.01}, {"items": {"multipleOf": 0.01}}):
+        found = Validator(plain_schema(schema)).problem(cast(Json, value))
+        assert found is None or found == ("", "it holds a number that is too large to be checked")
+
+
+def test_long_values_in_many_messages_take_no_time() -> None:
+    numbers = cast(Json, list(range(100_000)))
+    with limits():
+        schema = plain_schema({"allOf": [{"maxItems": number} for number in range(1000)]})
+        assert Validator(schema).problem(numbers) == (
+            "",
+            "it is too large to be checked against what is asked for",
+        )
+        names = cast(Json, {f"name-{number}": 1 for number in range(20_000)})
+        schema = plain_schema({"patternProperties": {f"x{number}": {} for number in range(300)}})
+        assert Validator(schema).problem(names) is not None

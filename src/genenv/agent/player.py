@@ -30,18 +30,20 @@ class Agent:
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
         self._guided = dict[str, Trace]()
         """Known solutions of base tasks, by id: they come again, and are the same for every agent."""
+        self._replied_in = 0
+        """The last round in which it replied to any task."""
 
     async def attempt(self, domain: Domain, tasks: Sequence[Task], *, round_: int) -> list[Group]:
         """Attempt each task `rollouts` times.
 
         Raises:
-            GenenvError: there are tasks, and nothing was sampled.
+            GenenvError: there are tasks, and nothing was sampled, nor earlier in this round.
         """
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
-        rollouts = self.config.rollouts
-        return self._some_sampled(
-            await attempt(domain, self.sampler, tasks, rollouts=rollouts, sampling=sampling)
-        )
+        groups = await attempt(domain, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
+        if any(trace.response_tokens for group in groups for trace in group.traces):
+            self._replied_in = round_
+        return groups if self._replied_in == round_ else self._some_sampled(groups)
 
     async def solve(self, domain: Domain, tasks: Sequence[Task]) -> list[Group]:
         """Attempt each task once, greedily: how success is measured. Raises as `attempt` does."""

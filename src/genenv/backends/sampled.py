@@ -26,6 +26,8 @@ QUESTION = "Count from one to ten in words."
 _NEARER = 4.0
 """Older weights that are so many times nearer are those that were sampled from: what rounding adds does not
 follow the difference between two versions."""
+_FEWEST = 8
+"""Tokens; over fewer, rounding alone can make older weights look so much nearer."""
 _ROUNDING = 1e-3
 """A log-probability may be so much above 0, nats: sums of low precision."""
 
@@ -67,11 +69,12 @@ def mean_gap(found: Sequence[Sequence[float]], own: Sequence[Sequence[float]]) -
     return fmean(abs(a - b) for row in pairs for a, b in row)
 
 
-def is_older(gap: float, gap_to_older: float) -> bool:
+def is_older(gap: float, gap_to_older: float, *, tokens: int) -> bool:
     """Whether completions are of older weights, and not of the present ones.
 
     Args:
         gap: to the present ones. Nats.
-        gap_to_older: to the older ones. Nats.
+        gap_to_older: to the older ones, by what scored for the other gap. Nats.
+        tokens: over which both are means; of few nothing can be said.
     """
-    return gap > SMALL and _NEARER * gap_to_older < gap
+    return tokens >= _FEWEST and gap > SMALL and _NEARER * gap_to_older < gap

@@ -12,7 +12,7 @@ import typer
 
 from genenv.api.console import ConsoleReporter
 from genenv.api.wordings import Wanted, reasons, write_wordings
-from genenv.cli.console import begin, ended
+from genenv.cli.console import begin, ended, stoppable
 from genenv.domains.tools import making
 from genenv.domains.tools.bounded import USUAL, Limits
 from genenv.domains.tools.bundle import as_typed
@@ -222,12 +222,10 @@ def _new(folder: Path, wanted: making.Wanted) -> None:
     """Make a bundle, and say at the end what came of it.
 
     Raises:
-        typer.Exit: it was stopped (status 130), or has no tasks (status 1).
+        typer.Exit: it was stopped (status 130 or 143), or has no tasks (status 1).
     """
-    try:
+    with stoppable(f"nothing of {folder} is kept, and the same command begins anew"):
         made = making.make(folder, wanted, examined, ConsoleReporter())
-    except KeyboardInterrupt as error:
-        raise ended(f"stopped; nothing of {folder} is kept, and the same command begins anew", 130) from error
     typer.echo(inert(making.readme(made)))
     again = f"genenv domain tasks {shlex.quote(str(folder))}"
     if made.stopped:
@@ -267,10 +265,8 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
 def _tasks(folder: Path, asked: making.Asked) -> None:
     """Draw them, and say what came of it."""
     begin(f"drawing the tasks of {folder} anew")
-    try:
+    with stoppable(f"the tasks of {folder} are as they were"):
         done = making.redraw(folder, asked, examined, ConsoleReporter())
-    except KeyboardInterrupt as error:
-        raise ended(f"stopped; the tasks of {folder} are as they were", 130) from error
     drawn = done.drawn
     typer.echo(f"{folder}: {drawn.base} tasks for training and {drawn.held_out} for measuring")
     if drawn.refused:
@@ -283,10 +279,8 @@ def _tasks(folder: Path, asked: making.Asked) -> None:
 def _words(folder: Path, wanted: Wanted) -> None:
     """Have wordings written, and say what came of each."""
     begin(f"asking {wanted.by} for wordings")
-    try:
+    with stoppable("what passed is kept, and the same command goes on"):
         done = write_wordings(folder, wanted, ConsoleReporter())
-    except KeyboardInterrupt as error:
-        raise ended("stopped; what passed is kept, and the same command goes on", 130) from error
     if not done:
         typer.echo(f"every tool has {wanted.each} wordings or more; --each asks for others")
         return

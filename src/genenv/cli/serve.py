@@ -130,6 +130,10 @@ def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]
     if key is None and not is_loopback(host):
         key = new_key()
         typer.echo(_key_line(policy.vllm.key_variable, key))
+    if key is not None and ":" in key:
+        raise UsageError(
+            f"vLLM takes no key with a colon, which {policy.vllm.key_variable} holds: set another one"
+        )
     if key is not None:
         variables[VLLM_KEY] = key
     os.execvpe(words[0], words, variables)  # noqa: S606 - the program that was asked for

@@ -26,15 +26,7 @@ def locked(written: Path, lock: Path) -> Generator[None]:
     Raises:
         UsageError: another process has it.
     """
-    with _opened(lock) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            file.seek(0)
-            raise UsageError(
-                f"{written} is being written by another process ({file.read().strip() or 'unknown'}); "
-                "wait for it to end, or choose another --out"
-            ) from err
+    with _taken(written, lock) as file:
         file.truncate(0)
         file.write(f"process {os.getpid()}")
         file.flush()
@@ -45,10 +37,24 @@ def locked(written: Path, lock: Path) -> Generator[None]:
                 lock.unlink(missing_ok=True)
 
 
-def _opened(lock: Path) -> IO[str]:
-    """The lock's file; opened again where whoever had it removed it in between."""
+def _taken(written: Path, lock: Path) -> IO[str]:
+    """The lock's file, locked; opened again where whoever had it removed it in between.
+
+    Raises:
+        UsageError: another process has it.
+    """
     while True:
         file = lock.open("a+", encoding="ascii")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            with file:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+            raise UsageError(
+                f"{written} is being written by another process ({holder}); wait for it to end, or choose "
+                "another --out"
+            ) from err
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                 return file

@@ -10,8 +10,6 @@ from pathlib import Path
 from genenv.backends.settings import ADAPTERS_PREFIX
 from genenv.errors import UsageError
 
-_FILES = ("adapter_config.json", "adapter_model.safetensors")
-
 
 class Folders:
     """Says whether an adapter may be loaded from a folder."""
@@ -33,11 +31,13 @@ class Folders:
         """
         try:
             folder = Path(path).resolve(strict=True)
-            parts = [folder, *((folder / name).resolve() for name in _FILES)]
+            roots = self._named or self._temporary(folder)
+            within = any(folder.is_relative_to(root) for root in roots) and all(
+                any(one.resolve().is_relative_to(root) for root in roots) for one in folder.rglob("*")
+            )
         except (OSError, ValueError, RuntimeError) as error:
             raise UsageError(f"{path} is no folder of an adapter that this server can read") from error
-        roots = self._named or self._temporary(folder)
-        if not all(any(part.is_relative_to(root) for root in roots) for part in parts):
+        if not within:
             shown = ", ".join(map(str, self._named)) or f"{tempfile.gettempdir()}/{ADAPTERS_PREFIX}*"
             raise UsageError(
                 f"{path} is in no folder that this server loads adapters from ({shown}); start it with "

@@ -9,6 +9,7 @@ way, have limits.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hmac
 import json
@@ -251,9 +252,13 @@ def _without_port(host: str) -> str:
 
 def _has(headers: Mapping[str, str], key: str) -> bool:
     """Whether a request has the key."""
-    scheme, _, bearer = headers.get("authorization", "").partition(" ")
-    given = headers.get("x-api-key") or (bearer.strip() if scheme.lower() == "bearer" else "")
-    return hmac.compare_digest(given.encode(), key.encode())
+    scheme, _, said = headers.get("authorization", "").partition(" ")
+    given = said.strip().encode() if scheme.lower() == "bearer" else b""
+    if scheme.lower() == "basic":  # as `key_headers` sends a key with a colon
+        with contextlib.suppress(ValueError):
+            given = base64.b64decode(said, validate=True)
+    given = headers.get("x-api-key", "").encode() or given
+    return hmac.compare_digest(given, key.encode())
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

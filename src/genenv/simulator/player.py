@@ -36,12 +36,14 @@ class Simulator:
     def __init__(self, sampler: Sampler, trainer: Trainer, config: SimulatorConfig, *, seed: int) -> None:
         self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
         self.learns = config.train
+        self._most_asked = 0
+        """The most specs that were asked for at a time: a call for few of them says little."""
 
     async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
         """Write `variations` specs for each context, under the grammar of the domain's spec.
 
         Raises:
-            GenenvError: specs were asked for, and not one could be sampled.
+            GenenvError: as many specs as usual were asked for, and not one could be sampled.
         """
         schemas = spec_schemas(domain, contexts)
         wanted = [
@@ -56,6 +58,7 @@ class Simulator:
                 for context, prompt, name in wanted
             )
         )
+        self._most_asked = max(self._most_asked, len(wanted))
         if failed:
             self._tell(failed, len(failed) + sum(not one.drawn for one in found))
         return found
@@ -67,7 +70,7 @@ class Simulator:
             GenenvError: none could.
         """
         ((why, count),) = Counter(failed).most_common(1)
-        if len(failed) < asked_for:
+        if len(failed) < asked_for or 2 * asked_for < self._most_asked:
             log.warning(
                 "the simulator could not write %d of %d tasks; %d: %s", len(failed), asked_for, count, why
             )

@@ -38,7 +38,7 @@ _AS_PYTHON = (
 )
 """What drawing does not know of other languages, as Python has it; what is drawn is matched afterwards."""
 _SPECIAL = re.compile(r"\(\?(?!:)|\\[^dDwWsS\W_]|[*+?}]\+|\[\[|&&")
-_COUNTS = re.compile(r"\{[^{}]*?(\d{1,9})\s*\}")
+_COUNTS = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 _MOST_COPIES = 200_000
 """Product of all counts of repetitions in a pattern."""
 
@@ -94,7 +94,7 @@ def is_simple(pattern: str) -> bool:
 
 
 def _stoppable(pattern: str) -> Engine:
-    if math.prod(int(one) + 1 for one in _COUNTS.findall(pattern)) > _MOST_COPIES:
+    if _copies(pattern) > _MOST_COPIES:
         raise BadPattern("it repeats its parts too often")  # the engine writes repetitions out
     import regex  # takes a while to load, and few patterns need it
 
@@ -122,6 +122,12 @@ def _stoppable(pattern: str) -> Engine:
             raise TookTooLong(f"it takes too much memory to match {pattern!r}") from error
 
     return found
+
+
+def _copies(pattern: str) -> int:
+    """How many parts a pattern has once repetitions are written out, at most."""
+    counts = [one for pair in _COUNTS.findall(pattern) for one in pair if one]
+    return math.prod(min(int(one[:9]), _MOST_COPIES) + 1 for one in counts)
 
 
 def draw(pattern: str, rng: random.Random) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import tracemalloc
 from contextlib import closing
@@ -13,7 +14,9 @@ import pytest
 
 from genenv.domains.tools.files import content_of
 from genenv.domains.tools.mcp.folders import EpisodeFolder
+from genenv.domains.tools.origins import PythonOrigin
 from genenv.domains.tools.python_world import PythonWorld
+from genenv.errors import UsageError
 
 
 def database(path: Path, *statements: str) -> bytes:
@@ -111,3 +114,29 @@ def test_of_files_that_are_gone_nothing_is_kept(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert held < 1_000_000
+
+
+def test_a_pipe_in_the_place_of_a_file_is_seen_and_goes_when_the_folder_is_put_back(tmp_path: Path) -> None:
+    (tmp_path / "original").mkdir()
+    (tmp_path / "original" / "kept").write_text("kept")
+    folder = EpisodeFolder(tmp_path / "folder", tmp_path / "original")
+    before = folder.contents()
+    (folder.path / "kept").unlink()
+    os.mkfifo(folder.path / "kept")
+    os.mkfifo(folder.path / "new")
+    assert folder.contents()["files"] == dict.fromkeys(("kept", "new"), "a pipe, a socket or a device")
+    folder.restore(folder.snapshot())
+    folder.restore()
+    assert folder.contents() == before
+
+
+def test_nothing_outside_the_folder_is_copied_for_tools_that_want_to_read_it(tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "data.csv").write_text("a\n1\n")
+    (tmp_path / "own" / "tools.py").write_text(
+        "open('data.csv')\nopen('../secret.csv')\ndef f() -> int:\n    return 1\n"
+    )
+    with pytest.raises(UsageError, match=r"No such file or directory: '../secret.csv'"):
+        PythonOrigin(tmp_path / "own" / "tools.py").bring(tmp_path / "bundle" / "files")
+    assert {one.name for one in (tmp_path / "bundle").rglob("*")} == {"files", "tools.py", "data.csv"}

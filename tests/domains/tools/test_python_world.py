@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -286,3 +288,66 @@ def test_what_a_copy_of_the_state_would_lose_is_named(tmp_path: Path, opened: st
     text = f"import sqlite3\nDB = sqlite3.connect(':memory:')\n{opened}\n{textwrap.dedent(SELL)}"
     with pytest.raises(UsageError, match=re.escape(named)):
         world_of(tmp_path, text)
+
+
+def test_what_is_no_text_in_an_error_or_a_path_ends_no_process(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        import pathlib
+
+        FOUND = [pathlib.Path("\\udcff")]
+
+        def fail() -> str:
+            "Fail."
+            raise ValueError("no \\udcff")
+        """,
+    )
+    with closing(world):
+        played = world.play([call("fail")])
+        assert [one.error for one in played.outcomes] == ["no ?"]
+        assert played.state == {"FOUND": ["?"]}
+
+
+def test_tools_run_where_the_system_allows_less_than_their_limits(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("def f() -> int:\n    return 1\n")
+    code = (
+        "from pathlib import Path; import sys; from genenv.domains.tools.python_world import PythonWorld; "
+        "print(list(PythonWorld(Path(sys.argv[1]), 'shop.py').tools))"
+    )
+    words = ["sh", "-c", 'ulimit -f 1000; exec "$0" "$@"', sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "['f']", done.stderr
+
+
+NOTEBOOK = """
+    import pathlib
+    import sqlite3
+
+    HERE = pathlib.Path(__file__).parent / "notebook"
+    HERE.mkdir(exist_ok=True)
+    (HERE / "todo.txt").write_text("milk")
+    DB = sqlite3.connect("shop.db")
+    DB.execute("create table if not exists items (id text)")
+    DB.execute("insert into items values ('kettle')")
+    DB.commit()
+
+    def add(line: str) -> str:
+        "Add a line."
+        (HERE / "todo.txt").write_text(line)
+        return line
+"""
+
+
+def test_what_a_file_makes_when_it_is_imported_is_there_in_every_attempt(tmp_path: Path) -> None:
+    world = world_of(tmp_path, textwrap.dedent(NOTEBOOK) + textwrap.dedent(SELL))
+    with closing(world):
+        begun = world.play([]).state
+        assert begun["notebook/todo"] == "milk"
+        for _ in range(2):
+            played = world.play([call("add", line="tea"), call("sell", item="kettle")], watch=True)
+            assert [one.error for one in played.outcomes] == [None, None]
+            assert [one.changed for one in played.outcomes] == [True, True]
+            assert (played.state["notebook/todo"], played.state["shop"]) == ("tea", {"items": []})
+        assert world.play([]).state == begun
+    assert not (tmp_path / "notebook").exists()

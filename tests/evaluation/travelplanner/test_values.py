@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -176,3 +177,10 @@ def test_the_grade_and_the_submission_say_the_same_of_a_day_that_cannot_be_read(
     assert grade.unread[0].startswith("day 1, at character 1 cannot be read")
     assert TravelPlanner().grade(items[0], str(list(good))).unread == ()
     assert isinstance(next(iter(values("{'a': 'b"))), Unread)
+
+
+@pytest.mark.parametrize("text", ["[\n#" * 16_000, "[/*" * 16_600])
+def test_comments_that_never_end_take_no_time(text: str) -> None:
+    start = time.process_time()
+    assert isinstance(list(values(text))[-1], Unread)
+    assert time.process_time() - start < 1

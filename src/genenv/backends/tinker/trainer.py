@@ -332,11 +332,14 @@ class TinkerTrainer:
         what += f" the weights of {self.base.model} that it was asked to publish"
         if not gap <= GAP:
             raise ServerError(f"{what}: its log-probabilities are {gap:.2f} nats from those that it scores")
-        try:
-            rows = [await self._scored_alone(datum, before)] if gap > SMALL else []
-        except (ServerError, ValueError):  # a server may have let go of it
-            rows = []
-        if rows and is_older(gap, mean_gap([done.logprobs], rows)):
+        if gap <= SMALL:
+            return
+        try:  # both by samplers: what a trainer computes in another way is no sign of older weights
+            older, newer = [await self._scored_alone(datum, one) for one in (before, self.sampler.client)]
+        except (ServerError, ValueError):  # a server may have let go of the one before
+            return
+        gaps = [mean_gap([done.logprobs], [row]) for row in (newer, older)]
+        if is_older(*gaps, tokens=len(done.token_ids)):
             raise ServerError(f"{what}, but from those before; committed rounds are kept")
 
     async def _refer_to(self, path: str) -> None:

@@ -132,7 +132,8 @@ class WeightChecks:
                 f"weights here, where {GAP:g} is the most"
             )
         for older in player.trainer.older(name) if gap > SMALL else ():
-            if is_older(gap, await self._mean_gap(player, older, replies)):
+            tokens = sum(len(one.token_ids) for one in replies)
+            if is_older(gap, await self._mean_gap(player, older, replies), tokens=tokens):
                 raise Unfit(
                     f"does not sample from {what}, which it says it has loaded, but from version "
                     f"{player.trainer.version_of(older)}"

@@ -62,6 +62,7 @@ def main(original: str, file: str, name: str | None) -> None:
     try:
         tools = Tools.loaded(Path.cwd() / file, name, folder)
         _loading.clear()
+        folder.keep()
         tools.start()
         first: object = {"tools": tools.told(), "left_out": tools.left_out}
     except (_NotLoaded, _NotCopied) as error:

@@ -15,6 +15,7 @@ import os
 import shutil
 import sqlite3
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -80,6 +81,13 @@ class Folder:
             path = os.path.normpath(os.path.join(str(self._path), os.fsdecode(cast(Any, name))))
             if not os.path.exists(path) and path.startswith(f"{self._path}{os.sep}"):
                 self.asked.add(os.path.relpath(path, self._path))
+
+    def keep(self) -> None:
+        """From now on it is put back to what it holds now: what the file made when it was imported stays."""
+        if self._touched:
+            kept = Path(tempfile.mkdtemp(prefix="kept-"))
+            shutil.copytree(self._path, kept, dirs_exist_ok=True, symlinks=True)
+            self._original, self._touched = kept, False
 
     def restore(self) -> None:
         """Put it back."""

@@ -106,8 +106,8 @@ class Bfcl(PlainBenchmark):
         if isinstance(content, Question):
             return 1
         if isinstance(content, MemoryTask):
-            return self.settings.max_steps * len(content.turns)
-        return self.settings.max_steps * (len(content.truth) if content.only is None else 1)
+            return (self.settings.max_steps + 1) * len(content.turns)
+        return (self.settings.max_steps + 1) * (len(content.truth) if content.only is None else 1)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Ask a question, or hold a conversation."""

@@ -30,7 +30,7 @@ _CLOSING: Final = {'"': '"', "'": "'", **dict.fromkeys("“”„", "“”"), *
 """Opening quote -> quotes that may close it."""
 _QUOTES = "".join(_CLOSING)
 _SPACE = re.compile(
-    r"(?:[\s\ufeff\u200b-\u200d\u2060]|\\(?:[nrt](?![a-z]))?|//[^\n]*+|#[^\n]*+|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)*+"
+    r"(?:[\s\ufeff\u200b-\u200d\u2060]|\\(?:[nrt](?![a-z]))?|//[^\n]*+|#[^\n]*+|/\*(?:[^*]|\*(?!/)){0,500}+\*/)*+"
 )
 _NUMBER = re.compile(r"[+-]?\d++(?:\.\d*+)?(?:[eE][+-]?\d++)?(?=[\s,}\]\\]|//|#|\Z)")
 _WORD = re.compile(r"(?:null|none|nil|undefined|nan|true|false)\b(?=[\s,}\]\\]|//|#|\Z)", re.IGNORECASE)
@@ -239,7 +239,9 @@ class _Reader:
 
     def _space(self, at: int) -> int:
         found = _SPACE.match(self._text, at)
-        return at if found is None else found.end()
+        end = at if found is None else found.end()
+        self._left -= (end - at) // 64  # a comment may go on to the end of the text
+        return end
 
     def _step(self) -> None:
         self._left -= 1

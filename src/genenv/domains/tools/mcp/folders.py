@@ -201,7 +201,7 @@ def _kind(place: Path) -> int:
 
 
 def _raw(place: Path) -> bytes:
-    """A file's bytes, or where a link leads; nothing if it is gone or cannot be read; `_SPECIAL` of a pipe."""
+    """A file's bytes, or where a link leads; nothing if it cannot be read; `_SPECIAL` of a pipe."""
     kind = _kind(place)
     try:
         if kind == stat.S_IFLNK:
