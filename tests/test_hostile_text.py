@@ -81,7 +81,9 @@ def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str,
     simulator = ScriptedSampler(
         lambda prompt, rng: json.dumps({"turns": 1, "left": next(numbers), "right": 3})
     )
-    agent = ScriptedSampler(lambda prompt, rng: f"{rng.choice([7, 9])} {filler[:500]}", context_tokens=20_000)
+    agent = ScriptedSampler(
+        lambda prompt, rng: f"{rng.choice([7, 9])} {filler[:500]}", context_tokens=20_000_000
+    )
     players = Players(
         agent=Agent(agent, ScriptedTrainer(), config.agent, seed=0),
         simulator=Simulator(simulator, ScriptedTrainer(), config.simulator, seed=0),

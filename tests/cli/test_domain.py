@@ -34,7 +34,7 @@ def blocks(language: str) -> list[str]:
 def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (code,), (wordings,) = blocks("python"), blocks("toml")
-    make, again, by, train, openapi, *_ = blocks("sh")
+    make, again, by, train, reports, openapi, *_ = blocks("sh")
     Path("desk.py").write_text(code, encoding="utf-8")
     first, check = (line.split()[1:] for line in make.splitlines())
     said = succeeds(*first, "--tasks", 40, "--held-out", 12).stdout
@@ -65,6 +65,9 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert asked == ["try", "runs/desk"]  # a run of scripted players has no model to ask
     texts = succeeds("generate", "--run", "runs/desk", "--n", 4).stdout
     assert '"messages"' in texts or "messages" in texts
+    shutil.copy("desk.py", "reports.py")
+    Path("out").mkdir()
+    succeeds(*reports.split()[1:], "--tasks", 4, "--held-out", 2)
     shutil.copy(EXAMPLES / "library.yaml", "openapi.yaml")
     of_file, of_address = (line.split()[1:] for line in openapi.splitlines())
     assert "12 tools, 10 tasks" in succeeds(*of_file, "--tasks", 10, "--held-out", 4).stdout.replace(
