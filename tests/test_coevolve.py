@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -506,3 +507,15 @@ def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> Non
         GenenvError, match=r"no task was attempted in any of 3 rounds: .*curriculum\.base_share"
     ):
         loop.run()
+
+
+def test_one_task_that_does_not_fit_ends_no_round_in_which_others_were_attempted(tmp_path: Path) -> None:
+    loop = build(resolve(SETTINGS), tmp_path / "run")
+    agent, domain = loop.players.agent, loop.domain
+    assert isinstance(agent, Agent)
+    tasks = domain.held_out()[:2]
+    asyncio.run(agent.attempt(domain, tasks, round_=1))
+    agent.sampler.context_tokens = 100
+    assert len(asyncio.run(agent.attempt(domain, tasks[:1], round_=1))) == 1
+    with pytest.raises(GenenvError, match="could reply to none of 1 tasks"):
+        asyncio.run(agent.attempt(domain, tasks[:1], round_=2))
