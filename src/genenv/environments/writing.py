@@ -134,8 +134,9 @@ def _how_to_reply(domain: Domain, task: Task) -> str:
         if getattr(domain.episode(task), "tools", ())
         else "A reply is text, as the messages ask for it."
     )
-    example = f" The first reply of a solution of `{task.id}`:\n\n```\n{task.oracle[0]}\n```"
-    return how + (example if task.oracle else "")
+    if not task.oracle:
+        return how
+    return f"{how} The first reply of a solution of `{task.id}`:\n\n```\n{task.oracle[0]}\n```"
 
 
 def _package(name: str) -> str:
