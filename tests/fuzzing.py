@@ -1,8 +1,8 @@
 """Fuzzing: text that others write is read, or refused with one of genenv's own sentences, within limits.
 
 `make test` tries a few examples, the same every time. Where GENENV_FUZZ_S is set, all fuzz tests of a session
-share that many seconds, on fresh examples. A test asks for the fixture `fuzz`, and gives it a strategy
-and the reader:
+share that many seconds, on fresh examples, or on those that the number GENENV_FUZZ_SEED gives. A test asks
+for the fixture `fuzz`, and gives it a strategy and the reader:
 
     def test_a_document_is_read_or_refused(fuzz: Fuzz) -> None:
         fuzz(documents(), lambda text: Document(text, "api.yaml"))
@@ -10,6 +10,8 @@ and the reader:
 
 from __future__ import annotations
 
+import itertools
+import random
 import resource
 import signal
 import sys
@@ -20,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
@@ -44,10 +46,14 @@ class Fuzz:
 
     Args:
         seconds: how long; None: `FEW` examples, the same every time.
+        first_seed: of the examples that are drawn while there is time; None: other ones each time.
     """
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, first_seed: int | None = None) -> None:
         self._seconds = seconds
+        self._seeds = itertools.count(
+            random.SystemRandom().getrandbits(64) if first_seed is None else first_seed
+        )
 
     def __call__(
         self, values: st.SearchStrategy[T], read: Callable[[T], object], *, examples: int = FEW
@@ -78,7 +84,7 @@ class Fuzz:
             ends = time.monotonic() + self._seconds
             fresh = settings(max_examples=100, derandomize=False, database=None, print_blob=True)
             while time.monotonic() < ends:
-                fresh(given(values)(check))()
+                seed(next(self._seeds))(fresh(given(values)(check)))()
 
 
 @contextmanager

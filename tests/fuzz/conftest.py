@@ -16,4 +16,5 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
     if not seconds:
         return Fuzz(None)
     sharing = [item for item in request.session.items if "fuzz" in getattr(item, "fixturenames", ())]
-    return Fuzz(float(seconds) / max(1, len(sharing)))
+    first = os.environ.get("GENENV_FUZZ_SEED")
+    return Fuzz(float(seconds) / max(1, len(sharing)), None if not first else int(first))
