@@ -254,3 +254,16 @@ def test_long_values_in_many_messages_take_no_time() -> None:
         names = cast(Json, {f"name-{number}": 1 for number in range(20_000)})
         schema = plain_schema({"patternProperties": {f"x{number}": {} for number in range(300)}})
         assert Validator(schema).problem(names) is not None
+
+
+def test_numbers_are_drawn_below_zero_too_and_none_where_none_fits() -> None:
+    rng = random.Random(1)
+    assert {sample_json({"type": "integer", "maximum": -3, "minimum": -4}, rng) for _ in range(20)} == {
+        -3,
+        -4,
+    }
+    assert cast(int, sample_json({"type": "integer", "maximum": -1}, rng)) <= -1
+    assert sample_json({"type": "integer", "minimum": 0.5, "maximum": 1.5}, rng) == 1
+    for bounds in ({"minimum": 2, "maximum": 1}, {"minimum": 0.2, "maximum": 0.8}):
+        with pytest.raises(UsageError, match="allows nothing"):
+            sample_json({"type": "integer", **bounds}, rng)

@@ -7,6 +7,7 @@ so are all lengths and numbers between their bounds.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
@@ -41,6 +42,7 @@ def sample_json(schema: JsonObject, rng: random.Random) -> Json:
         raise UsageError(f"no text can be drawn from a pattern of a domain's schema: {error}") from error
 
 
+_NOTHING = "simulator.source = 'grammar' cannot draw from a part of a domain's schema that allows nothing: {}"
 _TOO_LARGE = (
     "simulator.source = 'grammar' cannot draw a value: a domain's schema asks for endless or huge ones"
 )
@@ -120,11 +122,18 @@ class _Sampler:
 
     def _integer(self, schema: JsonObject) -> Json:
         low, high = self._bounds(schema)
-        return self._rng.randint(int(low), int(high))
+        if math.ceil(low) > math.floor(high):
+            raise UsageError(_NOTHING.format(schema))
+        return self._rng.randint(math.ceil(low), math.floor(high))
 
     def _number(self, schema: JsonObject) -> Json:
         return round(self._rng.uniform(*self._bounds(schema)), 2)
 
     def _bounds(self, schema: JsonObject) -> tuple[float, float]:
-        low = float(cast(float, schema.get("minimum", -_SPAN if "maximum" not in schema else 0.0)))
-        return low, float(cast(float, schema.get("maximum", low + 2 * _SPAN)))
+        most = cast("float | None", schema.get("maximum"))
+        usual = -_SPAN if most is None else 0.0 if most >= 0 else most - _SPAN
+        low = float(cast(float, schema.get("minimum", usual)))
+        high = low + 2 * _SPAN if most is None else float(most)
+        if low > high:
+            raise UsageError(_NOTHING.format(schema))
+        return low, high
