@@ -184,3 +184,11 @@ def test_comments_that_never_end_take_no_time(text: str) -> None:
     start = time.process_time()
     assert isinstance(list(values(text))[-1], Unread)
     assert time.process_time() - start < 1
+
+
+def test_a_day_of_any_number_takes_no_time(read):
+    for number in (10**9, 10**30, -(10**9)):
+        reply = json.dumps([{**DAYS[0], "days": 1}, {**DAYS[1], "days": number}, {**DAYS[2], "days": 3}])
+        start = time.process_time()
+        assert read(reply).plan
+        assert time.process_time() - start < 1

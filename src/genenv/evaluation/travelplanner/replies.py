@@ -118,10 +118,14 @@ def _with_gaps(plan: Sequence[Piece], unread: Sequence[Piece]) -> list[Piece]:
     days: list[Piece] = []
     before, at = 0, -1
     for piece in plan:
-        missing = range(before + 1, piece.number or before + 1)
-        between = {lost.number: lost for lost in unread if at < lost.at < piece.at and lost.number in missing}
-        if at >= 0 or len(between) == len(missing):
-            days += [between[number] for number in missing if number in between]
+        missing = range(before + 1, piece.number or before + 1)  # a reply may call a day the 10^9th
+        between = {
+            lost.number: lost
+            for lost in unread
+            if at < lost.at < piece.at and lost.number is not None and lost.number in missing
+        }
+        if at >= 0 or len(between) == missing.stop - missing.start:
+            days += [between[number] for number in sorted(between)]
         days.append(piece)
         before, at = piece.number or before + 1, piece.at
     return days
