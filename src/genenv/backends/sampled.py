@@ -23,7 +23,7 @@ TOKENS = 24
 """Over fewer tokens a mean says little."""
 QUESTION = "Count from one to ten in words."
 """Is asked where no reply is at hand that can be scored."""
-_NEARER = 4.0
+NEARER = 4.0
 """Older weights that are so many times nearer are those that were sampled from: what rounding adds does not
 follow the difference between two versions."""
 _FEWEST = 8
@@ -77,4 +77,4 @@ def is_older(gap: float, gap_to_older: float, *, tokens: int) -> bool:
         gap_to_older: to the older ones, by what scored for the other gap. Nats.
         tokens: over which both are means; of few nothing can be said.
     """
-    return tokens >= _FEWEST and gap > SMALL and _NEARER * gap_to_older < gap
+    return tokens >= _FEWEST and gap > SMALL and NEARER * gap_to_older < gap

@@ -75,6 +75,7 @@ async def _open(service: Service, config: PolicyConfig, roles: Sequence[Role], s
             rank=config.lora_rank,
             seed=stream(seed, "adapter", role.name) % 2**31,
             sums=facts[model].sums,
+            gap=facts[model].gap,
             live_load=facts[model].live_load,
         )
         client = await service.adapter(model, own.rank, seed=own.seed)

@@ -17,7 +17,7 @@ from pathlib import Path
 import tinker
 
 from genenv.backends.base import Role, SampleRequest
-from genenv.backends.sampled import GAP, QUESTION, SMALL, TOKENS, is_older, mean_gap
+from genenv.backends.sampled import GAP, NEARER, QUESTION, SMALL, TOKENS, is_older, mean_gap
 from genenv.backends.tinker import wire
 from genenv.backends.tinker.losses import (
     Call,
@@ -55,6 +55,8 @@ class Base:
     """How the server adds up."""
     live_load: bool
     """Whether it takes a state into a client that has learned already."""
+    gap: float = 0.0
+    """Mean difference of log-probabilities between its sampler and its trainer, of equal weights. Nats."""
 
 
 class TinkerTrainer:
@@ -332,14 +334,13 @@ class TinkerTrainer:
         what += f" the weights of {self.base.model} that it was asked to publish"
         if not gap <= GAP:
             raise ServerError(f"{what}: its log-probabilities are {gap:.2f} nats from those that it scores")
-        if gap <= SMALL:
-            return
-        try:  # both by samplers: what a trainer computes in another way is no sign of older weights
-            older, newer = [await self._scored_alone(datum, one) for one in (before, self.sampler.client)]
+        if gap <= max(SMALL, NEARER * self.base.gap):
+            return  # as large as between a sampler and a trainer of equal weights
+        try:
+            older = await self._scored_alone(datum, before)
         except (ServerError, ValueError):  # a server may have let go of the one before
             return
-        gaps = [mean_gap([done.logprobs], [row]) for row in (newer, older)]
-        if is_older(*gaps, tokens=len(done.token_ids)):
+        if is_older(gap, mean_gap([done.logprobs], [older]), tokens=len(done.token_ids)):
             raise ServerError(f"{what}, but from those before; committed rounds are kept")
 
     async def _refer_to(self, path: str) -> None:
