@@ -34,6 +34,10 @@ from genenv.types import (
 _STATE = tempfile.TemporaryDirectory(prefix="genenv-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
+# Without a CUDA device the kernels are interpreted, which is decided when Triton is imported.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Properties are tried on the same examples every time, whatever the clock says. `make test-random` draws
 # afresh, ten times as many, also where a test says how many.
 _NO_CLOCK: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

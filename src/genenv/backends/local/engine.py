@@ -21,6 +21,8 @@ from genenv.backends.local.attention import prompt_mask
 from genenv.backends.local.categorical import Odds, nucleus
 from genenv.backends.local.choices import OneOf
 from genenv.backends.local.cpu.kernels import Kernels, Tasks
+from genenv.backends.local.cuda.batch import PagedBatch
+from genenv.backends.local.cuda.decode import DecodeStep
 from genenv.backends.local.grammar import Grammars, Matcher
 from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
 from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayout, Layout, TurnLayout
@@ -87,38 +89,55 @@ class Engine:
     """What is known of conversations; those that go on are added."""
     memory_bytes: float = float("inf")
     """At most so much is remembered of the conversations of one call."""
+    decode_step: DecodeStep | None = None
+    """One token for all rows as a captured step, with the present weights in place; None: in `hidden`."""
 
     @torch.no_grad()
     def run(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Answer requests, in the order given. What a request draws depends on its own stream alone."""
         done: list[Completion | None] = [None] * len(requests)
         waiting = self._sorted(requests)
-        batch: Batch = OwnBatch(self) if self.own_forward else _Batch(self)
-        while waiting or batch.rows:
-            rows = [waiting.popleft() for _ in range(batch.room(waiting))]
-            if rows:
-                for row in rows:
-                    row.matcher = self._matcher(row.request)
-                batch.admit(rows)
-            finished = batch.step()
-            for row in finished:
-                self._keep(row)
-                done[row.index] = Completion(
-                    token_ids=tuple(row.ids),
-                    logprobs=tuple(row.logprobs),
-                    text=self.decode(row.ids),
-                    finished=row.finished,
-                    forced=forced_places(row.ids, row.request.choices),
-                    version=self.version,
-                )
-            advance(tokens=len(batch.rows) + len(finished))
+        batch = self._batch()
+        try:
+            while waiting or batch.rows:
+                rows = [waiting.popleft() for _ in range(batch.room(waiting))]
+                if rows:
+                    for row in rows:
+                        row.matcher = self._matcher(row.request)
+                    batch.admit(rows)
+                finished, tokens = batch.step()
+                for row in finished:
+                    self._keep(row)
+                    done[row.index] = Completion(
+                        token_ids=tuple(row.ids),
+                        logprobs=tuple(row.logprobs),
+                        text=self.decode(row.ids),
+                        finished=row.finished,
+                        forced=forced_places(row.ids, row.request.choices),
+                        version=self.version,
+                    )
+                advance(tokens=tokens)
+        finally:
+            batch.close()
         return [completion for completion in done if completion is not None]
+
+    def _batch(self) -> Batch:
+        if self.own_forward:
+            return OwnBatch(self)
+        return _Batch(self) if self.decode_step is None else PagedBatch(self, self.decode_step)
 
     def _matcher(self, request: SampleRequest) -> Matcher | None:
         """What the completion is held to; None: nothing."""
         if request.choices:
             return OneOf(request.choices)
         return None if request.schema is None else self.grammars().matcher(request.schema)
+
+    def known(self, request: SampleRequest) -> Remembered | None:
+        """What is remembered of a request's conversation, and is of use."""
+        if request.conversation is None:
+            return None
+        memory = self.remembered.get(request.conversation)
+        return None if memory is None else memory.shared(request.prompt_ids, self.weights)
 
     def _keep(self, row: Row) -> None:
         """Remember what a row has left of its conversation; what was known before is of no use now."""
@@ -222,7 +241,10 @@ class _Prefilled:
 class Batch(Protocol):
     """Rows on their way."""
 
-    rows: list[Row]
+    @property
+    def rows(self) -> Sequence[Row]:
+        """Those on their way."""
+        ...
 
     def room(self, waiting: Sequence[Row]) -> int:
         """How many of the waiting rows may come now."""
@@ -232,8 +254,12 @@ class Batch(Protocol):
         """Take in rows, and read their prompts."""
         ...
 
-    def step(self) -> list[Row]:
-        """One token for each row; those that are done leave and are returned."""
+    def step(self) -> tuple[list[Row], int]:
+        """A token or more for each row; returns those that are done, which leave, and how many were drawn."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what rows still hold that were broken off."""
         ...
 
 
@@ -266,7 +292,9 @@ class _Batch:
         new: dict[tuple[int, ...], Remembered | None] = {}
         for row in rows:
             if row.request.prompt_ids not in self._prompts:
-                new[row.request.prompt_ids] = new.get(row.request.prompt_ids) or self._known(row.request)
+                new[row.request.prompt_ids] = new.get(row.request.prompt_ids) or self._engine.known(
+                    row.request
+                )
         arrived = self._engine.prefill(new)
         self._ends = _after(self._ends, *arrived.ends)
         self._prompts += arrived.prompts
@@ -277,12 +305,6 @@ class _Batch:
         self.rows += rows
         self._of_row += of_row
         self._arrange()
-
-    def _known(self, request: SampleRequest) -> Remembered | None:
-        if request.conversation is None:
-            return None
-        memory = self._engine.remembered.get(request.conversation)
-        return None if memory is None else memory.shared(request.prompt_ids, self._engine.weights)
 
     def _remember(self, index: int) -> Remembered | None:
         """What the next turn of a row's conversation need not read again, where there is room for it."""
@@ -295,8 +317,12 @@ class _Batch:
         kept = self._cache.conversation(prompt, len(row.request.prompt_ids), index, len(row.ids) - 1)
         return Remembered(weights=self._engine.weights, token_ids=ids, kept=kept)
 
-    def step(self) -> list[Row]:
-        """One token for each row; those that are done leave and are returned."""
+    def close(self) -> None:
+        """Nothing is held beyond the batch."""
+
+    def step(self) -> tuple[list[Row], int]:
+        """One token for each row; those that are done leave and are returned, with how many were drawn."""
+        count = len(self.rows)
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
         left = [row for row in self.rows if row.done]
         for index, row in enumerate(self.rows):
@@ -304,7 +330,7 @@ class _Batch:
                 row.memory = self._remember(index)
         if len(left) == len(self.rows):
             self._clear()
-            return left
+            return left, count
         if left:
             going = [i for i, row in enumerate(self.rows) if not row.done]
             tokens_R = tokens_R[self._tensor(going)]
@@ -315,7 +341,7 @@ class _Batch:
         )
         places = [len(row.request.prompt_ids) + len(row.ids) - 1 for row in self.rows]
         self._states = self._engine.hidden(tokens_R[None], self._tensor([places]), layout)
-        return left
+        return left, count
 
     def _keep(self, going: Sequence[int]) -> None:
         """Keep rows, and the prompts they continue."""

@@ -59,6 +59,18 @@ class Projection:
         matrices = [matrix for pair in found.pairs for matrix in pair]
         return _LowRank.apply(x_NI, self.product.weight, self.product.bias, found, *matrices)
 
+    def widened(self, rows: int) -> tuple[Tensor, Tensor | None]:
+        """The joint weight and bias with so many rows of zeros behind; the layers' own are parts of them."""
+        layers = [_base(getattr(self._owner, name)) for name in self._names]
+        whole = _joined([layer.weight for layer in layers], rows)
+        self.product.weight = whole[: self.outputs]
+        bias = self.product.bias
+        return whole, None if bias is None else nn.functional.pad(bias.detach(), (0, rows))
+
+    def matrices(self, adapter: str | None) -> list[Part]:
+        """An adapter's matrices on these layers; none where it has none."""
+        return [] if adapter is None else list(self._parts(adapter))
+
     def forget(self, adapter: str) -> None:
         """Let go of an adapter's matrices."""
         self._adapters.pop(adapter, None)
@@ -68,19 +80,19 @@ class Projection:
             self._adapters[name] = _Adapter(list(self._parts(name)))
         return self._adapters[name]
 
-    def _parts(self, name: str) -> Iterator[_Part]:
+    def _parts(self, name: str) -> Iterator[Part]:
         start = 0
-        for layer, width in zip(self._names, self.widths, strict=True):
+        for index, (layer, width) in enumerate(zip(self._names, self.widths, strict=True)):
             found = getattr(self._owner, layer)
             if name in getattr(found, "lora_A", ()):
                 module: Any = found
                 down, up = module.lora_A[name].weight, module.lora_B[name].weight
-                yield _Part(down, up, float(module.scaling[name]), slice(start, start + width))
+                yield Part(down, up, float(module.scaling[name]), slice(start, start + width), index)
             start += width
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """The adapter of one of several joint projections."""
 
     down_rI: Tensor
@@ -88,12 +100,14 @@ class _Part:
     scale: float
     columns: slice
     """Where the projection stands in the joint result."""
+    index: int
+    """Which of the projections it is."""
 
 
 class _Adapter:
     """The adapters of joint projections."""
 
-    def __init__(self, parts: Sequence[_Part]) -> None:
+    def __init__(self, parts: Sequence[Part]) -> None:
         self.pairs = [(part.down_rI, part.up_Or) for part in parts]
         self.scales = [part.scale for part in parts]
         self.columns = [part.columns for part in parts]
@@ -164,9 +178,10 @@ def _base(module: Any) -> Any:  # noqa: ANN401
     return getattr(module, "base_layer", module)  # what PEFT put its adapters around
 
 
-def _joined(parameters: Sequence[Tensor]) -> Tensor:
-    """One tensor that the parameters are made views of."""
-    whole = torch.cat([parameter.detach() for parameter in parameters])
+def _joined(parameters: Sequence[Tensor], room: int = 0) -> Tensor:
+    """One tensor that the parameters are made views of, with room for so many further rows of zeros."""
+    own = [parameter.detach() for parameter in parameters]
+    whole = torch.cat([*own, *([own[0].new_zeros(room, *own[0].shape[1:])] * bool(room))])
     start = 0
     for parameter in parameters:
         parameter.data = whole[start : start + len(parameter)]

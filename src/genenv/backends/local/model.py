@@ -7,6 +7,7 @@ Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import hardware, loading, sharding
 from genenv.backends.local.cpu import build, waiting
+from genenv.backends.local.cuda.decode import DecodeStep
+from genenv.backends.local.cuda.opening import captured_step
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
 from genenv.backends.local.layouts import AnyLayout
@@ -128,6 +131,8 @@ class LocalModel:
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
         self.fused: FusedDecoder | None = None
+        self._decode_step: DecodeStep | None = None
+        self._decode_step_tried = False
 
     def fuse(self) -> None:
         """Let genenv's own decoder run the layers, where it knows them: the base is to stay as it is.
@@ -174,6 +179,26 @@ class LocalModel:
         self.peft.delete_adapter(name)
         if self.fused is not None:
             self.fused.forget(name)
+        if self._decode_step is not None:
+            self._decode_step.forget()
+
+    def decode_step(self, adapter: str | None, weights: Hashable) -> DecodeStep | None:
+        """Sampling as a captured step, with an adapter in place; None where the layers run one by one.
+
+        Args:
+            adapter: its name; None for the bare base.
+            weights: names its present values.
+        """
+        if not self._decode_step_tried:
+            self._decode_step_tried = True
+            wanted = self.device.type == "cuda" and self.config.compiled is not False
+            if wanted and self.fused is not None:
+                self._decode_step = captured_step(self.causal, self.fused, self.config, self.context_tokens)
+        step = self._decode_step
+        if step is None or not step.fits(adapter):
+            return None
+        step.use(adapter, weights)
+        return step
 
     @property
     def grammars(self) -> Grammars:

@@ -140,18 +140,22 @@ class OwnBatch:
         )
         self._states = self._engine.hidden(ids, positions, self._layout)
 
-    def step(self) -> list[Row]:
-        """One token for each row; those that are done leave and are returned."""
+    def close(self) -> None:
+        """Nothing is held beyond the batch."""
+
+    def step(self) -> tuple[list[Row], int]:
+        """One token for each row; those that are done leave and are returned, with how many were drawn."""
+        count = len(self.rows)
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
         left = [row for row in self.rows if row.done]
         going = [index for index, row in enumerate(self.rows) if not row.done]
         self.rows = [self.rows[index] for index in going]
         if not going:
-            return left
+            return left, count
         layout = self._layout
         if left:
             kept = torch.tensor(going, device=tokens_R.device)
             tokens_R = tokens_R[kept]
             keep_rows(layout, kept)
         self._states = self._engine.hidden(tokens_R[:, None], next_positions(layout), layout)
-        return left
+        return left, count

@@ -96,6 +96,7 @@ class LocalSampler(ChatSampler):
             with self.weights.active():
                 return self.model.hidden(ids, positions, layout)
 
+        weights = (self.weights.adapter, *(p._version for _, p in self.weights.parameters()))
         return self._kind(
             hidden=hidden,
             head=self.model.scores,
@@ -107,7 +108,8 @@ class LocalSampler(ChatSampler):
             kernels=self.model.kernels,
             own_forward=self.model.own_forward,
             prefill_tokens=prefill_tokens,
-            weights=(self.weights.adapter, *(p._version for _, p in self.weights.parameters())),
+            weights=weights,
+            decode_step=self.model.decode_step(self.weights.adapter, weights),
             version=self.weights.version,
             remembered=self._remembered,
             memory_bytes=self.model.config.cache_gib * 2**30,

@@ -1,0 +1,235 @@
+# pyright: standard
+"""Rows on their way through captured steps: several tokens a look, pages given back as soon as a row is done.
+
+Shapes: R = rows, S = steps, V = vocabulary, W = width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from genenv.backends.local.categorical import nucleus
+from genenv.backends.local.cuda.decode import DecodeStep
+from genenv.backends.local.cuda.pages import pages_for
+from genenv.backends.local.cuda.state import STEPS, Seat
+from genenv.backends.local.grammar import is_forbidden
+from genenv.backends.local.kv_cache import Remembered
+
+if TYPE_CHECKING:
+    from genenv.backends.local.engine import Engine, Row
+
+
+@dataclass(slots=True, eq=False)
+class _Prompt:
+    """A prompt whose keys and values are in pages."""
+
+    ids: tuple[int, ...]
+    pages: list[int]
+    end_W: Tensor
+    """What predicts the first token after it."""
+    rows: int = 0
+    """How many continue it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Seated:
+    """A row, and where its keys and values are."""
+
+    row: Row
+    prompt: _Prompt
+    pages: list[int]
+
+
+class PagedBatch:
+    """Rows on their way; see `engine.Batch`."""
+
+    def __init__(self, engine: Engine, step: DecodeStep) -> None:
+        self._engine, self._step = engine, step
+        self._seated: list[_Seated] = []
+        self._prompts: dict[tuple[int, ...], _Prompt] = {}
+        self._fresh = 0
+        """So many of the last rows have no token yet."""
+        self._moved = True
+        """Whether the device does not know yet who is here."""
+        self._remembered_bytes = 0
+
+    @property
+    def rows(self) -> list[Row]:
+        """Who is here."""
+        return [seated.row for seated in self._seated]
+
+    def room(self, waiting: Sequence[Row]) -> int:
+        """How many of the waiting rows may come now; none until a quarter of the places is free."""
+        most = min(self._engine.max_rows, self._step.rows)
+        free, pages = most - len(self._seated), self._step.pool.free
+        if free < max(1, most // 4):
+            return 0
+        count, new = 0, set[tuple[int, ...]]()
+        for row in waiting:
+            if count == free:
+                break
+            prompt = row.request.prompt_ids
+            pages -= pages_for(row.request.max_tokens)
+            if prompt not in self._prompts and prompt not in new:
+                pages -= pages_for(len(prompt))
+                new.add(prompt)
+            if pages < 0:
+                break
+            count += 1
+        if not count and waiting and not self._seated:
+            raise RuntimeError(_TOO_LONG)  # sized for the longest sequence
+        return count
+
+    def admit(self, rows: Sequence[Row]) -> None:
+        """Take in requests: their prompts go through the model, unless they are here already."""
+        new: dict[tuple[int, ...], Remembered | None] = {}
+        for row in rows:
+            if row.request.prompt_ids not in self._prompts:
+                new[row.request.prompt_ids] = new.get(row.request.prompt_ids) or self._engine.known(
+                    row.request
+                )
+        arrived = self._engine.prefill(new)
+        prompts = iter(arrived.prompts)
+        pool = self._step.pool
+        for cache, ends_BW in zip(arrived.caches, arrived.ends, strict=True):
+            own = [next(prompts) for _ in range(len(ends_BW))]
+            pages = [pool.take(pages_for(len(ids))) for ids in own]
+            pool.write(cache, pages)
+            for ids, some, end_W in zip(own, pages, ends_BW, strict=True):
+                self._prompts[ids] = _Prompt(ids, some, end_W)
+        for row in rows:
+            prompt = self._prompts[row.request.prompt_ids]
+            prompt.rows += 1
+            self._seated.append(_Seated(row, prompt, pool.take(pages_for(row.request.max_tokens))))
+        self._fresh += len(rows)
+        self._moved = True
+
+    def step(self) -> tuple[list[Row], int]:
+        """Tokens for each row; those that are done leave and are returned, with how many were drawn."""
+        rows = self.rows
+        bound = any(row.matcher is not None for row in rows)
+        cut = any(row.request.top_p < 1.0 for row in rows)
+        step, size = self._step, self._step.bucket(len(rows))
+        if self._moved:
+            step.state.seat([_seat(seated) for seated in self._seated], size)
+            self._moved = False
+        first = len(rows) - self._fresh if self._fresh else 0
+        taking = rows[first:]
+        steps = (
+            1
+            if self._fresh or bound or cut
+            else min(STEPS, max(r.request.max_tokens - len(r.ids) for r in rows))
+        )
+        step.state.put_uniform(_uniform(rows, steps))
+        stop = self._engine.stop_id
+        for at in range(steps):
+            if self._fresh:
+                scores = self._engine.head(torch.stack([one.prompt.end_W for one in self._seated[first:]]))
+            else:
+                scores = step.scores(len(rows))
+            if bound or cut:
+                self._hold(taking, scores, first)
+            step.draw(scores, at, stop, first=first, held=bound or cut)
+        self._fresh = 0
+        return self._collect(first, steps)
+
+    def _hold(self, rows: Sequence[Row], scores: Tensor, first: int) -> None:
+        """Put what rows are held to where drawing looks for it, while the device is still at the scores."""
+        state, at = self._step.state, slice(first, first + len(rows))
+        bound = [(i, row.matcher) for i, row in enumerate(rows) if row.matcher is not None]
+        mask = torch.full((len(rows), state.mask_RV.shape[1]), -1, dtype=torch.int32)
+        if bound:
+            mask[[i for i, _ in bound]] = self._engine.grammars().allowed([matcher for _, matcher in bound])
+        state.mask_RV[at].copy_(mask, non_blocking=True)
+        state.least_R[at] = float("-inf")
+        cut = [i for i, row in enumerate(rows) if row.request.top_p < 1.0]
+        if cut:
+            own = scores[: len(rows)][cut].float() / state.temperature_R[at][cut][:, None]
+            own = own.masked_fill(is_forbidden(state.mask_RV[at][cut], own.shape[1]), float("-inf"))
+            top_p = torch.tensor([rows[i].request.top_p for i in cut], device=own.device)
+            kept = nucleus(own, top_p)
+            least = kept.masked_fill(kept == float("-inf"), float("inf")).amin(-1)
+            state.least_R[torch.tensor(cut, device=own.device) + first] = least
+
+    def _collect(self, first: int, steps: int) -> tuple[list[Row], int]:
+        """Read what was drawn, and let go of rows that are done."""
+        count = 0
+        going: list[_Seated] = []
+        left: list[Row] = []
+        tokens, logprobs = self._step.state.drawn(len(self._seated), steps)
+        for index, seated in enumerate(self._seated):
+            row = seated.row
+            if index >= first:
+                new = [token for token in tokens[index] if token >= 0]
+                count += len(new)
+                row.ids += new
+                row.logprobs += logprobs[index][: len(new)]
+                row.finished = row.ids[-1] == self._engine.stop_id
+                for token in new if row.matcher is not None else ():
+                    row.matcher.accept_token(token)  # type: ignore[union-attr]
+            if not row.done:
+                going.append(seated)
+                continue
+            if row.goes_on:
+                row.memory = self._remember(seated)
+            left.append(row)
+            self._leave(seated)
+        if left:
+            self._seated, self._moved = going, True
+        return left, count
+
+    def _leave(self, seated: _Seated) -> None:
+        pool, prompt = self._step.pool, seated.prompt
+        pool.give(seated.pages)
+        prompt.rows -= 1
+        if not prompt.rows:
+            pool.give(prompt.pages)
+            del self._prompts[prompt.ids]
+
+    def close(self) -> None:
+        """Give all pages back; after an error too."""
+        for seated in self._seated:
+            self._leave(seated)
+        self._seated = []
+
+    def _remember(self, seated: _Seated) -> Remembered | None:
+        """What the next turn of a row's conversation need not read again, where there is room for it."""
+        row, prompt = seated.row, seated.prompt
+        kept = self._step.pool.read((prompt.pages, len(prompt.ids)), (seated.pages, len(row.ids) - 1))
+        if self._remembered_bytes + kept.nbytes > self._engine.memory_bytes:
+            return None
+        self._remembered_bytes += kept.nbytes
+        # the last token was drawn and not read
+        return Remembered(weights=self._engine.weights, token_ids=(*prompt.ids, *row.ids[:-1]), kept=kept)
+
+
+_TOO_LONG = "a sequence is longer than the pages of keys and values"
+
+
+def _seat(seated: _Seated) -> Seat:
+    row, request = seated.row, seated.row.request
+    return Seat(
+        token=row.ids[-1] if row.ids else 0,
+        drawn=len(row.ids),
+        left=request.max_tokens - len(row.ids),
+        prompt_tokens=len(request.prompt_ids),
+        pages=[*seated.prompt.pages, *seated.pages],
+        prompt=seated.prompt,
+        temperature=request.temperature,
+        choices=bool(request.choices),
+    )
+
+
+def _uniform(rows: Sequence[Row], steps: int) -> np.ndarray:
+    """[R, S] the next random numbers of each row's own stream."""
+    found = np.zeros((len(rows), steps), dtype=np.float32)
+    for index, row in enumerate(rows):
+        own = row.uniform[len(row.ids) : len(row.ids) + steps]
+        found[index, : len(own)] = own
+    return found

@@ -1,0 +1,313 @@
+# pyright: standard
+"""One token for many rows: the layers of a `FusedDecoder` as a step that is captured once and replayed.
+
+A step of a small model is a thousand operations of a few microseconds; asked for one by one from Python they
+take ten times as long as they are. Here a layer is four matrix products and five kernels (`kernels`), and the
+whole step is one CUDA graph for each number of rows. An adapter's first matrix stands behind the weights that
+read the same input, so its product is part of theirs; the second one is added by the kernel that comes next.
+
+    [y, a] = x [W, A]^T,   y + a B^T
+
+Shapes: R = rows, W = width, O = outputs, I = inputs, r = rank, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from genenv.backends.local.cuda.pages import PAGE, PagePool, pages_for
+from genenv.backends.local.cuda.reference import TorchOps
+from genenv.backends.local.cuda.state import RowState
+from genenv.backends.local.fused_decoder import FusedDecoder
+from genenv.backends.local.fused_projections import Projection
+
+ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
+"""Kinds of rotary positions whose angles depend on the position alone."""
+HEAD_SIZES = frozenset({32, 64, 128, 256})
+"""The kernels' heads: the halves of one are powers of two that matrix units take."""
+
+
+class Ops(Protocol):
+    """What is done between matrix products. See `ops.TritonOps` and `reference.TorchOps`."""
+
+    def split(
+        self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
+        angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
+    ) -> Tensor:  # fmt: skip
+        """[R, H, D] queries of a joint product; keys and values go to their pages."""
+        ...
+
+    def attend(self, query: Tensor, pages: tuple[Tensor, Tensor], state: RowState, scale: float) -> Tensor:
+        """[R, H * D]: attention of each row to its prompt and to its own tokens."""
+        ...
+
+    def embed(
+        self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
+    ) -> Tensor:
+        """[R, W] normed embedding of each row's token, which becomes the residual."""
+        ...
+
+    def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
+        """[R, W] normed sum of residual and product, which becomes the residual."""
+        ...
+
+    def gate(self, joint: Tensor, up: Tensor, inner: int) -> Tensor:
+        """[R, I]: silu(gate) * up."""
+        ...
+
+    def draw(self, scores: Tensor, state: RowState, step: int, stop: int, first: int, *, held: bool) -> None:
+        """Draw a token for each row of scores [R, V], which are those of the rows from `first` on."""
+        ...
+
+
+class _Layer(NamedTuple):
+    """A layer's weights as its kernels want them."""
+
+    qkv: _Joint
+    out: _Joint
+    up: _Joint
+    down: _Joint
+    before: tuple[Tensor, float]
+    """Weight and epsilon of the norm before attention."""
+    between: tuple[Tensor, float]
+    """Of the norm behind it."""
+    norms: tuple[Tensor, Tensor, float] | None
+    """Weights of the norms of queries and keys, and their epsilon."""
+    scale: float
+    """Factor of attention's scores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """For how much a step has memory."""
+
+    rows: int
+    """At once."""
+    context_tokens: int
+    """Of the longest sequence."""
+    pages: int
+    """Of keys and values, see `PagePool`."""
+
+
+class DecodeStep:
+    """The layers of a decoder, for one token a row.
+
+    Args:
+        fused: the decoder; its projections get room for the adapters behind them.
+        causal: the model that it is made of.
+        rank: the largest of an adapter.
+        room: for how much.
+        captured: whether steps are captured as CUDA graphs and run in Triton; else they run in torch.
+    """
+
+    def __init__(
+        self,
+        fused: FusedDecoder,
+        causal: Any,  # noqa: ANN401
+        *,
+        rank: int,
+        room: Room,
+        captured: bool,
+    ) -> None:
+        decoder = causal.get_decoder()
+        self._fused, self._rank, self._captured = fused, rank, captured
+        self._embedding = decoder.embed_tokens.weight
+        self._device, self._dtype = self._embedding.device, self._embedding.dtype
+        self._final = decoder.norm.weight, float(decoder.norm.variance_epsilon)
+        heads = fused.heads
+        if captured:
+            from genenv.backends.local.cuda.ops import Heads, TritonOps
+
+            own = Heads(queries=heads[0], keys=heads[1], size=heads[2])
+            self._ops: Ops = TritonOps(own, rank)
+            tile = own.rows_of_a_tile
+        else:
+            self._ops, tile = TorchOps(heads, rank), 4
+        self._layers = [_layer(layer, rank) for layer in fused.layers]
+        self.pool = PagePool(len(self._layers), heads[1], heads[2], room.pages, self._dtype, self._device)
+        self._buckets = buckets(room.rows)
+        # a prompt that does not fill its last page, and own tokens that do not
+        most = pages_for(room.context_tokens) + 1
+        self.state = RowState(
+            self._buckets[-1], most, causal.config.get_text_config().vocab_size, tile, self._device
+        )
+        places = torch.arange(room.context_tokens + 1, device=self._device)[None]
+        cos, sin = decoder.rotary_emb(self._embedding[:1], places)
+        half = cos.shape[-1] // 2
+        self._angles = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+        self.rows = room.rows
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._memory: Any = None
+        self._weights: Hashable = None
+
+    def use(self, adapter: str | None, weights: Hashable) -> None:
+        """Put an adapter's matrices in place.
+
+        Args:
+            adapter: its name; None for the bare base.
+            weights: names its present values: equal ones are not copied again.
+        """
+        if weights == self._weights:
+            return
+        with torch.no_grad():
+            for layer in self._layers:
+                for joint in layer[:4]:
+                    joint.put(adapter)
+        self._weights = weights
+
+    def forget(self) -> None:
+        """An adapter is gone: what has its name from now on is another one."""
+        self._weights = None
+
+    def fits(self, adapter: str | None) -> bool:
+        """Whether there is room for an adapter's rank."""
+        return all(joint.rank_of(adapter) <= self._rank for layer in self._layers[:1] for joint in layer[:4])
+
+    def bucket(self, rows: int) -> int:
+        """On how many rows a step works that has so many."""
+        return next(size for size in self._buckets if size >= rows)
+
+    @torch.no_grad()
+    def scores(self, rows: int) -> Tensor:
+        """[bucket, V] scores of what may follow each row's last token; the next call overwrites them."""
+        size = self.bucket(rows)
+        if not self._captured:
+            return self._forward(size)
+        if size not in self._graphs:
+            self._capture(size)
+        graph, scores = self._graphs[size]
+        graph.replay()
+        return scores
+
+    def draw(self, scores: Tensor, step: int, stop: int, *, first: int = 0, held: bool = False) -> None:
+        """Draw from scores, and note tokens and log-probabilities as those of a step.
+
+        Args:
+            scores: [n, V] of rows.
+            step: where they are noted, and which random number is used.
+            stop: the token that ends a row.
+            first: the first of the rows.
+            held: whether something is not allowed to some: masks and least scores are in the state.
+        """
+        self._ops.draw(scores, self.state, step, stop, first, held=held)
+
+    def _capture(self, size: int) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        state = self.state
+        kept = state.token_R.clone(), state.drawn_R.clone()
+        with torch.cuda.stream(stream):
+            self._forward(size)  # compiles what is not yet
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory):
+            scores = self._forward(size)
+        self._memory = graph.pool()
+        self._graphs[size] = graph, scores
+        for tensor, before in zip((state.token_R, state.drawn_R), kept, strict=True):
+            tensor.copy_(before)
+
+    def _forward(self, size: int) -> Tensor:
+        ops, state, pool = self._ops, self.state, self.pool
+        residual = torch.empty(size, self._embedding.shape[1], dtype=self._dtype, device=self._device)
+        x = ops.embed(self._embedding, state, residual, self._layers[0].before)
+        for index, layer in enumerate(self._layers):
+            pages = pool.keys_LPKTD[index], pool.values_LPKTD[index]
+            query = ops.split(layer.qkv(x), layer.qkv.up, layer.norms, self._angles, pages, state)
+            mixed = ops.attend(query, pages, state, layer.scale)
+            x = ops.join(layer.out(mixed), layer.out.up, residual, layer.between)
+            x = ops.gate(layer.up(x), layer.up.up, layer.up.outputs // 2)
+            last = index + 1 == len(self._layers)
+            norm = self._final if last else self._layers[index + 1].before
+            x = ops.join(layer.down(x), layer.down.up, residual, norm)
+        return self._fused.scores(x)
+
+
+@dataclass(slots=True)
+class _Joint:
+    """Projections that read one input, with the first matrices of their adapters behind them."""
+
+    projection: Projection
+    weight: Tensor
+    """[O + k r, I] for k projections."""
+    bias: Tensor | None
+    up: Tensor
+    """[O, r] second matrices, scaled; [r, O] where `transposed`."""
+    transposed: bool
+    rank: int
+    outputs: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
+
+    def rank_of(self, adapter: str | None) -> int:
+        return max((len(part.down_rI) for part in self.projection.matrices(adapter)), default=0)
+
+    def put(self, adapter: str | None) -> None:
+        """Copy an adapter's matrices; zero where it has none."""
+        self.weight[self.outputs :].zero_()
+        up = self.up.T if self.transposed else self.up
+        up.zero_()
+        for part in self.projection.matrices(adapter):
+            start = self.outputs + part.index * self.rank
+            self.weight[start : start + len(part.down_rI)].copy_(part.down_rI)
+            up[part.columns, : part.up_Or.shape[1]].copy_(part.up_Or * part.scale)
+
+
+def _layer(layer: Any, rank: int) -> _Layer:  # noqa: ANN401
+    qkv, out, up, down = (
+        _joint(part, rank, transposed=transposed)
+        for part, transposed in zip(layer.parts, (False, True, False, True), strict=True)
+    )
+    norms = layer.norms
+    return _Layer(
+        qkv, out, up, down,
+        before=(layer.before.weight, float(layer.before.variance_epsilon)),
+        between=(layer.between.weight, float(layer.between.variance_epsilon)),
+        norms=None if norms is None else (*(norm.weight for norm in norms), float(norms[0].variance_epsilon)),
+        scale=layer.scaling,
+    )  # fmt: skip
+
+
+def _joint(projection: Projection, rank: int, *, transposed: bool) -> _Joint:
+    extra = rank * len(projection.widths)
+    weight, bias = projection.widened(extra)
+    outputs = projection.outputs
+    shape = (rank, outputs) if transposed else (outputs, rank)
+    return _Joint(projection, weight, bias, weight.new_zeros(shape), transposed, rank, outputs)
+
+
+def buckets(rows: int) -> Sequence[int]:
+    """Numbers of rows for which a step is captured, up to one that holds so many."""
+    found = [1]
+    while found[-1] < rows:
+        last = found[-1]
+        power = 1 << (last.bit_length() - 1)
+        # beyond 16 rows two steps to the double: a step with a third of empty rows wastes time
+        found.append(last * 2 if last < 16 else (power * 3 // 2 if last == power else power * 2))
+    return found
+
+
+def why_not(causal: Any, fused: FusedDecoder) -> str | None:  # noqa: ANN401
+    """What keeps a model from decoding here; None when nothing does."""
+    config = causal.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kind = rope.get("rope_type", "default")
+    if kind not in ROPE_TYPES:
+        return f"its rotary positions are of the kind {kind}"
+    queries, keys, size = fused.heads
+    if size not in HEAD_SIZES:
+        return f"its heads have {size} numbers"
+    if queries % keys or queries // keys > 32:
+        return f"{queries} heads of queries share {keys} of keys"
+    return None
+
+
+def bytes_of_a_page(heads: tuple[int, int, int], layers: int, dtype: torch.dtype) -> int:
+    """What a page of keys and values takes in all layers."""
+    return 2 * layers * heads[1] * heads[2] * PAGE * dtype.itemsize

@@ -1,0 +1,440 @@
+# pyright: basic, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
+"""Triton kernels of a decode step: what lies between its matrix products, attention, and drawing.
+
+Each is one launch that reads its inputs once. `step.Ops` chooses between these and their meaning in torch
+(`reference`), which is what the tests hold them to.
+
+Shapes: R = rows, W = width, I = inner width, O = outputs, r = rank of the adapters, H = query heads,
+K = key/value heads, D = head size, G = H / K, V = vocabulary, C = chunks of it, P = pages.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _low_rank(low, up, row_R, live_R, column_C, inside_C, low_stride, rank: tl.constexpr, RP: tl.constexpr):
+    """[R, C]: low-rank products low [R, r] x up [C, r]^T, in float32."""
+    j = tl.arange(0, RP)
+    a = tl.load(
+        low + row_R[:, None] * low_stride + j[None, :], mask=live_R[:, None] & (j < rank)[None, :], other=0.0
+    )
+    b = tl.load(
+        up + column_C[None, :] * rank + j[:, None], mask=(j < rank)[:, None] & inside_C[None, :], other=0.0
+    )
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit(do_not_specialize=["rows"])
+def heads_kernel(
+    joint,
+    up,
+    norm_q,
+    norm_k,
+    cosine,
+    sine,
+    query,
+    keys,
+    values,
+    table,
+    prompt_R,
+    drawn_R,
+    rows,
+    joint_stride,
+    table_stride,
+    page_stride,
+    eps,
+    H: tl.constexpr,
+    K: tl.constexpr,
+    D: tl.constexpr,
+    rank: tl.constexpr,
+    RP: tl.constexpr,
+    PAGE: tl.constexpr,
+    NORMS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Queries, keys and values of one token a row: adapters added, heads normed, turned; written to pages."""
+    half: tl.constexpr = D // 2
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    head = tl.program_id(1)
+    live = row < rows
+    d = tl.arange(0, half)
+    inside = d < half
+    dtype = joint.dtype.element_ty
+    # which of the three projections the head is of: its adapter stands there
+    part = (head >= H).to(tl.int32) + (head >= H + K).to(tl.int32)
+    low = joint + (H + 2 * K) * D + part * rank
+    column = head * D + d
+    left = tl.load(joint + row[:, None] * joint_stride + column[None, :], mask=live[:, None], other=0.0).to(
+        tl.float32
+    )
+    right = tl.load(
+        joint + row[:, None] * joint_stride + half + column[None, :], mask=live[:, None], other=0.0
+    ).to(tl.float32)
+    left += _low_rank(low, up, row, live, column, inside, joint_stride, rank, RP)
+    right += _low_rank(low, up, row, live, column + half, inside, joint_stride, rank, RP)
+    left = left.to(dtype).to(tl.float32)
+    right = right.to(dtype).to(tl.float32)
+    prompt = tl.load(prompt_R + row, mask=live, other=0)
+    own = tl.load(drawn_R + row, mask=live, other=1) - 1
+    if head < H + K:
+        if NORMS:
+            inverse = tl.rsqrt((tl.sum(left * left, 1) + tl.sum(right * right, 1)) / D + eps)
+            weight = norm_q if head < H else norm_k
+            left = (left * inverse[:, None]).to(dtype).to(tl.float32) * tl.load(weight + d)[None, :].to(
+                tl.float32
+            )
+            right = (right * inverse[:, None]).to(dtype).to(tl.float32) * tl.load(weight + half + d)[
+                None, :
+            ].to(tl.float32)
+            left = left.to(dtype).to(tl.float32)
+            right = right.to(dtype).to(tl.float32)
+        place = (prompt + own)[:, None] * half + d[None, :]
+        cos = tl.load(cosine + place, mask=live[:, None], other=1.0).to(tl.float32)
+        sin = tl.load(sine + place, mask=live[:, None], other=0.0).to(tl.float32)
+        turned = left * cos - right * sin
+        right = right * cos + left * sin
+        left = turned
+    if head < H:
+        to = query + row[:, None] * (H * D) + column[None, :]
+        tl.store(to, left.to(dtype), mask=live[:, None])
+        tl.store(to + half, right.to(dtype), mask=live[:, None])
+    else:
+        before = (prompt + PAGE - 1) // PAGE
+        page = tl.load(table + row * table_stride + before + own // PAGE, mask=live, other=0).to(tl.int64)
+        kv = (head - H) % K
+        at = page * page_stride + (kv * PAGE + own % PAGE) * D
+        store = keys if head < H + K else values
+        place = at[:, None] + d[None, :]
+        tl.store(store + place, left.to(dtype), mask=live[:, None])
+        tl.store(store + place + half, right.to(dtype), mask=live[:, None])
+
+
+@triton.jit
+def _attend_tokens(
+    q,
+    m,
+    l,
+    acc,
+    keys,
+    values,
+    table_row,
+    page_stride,
+    kv,
+    first,
+    last,
+    start_page,
+    mine_M,
+    scale,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Go on with attention over the tokens first..last - 1 of a sequence: pages from one of a row's on."""
+    t = tl.arange(0, BLOCK)
+    d = tl.arange(0, D)
+    for begin in range(first, last, BLOCK):
+        place = begin + t
+        real = place < last
+        page = tl.load(table_row + start_page + place // PAGE, mask=real, other=0).to(tl.int64)
+        at = page * page_stride + (kv * PAGE + place % PAGE) * D
+        k = tl.load(keys + at[None, :] + d[:, None], mask=real[None, :], other=0.0)
+        v = tl.load(values + at[:, None] + d[None, :], mask=real[:, None], other=0.0)
+        x = tl.dot(q, k, input_precision="ieee") * scale
+        x = tl.where(real[None, :] & mine_M[:, None], x, float("-inf"))
+        m_new = tl.maximum(m, tl.max(x, 1))
+        safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+        p = tl.exp2(x - safe[:, None])
+        shrink = tl.exp2(m - safe)
+        acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        l = l * shrink + tl.sum(p, 1)
+        m = m_new
+    return m, l, acc
+
+
+@triton.jit
+def attention_kernel(
+    query,
+    keys,
+    values,
+    out,
+    part_out,
+    part_max,
+    part_sum,
+    table,
+    tiles,
+    prompt_R,
+    drawn_R,
+    table_stride,
+    page_stride,
+    scale,
+    H: tl.constexpr,
+    K: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    GR: tl.constexpr,
+    M: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Attention of a tile of rows that continue one prompt: to its pages together, to their own one by one.
+
+    A program has the queries of up to GR rows that share a key head: a prompt's keys are read once for them.
+    With SPLITS > 1 it has a part of the pages, and `merge_kernel` adds the parts up.
+    """
+    G: tl.constexpr = H // K
+    tile = tl.program_id(0)
+    kv = tl.program_id(1)
+    split = tl.program_id(2)
+    leader = tl.load(tiles + tile * GR)
+    if leader < 0:
+        return
+    i = tl.arange(0, M)
+    d = tl.arange(0, D)
+    member = i // G
+    row = tl.load(tiles + tile * GR + member, mask=member < GR, other=-1)
+    live = row >= 0
+    at = row[:, None] * (H * D) + (kv * G + i % G)[:, None] * D + d[None, :]
+    q = tl.load(query + at, mask=live[:, None], other=0.0)
+    m = tl.full([M], float("-inf"), tl.float32)
+    l = tl.zeros([M], tl.float32)
+    acc = tl.zeros([M, D], tl.float32)
+    prompt = tl.load(prompt_R + leader)
+    pages = (prompt + PAGE - 1) // PAGE
+    part = (pages + SPLITS - 1) // SPLITS * PAGE
+    m, l, acc = _attend_tokens(
+        q, m, l, acc, keys, values, table + leader * table_stride, page_stride, kv,
+        split * part, tl.minimum((split + 1) * part, prompt), 0, live, scale, D, PAGE, BLOCK,
+    )  # fmt: skip
+    for j in range(tl.sum(live.to(tl.int32), 0) // G):
+        one = tl.load(tiles + tile * GR + j)
+        own = tl.load(drawn_R + one)
+        part = ((own + PAGE - 1) // PAGE + SPLITS - 1) // SPLITS * PAGE
+        m, l, acc = _attend_tokens(
+            q, m, l, acc, keys, values, table + one * table_stride, page_stride, kv,
+            split * part, tl.minimum((split + 1) * part, own), pages, member == j, scale, D, PAGE, BLOCK,
+        )  # fmt: skip
+    if SPLITS == 1:
+        tl.store(
+            out + at, (acc / tl.where(live, l, 1.0)[:, None]).to(out.dtype.element_ty), mask=live[:, None]
+        )
+    else:
+        head = (row * SPLITS + split) * H + kv * G + i % G
+        tl.store(part_max + head, m, mask=live)
+        tl.store(part_sum + head, l, mask=live)
+        tl.store(part_out + head[:, None] * D + d[None, :], acc, mask=live[:, None])
+
+
+@triton.jit
+def merge_kernel(part_out, part_max, part_sum, out, H: tl.constexpr, D: tl.constexpr, SPLITS: tl.constexpr):
+    """Add up the parts of a row's attention, a head each."""
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    d = tl.arange(0, D)
+    s = tl.arange(0, SPLITS)
+    at = (row * SPLITS + s) * H + head
+    m = tl.load(part_max + at)
+    top = tl.max(m, 0)
+    top = tl.where(top == float("-inf"), 0.0, top)
+    share = tl.exp2(m - top)
+    total = tl.sum(share * tl.load(part_sum + at), 0)
+    acc = tl.sum(share[:, None] * tl.load(part_out + at[:, None] * D + d[None, :]), 0)
+    tl.store(out + row * (H * D) + head * D + d, (acc / total).to(out.dtype.element_ty))
+
+
+@triton.jit
+def join_kernel(
+    joint,
+    up,
+    residual,
+    weight,
+    out,
+    embedding,
+    token_R,
+    joint_stride,
+    W,
+    eps,
+    rank: tl.constexpr,
+    FIRST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Residual + (product with its adapter), and its RMS norm; the first layer's residual is the embedding.
+
+    `up` is [r, W]: the adapter's second matrix, transposed.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    w = tl.arange(0, BLOCK)
+    inside = w < W
+    dtype = out.dtype.element_ty
+    if FIRST:
+        token = tl.load(token_R + row)
+        x = tl.load(embedding + token * W + w, mask=inside, other=0.0)
+    else:
+        y = tl.load(joint + row * joint_stride + w, mask=inside, other=0.0).to(tl.float32)
+        for j in tl.static_range(rank):
+            low = tl.load(joint + row * joint_stride + W + j).to(tl.float32)
+            y += low * tl.load(up + j * W + w, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(residual + row * W + w, mask=inside, other=0.0)
+        x = (x.to(tl.float32) + y.to(dtype).to(tl.float32)).to(dtype)
+    tl.store(residual + row * W + w, x, mask=inside)
+    wide = x.to(tl.float32)
+    inverse = tl.rsqrt(tl.sum(wide * wide, 0) / W + eps)
+    scaled = (wide * inverse).to(dtype).to(tl.float32) * tl.load(weight + w, mask=inside, other=0.0).to(
+        tl.float32
+    )
+    tl.store(out + row * W + w, scaled.to(dtype), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def gate_kernel(
+    joint,
+    up,
+    out,
+    rows,
+    joint_stride,
+    I,
+    rank: tl.constexpr,
+    RP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """silu(gate) * up, of gate and up side by side with the adapters of both behind them."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    live, inside = row < rows, column < I
+    both = live[:, None] & inside[None, :]
+    dtype = out.dtype.element_ty
+    at = joint + row.to(tl.int64)[:, None] * joint_stride + column[None, :]
+    low = joint + 2 * I
+    gate = tl.load(at, mask=both, other=0.0).to(tl.float32)
+    gate += _low_rank(low, up, row, live, column, inside, joint_stride, rank, RP)
+    value = tl.load(at + I, mask=both, other=0.0).to(tl.float32)
+    value += _low_rank(low + rank, up + I * rank, row, live, column, inside, joint_stride, rank, RP)
+    gate = gate.to(dtype).to(tl.float32)
+    value = value.to(dtype).to(tl.float32)
+    gate = (gate * tl.sigmoid(gate)).to(dtype).to(tl.float32)
+    tl.store(out + row.to(tl.int64)[:, None] * I + column[None, :], (gate * value).to(dtype), mask=both)
+
+
+@triton.jit
+def chunk_kernel(
+    scores,
+    temperature_R,
+    mask,
+    least_R,
+    top_RC,
+    sum_RC,
+    top_allowed_RC,
+    sum_allowed_RC,
+    V,
+    C,
+    scores_stride,
+    mask_stride,
+    HELD: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Of each chunk of the vocabulary: largest score, sum of exp(score - largest); of what is allowed too."""
+    row = tl.program_id(0).to(tl.int64)
+    chunk = tl.program_id(1)
+    v = chunk * CHUNK + tl.arange(0, CHUNK)
+    inside = v < V
+    x = tl.load(scores + row * scores_stride + v, mask=inside, other=float("-inf")).to(tl.float32)
+    x = x / tl.load(temperature_R + row)
+    top = tl.max(x, 0)
+    tl.store(top_RC + row * C + chunk, top)
+    tl.store(sum_RC + row * C + chunk, tl.sum(tl.exp(x - tl.where(top == float("-inf"), 0.0, top)), 0))
+    if HELD:
+        word = tl.load(mask + row * mask_stride + v // 32, mask=inside, other=0)
+        allowed = ((word >> (v % 32)) & 1) != 0
+        x = tl.where(allowed & (x >= tl.load(least_R + row)), x, float("-inf"))
+        top = tl.max(x, 0)
+        tl.store(top_allowed_RC + row * C + chunk, top)
+        tl.store(
+            sum_allowed_RC + row * C + chunk, tl.sum(tl.exp(x - tl.where(top == float("-inf"), 0.0, top)), 0)
+        )
+
+
+@triton.jit(do_not_specialize=["step", "stop"])
+def draw_kernel(
+    scores,
+    temperature_R,
+    mask,
+    least_R,
+    top_RC,
+    sum_RC,
+    top_allowed_RC,
+    sum_allowed_RC,
+    uniform,
+    greedy_R,
+    among_R,
+    token_R,
+    drawn_R,
+    left_R,
+    out_token,
+    out_logprob,
+    step,
+    stop,
+    V,
+    C,
+    scores_stride,
+    mask_stride,
+    uniform_stride,
+    out_stride,
+    HELD: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+):
+    """Draw a token of each row: a chunk by the chunks' sums, then a token in it; note its log-probability.
+
+    A row without tokens left keeps what it has.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    c = tl.arange(0, CHUNKS)
+    inside = c < C
+    left = tl.load(left_R + row)
+    top_C = tl.load(top_RC + row * C + c, mask=inside, other=float("-inf"))
+    sum_C = tl.load(sum_RC + row * C + c, mask=inside, other=0.0)
+    top = tl.max(top_C, 0)
+    norm = top + tl.log(tl.sum(sum_C * tl.exp(top_C - top), 0))
+    if HELD:
+        top_C = tl.load(top_allowed_RC + row * C + c, mask=inside, other=float("-inf"))
+        sum_C = tl.load(sum_allowed_RC + row * C + c, mask=inside, other=0.0)
+        top = tl.max(top_C, 0)
+        among = tl.load(among_R + row) != 0
+        norm = tl.where(among, top + tl.log(tl.sum(sum_C * tl.exp(top_C - top), 0)), norm)
+    weight_C = sum_C * tl.exp(top_C - top)
+    below_C = tl.cumsum(weight_C, 0)
+    greedy = tl.load(greedy_R + row) != 0
+    target = tl.load(uniform + row * uniform_stride + step) * tl.sum(weight_C, 0)
+    possible = weight_C > 0
+    found = tl.min(tl.where(possible & (below_C > target), c, CHUNKS), 0)
+    last = tl.max(tl.where(possible, c, 0), 0)
+    best = tl.min(tl.where(inside & (top_C == top), c, CHUNKS), 0)
+    chunk = tl.where(greedy, best, tl.where(found < CHUNKS, found, last))
+    before = tl.sum(tl.where(c < chunk, weight_C, 0.0), 0)
+    t = tl.arange(0, CHUNK)
+    v = chunk * CHUNK + t
+    real = v < V
+    x = tl.load(scores + row * scores_stride + v, mask=real, other=float("-inf")).to(tl.float32)
+    x = x / tl.load(temperature_R + row)
+    held = x
+    if HELD:
+        word = tl.load(mask + row * mask_stride + v // 32, mask=real, other=0)
+        allowed = ((word >> (v % 32)) & 1) != 0
+        held = tl.where(allowed & (x >= tl.load(least_R + row)), x, float("-inf"))
+    share = tl.exp(held - top)
+    below = tl.cumsum(share, 0)
+    found = tl.min(tl.where((share > 0) & (below > target - before), t, CHUNK), 0)
+    last = tl.max(tl.where(share > 0, t, 0), 0)
+    best = tl.min(tl.where(held == tl.max(held, 0), t, CHUNK), 0)
+    inner = tl.where(greedy, best, tl.where(found < CHUNK, found, last))
+    token = chunk * CHUNK + inner
+    logprob = tl.sum(tl.where(t == inner, x, 0.0), 0) - norm
+    tl.store(out_token + step * out_stride + row, tl.where(left > 0, token, -1))
+    tl.store(out_logprob + step * out_stride + row, logprob)
+    if left > 0:
+        tl.store(token_R + row, token.to(tl.int64))
+        tl.store(drawn_R + row, tl.load(drawn_R + row) + 1)
+        tl.store(left_R + row, tl.where(token == stop, 0, left - 1))
