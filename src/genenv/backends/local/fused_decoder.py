@@ -16,6 +16,7 @@ Shapes: N = tokens in the flat row, W = width, H = query heads, K = key/value he
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,6 +43,25 @@ def why_not(causal: Any) -> str | None:  # noqa: ANN401
         return f"{name} is none of {', '.join(FAMILIES)}"
     activation = causal.config.get_text_config().hidden_act
     return None if activation == "silu" else f"its activation is {activation}, not silu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What one layer is made of, for others that run it."""
+
+    before: Any
+    """The norm before attention."""
+    between: Any
+    """The norm before the products behind attention."""
+    head_norms: tuple[Any, Any]
+    """Those of queries and keys; None where there are none."""
+    qkv: Projection
+    out: Projection
+    up: Projection
+    down: Projection
+    head_size: int
+    scaling: float
+    """Factor of attention's scores."""
 
 
 class FusedDecoder:
@@ -105,10 +125,8 @@ class FusedDecoder:
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout, adapter: str | None) -> Tensor:
         """[N, W] last hidden states of a flat row, with the named adapter or with none."""
-        x_NW = self._model.embed_tokens(ids_1N[0])
-        cos, sin = self._model.rotary_emb(x_NW, positions_1N)
-        half = cos.shape[-1] // 2
-        angles = cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()
+        x_NW = self.embedded(ids_1N[0])
+        angles = self.angles(x_NW, positions_1N)
         values = sum(layer.kept_values for layer in self._layers)
         recompute = (
             adapter is not None
@@ -119,6 +137,31 @@ class FusedDecoder:
             arguments = (x_NW, angles, layout, index, adapter)
             x_NW = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
         return norm(x_NW, self._model.norm, self._steps)
+
+    @property
+    def layers(self) -> list[Parts]:
+        """What the layers are made of."""
+        return [layer.parts for layer in self._layers]
+
+    @property
+    def last_norm(self) -> Any:  # noqa: ANN401
+        """The norm behind the last layer."""
+        return self._model.norm
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return int(self._head.weight.shape[0])
+
+    def embedded(self, ids_N: Tensor) -> Tensor:
+        """[N, W] what the first layer reads."""
+        return self._model.embed_tokens(ids_N)
+
+    def angles(self, x_NW: Tensor, positions_1N: Tensor) -> Angles:
+        """Cosines and sines of positions, in the number format of x."""
+        cos, sin = self._model.rotary_emb(x_NW, positions_1N)
+        half = cos.shape[-1] // 2
+        return cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()
 
 
 def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
@@ -157,6 +200,21 @@ class _Layer:
         x_NW = x_NW + self._out(mixed_NHD.flatten(1), adapter)
         gated = swiglu(self._up(norm(x_NW, self._between, self._steps), adapter), self._steps)
         return x_NW + self._down(gated, adapter)
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of."""
+        return Parts(
+            before=self._before,
+            between=self._between,
+            head_norms=(self._norms[0], self._norms[1]),
+            qkv=self._qkv,
+            out=self._out,
+            up=self._up,
+            down=self._down,
+            head_size=self._head_size,
+            scaling=self._scaling,
+        )
 
     def forget(self, adapter: str) -> None:
         """Let go of an adapter's matrices."""

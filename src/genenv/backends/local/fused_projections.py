@@ -59,6 +59,11 @@ class Projection:
         matrices = [matrix for pair in found.pairs for matrix in pair]
         return _LowRank.apply(x_NI, self.product.weight, self.product.bias, found, *matrices)
 
+    def low_rank(self, adapter: str | None) -> Iterator[tuple[Tensor, Tensor, float, slice]]:
+        """An adapter's matrices A [r, I] and B [O, r], their scale, and their columns of the result."""
+        for part in () if adapter is None else self._parts(adapter):
+            yield part.down_rI, part.up_Or, part.scale, part.columns
+
     def forget(self, adapter: str) -> None:
         """Let go of an adapter's matrices."""
         self._adapters.pop(adapter, None)
