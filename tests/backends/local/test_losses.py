@@ -20,6 +20,7 @@ def tokens(*, old, advantage, weight, nll=None, dtype=torch.float32) -> Tokens:
         advantage_M=torch.tensor(advantage, dtype=dtype),
         weight_M=torch.tensor(weight, dtype=dtype),
         nll_M=torch.tensor(nll or [False] * len(old)),
+        any_ppo=not all(nll or [False]),
     )
 
 
@@ -109,7 +110,8 @@ def test_the_gradient_of_a_known_solution_is_the_supervised_one():
         **{
             name: torch.cat([getattr(alone, name), getattr(attempt, name)])
             for name in ("old_M", "advantage_M", "weight_M", "nll_M")
-        }
+        },
+        any_ppo=True,
     )
     objective = Objective(clip_low=0.2, clip_high=0.2, kl_coefficient=0.5, kl="k3")
     last = torch.tensor([-1.0], dtype=torch.float64)  # as when it was sampled, and as the reference says
@@ -137,6 +139,7 @@ def test_tokens_beside_a_known_solution_count_as_they_did():
         advantage_M=torch.cat([batch.advantage_M, torch.zeros(1)]),
         weight_M=torch.cat([batch.weight_M, torch.tensor([0.25])]),
         nll_M=torch.tensor([False] * 3 + [True]),
+        any_ppo=True,
     )
     one = torch.tensor([-2.0], dtype=torch.float64)
     marked, others = token_losses(

@@ -146,8 +146,9 @@ def needs(  # noqa: PLR0913 - what decides how much
         own = float(shape.products * size)
         packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
     cache = config.max_batch_rows * config.context_tokens * 2 * shape.layers * shape.keys * size
-    whole = config.tokens_per_microbatch * shape.layers * shape.kept_values * size
-    inputs = config.tokens_per_microbatch * (shape.layers * shape.width + shape.kept_values) * size
+    tokens = hardware.microbatch_tokens(config.tokens_per_microbatch, device)
+    whole = tokens * shape.layers * shape.kept_values * size
+    inputs = tokens * (shape.layers * shape.width + shape.kept_values) * size
     kept_whole = processes == 1 and whole <= hardware.activation_bytes(config.activation_gib, device)
     backward = whole if kept_whole else inputs
     apart = shape.products * (1 - 1 / processes)  # held by the others

@@ -16,6 +16,7 @@ Shapes: N = tokens in the flat row, W = width, H = query heads, K = key/value he
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,6 +45,25 @@ def why_not(causal: Any) -> str | None:  # noqa: ANN401
     return None if activation == "silu" else f"its activation is {activation}, not silu"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What one layer is made of, for others that run it."""
+
+    before: Any
+    """The norm before attention."""
+    between: Any
+    """The norm before the products behind attention."""
+    head_norms: tuple[Any, Any]
+    """Those of queries and keys; None where there are none."""
+    qkv: Projection
+    out: Projection
+    up: Projection
+    down: Projection
+    head_size: int
+    scaling: float
+    """Factor of attention's scores."""
+
+
 class FusedDecoder:
     """A decoder whose base is frozen, run with one adapter or none.
 
@@ -66,30 +86,23 @@ class FusedDecoder:
     ) -> None:
         self._model = causal.get_decoder()
         self._steps: Steps = kernels or InTorch()
-        self.layers = [_Layer(layer, self._steps) for layer in self._model.layers]
+        self._layers = [_Layer(layer, self._steps) for layer in self._model.layers]
         self._activation_bytes = activation_bytes
         head = causal.get_output_embeddings()
         self._head = Product(head.weight, head.bias)
         self.packed = False
         """Whether the weights are packed for sampling."""
-        weights = [layer.products[_LARGEST].weight for layer in self.layers[:_TRIED_LAYERS]]
+        weights = [layer.products[_LARGEST].weight for layer in self._layers[:_TRIED_LAYERS]]
         size = sum(product.weight.nbytes for product in self._products())
         if size <= packed_bytes and worth_packing(weights):
             self.pack()
 
-    @property
-    def heads(self) -> tuple[int, int, int]:
-        """Of a layer's attention: heads of queries, heads of keys, size of a head."""
-        layer = self.layers[0]
-        size = layer.head_size
-        return layer.parts[0].widths[0] // size, layer.parts[0].widths[1] // size, size
-
     def _products(self) -> list[Product]:
-        return [*(product for layer in self.layers for product in layer.products), self._head]
+        return [*(product for layer in self._layers for product in layer.products), self._head]
 
     def pack(self) -> bool:
         """Pack all weights for sampling; False, and nothing is done, where that is not possible."""
-        self.packed = all(can_be_packed(product.weight) for product in self.layers[0].products)
+        self.packed = all(can_be_packed(product.weight) for product in self._layers[0].products)
         if self.packed:
             for product in self._products():
                 product.pack()
@@ -103,7 +116,7 @@ class FusedDecoder:
 
     def forget(self, adapter: str) -> None:
         """Let go of the matrices of an adapter that is no longer attached."""
-        for layer in self.layers:
+        for layer in self._layers:
             layer.forget(adapter)
 
     def scores(self, hidden_MW: Tensor) -> Tensor:
@@ -112,20 +125,50 @@ class FusedDecoder:
 
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout, adapter: str | None) -> Tensor:
         """[N, W] last hidden states of a flat row, with the named adapter or with none."""
-        x_NW = self._model.embed_tokens(ids_1N[0])
-        cos, sin = self._model.rotary_emb(x_NW, positions_1N)
-        half = cos.shape[-1] // 2
-        angles = cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()
-        values = sum(layer.kept_values for layer in self.layers)
+        x_NW = self.embedded(ids_1N[0])
+        angles = self.angles(x_NW, positions_1N)
+        values = sum(layer.kept_values for layer in self._layers)
         recompute = (
             adapter is not None
             and torch.is_grad_enabled()
             and len(x_NW) * values * x_NW.element_size() > self._activation_bytes
         )
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self._layers):
             arguments = (x_NW, angles, layout, index, adapter)
             x_NW = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
         return norm(x_NW, self._model.norm, self._steps)
+
+    @property
+    def layers(self) -> list[Parts]:
+        """What the layers are made of."""
+        return [layer.parts for layer in self._layers]
+
+    @property
+    def heads(self) -> tuple[int, int, int]:
+        """Of a layer's attention: heads of queries, heads of keys, size of a head."""
+        parts = self._layers[0].parts
+        queries, keys, _ = parts.qkv.widths
+        return queries // parts.head_size, keys // parts.head_size, parts.head_size
+
+    @property
+    def last_norm(self) -> Any:  # noqa: ANN401
+        """The norm behind the last layer."""
+        return self._model.norm
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return int(self._head.weight.shape[0])
+
+    def embedded(self, ids_N: Tensor) -> Tensor:
+        """[N, W] what the first layer reads."""
+        return self._model.embed_tokens(ids_N)
+
+    def angles(self, x_NW: Tensor, positions_1N: Tensor) -> Angles:
+        """Cosines and sines of positions, in the number format of x."""
+        cos, sin = self._model.rotary_emb(x_NW, positions_1N)
+        half = cos.shape[-1] // 2
+        return cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()
 
 
 def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
@@ -144,45 +187,58 @@ class _Layer:
     def __init__(self, layer: Any, steps: Steps) -> None:  # noqa: ANN401
         self._steps = steps
         attention, mlp = layer.self_attn, layer.mlp
-        self.before, self.between = layer.input_layernorm, layer.post_attention_layernorm
-        self.head_size, self.scaling = attention.head_dim, attention.scaling
-        norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
-        self.norms = None if norms[0] is None else norms
-        """Of the heads of queries and of keys, where there are some."""
+        self._before, self._between = layer.input_layernorm, layer.post_attention_layernorm
+        self._head_size, self._scaling = attention.head_dim, attention.scaling
+        self._norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
         self._qkv = Projection(attention, ("q_proj", "k_proj", "v_proj"), steps)
         self._out = Projection(attention, ("o_proj",), steps)
         self._up = Projection(mlp, ("gate_proj", "up_proj"), steps)
         self._down = Projection(mlp, ("down_proj",), steps)
-        self.parts = (self._qkv, self._out, self._up, self._down)
-        self.products = [part.product for part in self.parts]
+        self._parts = (self._qkv, self._out, self._up, self._down)
+        self.products = [part.product for part in self._parts]
         width, inner = self._down.outputs, self._up.outputs // 2
         self.kept_values = kept_values(width, self._qkv.widths[0], self._qkv.widths[1], inner)
 
     def __call__(
         self, x_NW: Tensor, angles: Angles, layout: AnyLayout, index: int, adapter: str | None
     ) -> Tensor:
-        q, k, v = self._heads(self._qkv(norm(x_NW, self.before, self._steps), adapter), angles)
-        mixed_NHD = attend(layout, index, q, k, v, self.scaling)
+        q, k, v = self._heads(self._qkv(norm(x_NW, self._before, self._steps), adapter), angles)
+        mixed_NHD = attend(layout, index, q, k, v, self._scaling)
         x_NW = x_NW + self._out(mixed_NHD.flatten(1), adapter)
-        gated = swiglu(self._up(norm(x_NW, self.between, self._steps), adapter), self._steps)
+        gated = swiglu(self._up(norm(x_NW, self._between, self._steps), adapter), self._steps)
         return x_NW + self._down(gated, adapter)
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of."""
+        return Parts(
+            before=self._before,
+            between=self._between,
+            head_norms=(self._norms[0], self._norms[1]),
+            qkv=self._qkv,
+            out=self._out,
+            up=self._up,
+            down=self._down,
+            head_size=self._head_size,
+            scaling=self._scaling,
+        )
 
     def forget(self, adapter: str) -> None:
         """Let go of an adapter's matrices."""
-        for part in self.parts:
+        for part in self._parts:
             part.forget(adapter)
 
     def _heads(self, joint: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
         """[N, H, D], [N, K, D], [N, K, D]: queries and keys rotated by their positions."""
-        size = self.head_size
+        size = self._head_size
         q, k, v = (width // size for width in self._qkv.widths)
-        if self.norms is None:
+        if self._norms[0] is None:
             turned, values = joint.view(len(joint), -1, size).split([q + k, v], 1)
             queries, keys = rotate(turned, angles, self._steps).split([q, k], 1)
             return queries, keys, values
         parts = joint.view(len(joint), -1, size).split([q, k, v], 1)
         queries, keys = (
             rotate(norm(part, module, self._steps), angles, self._steps)
-            for part, module in zip(parts, self.norms, strict=False)
+            for part, module in zip(parts, self._norms, strict=False)
         )
         return queries, keys, parts[2]

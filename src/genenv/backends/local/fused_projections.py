@@ -67,9 +67,10 @@ class Projection:
         bias = self.product.bias
         return whole, None if bias is None else nn.functional.pad(bias.detach(), (0, rows))
 
-    def matrices(self, adapter: str | None) -> list[Part]:
-        """An adapter's matrices on these layers; none where it has none."""
-        return [] if adapter is None else list(self._parts(adapter))
+    def low_rank(self, adapter: str | None) -> Iterator[tuple[Tensor, Tensor, float, slice]]:
+        """An adapter's matrices A [r, I] and B [O, r], their scale, and their columns of the result."""
+        for part in () if adapter is None else self._parts(adapter):
+            yield part.down_rI, part.up_Or, part.scale, part.columns
 
     def forget(self, adapter: str) -> None:
         """Let go of an adapter's matrices."""
@@ -82,12 +83,12 @@ class Projection:
 
     def _parts(self, name: str) -> Iterator[Part]:
         start = 0
-        for index, (layer, width) in enumerate(zip(self._names, self.widths, strict=True)):
+        for layer, width in zip(self._names, self.widths, strict=True):
             found = getattr(self._owner, layer)
             if name in getattr(found, "lora_A", ()):
                 module: Any = found
                 down, up = module.lora_A[name].weight, module.lora_B[name].weight
-                yield Part(down, up, float(module.scaling[name]), slice(start, start + width), index)
+                yield Part(down, up, float(module.scaling[name]), slice(start, start + width))
             start += width
 
 
@@ -100,8 +101,6 @@ class Part:
     scale: float
     columns: slice
     """Where the projection stands in the joint result."""
-    index: int
-    """Which of the projections it is."""
 
 
 class _Adapter:

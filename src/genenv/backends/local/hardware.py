@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 _MEASURED_S = 0.5
 """Time for a choice by stopwatch, seconds."""
 _AS_FAST = 1.1
+_MICROBATCH_ON_CPU, _MICROBATCH_ON_GPU = 4096, 16_384
 _TRIED_LAYERS, _TRIED_ROWS = 2, (64, 256)
 _WORTH_SAYING = 1.1
 """Number formats that are slower by less than this differ by chance."""
@@ -137,6 +138,11 @@ def activation_bytes(gib: float, device: torch.device) -> float:
     return gib * 2**30 or memory_bytes(device) / 4
 
 
+def microbatch_tokens(asked: int, device: torch.device) -> int:
+    """Tokens of one forward and backward pass: so many, or with 0 what keeps the device busy."""
+    return asked or (_MICROBATCH_ON_GPU if device.type == "cuda" else _MICROBATCH_ON_CPU)
+
+
 def packing_bytes(device: torch.device) -> float:
     """Weights that take no more than this may have a copy for sampling, where it is measured to pay."""
     return memory_bytes(device) / 16
@@ -152,6 +158,14 @@ def free_bytes(device: torch.device) -> float:
         return float("inf")
     free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
     return free[0] * 1024.0 if free else float("inf")
+
+
+def usable_bytes(device: torch.device) -> float:
+    """What this process can still allocate: free memory, and on a GPU what torch holds and does not use."""
+    if device.type != "cuda":
+        return free_bytes(device)
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free_bytes(device) + held
 
 
 def release_memory(device: torch.device) -> None:

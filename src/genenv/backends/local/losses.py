@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from genenv.backends.local.token_tree import on_device
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.ratios import K3_MAX, LOG_RATIO_MAX
 
@@ -34,30 +36,30 @@ class Tokens:
     """Log-probability when it was sampled. Nats; 0 under `nll`."""
     nll_M: Tensor
     """True where the loss is `nll`."""
+    any_ppo: bool
+    """Whether a token's loss is `ppo`."""
 
     @staticmethod
     def of(data: Sequence[Datum], device: torch.device) -> Tokens:
         """Those of data, in order."""
-        rows = [
-            (weight, advantage, old, datum.loss == "nll")
-            for datum in data
-            for weight, advantage, old in zip(
-                datum.weights,
-                datum.advantages or (0.0,) * len(datum.weights),
-                datum.old_logprobs or (0.0,) * len(datum.weights),
-                strict=True,
-            )
-            if weight > 0
-        ]
-        weight_M, advantage_M, old_M, nll_M = (
-            torch.tensor(x, device=device) for x in zip(*rows, strict=True)
+        parts = [_numbers(datum) for datum in data]
+        weight, advantage, old, nll = np.concatenate(parts, 1).astype(np.float32)
+        numbers = on_device(np.stack([weight, advantage, old, nll]), device)
+        return Tokens(
+            weight_M=numbers[0],
+            advantage_M=numbers[1],
+            old_M=numbers[2],
+            nll_M=numbers[3] > 0,
+            any_ppo=not nll.all(),
         )
-        return Tokens(weight_M=weight_M, advantage_M=advantage_M, old_M=old_M, nll_M=nll_M)
 
-    @property
-    def any_ppo(self) -> bool:
-        """Whether a token's loss is `ppo`."""
-        return not bool(self.nll_M.all())
+
+def _numbers(datum: Datum) -> np.ndarray:
+    """[4, M] weights, advantages, old log-probabilities, and 1 for `nll`, of the tokens that count."""
+    zeros = (0.0,) * len(datum.weights)
+    nll = (float(datum.loss == "nll"),) * len(datum.weights)
+    rows = np.array([datum.weights, datum.advantages or zeros, datum.old_logprobs or zeros, nll])
+    return rows[:, rows[0] > 0]
 
 
 def token_losses(

@@ -20,7 +20,7 @@ def within_memory(model: LocalModel, run: Callable[[int], None], forget: Callabl
         run: takes the most tokens of a micro-batch.
         forget: lets go of what the first trial has left.
     """
-    tokens = model.config.tokens_per_microbatch
+    tokens = model.tokens_per_microbatch
     try:
         run(tokens)
     except RuntimeError as error:

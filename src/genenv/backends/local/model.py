@@ -18,6 +18,7 @@ from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import hardware, loading, sharding
 from genenv.backends.local.cpu import build, waiting
 from genenv.backends.local.cuda.decode import DecodeStep
+from genenv.backends.local.cuda.learning import TreeDecoder
 from genenv.backends.local.cuda.opening import captured_step
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
@@ -96,6 +97,8 @@ class LocalModel:
         transformers.utils.logging.disable_progress_bar()
         resolved = loading.resolve(source)
         self.device = hardware.choose_device(config.device)
+        self.tokens_per_microbatch = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device)
+        """Tokens of one forward and backward pass."""
         if self.device.type == "cpu":
             hardware.keep_freed_memory()
             waiting.follow_the_machine()
@@ -133,6 +136,8 @@ class LocalModel:
         self.fused: FusedDecoder | None = None
         self._decode_step: DecodeStep | None = None
         self._decode_step_tried = False
+        self.tree: TreeDecoder | None = None
+        """The same layers for learning over a tree of tokens; None where that is not faster."""
 
     def fuse(self) -> None:
         """Let genenv's own decoder run the layers, where it knows them: the base is to stay as it is.
@@ -151,6 +156,8 @@ class LocalModel:
             tried = config.packed_weights == "auto" and self.kernels is not None
             packed = hardware.packing_bytes(self.device) if tried else 0.0
             self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
+        if self.fused is not None and self.device.type == "cuda" and config.compiled is not False:
+            self.tree = TreeDecoder(self.fused, config.activation_gib * 2**30)
         if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
             raise UsageError(
                 "policy.packed_weights is true, and the weights cannot be packed here; set it to false"
@@ -181,6 +188,8 @@ class LocalModel:
             self.fused.forget(name)
         if self._decode_step is not None:
             self._decode_step.forget()
+        if self.tree is not None:
+            self.tree.forget(name)
 
     def decode_step(self, adapter: str | None, weights: Hashable) -> DecodeStep | None:
         """Sampling as a captured step, with an adapter in place; None where the layers run one by one.
@@ -194,6 +203,8 @@ class LocalModel:
             wanted = self.device.type == "cuda" and self.config.compiled is not False
             if wanted and self.fused is not None:
                 self._decode_step = captured_step(self.causal, self.fused, self.config, self.context_tokens)
+                if self.tree is not None:
+                    self.tree.forget_all()  # the weights are elsewhere now
         step = self._decode_step
         if step is None or not step.fits(adapter):
             return None
@@ -219,7 +230,7 @@ class LocalModel:
             return self.fused.hidden(ids_1N, positions_1N, layout, self.adapter)
         decoder = self.causal.get_decoder()
         if self.own_forward:
-            most = self.config.tokens_per_microbatch
+            most = self.tokens_per_microbatch
             return own_hidden(decoder, ids_1N, positions_1N, layout, tokens=most)
         output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
         return output.last_hidden_state[0]
@@ -227,8 +238,10 @@ class LocalModel:
     @property
     def prefill_tokens(self) -> int:
         """Prompt tokens that go through the model at a time: what a CPU's caches hold, what a GPU likes."""
-        most = self.config.tokens_per_microbatch
-        return min(most, PREFILL_ON_CPU) if self.device.type == "cpu" else 4 * most
+        most = self.tokens_per_microbatch
+        if self.device.type == "cpu":
+            return min(most, PREFILL_ON_CPU)
+        return 4 * self.config.tokens_per_microbatch or most
 
     @property
     def output(self) -> Any:  # noqa: ANN401

@@ -26,7 +26,11 @@ class Optimizer:
         self.parameters = [parameter for _, parameter in parameters]
         self.settings, self.ramped = settings, False
         self._adamw = torch.optim.AdamW(
-            self.parameters, lr=0.0, betas=settings.betas, weight_decay=settings.weight_decay
+            self.parameters,
+            lr=0.0,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            fused=_all_on_gpus(self.parameters) or None,
         )
         for parameter in self.parameters:
             self._adamw.state[parameter] = _fresh_state(parameter)
@@ -132,9 +136,15 @@ class Optimizer:
         }
 
 
+def _all_on_gpus(parameters: Sequence[Tensor]) -> bool:
+    return all(parameter.is_cuda for parameter in parameters)
+
+
 def _fresh_state(parameter: nn.Parameter) -> dict[str, Tensor]:
     return {
-        "step": torch.tensor(0.0),
+        "step": torch.zeros(
+            (), device=parameter.device if parameter.is_cuda else None
+        ),  # where fused code reads it
         "exp_avg": torch.zeros_like(parameter),
         "exp_avg_sq": torch.zeros_like(parameter),
     }

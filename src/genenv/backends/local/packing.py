@@ -69,6 +69,11 @@ class Packed:
         self.row_at_RC, self.row_real_RC = grid([len(row) for _, row in rows], self.prompt_tokens, device)
         self.slots = Slots([b for b, _ in rows], len(prompts), device) if rows else None
 
+    @property
+    def tokens(self) -> int:
+        """How many tokens go through the model."""
+        return self.ids_1N.shape[1]
+
     def targets(self) -> tuple[Tensor, Tensor]:
         """What the completions' tokens are predicted from.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from genenv.backends.local import weights
+from genenv.backends.local.cuda.scores import compiled_scores
 from genenv.backends.local.grammar import is_forbidden
 from genenv.backends.local.layouts import Layout
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.packing import Packed
+from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.token_logprobs import Scores, frozen_scores
+from genenv.backends.local.token_tree import TokenTree
 from genenv.errors import DataError, UsageError
 
 ADAPTER = "adapter_model.safetensors"
@@ -158,14 +160,24 @@ class PlayerWeights:
         """Whether the output layer stays as it is: adapters never touch it."""
         return self.adapter is not None
 
-    def completion_hidden(self, packed: Packed) -> tuple[Tensor, Tensor]:
+    def packed(self, bundles: Sequence[Bundle]) -> Packed | TokenTree:
+        """Bundles laid out for `completion_hidden`, the way that is fast here."""
+        tree = self.model.tree
+        kind = TokenTree if tree is not None and tree.works(self.adapter) else Packed
+        return kind(bundles, self.model.device)
+
+    def completion_hidden(self, packed: Packed | TokenTree) -> tuple[Tensor, Tensor]:
         """[M, width] states that predict the completions' tokens, and [M] those tokens."""
+        if isinstance(packed, TokenTree):
+            if self.model.tree is None:
+                raise TypeError("this model does not run over a tree of tokens")
+            return self.model.tree.hidden(packed, self.model.adapter), packed.tokens_M
         # In torch's attention with and without gradients: equal weights get equal log-probabilities.
         hidden_NW = self.model.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         at_M, tokens_M = packed.targets()
         return hidden_NW.index_select(0, at_M), tokens_M
 
-    def logprobs(self, packed: Packed, *, temperature: float = 1.0) -> Tensor:
+    def logprobs(self, packed: Packed | TokenTree, *, temperature: float = 1.0) -> Tensor:
         """[M] log-probabilities of the completions' tokens, row after row. Nats."""
         return self.token_logprobs(*self.completion_hidden(packed), temperature=temperature)
 
@@ -199,7 +211,7 @@ class PlayerWeights:
         """As `token_logprobs`; and the entropy of what could be sampled, where it is asked for."""
         if self.head_is_frozen:
             options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
-            return frozen_scores(self.model.output, hidden_MW, tokens_M, **options)
+            return self.frozen_scores(hidden_MW, tokens_M, **options)
 
         def piece(hidden: Tensor, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
             scores = self.model.head(hidden)
@@ -212,6 +224,34 @@ class PlayerWeights:
 
         found = in_pieces(piece, hidden_MW, tokens_M, *(() if allowed is None else (allowed,)))
         return Scores(found[:, 0], None, found[:, 1]) if entropy else Scores(found, None, None)
+
+    def frozen_scores(
+        self,
+        hidden_MW: Tensor,
+        tokens_M: Tensor,
+        reference_MW: Tensor | None = None,
+        *,
+        temperature: float = 1.0,
+        allowed: Tensor | None = None,
+        entropy: bool = False,
+    ) -> Scores:
+        """As `token_logprobs.frozen_scores` with the model's output layer, the way that is fast here."""
+        scores = compiled_scores if self.runs_compiled else frozen_scores
+        return scores(
+            self.model.output,
+            hidden_MW,
+            tokens_M,
+            reference_MW,
+            temperature=temperature,
+            allowed=allowed,
+            entropy=entropy,
+        )
+
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether layers for learning are compiled."""
+        tree = self.model.tree
+        return tree is not None and tree.compile and tree.works(self.adapter)
 
     def save(self, folder: Path) -> None:
         """Write the player's weights, and its reference: PEFT adapters, or whole models."""

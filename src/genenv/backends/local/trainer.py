@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,10 +24,10 @@ from genenv.backends.local.losses import Tokens, token_losses
 from genenv.backends.local.memory import within_memory
 from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
 from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.packing import Packed
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.processes import ALONE, Processes, Turn, together
-from genenv.backends.local.token_logprobs import Scores, frozen_scores
+from genenv.backends.local.token_logprobs import Scores
+from genenv.backends.local.token_tree import on_device
 from genenv.errors import DataError, UpdateSkipped
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.settings import Moments, OptimizerConfig
@@ -66,20 +67,18 @@ class LocalTrainer:
         tokens = sum(datum.tokens for datum in data)
         if not tokens:
             raise UpdateSkipped("there is no token to learn from")
-        pieces, sums = bundled(data), dict[str, float]()
+        pieces, parts = bundled(data), list[dict[str, Tensor]]()
 
         def run(budget: int) -> None:
-            sums.clear()
+            parts.clear()
             batches = micro_batches(pieces, budget)
             measured = self._measured(batches, objective, tokens)
             for turn in self.processes.turns(len(batches)):
-                part = self._backward(turn, batches, objective, tokens, measured)
-                for name, value in part.items():
-                    sums[name] = sums.get(name, 0.0) + value
+                parts.append(self._backward(turn, batches, objective, tokens, measured))
 
         with blocking():
             self._accumulate(run)
-            sums = self.processes.total(sums)
+            sums = self.processes.total(_added(parts))
         for name, meaning in (("loss", "loss"), ("kl", "KL to the reference")):
             if not math.isfinite(sums.get(name, 0.0)):
                 self.optimizer.clear()
@@ -96,7 +95,7 @@ class LocalTrainer:
     async def watch(self, data: Sequence[Datum]) -> None:
         """Remember what the weights say of data now. See `Trainer`."""
         pieces = bundled(data)
-        packed = Packed([bundle for bundle, _ in pieces], self.weights.model.device)
+        packed = self.weights.packed([bundle for bundle, _ in pieces])
         rows = [datum for _, own in pieces for datum in own]
         allowed, temperature = self._allowed(rows), rows[0].temperature
         with torch.no_grad(), self.weights.active():
@@ -146,14 +145,16 @@ class LocalTrainer:
             batches, own = micro_batches(bundled(whole), budget), dict[int, tuple[float, ...]]()
             for turn in self.processes.turns(len(batches)):
                 batch = batches[turn.own]
-                packed = Packed([bundle for bundle, _ in batch], self.weights.model.device)
-                rows = _Rows.of([datum for _, some in batch for datum in some], packed.device, self._allowed)
+                packed = self.weights.packed([bundle for bundle, _ in batch])
+                rows = _Rows.of(
+                    [datum for _, some in batch for datum in some], self.weights.model.device, self._allowed
+                )
                 with torch.no_grad(), in_place():
                     found_M = self._scores(*self.weights.completion_hidden(packed), rows).logprobs_M
                 parts = found_M.split([len(datum.completion_ids) for datum in rows.data])
                 for datum, part in zip(rows.data, parts, strict=True):
                     own[places[id(datum)]] = tuple(part.tolist())
-                advance(tokens=packed.ids_1N.shape[1], items=len(rows.data))
+                advance(tokens=packed.tokens, items=len(rows.data))
             for found in self.processes.gathered(own):
                 for place, value in found.items():
                     values[place] = value
@@ -206,7 +207,7 @@ class LocalTrainer:
 
     def _within_memory(self, run: Callable[[int], None]) -> None:
         if self.processes.size > 1:  # all of them have as many pieces
-            run(self.weights.model.config.tokens_per_microbatch)
+            run(self.weights.model.tokens_per_microbatch)
             return
         within_memory(self.weights.model, run, self.optimizer.clear)
 
@@ -226,8 +227,8 @@ class LocalTrainer:
         objective: Objective,
         tokens: int,
         measured: int | None,
-    ) -> dict[str, float]:
-        """The gradient of a micro-batch, and its part of the sums.
+    ) -> dict[str, Tensor]:
+        """The gradient of a micro-batch, and its part of the sums, which stay on the device.
 
         Args:
             turn: which of them, and what other processes learn from meanwhile.
@@ -237,7 +238,7 @@ class LocalTrainer:
             measured: on which of them k3 is measured although it has no weight.
         """
         batch, device = batches[turn.own], self.weights.model.device
-        packed = Packed([bundle for bundle, _ in batch], device)
+        packed = self.weights.packed([bundle for bundle, _ in batch])
         rows = _Rows.of([datum for _, own in batch for datum in own], device, self._allowed)
         values = Tokens.of(rows.data, device)
         measure_kl = turn.own == measured
@@ -269,11 +270,11 @@ class LocalTrainer:
         if kl is not None:
             sums["kl"] = kl.detach()
         elif measure_kl:
-            sums["kl"] = sums["kl"] / values.weight_M[~values.nll_M].sum()
+            sums["kl"] = sums["kl"] / values.weight_M.masked_fill(values.nll_M, 0.0).sum()
         elif objective.kl == "k3" and objective.kl_coefficient:
             sums.setdefault("kl", torch.zeros(()))
-        advance(tokens=packed.ids_1N.shape[1], items=len(rows.data))
-        return {"loss": float(loss.detach()), **{name: float(value) for name, value in sums.items()}}
+        advance(tokens=packed.tokens, items=len(rows.data))
+        return {"loss": loss.detach(), **sums}
 
     @staticmethod
     def _any_k3(
@@ -301,9 +302,7 @@ class LocalTrainer:
             allowed = None if rows.allowed is None else _at(at_M, rows.allowed)
             options = {"temperature": temperature, "allowed": allowed}
             if self.weights.head_is_frozen:
-                parts.append(
-                    frozen_scores(self.weights.model.output, own, ids, other, entropy=entropy, **options)
-                )
+                parts.append(self.weights.frozen_scores(own, ids, other, entropy=entropy, **options))
                 continue
             scores = self.weights.token_scores(own, ids, entropy=entropy, **options)
             if reference is not None and other is not None:
@@ -360,18 +359,18 @@ class _Rows:
     def of(
         data: Sequence[Datum], device: torch.device, allowed: Callable[[Sequence[Datum]], Tensor | None]
     ) -> _Rows:
-        counts = [weight > 0 for datum in data for weight in datum.weights]
-        chosen_M = None if all(counts) else torch.tensor(counts, device=device).nonzero()[:, 0]
-        kind = [(d.loss != "ppo", d.temperature) for d in data for weight in d.weights if weight > 0]
-        kinds = sorted(set(kind))
-        kind_M = torch.tensor([kinds.index(each) for each in kind], device=device)
+        counts_M = np.concatenate([np.asarray(datum.weights) > 0 for datum in data])
+        chosen_M = None if counts_M.all() else on_device(counts_M.nonzero()[0], device)
+        kinds = sorted({_kind(datum) for datum in data if datum.tokens})
+        of_data = [kinds.index(_kind(datum)) if datum.tokens else 0 for datum in data]
+        kind_M = np.repeat(of_data, [datum.tokens for datum in data])
         masks = allowed(data)
         return _Rows(
             data=data,
             chosen_M=chosen_M,
             allowed=masks if masks is None else _at(chosen_M, masks),
             by_kind=[
-                (temperature, None if len(kinds) == 1 else (kind_M == i).nonzero()[:, 0])
+                (temperature, None if len(kinds) == 1 else on_device((kind_M == i).nonzero()[0], device))
                 for i, (_, temperature) in enumerate(kinds)
             ],
         )
@@ -386,5 +385,22 @@ class _Rows:
         return torch.cat([at_M for _, at_M in self.by_kind if at_M is not None]).argsort()
 
 
+def _kind(datum: Datum) -> tuple[bool, float]:
+    """Tokens are scored together that have these in common."""
+    return datum.loss != "ppo", datum.temperature
+
+
 def _at(at_M: Tensor | None, x: Tensor) -> Tensor:
-    return x if at_M is None else x[at_M]
+    return x if at_M is None else x.index_select(0, at_M)
+
+
+def _added(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Sums of micro-batches by name: the one place where an update waits for its GPU."""
+    named = [(name, value) for part in parts for name, value in part.items()]
+    if not named:
+        return {}
+    values = torch.stack([value.to(named[0][1].device, torch.float32) for _, value in named]).tolist()
+    sums: dict[str, float] = {}
+    for (name, _), value in zip(named, values, strict=True):
+        sums[name] = sums.get(name, 0.0) + value
+    return sums

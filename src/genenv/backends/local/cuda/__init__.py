@@ -1,1 +1,1 @@
-"""Sampling and learning on a CUDA device: kernels, captured steps, keys and values in pages."""
+"""What an NVIDIA GPU does faster than plain torch: captured steps, compiled layers, kernels of its own."""

@@ -13,6 +13,7 @@ Shapes: R = rows, W = width, O = outputs, I = inputs, r = rank, V = vocabulary.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from genenv.backends.local.cuda.pages import PAGE, PagePool, pages_for
 from genenv.backends.local.cuda.reference import TorchOps
 from genenv.backends.local.cuda.state import RowState
-from genenv.backends.local.fused_decoder import FusedDecoder
+from genenv.backends.local.fused_decoder import FusedDecoder, Parts
 from genenv.backends.local.fused_projections import Projection
 
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
@@ -246,31 +247,32 @@ class _Joint:
         return nn.functional.linear(x, self.weight, self.bias)
 
     def rank_of(self, adapter: str | None) -> int:
-        return max((len(part.down_rI) for part in self.projection.matrices(adapter)), default=0)
+        return max((len(down) for down, _, _, _ in self.projection.low_rank(adapter)), default=0)
 
     def put(self, adapter: str | None) -> None:
         """Copy an adapter's matrices; zero where it has none."""
         self.weight[self.outputs :].zero_()
         up = self.up.T if self.transposed else self.up
         up.zero_()
-        for part in self.projection.matrices(adapter):
-            start = self.outputs + part.index * self.rank
-            self.weight[start : start + len(part.down_rI)].copy_(part.down_rI)
-            up[part.columns, : part.up_Or.shape[1]].copy_(part.up_Or * part.scale)
+        starts = [0, *itertools.accumulate(self.projection.widths)]
+        for down_rI, up_Or, scale, columns in self.projection.low_rank(adapter):
+            start = self.outputs + starts.index(columns.start) * self.rank
+            self.weight[start : start + len(down_rI)].copy_(down_rI)
+            up[columns, : up_Or.shape[1]].copy_(up_Or * scale)
 
 
-def _layer(layer: Any, rank: int) -> _Layer:  # noqa: ANN401
+def _layer(parts: Parts, rank: int) -> _Layer:
     qkv, out, up, down = (
         _joint(part, rank, transposed=transposed)
-        for part, transposed in zip(layer.parts, (False, True, False, True), strict=True)
+        for part, transposed in ((parts.qkv, False), (parts.out, True), (parts.up, False), (parts.down, True))
     )
-    norms = layer.norms
+    query, key = parts.head_norms
     return _Layer(
         qkv, out, up, down,
-        before=(layer.before.weight, float(layer.before.variance_epsilon)),
-        between=(layer.between.weight, float(layer.between.variance_epsilon)),
-        norms=None if norms is None else (*(norm.weight for norm in norms), float(norms[0].variance_epsilon)),
-        scale=layer.scaling,
+        before=(parts.before.weight, float(parts.before.variance_epsilon)),
+        between=(parts.between.weight, float(parts.between.variance_epsilon)),
+        norms=None if query is None else (query.weight, key.weight, float(query.variance_epsilon)),
+        scale=parts.scaling,
     )  # fmt: skip
 
 

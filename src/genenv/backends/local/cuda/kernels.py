@@ -228,10 +228,15 @@ def attention_kernel(
 
 
 @triton.jit
-def merge_kernel(part_out, part_max, part_sum, out, H: tl.constexpr, D: tl.constexpr, SPLITS: tl.constexpr):
+def merge_kernel(
+    part_out, part_max, part_sum, out, table, table_stride,
+    H: tl.constexpr, D: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
     """Add up the parts of a row's attention, a head each."""
     row = tl.program_id(0)
     head = tl.program_id(1)
+    if tl.load(table + row * table_stride) == 0:
+        return  # page 0 is nobody's: an empty row
     d = tl.arange(0, D)
     s = tl.arange(0, SPLITS)
     at = (row * SPLITS + s) * H + head

@@ -91,7 +91,14 @@ class TritonOps:
         )  # fmt: skip
         if splits > 1:
             kernels.merge_kernel[rows, own.queries](
-                *parts, out, H=own.queries, D=own.size, SPLITS=splits, num_warps=2
+                *parts,
+                out,
+                state.table_RP,
+                state.table_RP.stride(0),
+                H=own.queries,
+                D=own.size,
+                SPLITS=splits,
+                num_warps=2,
             )
         return out
 
