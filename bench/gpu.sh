@@ -51,12 +51,16 @@ piece() {
 
 # The tests marked gpu; files without one are not even imported, as they may need packages that are not here.
 gpu_tests() {
-    local files
+    local files log=$OUT/tests.log code
     mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.gpu' tests)
     [ ${#files[@]} -gt 0 ] || { echo '{"tests": "none is marked gpu"}'; return 0; }
     # Another version of torch may warn of other things than the one that is pinned.
-    "$PYTHON" -m pytest -q -m gpu -W default -p no:cacheprovider "${files[@]}" >&2 &&
-        echo '{"tests": "passed"}'
+    "$PYTHON" -m pytest -q -m gpu -W default -p no:cacheprovider "${files[@]}" >"$log"
+    code=$?
+    cat "$log" >&2
+    echo "{\"tests\": \"$(tail -n 1 "$log")\"}"
+    rm "$log"
+    return $code
 }
 if [ "${1:-}" = --gpu-tests ]; then
     gpu_tests
