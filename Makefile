@@ -5,6 +5,8 @@
 #   make test      set up, run the tests that take a moment each, in three minutes
 #   make test-long     set up, run those that take a second or more each; CI runs both
 #   make test-random   set up, run the property tests on fresh draws, ten times as many
+#   make test-gpu      set up, run the tests that need a CUDA device
+#   make bundle-gpu    set up, write a folder with which a CUDA machine without a network tests and times genenv
 #   make fuzz      set up, fuzz what reads text of others for FUZZ_S seconds in all
 #   make check     set up, check format, lint and types
 #   make audit     set up, scan the source for insecure code and the pinned packages for known vulnerabilities
@@ -45,7 +47,7 @@ SINCE := date +%s >.venv/.began
 TOOK := echo "    done in $$(($$(date +%s) - $$(cat .venv/.began))) s"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-full test test-long test-random fuzz check audit vllm bench format docs clean
+.PHONY: help setup demo demo-full test test-long test-random test-gpu bundle-gpu fuzz check audit vllm bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -96,6 +98,13 @@ test-long: $(STAMP)
 # `make test` draws the same examples every time; this finds what they miss. It prints how to repeat a failure.
 test-random: $(STAMP)
 	@$(PYTEST) --hypothesis-profile random -m 'hypothesis and not slow and not gpu and not bench' $(TESTS)
+
+# One process: several would share the device's memory, and each compiles its own kernels.
+test-gpu: $(STAMP)
+	@$(BIN)/python -m pytest -n 0 -m gpu $(TESTS)
+
+bundle-gpu: $(STAMP)
+	@$(BIN)/python tools/bundle_gpu.py
 
 # All fuzz tests share the time. What one finds becomes a test of its own.
 fuzz: $(STAMP)

@@ -4,6 +4,7 @@
     python bench/generate.py --prompts 8 --length 512 --group 8 --new 64
     python bench/generate.py --vllm .venv-vllm/bin/python
     python bench/generate.py --busy 1
+    python bench/generate.py --static
 
 Every completion has exactly `--new` tokens, drawn at temperature 1 from the whole vocabulary. With `--group`
 each prompt is answered several times. The contenders have a process each and take turns; medians are printed
@@ -28,13 +29,12 @@ from turns import (
     alternate,
     beside,
     machine,
-    matrix_peak,
-    matrix_work,
     our_sampler,
     parser_of,
     say,
     serve,
     settle,
+    share_of,
     sides_of,
 )
 
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--group", type=int, default=1, help="completions of each prompt")
     parser.add_argument("--new", type=int, default=64, help="tokens of a completion")
     parser.add_argument("--busy", type=int, default=0, help="other processes that have work all the time")
+    parser.add_argument("--static", action="store_true", help="also `generate` with a static, compiled cache")
     parser.add_argument("--vllm", default="", help="an interpreter that has vLLM")
     options = parser.parse_args(arguments)
     if options.side:
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         **{f"{side.name}_s": side.seconds for side in contenders},
         **{f"{side.name}_tokens_per_s": tokens / side.seconds for side in contenders},
         **{f"{side.name}_peak_gib": side.peak_gib for side in contenders},
+        **{f"{side.name}_gpu_gib": side.gpu_gib for side in contenders},
         **{f"times_{side.name}": side.seconds / ours.seconds for side in peers},
         **ours.about,
         share_of_peak=ours.share_of_peak,
@@ -77,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(options: argparse.Namespace) -> list[Contender]:
     """All turns."""
     programs = {"ours": sys.executable, "transformers": sys.executable}
+    if options.static:
+        programs["static"] = sys.executable
     if options.vllm:
         programs["vllm"] = options.vllm
     folder = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
@@ -115,11 +119,11 @@ def ours(options: argparse.Namespace) -> None:
         ]
         return {"tokens": sum(len(done.token_ids) for done in sampler.sample_all(requests))}
 
-    about = {"threads": torch.get_num_threads(), "tflop": matrix_work(work)}
-    serve(work, about, lambda: matrix_peak(options.dtype))
+    share, peak = share_of(work, options.dtype)
+    serve(work, {"threads": torch.get_num_threads(), **share}, peak)
 
 
-def peer_transformers(options: argparse.Namespace) -> None:
+def peer_transformers(options: argparse.Namespace, **cache: str) -> None:
     import torch
     import transformers
 
@@ -140,8 +144,14 @@ def peer_transformers(options: argparse.Namespace) -> None:
         min_new_tokens=options.new,
         max_new_tokens=options.new,
         pad_token_id=0,
+        **cache,
     )
     serve(lambda: {"tokens": (generate().shape[1] - options.length) * len(ids)})
+
+
+def peer_static(options: argparse.Namespace) -> None:
+    """The same with a static cache, for which transformers compiles the model where there is a GPU."""
+    peer_transformers(options, cache_implementation="static")
 
 
 def peer_vllm(options: argparse.Namespace) -> None:
@@ -172,6 +182,7 @@ def peer_vllm(options: argparse.Namespace) -> None:
 SIDES: dict[str, Callable[[argparse.Namespace], None]] = {
     "ours": ours,
     "transformers": peer_transformers,
+    "static": peer_static,
     "vllm": peer_vllm,
 }
 

@@ -48,23 +48,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.folder = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
     keys = ("prompts", "group", "length", "new", "dtype", "microbatch", "peer_batch")
     programs = dict.fromkeys(SIDES, sys.executable)
-    ours, peer = sides_of(__file__, options, ("model", "folder", *keys), programs, options.folder)
-    alternate([ours, peer], options.repeats)
-    share = ours.peak_gib / peer.peak_gib if ours.peak_gib and peer.peak_gib else None
+    sides = sides_of(__file__, options, ("model", "folder", *keys), programs, options.folder)
+    ours, *peers = sides
+    alternate(sides, options.repeats)
+    peak, *peaks = [side.peak_gib for side in sides]
     say(
         bench="round",
         **{key: getattr(options, key) for key in (*keys, "repeats")},
         ours_s=ours.seconds,
         ours_sampling_s=ours.answers[-1]["sampling_s"],
-        trl_s=peer.seconds,
-        times=peer.seconds / ours.seconds,
-        ours_peak_gib=ours.peak_gib,
-        trl_peak_gib=peer.peak_gib,
-        share_of_memory=share,
+        **{f"{side.name}_s": side.seconds for side in peers},
+        times=peers[0].seconds / ours.seconds if peers else None,
+        **{f"{side.name}_peak_gib": side.peak_gib for side in sides},
+        **{f"{side.name}_gpu_gib": side.gpu_gib for side in sides},
+        share_of_memory=peak / peaks[0] if peak and peaks and peaks[0] else None,
         **ours.about,
         **machine(),
     )
-    for side in (ours, peer):
+    for side in sides:
         side.end()
 
 

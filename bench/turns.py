@@ -41,13 +41,21 @@ def serve(
         about: told once, before the first turn.
         beside: run after each turn, outside its time; may tell more.
     """
+    import torch
+
+    on_gpu = torch.cuda.is_available()
+    gpu = {"gpu": torch.cuda.get_device_name()} if on_gpu else {}
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed must not stand between the answers
-    print(json.dumps({READY: True, **(about or {})}), file=channel, flush=True)
+    print(json.dumps({READY: True, **gpu, **(about or {})}), file=channel, flush=True)
     for _ in sys.stdin:
         begin = time.perf_counter()
         found = dict(work() or {})
+        if on_gpu:
+            torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
+        if on_gpu:
+            found["gpu_gib"] = torch.cuda.max_memory_allocated() / 2**30
         print(json.dumps({"seconds": seconds, **found, **beside()}), file=channel, flush=True)
 
 
@@ -97,18 +105,29 @@ def matrix_work(work: Callable[[], object]) -> float:
     return counter.get_total_flops() / 1e12
 
 
+def share_of(
+    work: Callable[[], object], dtype: str
+) -> tuple[dict[str, float], Callable[[], Mapping[str, float]]]:
+    """What `Contender.share_of_peak` needs to be told once, and after each turn.
+
+    Nothing on a GPU: graphs that were captured hide their products from whatever counts.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return {}, dict
+    return {"tflop": matrix_work(work)}, lambda: matrix_peak(dtype)
+
+
 def matrix_peak(dtype: str) -> Mapping[str, float]:
     """The machine's best speed now: products of two square matrices of 2,048. TFLOP/s."""
     import torch
 
     size, best = 2048, float("inf")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
+    a = torch.randn(size, size).to(getattr(torch, dtype))
     for _ in range(6):
         begin = time.perf_counter()
         torch.matmul(a, a)
-        if device == "cuda":
-            torch.cuda.synchronize()
         best = min(best, time.perf_counter() - begin)
     return {"peak_tflops": 2 * size**3 / best / 1e12}
 
@@ -168,8 +187,13 @@ class Contender:
         return statistics.median(answer["seconds"] for answer in self.answers)
 
     @property
-    def share_of_peak(self) -> float:
-        """What the matrix work of a turn makes of the speed that its process measured after each turn."""
+    def share_of_peak(self) -> float | None:
+        """What the matrix work of a turn makes of the speed that its process measured after each turn.
+
+        None where that was not measured.
+        """
+        if "tflop" not in self.about:
+            return None
         shares = [self.about["tflop"] / answer["seconds"] / answer["peak_tflops"] for answer in self.answers]
         return statistics.median(shares)
 
@@ -180,6 +204,11 @@ class Contender:
             return resident_kib(self.process.pid, "VmHWM") / 2**20
         except OSError:
             return None
+
+    @property
+    def gpu_gib(self) -> float | None:
+        """Largest memory of tensors on the GPU so far; None without one."""
+        return self.answers[-1].get("gpu_gib")
 
     def end(self) -> None:
         """Let it go."""
@@ -192,6 +221,8 @@ def parser_of(about: str | None, sides: Sequence[str]) -> argparse.ArgumentParse
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
     parser.add_argument("--repeats", type=int, default=5)
+    peers = [side for side in sides if side != "ours"]
+    parser.add_argument("--without", nargs="+", choices=peers, default=[], help="peers that are left out")
     parser.add_argument("--side", choices=list(sides), help=argparse.SUPPRESS)
     return parser
 
@@ -227,12 +258,14 @@ def sides_of(
         programs: side -> interpreter.
         folder: for their logs.
     """
+    left_out = getattr(options, "without", ())
     words = [script]
     for key in keys:
         words += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
     return [
         Contender(name, [program, *words, "--side", name], folder / f"{name}.log")
         for name, program in programs.items()
+        if name not in left_out
     ]
 
 

@@ -25,13 +25,12 @@ from turns import (
     alternate,
     learning_parser_of,
     machine,
-    matrix_peak,
-    matrix_work,
     our_sampler,
     our_update,
     say,
     serve,
     settle,
+    share_of,
     sides_of,
 )
 
@@ -60,28 +59,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     told = ("model", "folder", *keys)
     programs: dict[str, str] = dict.fromkeys(("ours", "trl"), sys.executable)
     sides = sides_of(__file__, options, told, programs, options.folder)
-    ours, peer = sides
+    ours, *peers = sides
     alternate(sides, options.repeats)
-    off = {}
-    if options.dtype != "float32":
-        sides += sides_of(__file__, options, told, {"exact": sys.executable}, options.folder)
-        exact = sides[-1].turn()
-        off = {
-            f"{side.name}_{key}_off": apart(side.answers[-1][key], exact[key])
-            for key in ("loss", "grad_norm")
-            for side in (ours, peer)
-        }
+    exact = (
+        []
+        if options.dtype == "float32"
+        else sides_of(__file__, options, told, {"exact": sys.executable}, options.folder)
+    )
+    off = {
+        f"{side.name}_{key}_off": apart(side.answers[-1][key], right[key])
+        for right in [one.turn() for one in exact]
+        for key in ("loss", "grad_norm")
+        for side in sides
+    }
     say(
         bench="update",
         **{key: getattr(options, key) for key in (*keys, "repeats")},
-        ours_s=ours.seconds,
-        trl_s=peer.seconds,
-        times=peer.seconds / ours.seconds,
-        ours_peak_gib=ours.peak_gib,
-        trl_peak_gib=peer.peak_gib,
+        **{f"{side.name}_s": side.seconds for side in sides},
+        times=peers[0].seconds / ours.seconds if peers else None,
+        **{f"{side.name}_peak_gib": side.peak_gib for side in sides},
+        **{f"{side.name}_gpu_gib": side.gpu_gib for side in sides},
         ours_loss=ours.answers[-1]["loss"],
         **{
             f"{key}_apart": apart(peer.answers[-1][key], ours.answers[-1][key])
+            for peer in peers
             for key in ("loss", "grad_norm")
         },
         **off,
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         share_of_peak=ours.share_of_peak,
         **machine(),
     )
-    for side in sides:
+    for side in (*sides, *exact):
         side.end()
 
 
@@ -148,8 +149,8 @@ def ours(options: argparse.Namespace) -> None:
     batch |= {"old": old.tolist()}
     (options.folder / "batch.json").write_text(json.dumps(batch), encoding="utf-8")
     work = our_work(options, sampler, batch)
-    about = {"threads": torch.get_num_threads(), "tflop": matrix_work(work)}
-    serve(work, about, lambda: matrix_peak(options.dtype))
+    share, peak = share_of(work, options.dtype)
+    serve(work, {"threads": torch.get_num_threads(), **share}, peak)
 
 
 def exact(options: argparse.Namespace) -> None:

@@ -174,7 +174,7 @@ class TinyModels:
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for _, parameter in sampler.weights.parameters():
-                parameter += noise * torch.randn(parameter.shape, generator=generator)
+                parameter += noise * torch.randn(parameter.shape, generator=generator).to(parameter)
 
     @staticmethod
     def values(sampler: Any) -> dict[str, Any]:
