@@ -28,6 +28,7 @@ from genenv.backends.local.kv_cache import OwnTokens, PromptCache, Remembered
 from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayout, Layout, TurnLayout
 from genenv.backends.local.model_forward import OwnBatch
 from genenv.backends.local.packing import Bundle, Packed, Slots, within_budget
+from genenv.backends.local.token_tree import TokenTree
 from genenv.runs.progress import advance
 
 Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
@@ -35,6 +36,9 @@ Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
 (ids [R, T], positions [R, T], layout) -> [R, width], those of the last tokens."""
 Head = Callable[[Tensor], Tensor]
 """Hidden states [M, width] -> scores [M, V]."""
+ReadTree = Callable[[TokenTree, Tensor, Callable[[int, Tensor, Tensor], None]], Tensor]
+"""(prompts, which of their tokens [M], who takes each layer's index, keys and values) -> [M, width] last
+hidden states of these tokens; see `cuda.learning.TreeDecoder.hidden`."""
 
 
 @dataclass(slots=True)
@@ -89,6 +93,8 @@ class Engine:
     """What is known of conversations; those that go on are added."""
     memory_bytes: float = float("inf")
     """At most so much is remembered of the conversations of one call."""
+    read: ReadTree | None = None
+    """None: prompts go through `hidden`."""
     decode_step: DecodeStep | None = None
     """One token for all rows as a captured step, with the present weights in place; None: in `hidden`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -14,11 +14,12 @@ from torch import Tensor
 from genenv.backends.base import Completion, Conversation, SampleRequest, blocking
 from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.local import hardware
-from genenv.backends.local.engine import Engine
+from genenv.backends.local.engine import Engine, ReadTree
 from genenv.backends.local.kv_cache import Remembered
 from genenv.backends.local.layouts import AnyLayout
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.token_tree import TokenTree
 from genenv.errors import out_of_memory
 
 log = logging.getLogger(__name__)
@@ -109,11 +110,24 @@ class LocalSampler(ChatSampler):
             own_forward=self.model.own_forward,
             prefill_tokens=prefill_tokens,
             weights=weights,
+            read=self._reader(),
             decode_step=self.model.decode_step(self.weights.adapter, weights),
             version=self.weights.version,
             remembered=self._remembered,
             memory_bytes=self.model.config.cache_gib * 2**30,
         )
+
+    def _reader(self) -> ReadTree | None:
+        """Reads prompts as a tree; None where that is not faster, or not known to be right."""
+        tree, adapter = self.model.tree, self.weights.adapter
+        if tree is None or not tree.works(adapter, learning=False):
+            return None
+
+        def read(prompts: TokenTree, at: Tensor, keep: Callable[[int, Tensor, Tensor], None]) -> Tensor:
+            with self.weights.active():
+                return tree.hidden(prompts, adapter, at=at, keep=keep)
+
+        return read
 
     def end_round(self) -> None:
         """Let go of grammars, and of memory that was freed."""

@@ -68,10 +68,12 @@ class TokenTree:
         if not all(len(bundle.prompt_ids) for bundle in bundles):
             raise ValueError("a bundle needs at least one prompt token")
         walk = _Walk()
+        at_B: dict[int, np.ndarray] = {}
         before_R: dict[tuple[int, int], np.ndarray] = {}
         prompts = [tuple(bundle.prompt_ids) for bundle in bundles]
         for b in sorted(range(len(prompts)), key=prompts.__getitem__):
-            last = walk.enter(prompts[b])
+            at_B[b] = walk.enter(prompts[b])
+            last = int(at_B[b][-1])
             for r, completion in enumerate(bundles[b].completions):
                 if len(completion):
                     start = walk.leaf(completion)
@@ -79,6 +81,8 @@ class TokenTree:
                     before[0] = last
                     before_R[b, r] = before
         self.device = device
+        self.prompts_at = [at_B[b] for b in range(len(bundles))]
+        """Where the tokens of each prompt are."""
         self.tokens = walk.place
         """Tokens that are real."""
         walk.close(max(_FEWEST_BLOCKS, -(-walk.place // BLOCK)) * BLOCK)
@@ -132,8 +136,8 @@ class _Walk:
         self._open: list[tuple[int, np.ndarray]] = []
         """Stretches of the present path: how long the path is with them, and their `end`, not written yet."""
 
-    def enter(self, prompt: tuple[int, ...]) -> int:
-        """Go to a prompt, which comes after the last one in alphabetical order; where its last token is."""
+    def enter(self, prompt: tuple[int, ...]) -> np.ndarray:
+        """Go to a prompt, which comes after the last one in alphabetical order; where its tokens are."""
         shared = common_prefix(self._prompt, prompt)
         self._leave(shared)
         new = len(prompt) - shared
@@ -143,7 +147,7 @@ class _Walk:
         if new:
             self._open.append((len(prompt), end))
         self._write(prompt[shared:], shared, end)
-        return int(self._path[-1])
+        return self._path
 
     def leaf(self, completion: Sequence[int]) -> int:
         """Write a completion of the present prompt down; where it begins."""

@@ -9,6 +9,7 @@ import torch
 
 from genenv.backends.base import Conversation, SampleRequest
 from genenv.backends.local.cuda.decode import buckets
+from genenv.backends.local.cuda.learning import TreeDecoder
 from genenv.backends.local.cuda.opening import difference, open_step
 
 PROMPTS = [(5, 9, 2), tuple(range(3, 100)), (5, 9, 2, 44), (5, 9, 2), tuple(range(3, 67))]
@@ -113,3 +114,10 @@ def test_a_step_says_what_the_model_says_and_one_that_does_not_is_found_out(tiny
 def test_buckets_hold_any_number_of_rows():
     assert list(buckets(100)) == [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128]
     assert list(buckets(1)) == [1]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_prompts_are_read_as_a_tree_into_their_pages(tiny, kind):
+    plain, steps = tiny.player(kind, noise=0.05), paged(tiny.player(kind, noise=0.05))
+    steps.model.tree = TreeDecoder(steps.model.fused, compile=False)
+    same(steps.sample_all(requests()), plain.sample_all(requests()))

@@ -20,9 +20,11 @@ from genenv.backends.local.cuda.pages import pages_for
 from genenv.backends.local.cuda.state import STEPS, Seat
 from genenv.backends.local.grammar import is_forbidden
 from genenv.backends.local.kv_cache import Remembered
+from genenv.backends.local.packing import Bundle, within_budget
+from genenv.backends.local.token_tree import TokenTree, on_device
 
 if TYPE_CHECKING:
-    from genenv.backends.local.engine import Engine, Row
+    from genenv.backends.local.engine import Engine, ReadTree, Row
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +96,9 @@ class PagedBatch:
                 new[row.request.prompt_ids] = new.get(row.request.prompt_ids) or self._engine.known(
                     row.request
                 )
+        if self._engine.read is not None:
+            self._read(self._engine.read, [ids for ids, known in new.items() if known is None])
+            new = {ids: known for ids, known in new.items() if known is not None}
         arrived = self._engine.prefill(new)
         prompts = iter(arrived.prompts)
         pool = self._step.pool
@@ -109,6 +114,21 @@ class PagedBatch:
             self._seated.append(_Seated(row, prompt, pool.take(pages_for(row.request.max_tokens))))
         self._fresh += len(rows)
         self._moved = True
+
+    def _read(self, read: ReadTree, prompts: Sequence[tuple[int, ...]]) -> None:
+        """Prompts through the model as a tree: what several begin with is read once, nothing is padded."""
+        pool = self._step.pool
+        for piece in within_budget(prompts, self._engine.prefill_tokens, lambda ids: (ids, len(ids))):
+            tree = TokenTree([Bundle(prompt_ids=ids) for ids in piece], self._engine.device)
+            pages = [pool.take(pages_for(len(ids))) for ids in piece]
+            places = [pool.places(own, len(ids)) for own, ids in zip(pages, piece, strict=True)]
+            ends = [own[-1] for own in tree.prompts_at]
+            at, places_T, ends_B = on_device(
+                np.concatenate([*tree.prompts_at, *places, ends]), self._engine.device
+            ).split([sum(map(len, piece)), sum(map(len, piece)), len(piece)])
+            ends_BW = read(tree, ends_B, pool.keeper(at, places_T))
+            for ids, own, end_W in zip(piece, pages, ends_BW, strict=True):
+                self._prompts[ids] = _Prompt(ids, own, end_W)
 
     def step(self) -> tuple[list[Row], int]:
         """Tokens for each row; those that are done leave and are returned, with how many were drawn."""

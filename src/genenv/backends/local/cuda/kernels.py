@@ -29,32 +29,10 @@ def _low_rank(low, up, row_R, live_R, column_C, inside_C, low_stride, rank: tl.c
 
 @triton.jit(do_not_specialize=["rows"])
 def heads_kernel(
-    joint,
-    up,
-    norm_q,
-    norm_k,
-    cosine,
-    sine,
-    query,
-    keys,
-    values,
-    table,
-    prompt_R,
-    drawn_R,
-    rows,
-    joint_stride,
-    table_stride,
-    page_stride,
-    eps,
-    H: tl.constexpr,
-    K: tl.constexpr,
-    D: tl.constexpr,
-    rank: tl.constexpr,
-    RP: tl.constexpr,
-    PAGE: tl.constexpr,
-    NORMS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    joint, up, norm_q, norm_k, cosine, sine, query, keys, values, table, prompt_R, drawn_R, rows,
+    joint_stride, table_stride, page_stride, eps, H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
+    rank: tl.constexpr, RP: tl.constexpr, PAGE: tl.constexpr, NORMS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Queries, keys and values of one token a row: adapters added, heads normed, turned; written to pages."""
     half: tl.constexpr = D // 2
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -114,24 +92,9 @@ def heads_kernel(
 
 @triton.jit
 def _attend_tokens(
-    q,
-    m,
-    l,
-    acc,
-    keys,
-    values,
-    table_row,
-    page_stride,
-    kv,
-    first,
-    last,
-    start_page,
-    mine_M,
-    scale,
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    q, m, l, acc, keys, values, table_row, page_stride, kv, first, last, start_page, mine_M, scale,
+    D: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Go on with attention over the tokens first..last - 1 of a sequence: pages from one of a row's on."""
     t = tl.arange(0, BLOCK)
     d = tl.arange(0, D)
@@ -156,29 +119,10 @@ def _attend_tokens(
 
 @triton.jit
 def attention_kernel(
-    query,
-    keys,
-    values,
-    out,
-    part_out,
-    part_max,
-    part_sum,
-    table,
-    tiles,
-    prompt_R,
-    drawn_R,
-    table_stride,
-    page_stride,
-    scale,
-    H: tl.constexpr,
-    K: tl.constexpr,
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    GR: tl.constexpr,
-    M: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    query, keys, values, out, part_out, part_max, part_sum, table, tiles, prompt_R, drawn_R,
+    table_stride, page_stride, scale, H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
+    PAGE: tl.constexpr, GR: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Attention of a tile of rows that continue one prompt: to its pages together, to their own one by one.
 
     A program has the queries of up to GR rows that share a key head: a prompt's keys are read once for them.
@@ -251,20 +195,9 @@ def merge_kernel(
 
 @triton.jit
 def join_kernel(
-    joint,
-    up,
-    residual,
-    weight,
-    out,
-    embedding,
-    token_R,
-    joint_stride,
-    W,
-    eps,
-    rank: tl.constexpr,
-    FIRST: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    joint, up, residual, weight, out, embedding, token_R, joint_stride, W, eps, rank: tl.constexpr,
+    FIRST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Residual + (product with its adapter), and its RMS norm; the first layer's residual is the embedding.
 
     `up` is [r, W]: the adapter's second matrix, transposed.
@@ -294,17 +227,9 @@ def join_kernel(
 
 @triton.jit(do_not_specialize=["rows"])
 def gate_kernel(
-    joint,
-    up,
-    out,
-    rows,
-    joint_stride,
-    I,
-    rank: tl.constexpr,
-    RP: tl.constexpr,
-    BLOCK: tl.constexpr,
+    joint, up, out, rows, joint_stride, I, rank: tl.constexpr, RP: tl.constexpr, BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
-):
+):  # fmt: skip
     """silu(gate) * up, of gate and up side by side with the adapters of both behind them."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -325,21 +250,9 @@ def gate_kernel(
 
 @triton.jit
 def chunk_kernel(
-    scores,
-    temperature_R,
-    mask,
-    least_R,
-    top_RC,
-    sum_RC,
-    top_allowed_RC,
-    sum_allowed_RC,
-    V,
-    C,
-    scores_stride,
-    mask_stride,
-    HELD: tl.constexpr,
-    CHUNK: tl.constexpr,
-):
+    scores, temperature_R, mask, least_R, top_RC, sum_RC, top_allowed_RC, sum_allowed_RC, V, C,
+    scores_stride, mask_stride, HELD: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
     """Of each chunk of the vocabulary: largest score, sum of exp(score - largest); of what is allowed too."""
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
@@ -363,34 +276,11 @@ def chunk_kernel(
 
 @triton.jit(do_not_specialize=["step", "stop"])
 def draw_kernel(
-    scores,
-    temperature_R,
-    mask,
-    least_R,
-    top_RC,
-    sum_RC,
-    top_allowed_RC,
-    sum_allowed_RC,
-    uniform,
-    greedy_R,
-    among_R,
-    token_R,
-    drawn_R,
-    left_R,
-    out_token,
-    out_logprob,
-    step,
-    stop,
-    V,
-    C,
-    scores_stride,
-    mask_stride,
-    uniform_stride,
-    out_stride,
-    HELD: tl.constexpr,
-    CHUNK: tl.constexpr,
+    scores, temperature_R, mask, least_R, top_RC, sum_RC, top_allowed_RC, sum_allowed_RC, uniform,
+    greedy_R, among_R, token_R, drawn_R, left_R, out_token, out_logprob, step, stop, V, C, scores_stride,
+    mask_stride, uniform_stride, out_stride, HELD: tl.constexpr, CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
-):
+):  # fmt: skip
     """Draw a token of each row: a chunk by the chunks' sums, then a token in it; note its log-probability.
 
     A row without tokens left keeps what it has.

@@ -10,8 +10,9 @@ Shapes: N = tokens in the flat row, M = tokens of completions, W = width.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -53,16 +54,35 @@ class TreeDecoder:
     def __init__(self, decoder: FusedDecoder, activation_bytes: float = 0.0, *, compile: bool = True) -> None:
         self._decoder, self._activation_bytes, self.compile = decoder, activation_bytes, compile
         self._layers: dict[str | None, list[TreeLayer]] = {}
-        self._works: bool | None = None
+        self._works: dict[bool, bool] = {}
 
-    def works(self, adapter: str | None) -> bool:
-        """Whether compiled layers say what the decoder's own say; tried once, with one adapter."""
-        if self._works is None:
-            self._works = not self.compile or self._tried(adapter)
-        return self._works
+    def works(self, adapter: str | None, *, learning: bool = True) -> bool:
+        """Whether compiled layers say what the decoder's own say; tried once, with one adapter.
 
-    def hidden(self, tree: TokenTree, adapter: str | None) -> Tensor:
-        """[M, W] last hidden states that predict the tree's completion tokens, with the adapter or none."""
+        Args:
+            adapter: which.
+            learning: whether their derivatives are wanted too.
+        """
+        if learning not in self._works:
+            self._works[learning] = not self.compile or self._tried(adapter, learning=learning)
+        return self._works[learning]
+
+    def hidden(
+        self,
+        tree: TokenTree,
+        adapter: str | None,
+        *,
+        at: Tensor | None = None,
+        keep: Callable[[int, Tensor, Tensor], None] | None = None,
+    ) -> Tensor:
+        """[M, W] last hidden states.
+
+        Args:
+            tree: the tokens.
+            adapter: which is used; None for none.
+            at: [M] of which tokens; None: those that predict the tree's completion tokens.
+            keep: takes each layer's index, keys and values, [N, K, D] each.
+        """
         layers = self._of(adapter)
         x_NW: Tensor = self._decoder.embedded(tree.ids_N)
         cos, sin = self._decoder.angles(x_NW, tree.positions_N[None])
@@ -77,10 +97,11 @@ class TreeDecoder:
             and adapter is not None
             and self._kept_bytes(x_NW) > self._room(x_NW.device)
         )
-        for layer in layers:
-            x_NW = checkpoint(layer, x_NW, row, use_reentrant=False) if recompute else layer(x_NW, row)
+        for index, layer in enumerate(layers):
+            own = None if keep is None else functools.partial(keep, index)
+            x_NW = checkpoint(layer, x_NW, row, use_reentrant=False) if recompute else layer(x_NW, row, own)
         last = self._decoder.last_norm
-        return norm(x_NW.index_select(0, tree.at_M), last.weight, last.variance_epsilon)
+        return norm(x_NW.index_select(0, tree.at_M if at is None else at), last.weight, last.variance_epsilon)
 
     def forget(self, adapter: str) -> None:
         """Let go of the matrices of an adapter that is no longer attached."""
@@ -104,10 +125,11 @@ class TreeDecoder:
     def _room(self, device: torch.device) -> float:
         return self._activation_bytes or _SHARE_OF_FREE * hardware.usable_bytes(device)
 
-    def _tried(self, adapter: str | None) -> bool:
-        log.info("compiling the layers for learning: about a minute, once on a machine")
+    def _tried(self, adapter: str | None, *, learning: bool) -> bool:
+        log.info("compiling layers: up to a minute, once on a machine")
         try:
-            off = self._off(adapter)
+            with torch.set_grad_enabled(learning):
+                off = self._off(adapter)
         except _ERRORS as error:
             why = first_line(error)
         else:
@@ -118,7 +140,6 @@ class TreeDecoder:
         log.warning("learning runs without compiled layers, which is slower: %s", why)
         return False
 
-    @torch.enable_grad()
     def _off(self, adapter: str | None) -> float:
         """How far states and gradients of a small tree are from those of the decoder, relative."""
         device, vocabulary = self._decoder.last_norm.weight.device, self._decoder.vocabulary
@@ -128,7 +149,7 @@ class TreeDecoder:
         theirs_NW = self._decoder.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), adapter)
         theirs_MW = theirs_NW.index_select(0, packed.targets()[0])
         matrices = [m for layer in self._of(adapter) for m in layer.matrices if m.requires_grad]
-        if not matrices:
+        if not matrices or not torch.is_grad_enabled():
             return _relative([ours_MW], [theirs_MW])
         weights_MW = torch.linspace(-1, 1, ours_MW.numel(), device=device).view_as(ours_MW)
         found, expected = (

@@ -9,8 +9,9 @@ Shapes: L = layers, P = pages, K = key/value heads, D = head size, B = prompts, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -81,6 +82,27 @@ class PagePool:
             for layer in range(len(store)):
                 blocks = _blocks(found.pop(layer), width)
                 store[layer].index_copy_(0, pages, blocks if places is None else blocks[places])
+
+    @staticmethod
+    def places(pages: Sequence[int], tokens: int) -> np.ndarray:
+        """[T] where the tokens of a sequence stand, counted through all pages."""
+        at = np.arange(tokens)
+        return np.asarray(pages)[at // PAGE] * PAGE + at % PAGE
+
+    def keeper(self, at_T: Tensor, places_T: Tensor) -> Callable[[int, Tensor, Tensor], None]:
+        """A function that writes a layer's keys and values, [N, K, D] each.
+
+        Args:
+            at_T: which of the N tokens are written.
+            places_T: where to, see `places`.
+        """
+        page_T, inside_T = places_T // PAGE, places_T % PAGE
+
+        def keep(layer: int, keys_NKD: Tensor, values_NKD: Tensor) -> None:
+            self.keys_LPKTD[layer][page_T, :, inside_T] = keys_NKD[at_T]
+            self.values_LPKTD[layer][page_T, :, inside_T] = values_NKD[at_T]
+
+        return keep
 
     def read(self, prompt: tuple[Sequence[int], int], own: tuple[Sequence[int], int]) -> Tensor:
         """[L, 2, K, T, D] copies of the keys and values of a prompt and of what follows it.

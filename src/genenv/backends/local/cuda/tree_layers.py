@@ -18,6 +18,9 @@ from genenv.backends.local.cuda.layer_math import After, Before, Linear
 from genenv.backends.local.cuda.tree_attention import TreeMask
 from genenv.backends.local.token_tree import BLOCK, TokenTree
 
+Keep = Callable[[Tensor, Tensor], None]
+"""Takes a layer's keys and values, [N, K, D] each."""
+
 
 class Row(NamedTuple):
     """What all layers must know of a flat row."""
@@ -45,9 +48,11 @@ class TreeLayer:
         self._before_matrices = _matrices(before.qkv)
         self._after_matrices = [m for part in (after.out, after.up, after.down) for m in _matrices(part)]
 
-    def __call__(self, x_NW: Tensor, row: Row) -> Tensor:
-        """[N, W] outputs."""
+    def __call__(self, x_NW: Tensor, row: Row, keep: Keep | None = None) -> Tensor:
+        """[N, W] outputs; keys and values are given to `keep`."""
         x_NW, q, k, v = _Heads.apply(x_NW, row.cos_N1D, row.sin_N1D, self, *self._before_matrices)  # type: ignore[misc]
+        if keep is not None:
+            keep(k, v)
         return _Rest.apply(x_NW, self._attend(q, k, v, row).flatten(1), self, *self._after_matrices)  # type: ignore[return-value]
 
     @property
