@@ -161,7 +161,7 @@ def test_settings_that_change_no_result_take_effect(mine: Path, config: Path, as
     notes = [line for line in (mine / "config.toml").read_text().splitlines() if line.startswith("#")]
     assert len(notes) == 1
     assert notes[0].startswith("# from round 2 on: ")
-    assert "policy.max_batch_rows = 2 (was 64)" in notes[0]
+    assert "policy.max_batch_rows = 2 (was 0)" in notes[0]
 
 
 @pytest.mark.long

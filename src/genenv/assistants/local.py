@@ -47,7 +47,7 @@ class LocalAssistant:
 
     def concurrency(self, *, many_turns: bool) -> int:
         """A batch of conversations that have to be remembered, or some batches of others."""
-        rows = self.sampler.model.config.max_batch_rows
+        rows = self.sampler.model.max_batch_rows
         return rows if many_turns else _BATCHES * rows
 
     def talk(self, seed: int, *, many_turns: bool = False) -> LocalTalk:

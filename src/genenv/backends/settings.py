@@ -137,8 +137,8 @@ class PolicyConfig(Settings, frozen=True):
     """Tokens of one forward and backward pass: lower it when memory runs out; 0: 4,096, on a GPU 16,384."""
     activation_gib: float = Field(default=0.0, ge=0, le=100_000)
     """What a backward pass may keep in memory before layers are computed twice; 0 is a quarter of it."""
-    max_batch_rows: int = Field(default=64, ge=1, le=1_000_000)
-    """Sequences sampled at once."""
+    max_batch_rows: int = Field(default=0, ge=0, le=1_000_000)
+    """Sequences sampled at once; 0: 64, on a GPU 256."""
     cache_gib: float = Field(default=1.0, ge=0, le=100_000)
     """What may be remembered of conversations between their turns; what does not fit is read again."""
     context_tokens: int = Field(default=2048, ge=16, le=100_000_000)

@@ -145,7 +145,8 @@ def needs(  # noqa: PLR0913 - what decides how much
     if not full and processes == 1 and device.type == "cpu" and config.packed_weights is not False:
         own = float(shape.products * size)
         packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
-    cache = config.max_batch_rows * config.context_tokens * 2 * shape.layers * shape.keys * size
+    rows = hardware.batch_rows(config.max_batch_rows, device)
+    cache = rows * config.context_tokens * 2 * shape.layers * shape.keys * size
     tokens = hardware.microbatch_tokens(config.tokens_per_microbatch, device)
     whole = tokens * shape.layers * shape.kept_values * size
     inputs = tokens * (shape.layers * shape.width + shape.kept_values) * size

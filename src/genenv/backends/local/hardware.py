@@ -138,6 +138,11 @@ def activation_bytes(gib: float, device: torch.device) -> float:
     return gib * 2**30 or memory_bytes(device) / 4
 
 
+def batch_rows(asked: int, device: torch.device) -> int:
+    """How many sequences are sampled at once; 0: as many as suit the device."""
+    return asked or (256 if device.type == "cuda" else 64)
+
+
 def microbatch_tokens(asked: int, device: torch.device) -> int:
     """Tokens of one forward and backward pass: so many, or with 0 what keeps the device busy."""
     return asked or (_MICROBATCH_ON_GPU if device.type == "cuda" else _MICROBATCH_ON_CPU)

@@ -97,6 +97,7 @@ class LocalModel:
         transformers.utils.logging.disable_progress_bar()
         resolved = loading.resolve(source)
         self.device = hardware.choose_device(config.device)
+        self.max_batch_rows = hardware.batch_rows(config.max_batch_rows, self.device)
         self.tokens_per_microbatch = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device)
         """Tokens of one forward and backward pass."""
         if self.device.type == "cpu":

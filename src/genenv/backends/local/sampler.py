@@ -60,7 +60,7 @@ class LocalSampler(ChatSampler):
 
     def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Sample completions; a batch that does not fit into memory is halved and tried once more."""
-        rows, prefill = self.model.config.max_batch_rows, self.model.prefill_tokens
+        rows, prefill = self.model.max_batch_rows, self.model.prefill_tokens
         try:
             return self._engine(rows, prefill).run(requests)
         except RuntimeError as error:

@@ -70,16 +70,17 @@ def open_step(
     captured: bool,
 ) -> DecodeStep:
     """A step with as many pages as all rows can need, or as the memory has room for."""
+    rows = hardware.batch_rows(config.max_batch_rows, torch.device("cuda"))
     dtype = causal.get_output_embeddings().weight.dtype
     device = causal.get_output_embeddings().weight.device
     longest = pages_for(context_tokens) + 1
     affordable = _SHARE * hardware.free_bytes(device) / bytes_of_a_page(fused.heads, len(fused.layers), dtype)
-    pages = 1 + max(2 * longest, int(min(config.max_batch_rows * longest, affordable)))
+    pages = 1 + max(2 * longest, int(min(rows * longest, affordable)))
     return DecodeStep(
         fused,
         causal,
         rank=config.lora_rank if config.tuning == "lora" else 1,
-        room=Room(rows=config.max_batch_rows, context_tokens=context_tokens, pages=pages),
+        room=Room(rows=rows, context_tokens=context_tokens, pages=pages),
         captured=captured,
     )
 
