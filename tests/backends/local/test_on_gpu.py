@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 PROMPTS = [(5, 9, 2), (7, 7, 7, 7, 8, 1, 30), (5, 9, 2, 44), (5, 9, 2)]
+SCHEMA = {"type": "object", "properties": {"to": {"enum": ["a", "bc"]}}, "required": ["to"]}
 REQUESTS = [
     SampleRequest(prompt_ids=prompt, max_tokens=4 + 3 * (stream % 3), stream=stream)
     for stream, prompt in enumerate(4 * PROMPTS)
@@ -74,6 +75,16 @@ def test_what_is_sampled_is_recorded_with_the_log_probabilities_of_the_cpu(playe
 
 def test_greedy_replies_are_those_of_the_cpu(players: tuple[Any, Any]) -> None:
     asked = [SampleRequest(prompt_ids=prompt, max_tokens=12, temperature=0.0) for prompt in PROMPTS]
+    expected, found = ([done.token_ids for done in player.sample_all(asked)] for player in players)
+    assert found == expected
+    assert players[1].model._decode_step is not None  # not the slower path
+
+
+def test_replies_held_to_a_grammar_are_those_of_the_cpu(players: tuple[Any, Any]) -> None:
+    asked = [
+        SampleRequest(prompt_ids=PROMPTS[0], max_tokens=30, temperature=0.0, schema=SCHEMA),
+        SampleRequest(prompt_ids=PROMPTS[1], max_tokens=12, temperature=0.0),
+    ]
     expected, found = ([done.token_ids for done in player.sample_all(asked)] for player in players)
     assert found == expected
 

@@ -52,6 +52,17 @@ def test_tokens_and_log_probabilities_are_those_of_the_other_engine(pair, change
     same(steps.sample_all(asked), plain.sample_all(asked))
 
 
+def test_replies_held_to_a_grammar_or_to_choices_are_those_of_the_other_engine(pair):
+    schema = {"type": "object", "properties": {"to": {"enum": ["a", "bc"]}}, "required": ["to"]}
+    choices = ((40, 41, 1), (40, 50, 51, 1), (60, 1))
+    asked = [
+        *(replace(one, schema=schema, max_tokens=40) for one in requests(3)),
+        *(replace(one, choices=choices, max_tokens=6) for one in requests(4)),
+        *requests(3),
+    ]
+    same(*(sampler.sample_all(asked) for sampler in reversed(pair)))
+
+
 def test_after_a_batch_all_pages_are_free(pair):
     _, steps = pair
     pool = steps.model._decode_step.pool

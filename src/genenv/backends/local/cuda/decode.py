@@ -29,7 +29,7 @@ from genenv.backends.local.fused_projections import Projection
 
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 """Kinds of rotary positions whose angles depend on the position alone."""
-HEAD_SIZES = frozenset({32, 64, 128, 256})
+HEAD_SIZES = frozenset({16, 32, 64, 128, 256})
 """The kernels' heads: the halves of one are powers of two that matrix units take."""
 
 
