@@ -91,26 +91,25 @@ def heads_kernel(
 
 
 @triton.jit
-def _attend_tokens(
-    q, m, l, acc, keys, values, table_row, page_stride, kv, first, last, start_page, mine_M, scale,
-    D: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr,
+def _attend_pages(
+    q, m, l, acc, keys, values, table_row, page_stride, kv, first, last, tokens, mine_M, scale,
+    D: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Go on with attention over the tokens first..last - 1 of a sequence: pages from one of a row's on."""
-    t = tl.arange(0, BLOCK)
+    """Go on with attention over the pages first..last - 1 of a sequence, which has so many tokens."""
+    t = tl.arange(0, PAGE)
     d = tl.arange(0, D)
-    for begin in range(first, last, BLOCK):
-        place = begin + t
-        real = place < last
-        page = tl.load(table_row + start_page + place // PAGE, mask=real, other=0).to(tl.int64)
-        at = page * page_stride + (kv * PAGE + place % PAGE) * D
-        k = tl.load(keys + at[None, :] + d[:, None], mask=real[None, :], other=0.0)
-        v = tl.load(values + at[:, None] + d[None, :], mask=real[:, None], other=0.0)
+    for block in range(first, last):
+        page = tl.load(table_row + block).to(tl.int64)
+        at = page * page_stride + kv * PAGE * D
+        real = block * PAGE + t < tokens
+        k = tl.load(keys + at + t[None, :] * D + d[:, None], mask=real[None, :], other=0.0)
         x = tl.dot(q, k, input_precision="ieee") * scale
         x = tl.where(real[None, :] & mine_M[:, None], x, float("-inf"))
         m_new = tl.maximum(m, tl.max(x, 1))
         safe = tl.where(m_new == float("-inf"), 0.0, m_new)
         p = tl.exp2(x - safe[:, None])
         shrink = tl.exp2(m - safe)
+        v = tl.load(values + at + t[:, None] * D + d[None, :], mask=real[:, None], other=0.0)
         acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         l = l * shrink + tl.sum(p, 1)
         m = m_new
@@ -121,7 +120,7 @@ def _attend_tokens(
 def attention_kernel(
     query, keys, values, out, part_out, part_max, part_sum, table, tiles, prompt_R, drawn_R,
     table_stride, page_stride, scale, H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
-    PAGE: tl.constexpr, GR: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+    PAGE: tl.constexpr, GR: tl.constexpr, M: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """Attention of a tile of rows that continue one prompt: to its pages together, to their own one by one.
 
@@ -147,18 +146,19 @@ def attention_kernel(
     acc = tl.zeros([M, D], tl.float32)
     prompt = tl.load(prompt_R + leader)
     pages = (prompt + PAGE - 1) // PAGE
-    part = (pages + SPLITS - 1) // SPLITS * PAGE
-    m, l, acc = _attend_tokens(
+    part = (pages + SPLITS - 1) // SPLITS
+    m, l, acc = _attend_pages(
         q, m, l, acc, keys, values, table + leader * table_stride, page_stride, kv,
-        split * part, tl.minimum((split + 1) * part, prompt), 0, live, scale, D, PAGE, BLOCK,
+        split * part, tl.minimum((split + 1) * part, pages), prompt, live, scale, D, PAGE,
     )  # fmt: skip
     for j in range(tl.sum(live.to(tl.int32), 0) // G):
         one = tl.load(tiles + tile * GR + j)
         own = tl.load(drawn_R + one)
-        part = ((own + PAGE - 1) // PAGE + SPLITS - 1) // SPLITS * PAGE
-        m, l, acc = _attend_tokens(
-            q, m, l, acc, keys, values, table + one * table_stride, page_stride, kv,
-            split * part, tl.minimum((split + 1) * part, own), pages, member == j, scale, D, PAGE, BLOCK,
+        pages_own = (own + PAGE - 1) // PAGE
+        part = (pages_own + SPLITS - 1) // SPLITS
+        m, l, acc = _attend_pages(
+            q, m, l, acc, keys, values, table + one * table_stride + pages, page_stride, kv,
+            split * part, tl.minimum((split + 1) * part, pages_own), own, member == j, scale, D, PAGE,
         )  # fmt: skip
     if SPLITS == 1:
         tl.store(

@@ -18,7 +18,7 @@ from genenv.backends.local.cuda.state import RowState
 _LOG2_E = 1.4426950408889634
 _CHUNK = 1024
 """Tokens of the vocabulary that one program adds up."""
-_ATTEND = {"BLOCK": 64, "num_warps": 4, "num_stages": 3}
+_ATTEND = {"num_warps": 4, "num_stages": 2}
 _PROGRAMS = 256
 """Fewer than this leave much of a large GPU idle: attention is then split over the length."""
 
