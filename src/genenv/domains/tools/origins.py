@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from genenv.domains.tools.bounded import Budget
 from genenv.domains.tools.mcp.origin import McpOrigin
 from genenv.domains.tools.mcp.remote import RemoteOrigin
 from genenv.domains.tools.openapi.mock_world import MockWorld
@@ -41,11 +42,15 @@ class Origin(Protocol):
         """What happens now, before it does."""
         ...
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """Copy what the tools need into a new folder.
 
+        Args:
+            files: the folder.
+            budget: of the calls that are recorded meanwhile; None: the usual limits.
+
         Raises:
-            UsageError: there is nothing to copy, or it gives no tools.
+            UsageError: there is nothing to copy, it gives no tools, or the budget is used up.
         """
         ...
 
@@ -163,8 +168,9 @@ class PythonOrigin:
         """See `Origin`."""
         return "its tools are called now, in a process of their own and on copies of their files"
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: the file, and what it imports and reads beside it."""
+        del budget
         file = self._file
         if not file.is_file():
             raise UsageError(f"there is no file {file}")
@@ -214,8 +220,9 @@ class CodeOrigin:
         """See `Origin`."""
         return PythonOrigin(Path(_CODE)).warning
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: a file that holds them, and what that imports and reads."""
+        del budget
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / _CODE
             file.write_text(self._written.text, encoding="utf-8")
@@ -252,8 +259,9 @@ class OpenApiOrigin:
         """See `Origin`."""
         return "its operations are called now on mock tables; nothing is sent to the service"
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: the document as it is today."""
+        del budget
         text = fetched(self._source)
         MockWorld(text, self.label, self._only)
         files.mkdir(parents=True)

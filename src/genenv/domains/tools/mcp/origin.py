@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from genenv.domains.tools.bounded import Budget
 from genenv.domains.tools.mcp.world import McpWorld, Running
 from genenv.domains.tools.sources import McpSource, Source
 from genenv.domains.tools.unsteady import differing
@@ -69,8 +70,9 @@ class McpOrigin:
         """See `Origin`."""
         return "the server is started now, and its tools are called on copies of its folder"
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: the initial content. What has to fetch something first is let do so once."""
+        del budget
         if self._folder is None:
             files.mkdir(parents=True)
         else:
