@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,9 +18,10 @@ from genenv.backends.base import Opened, Role, SampleRequest, open_backend
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm import fleet as fleets
+from genenv.backends.vllm import server as servers
 from genenv.backends.vllm.addresses import write_address
 from genenv.backends.vllm.sampler import VllmSampler
-from genenv.errors import GenenvError, UsageError
+from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.learning.datum import Objective
 from genenv.learning.settings import OptimizerConfig
 from genenv.sampling_server.serving import SamplingServer
@@ -291,6 +293,57 @@ def test_an_answer_of_another_form_ends_in_a_sentence_and_the_other_servers_go_o
         await sampled(found)
         assert server.excluded
         assert f"{liar.url} answers" in caplog.text
+
+    played(found, play)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_is_full_is_asked_again_and_is_not_taken_for_a_lost_one(
+    urls: list[str],
+    proxy: Callable[..., Liar],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+) -> None:
+    monkeypatch.setattr(servers, "_FULL_S", 0.01)
+    asked: list[str] = []
+
+    def full(path: str, body: dict[str, Any]) -> int | None:
+        asked.append(f"{path} {body.get('lora_name')}")
+        return status if len(asked) <= 20 else None
+
+    front = proxy(urls[0])
+    found = opened(front.url, tries=1)
+
+    async def play() -> None:
+        await sampled(found)
+        front.lie = full
+        await learned(found, 1e-3)  # it cannot be told of the new version yet
+        await sampled(found)
+        await checked(found)
+        server = cast(VllmSampler, found.samplers["agent"]).fleet.servers[0]
+        assert len(server.adapters) == 3
+
+    played(found, play)
+    assert len({one for one in asked[20:] if one.startswith("/v1/load")}) == 1  # none is loaded again
+    assert "does not answer" not in caplog.text
+
+
+def test_a_server_that_stays_full_is_given_up_in_time_and_others_answer(
+    urls: list[str], proxy: Callable[..., Liar]
+) -> None:
+    front = proxy(urls[0])
+    found = opened(front.url, tries=1, timeout_s=2.0)
+    fleet = cast(VllmSampler, found.samplers["agent"]).fleet
+
+    async def play() -> None:
+        front.lie = lambda path, _: 503 if path.endswith("generate") else None
+        began = time.monotonic()
+        with pytest.raises(RolloutError, match=rf"the last time by {front.url}: status 503: ask again"):
+            await sampled(found, 1)
+        assert 2 < time.monotonic() - began < 30
+        fleet.servers.append(fleets.Server(urls[1]))
+        await sampled(found)
 
     played(found, play)
 
