@@ -41,7 +41,8 @@ class Prerequisites:
 
         Args:
             results: the file of the items' results.
-            resume: whether conversations of an earlier run count; else they are deleted.
+            resume: whether conversations of an earlier run count, as its summary says that it measured the
+                same; else they are deleted.
         """
         self.path = results.with_suffix(".prerequisites.jsonl")
         if not resume:
