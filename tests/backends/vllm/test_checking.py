@@ -6,7 +6,7 @@ import asyncio
 import functools
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -14,34 +14,22 @@ from typing import Any, cast
 import pytest
 import torch
 
-from genenv.backends.base import Opened, Role, SampleRequest, open_backend
+from genenv.backends.base import Opened, SampleRequest
 from genenv.backends.local.served.loaded import LoadedBase
-from genenv.backends.settings import PolicyConfig, VllmConfig
+from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
 from genenv.backends.vllm import server as servers
 from genenv.backends.vllm.addresses import write_address
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
 from genenv.sampling_server.serving import SamplingServer
-from genenv.types import Message
 from lessons import imitated
 from liars import Bend, Liar, Lie, louder, lying, other_tokens, stale
+from policies_on_servers import HERE, lines_of, opened, played, request
 from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-HERE: dict[str, Any] = {
-    "dtype": "float32",
-    "device": "cpu",
-    "threads": 1,
-    "packed_weights": False,
-    "compiled": False,
-}
-ROLES = [
-    Role(name=name, optimizer=OptimizerConfig(), reference=True, ramped=False)
-    for name in ("agent", "simulator")
-]
 
 
 @pytest.fixture(scope="module")
@@ -62,28 +50,6 @@ def proxy() -> Iterator[Callable[..., Liar]]:
             return stack.enter_context(lying(url, bend=bend, lie=lie))
 
         yield start
-
-
-def opened(*addresses: str, **settings: Any) -> Opened:
-    servers = VllmConfig(addresses=addresses, **{"timeout_s": 60.0, **settings})
-    config = PolicyConfig(backend="vllm", model="tiny", vllm=servers, **HERE)
-    return open_backend(config, ROLES, cast(Any, None), seed=1)
-
-
-def request(sampler: Any, stream: int = 0, **asked: Any) -> SampleRequest:
-    prompt = sampler.render([Message(role="user", content="hello")], first=True)
-    return SampleRequest(prompt_ids=prompt, max_tokens=asked.pop("max_tokens", 10), stream=stream, **asked)
-
-
-def played(found: Opened, made: Callable[[], Awaitable[Any]]) -> Any:
-    async def closing() -> Any:
-        try:
-            return await made()
-        finally:
-            assert found.close is not None
-            await found.close()
-
-    return asyncio.run(closing())
 
 
 async def sampled(found: Opened, count: int = 8, player: str = "agent", **asked: Any) -> None:
@@ -361,10 +327,6 @@ def test_a_key_is_sent_and_never_said(
     with pytest.raises(UsageError, match=r"FLEET_KEY holds no key") as told:
         opened(front.url, key_variable="FLEET_KEY")
     assert "tok" not in str(told.value)
-
-
-def lines_of(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.long
