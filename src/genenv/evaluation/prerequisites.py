@@ -1,6 +1,6 @@
 """Conversations that must be held before a benchmark's items can be asked, such as those that fill a memory.
 
-They are no items: they have no score, and are in no figure. Their records are in a file of their own beside
+They are no items: they have no score, and are in no figure. Their records are in a file of their own next to
 the results, so that a run that was stopped continues with what they left.
 """
 

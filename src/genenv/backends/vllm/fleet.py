@@ -2,7 +2,7 @@
 """The servers that sample: each request goes to one of them, and to another where that one is lost.
 
 A server is asked by its own protocol for tokens, token ids in, token ids and log-probabilities out
-(`/inference/v1/generate`), and told of adapters by `/v1/load_lora_adapter`.
+(`/inference/v1/generate`), and loads adapters by `/v1/load_lora_adapter`.
 
 Each server is checked before its first request (`admit`), and so is one that was lost meanwhile. One whose
 answers have another form than the protocol's is excluded: its requests go to the others, and where there is
@@ -179,7 +179,7 @@ class Fleet:
         return cards_in(server.address, answer)
 
     async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
-        """Have all servers load an adapter; one that is lost is told when it is asked next.
+        """Have all servers load an adapter; one that is lost loads it before its next request.
 
         Args:
             name: under which it is asked for.
@@ -203,9 +203,7 @@ class Fleet:
                     del server.adapters[old]
                     await self._post(server, "/v1/unload_lora_adapter", {"lora_name": old})
             except Busy as error:
-                log.info(
-                    "%s is full, and is told of %s when it is asked next: %s", server.address, name, error
-                )
+                log.info("%s is full, and loads %s before its next request: %s", server.address, name, error)
             except (*LOST, Broken) as error:
                 self.note_lost(server, error)
             except (Unfit, TooLarge) as error:
@@ -301,7 +299,7 @@ class Fleet:
             except Unfit as error:  # which loses no try: each server is excluded once
                 problem, attempt = error, attempt - 1
                 self.exclude(server, error)
-            except Forgot as error:  # it was started anew: told of the adapter, it goes on
+            except Forgot as error:  # it was started anew: with the adapter it goes on
                 problem = error
                 server.forgot()
                 if name in self.wanted and server.address in forgotten:
@@ -427,7 +425,7 @@ class Fleet:
                 return
 
     async def _load(self, server: Server, name: str) -> None:
-        """Have a server load an adapter that it was not told of.
+        """Have a server load an adapter that it was not asked to load yet.
 
         Raises:
             Unfit: it cannot.
@@ -543,7 +541,7 @@ class Busy(Broken):
 
 
 class Forgot(Exception):
-    """A server does not know an adapter that it was told of."""
+    """A server does not know an adapter that it has loaded."""
 
 
 def _check_room(answer: Answer) -> None:

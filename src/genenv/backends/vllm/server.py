@@ -28,7 +28,7 @@ class Server:
     full_since: float | None = None
     """Since when it has refused requests because it is full; None: it has taken one since."""
     adapters: dict[str, Path] = field(default_factory=dict[str, Path])
-    """Those that it was told of."""
+    """Those that it has loaded."""
     named: bool = True
     """Whether settings or the folder of addresses still name it; else its requests are asked elsewhere."""
     checked: bool = False
@@ -42,7 +42,7 @@ class Server:
         self.forgot()
 
     def full(self, most_s: float) -> bool:
-        """It is full: leave it alone for a moment; it keeps all that it was told.
+        """It is full: leave it alone for a moment; it keeps its adapters.
 
         Args:
             most_s: how long it may be full.

@@ -25,7 +25,7 @@ from genenv.errors import UsageError
 _MCP = "mcp:"
 _CODE = "tools.py"
 _FILES = 64
-"""So many files beside the tools' own are copied at most."""
+"""At most so many files are copied, besides the tools' own."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
 
 
@@ -55,7 +55,7 @@ class Origin(Protocol):
         ...
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """Look at what was found out by calling the tools; None if it stands.
+        """Look at what was found out by calling the tools; None if nothing changes.
 
         Else the folder holds more, or the tools are to be opened in another way: all is to be tried again.
         """
@@ -122,7 +122,7 @@ def origin_of(
 
 
 def let_write(origin: Origin, folders: Sequence[str | Path]) -> None:
-    """Let tools write in folders beside their own.
+    """Let tools write in further folders.
 
     Args:
         origin: of the tools.
@@ -149,14 +149,14 @@ class PythonOrigin:
     Args:
         file: it.
         made_of: its class whose methods are the tools; empty: its functions, or its only class.
-        beside: where the files lie that it imports and reads; left out, its own folder.
+        beside: where the files are that it imports and reads; left out, its own folder.
     """
 
     def __init__(self, file: Path, made_of: str = "", *, beside: Path | None = None) -> None:
         self._file, self._made_of = file, made_of
         self._beside = file.parent if beside is None else beside
         self.may_write: tuple[str, ...] = ()
-        """Folders, beside the copy, in which the tools may write."""
+        """Further folders in which the tools may write."""
 
     @property
     def label(self) -> str:
@@ -169,7 +169,7 @@ class PythonOrigin:
         return "its tools are called now, in a process of their own and on copies of their files"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `Origin`: the file, and what it imports and reads beside it."""
+        """See `Origin`: the file, and what it imports and reads in its folder."""
         del budget
         file = self._file
         if not file.is_file():
@@ -208,7 +208,7 @@ class CodeOrigin:
     def __init__(self, written: WrittenOut) -> None:
         self._written = written
         self.may_write: tuple[str, ...] = ()
-        """Folders, beside the copy, in which the tools may write."""
+        """Further folders in which the tools may write."""
 
     @property
     def label(self) -> str:

@@ -122,7 +122,7 @@ def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
 def _tokens(programs: Iterable[Program]) -> int:
     """How long a reply may have to be: no task may need more than it is given.
 
-    What stands for a token is an upper bound for the embedded model's: letters by fours, all else one by
+    The estimate of tokens is an upper bound for the embedded model's: letters by fours, all else one by
     one. Ids take many, a UUID 30 of them.
     """
     longest = 0

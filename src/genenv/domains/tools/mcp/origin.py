@@ -30,14 +30,14 @@ class McpOrigin:
 
     Args:
         command: its words.
-        env: `NAME=value`, what it is told beside.
-        folder: what is in the folder that it works in when an attempt begins; None: nothing.
+        env: `NAME=value`, added to its environment.
+        folder: what is in the folder that it works in when an episode begins; None: nothing.
     """
 
     def __init__(self, command: Sequence[str], env: Sequence[str] = (), folder: Path | None = None) -> None:
         self._command, self._env, self._folder = tuple(command), tuple(env), folder
         self.may_write: tuple[str, ...] = ()
-        """Folders, beside its own, in which it may write."""
+        """Further folders in which it may write."""
 
     @classmethod
     def read(cls, text: str, folder: Path | None) -> McpOrigin:

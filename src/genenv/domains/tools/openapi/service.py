@@ -144,7 +144,7 @@ class _Line:
         """What calls without arguments were answered before anything was recorded."""
 
     def send(self, call: Call) -> Outcome:
-        """What the agent is told.
+        """What the agent reads.
 
         Raises:
             NoAnswer: nothing was answered.
