@@ -314,6 +314,14 @@ def test_a_server_that_stays_full_is_given_up_in_time_and_others_answer(
     played(found, play)
 
 
+def test_a_server_that_was_full_long_ago_is_full_anew() -> None:
+    server, now = fleets.Server("http://host"), time.monotonic()
+    server.full_since, server.full_until = now - 100, now - 1
+    assert not server.full(50)
+    server.full_since, server.full_until = now - 100, now - 50  # nobody asked it meanwhile
+    assert server.full(50)
+
+
 @pytest.mark.long
 def test_a_key_is_sent_and_never_said(
     urls: list[str], proxy: Callable[..., Liar], monkeypatch: pytest.MonkeyPatch

@@ -51,9 +51,10 @@ class Server:
             Whether it has been full for no longer than that.
         """
         now = time.monotonic()
+        if self.full_since is None or now > self.full_until + _LONGEST_FULL_S:  # not asked for a while
+            self.full_since, self.full_s = now, _FULL_S
         if now >= self.full_until:
             self.full_until, self.full_s = now + self.full_s, min(2 * self.full_s, _LONGEST_FULL_S)
-        self.full_since = now if self.full_since is None else self.full_since
         return now - self.full_since <= most_s
 
     def forgot(self) -> None:
