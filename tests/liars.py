@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Lie = Callable[[str, dict[str, Any]], "bytes | dict[str, Any] | None"]
-"""(path, body of the request) -> body of the answer, another body to pass on, or None: pass it on."""
+Lie = Callable[[str, dict[str, Any]], "bytes | dict[str, Any] | int | None"]
+"""(path, body) -> body of the answer, its status, another body to pass on, or None: pass it on as it is."""
 Bend = Callable[[dict[str, Any]], None]
 """Changes a completion in place: `token_ids` and `logprobs.content`."""
 
@@ -30,6 +30,8 @@ class Liar:
             said = self.lie(path, json.loads(sent))
             if isinstance(said, bytes):
                 return 200, said
+            if isinstance(said, int):
+                return said, b'{"error": {"message": "ask again"}}'
             sent = sent if said is None else json.dumps(said).encode()
         headers = {"content-type": "application/json"} | ({"authorization": key} if key else {})
         asked = urllib.request.Request(  # noqa: S310 - loopback

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from genenv.backends.chat.choices import structural_tag
-from genenv.backends.local.player_weights import PlayerWeights
+from genenv.backends.local.player_weights import REFERENCE, PlayerWeights
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
 from genenv.sampling_server.serving import SamplingServer
@@ -180,6 +180,19 @@ def test_without_named_folders_the_temporary_ones_of_runs_are_read(
     assert "--adapters FOLDER" in said(load(url, "b", tmp_path / "other" / "one"))
     monkeypatch.setattr(os, "getuid", lambda: 12345)  # a folder of somebody else's
     assert "--adapters FOLDER" in said(load(url, "b", run / "one"))
+
+
+def test_of_an_adapter_nothing_is_left_when_it_is_unloaded_whatever_its_folder_holds(
+    serve: Serve, base: LoadedBase, adapter: Path
+) -> None:
+    url, before = serve(), set(base.model.peft.peft_config)
+    folder = adapter.parent / "checkpoint"
+    shutil.copytree(adapter, folder)
+    shutil.copytree(adapter, folder / REFERENCE)
+    assert load(url, "other", folder).status == 200
+    assert generate(url, model="other").status == 200
+    assert post(url, "/v1/unload_lora_adapter", {"lora_name": "other"}).status == 200
+    assert set(base.model.peft.peft_config) == before
 
 
 def test_an_adapter_that_is_refused_leaves_the_one_of_its_name(serve: Serve, adapter: Path) -> None:

@@ -75,6 +75,8 @@ class _Begun:
     """What earlier runs took."""
     regraded: JsonObject
     """What the summary says of a regrading since; empty: none."""
+    continued: bool
+    """Whether there is a summary of an earlier run with the same identity."""
 
 
 def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> Iterator[Outcome]:
@@ -177,7 +179,8 @@ def plain(text: str) -> str:
 def _begin(prepared: _Prepared, player: Assistant, request: Request, config: EvaluationConfig) -> _Begun:
     identity = _identity(prepared, player, request, config)
     records, before = prepared.results.open(identity)
-    return _Begun(prepared, identity, records, float(before.get("seconds", 0.0)), before.get("regraded", {}))
+    seconds, regraded = float(before.get("seconds", 0.0)), before.get("regraded", {})
+    return _Begun(prepared, identity, records, seconds, regraded, continued=bool(before))
 
 
 def _measure(
@@ -194,7 +197,7 @@ def _measure(
         records[record.id] = record
 
     began = time.monotonic()
-    before = Prerequisites(results.path, resume=request.resume)
+    before = Prerequisites(results.path, resume=begun.continued)
     if asked:
         before.hold(benchmark, player, asked, seed=seed, reporter=reporter)
         with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):

@@ -1,6 +1,6 @@
 """Conversations that must be held before a benchmark's items can be asked, such as those that fill a memory.
 
-They are no items: they have no score, and are in no figure. Their records are in a file of their own beside
+They are no items: they have no score, and are in no figure. Their records are in a file of their own next to
 the results, so that a run that was stopped continues with what they left.
 """
 
@@ -41,7 +41,8 @@ class Prerequisites:
 
         Args:
             results: the file of the items' results.
-            resume: whether conversations of an earlier run count; else they are deleted.
+            resume: whether conversations of an earlier run count, as its summary says that it measured the
+                same; else they are deleted.
         """
         self.path = results.with_suffix(".prerequisites.jsonl")
         if not resume:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -13,33 +14,22 @@ from typing import Any, cast
 import pytest
 import torch
 
-from genenv.backends.base import Opened, Role, SampleRequest, open_backend
+from genenv.backends.base import Opened, SampleRequest
 from genenv.backends.local.served.loaded import LoadedBase
-from genenv.backends.settings import PolicyConfig, VllmConfig
+from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
+from genenv.backends.vllm import server as servers
 from genenv.backends.vllm.addresses import write_address
 from genenv.backends.vllm.sampler import VllmSampler
-from genenv.errors import GenenvError, UsageError
+from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
 from genenv.sampling_server.serving import SamplingServer
-from genenv.types import Message
 from lessons import imitated
 from liars import Bend, Liar, Lie, louder, lying, other_tokens, stale
+from policies_on_servers import HERE, lines_of, opened, played, request
 from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-HERE: dict[str, Any] = {
-    "dtype": "float32",
-    "device": "cpu",
-    "threads": 1,
-    "packed_weights": False,
-    "compiled": False,
-}
-ROLES = [
-    Role(name=name, optimizer=OptimizerConfig(), reference=True, ramped=False)
-    for name in ("agent", "simulator")
-]
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +50,6 @@ def proxy() -> Iterator[Callable[..., Liar]]:
             return stack.enter_context(lying(url, bend=bend, lie=lie))
 
         yield start
-
-
-def opened(*addresses: str, **settings: Any) -> Opened:
-    servers = VllmConfig(addresses=addresses, **{"timeout_s": 60.0, **settings})
-    config = PolicyConfig(backend="vllm", model="tiny", vllm=servers, **HERE)
-    return open_backend(config, ROLES, cast(Any, None), seed=1)
-
-
-def request(sampler: Any, stream: int = 0, **asked: Any) -> SampleRequest:
-    prompt = sampler.render([Message(role="user", content="hello")], first=True)
-    return SampleRequest(prompt_ids=prompt, max_tokens=asked.pop("max_tokens", 10), stream=stream, **asked)
-
-
-def played(found: Opened, made: Callable[[], Awaitable[Any]]) -> Any:
-    async def closing() -> Any:
-        try:
-            return await made()
-        finally:
-            assert found.close is not None
-            await found.close()
-
-    return asyncio.run(closing())
 
 
 async def sampled(found: Opened, count: int = 8, player: str = "agent", **asked: Any) -> None:
@@ -295,6 +263,65 @@ def test_an_answer_of_another_form_ends_in_a_sentence_and_the_other_servers_go_o
     played(found, play)
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_is_full_is_asked_again_and_is_not_taken_for_a_lost_one(
+    urls: list[str],
+    proxy: Callable[..., Liar],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+) -> None:
+    monkeypatch.setattr(servers, "_FULL_S", 0.01)
+    asked: list[str] = []
+
+    def full(path: str, body: dict[str, Any]) -> int | None:
+        asked.append(f"{path} {body.get('lora_name')}")
+        return status if len(asked) <= 20 else None
+
+    front = proxy(urls[0])
+    found = opened(front.url, tries=1)
+
+    async def play() -> None:
+        await sampled(found)
+        front.lie = full
+        await learned(found, 1e-3)  # it cannot be told of the new version yet
+        await sampled(found)
+        await checked(found)
+        server = cast(VllmSampler, found.samplers["agent"]).fleet.servers[0]
+        assert len(server.adapters) == 3
+
+    played(found, play)
+    assert len({one for one in asked[20:] if one.startswith("/v1/load")}) == 1  # none is loaded again
+    assert "does not answer" not in caplog.text
+
+
+def test_a_server_that_stays_full_is_given_up_in_time_and_others_answer(
+    urls: list[str], proxy: Callable[..., Liar]
+) -> None:
+    front = proxy(urls[0])
+    found = opened(front.url, tries=1, timeout_s=2.0)
+    fleet = cast(VllmSampler, found.samplers["agent"]).fleet
+
+    async def play() -> None:
+        front.lie = lambda path, _: 503 if path.endswith("generate") else None
+        began = time.monotonic()
+        with pytest.raises(RolloutError, match=rf"the last time by {front.url}: status 503: ask again"):
+            await sampled(found, 1)
+        assert 2 < time.monotonic() - began < 30
+        fleet.servers.append(fleets.Server(urls[1]))
+        await sampled(found)
+
+    played(found, play)
+
+
+def test_a_server_that_was_full_long_ago_is_full_anew() -> None:
+    server, now = fleets.Server("http://host"), time.monotonic()
+    server.full_since, server.full_until = now - 100, now - 1
+    assert not server.full(50)
+    server.full_since, server.full_until = now - 100, now - 50  # nobody asked it meanwhile
+    assert server.full(50)
+
+
 @pytest.mark.long
 def test_a_key_is_sent_and_never_said(
     urls: list[str], proxy: Callable[..., Liar], monkeypatch: pytest.MonkeyPatch
@@ -308,10 +335,6 @@ def test_a_key_is_sent_and_never_said(
     with pytest.raises(UsageError, match=r"FLEET_KEY holds no key") as told:
         opened(front.url, key_variable="FLEET_KEY")
     assert "tok" not in str(told.value)
-
-
-def lines_of(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.long

@@ -7,40 +7,28 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from genenv.backends.base import Opened, Role, SampleRequest, open_backend
+from genenv.backends.base import SampleRequest
 from genenv.backends.local.served.loaded import LoadedBase
-from genenv.backends.settings import PolicyConfig, VllmConfig
+from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
 from genenv.backends.vllm.addresses import read_addresses, remove_address, write_address
 from genenv.backends.vllm.fleet import Refused
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.errors import GenenvError, UsageError
 from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
 from genenv.sampling_server.serving import SamplingServer
-from genenv.types import Message
 from lessons import imitated
+from policies_on_servers import HERE, lines_of, opened, played, request
 from typed import succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-HERE: dict[str, Any] = {
-    "dtype": "float32",
-    "device": "cpu",
-    "threads": 1,
-    "packed_weights": False,
-    "compiled": False,
-}
-ROLES = [
-    Role(name=name, optimizer=OptimizerConfig(), reference=True, ramped=False)
-    for name in ("agent", "simulator")
-]
 RUN = [
     *("--set", "policy.tuning=lora", "--set", "policy.backend=vllm", "--set", "run.rounds=2"),
     *("--set", "run.eval_tasks=8", "--set", "run.eval_every=1", "--set", "agent.rollouts=2"),
@@ -76,28 +64,6 @@ def serve(bases: list[LoadedBase]) -> Iterator[Serve]:
     yield start
     for server in running:
         server.__exit__()
-
-
-def opened(*addresses: str, **settings: Any) -> Opened:
-    servers = VllmConfig(addresses=addresses, **settings)
-    config = PolicyConfig(backend="vllm", model="tiny", vllm=servers, **HERE)
-    return open_backend(config, ROLES, cast(Any, None), seed=1)
-
-
-def played(found: Opened, made: Callable[[], Awaitable[Any]]) -> Any:
-    async def closing() -> Any:
-        try:
-            return await made()
-        finally:
-            assert found.close is not None
-            await found.close()
-
-    return asyncio.run(closing())
-
-
-def request(sampler: Any, stream: int = 0, **asked: Any) -> SampleRequest:
-    prompt = sampler.render([Message(role="user", content="hello")], first=True)
-    return SampleRequest(prompt_ids=prompt, max_tokens=asked.pop("max_tokens", 10), stream=stream, **asked)
 
 
 @pytest.mark.long
@@ -361,10 +327,6 @@ def test_addresses_are_read_in_the_order_of_names_without_what_is_none(tmp_path:
     remove_address(tmp_path, "never")
     assert read_addresses(tmp_path) == ("http://host:9", "http://host:2")
     assert read_addresses(tmp_path / "none") == ()
-
-
-def lines_of(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.long

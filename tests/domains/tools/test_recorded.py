@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bundles import EXAMPLES, call
+from genenv.domains.tools.bounded import Limits
 from genenv.domains.tools.bundle import Bundle
 from genenv.domains.tools.domain import Tools
 from genenv.domains.tools.making import Wanted, make
@@ -139,6 +140,25 @@ def test_of_a_server_that_dies_in_the_middle_what_it_answered_is_kept(tmp_path: 
     assert len(kept.answers) == 25
     assert kept.ended
     assert "Not all was recorded: it does" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (Limits(seconds=0.0), "took more than 0 s (0 programs"),
+        (Limits(mib=0), "took more than 0 MiB of answers"),
+    ],
+)
+def test_recording_a_server_stays_within_the_limits_of_time_and_bytes(
+    tmp_path: Path, limits: Limits, said: str
+) -> None:
+    with running(tmp_path / "log") as shop:
+        origin = origin_of(f"mcp:{shop.address}")
+        with pytest.raises(UsageError) as caught:
+            make(tmp_path / "made", Wanted(origin=origin, limits=limits), examined, Silent())
+        assert said in str(caught.value)
+        assert not shop.log.exists()  # its list of tools alone took more
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_service_that_only_writes_or_is_not_there_is_one_sentence(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from bundles import EXAMPLES, call
+from genenv.domains.tools.bounded import Budget, Limits
 from genenv.domains.tools.bundle import Bundle
 from genenv.domains.tools.making import Made, Wanted, make
 from genenv.domains.tools.openapi.service import Service, ServiceOrigin
@@ -227,6 +228,22 @@ def test_no_more_requests_are_sent_than_are_allowed(api: Api, waits: Waits, tmp_
     made = Recording.load(tmp_path / "files")
     assert made.ended in ("", "12 requests were sent, as many as are allowed")
     assert {one.tool for one in made.answers} >= {"list_customers", "search_orders", "get_page"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "said"),
+    [
+        (Limits(seconds=0.0), 0, "took more than 0 s (0 programs"),
+        (Limits(mib=0), 1, "took more than 0 MiB of answers (1 programs"),
+    ],
+)
+def test_recording_a_service_stays_within_the_limits_of_time_and_bytes(
+    api: Api, waits: Waits, tmp_path: Path, limits: Limits, requests: int, said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        asking(api, waits).bring(tmp_path / "files", Budget(limits))
+    assert said in str(caught.value)
+    assert len(api.received) == requests
 
 
 @pytest.mark.long

@@ -353,12 +353,13 @@ def test_a_limit_holds_only_the_conversations_that_its_items_need(measure: Any, 
     assert {record["id"].split("-")[1] for record in kept(tmp_path)} == {"customer"}
 
 
-def test_another_run_starts_from_empty_memories(measure: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+def test_another_run_starts_from_empty_memories(measure: Any, tmp_path: Path, resume: bool) -> None:
     measure(Noting())
     for name in ("r.jsonl", "r.summary.json"):
         (tmp_path / name).unlink()
     model = Noting()
-    measure(model)
+    measure(model, resume=resume)  # no summary says whose conversations these are
     assert model.asked.count("My name is Ann.") == 2
 
 

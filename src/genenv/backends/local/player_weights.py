@@ -287,8 +287,12 @@ class PlayerWeights:
 
         peft.set_peft_model_state_dict(self.model.peft, state, adapter_name=adapter)
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, *, reference: bool = True) -> None:
         """Restore what `save` wrote.
+
+        Args:
+            folder: where.
+            reference: False for a player that only samples, with an adapter: its reference is not read.
 
         Raises:
             DataError: the folder is missing or damaged.
@@ -300,7 +304,8 @@ class PlayerWeights:
                     self._initial.load_state_dict(self._whole(folder / REFERENCE))
                 return
             state = self._read_adapter(folder)
-            anchor = self._read_adapter(folder / REFERENCE) if (folder / REFERENCE).is_dir() else None
+            has_reference = reference and (folder / REFERENCE).is_dir()
+            anchor = self._read_adapter(folder / REFERENCE) if has_reference else None
         except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
             raise DataError(f"the weights in {folder} cannot be read: {error}") from error
         self._put(state, self.adapter)

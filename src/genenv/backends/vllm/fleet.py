@@ -2,11 +2,12 @@
 """The servers that sample: each request goes to one of them, and to another where that one is lost.
 
 A server is asked by its own protocol for tokens, token ids in, token ids and log-probabilities out
-(`/inference/v1/generate`), and told of adapters by `/v1/load_lora_adapter`.
+(`/inference/v1/generate`), and loads adapters by `/v1/load_lora_adapter`.
 
 Each server is checked before its first request (`admit`), and so is one that was lost meanwhile. One whose
 answers have another form than the protocol's is excluded: its requests go to the others, and where there is
-no other the run stops. Where it does not answer at all it is asked again later.
+no other the run stops. Where it does not answer at all it is asked again later. One that is full (status 429
+or 503) is asked again after a moment, unless another server has room.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ _READS_S = 1.0
 _KEPT = "committed rounds are kept, continue with --resume"
 _USUAL_TOKENS = 16
 """So many a completion has at most where a request does not say it, as in vLLM."""
-_BUSY = (408, 425, 429)
-"""Statuses of a server that may answer later, apart from those of 500 and more."""
+_FULL = (429, 503)
+"""Statuses of a server that has too much to do at the moment."""
+_LATER = (408, 425)
+"""Statuses of a server that may answer later, besides those of 500 and more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,17 +168,18 @@ class Fleet:
 
         Raises:
             UsageError: it serves none.
-            NO_ADDRESS, LOST, Broken: it does not answer.
+            NO_ADDRESS, LOST, Broken: it does not answer, or is full.
         """
         asked = self._connections().get(server.address, "/v1/models", timeout_s=_MEETING_S)
         try:
             answer = await self._unless_moved(server, asked)
         except TooLarge as error:
             raise UsageError(f"what answers at {server.address} is no vLLM server: {error}") from error
+        _check_room(answer)
         return cards_in(server.address, answer)
 
     async def show(self, name: str, folder: Path, *, instead_of: str | None) -> None:
-        """Have all servers load an adapter; one that is lost is told when it is asked next.
+        """Have all servers load an adapter; one that is lost loads it before its next request.
 
         Args:
             name: under which it is asked for.
@@ -195,9 +199,11 @@ class Fleet:
                 continue
             try:
                 await self._load(server, name)
-                if instead_of in server.adapters:
-                    del server.adapters[instead_of]
-                    await self._post(server, "/v1/unload_lora_adapter", {"lora_name": instead_of})
+                for old in server.adapters.keys() - self.wanted.keys():
+                    del server.adapters[old]
+                    await self._post(server, "/v1/unload_lora_adapter", {"lora_name": old})
+            except Busy as error:
+                log.info("%s is full, and loads %s before its next request: %s", server.address, name, error)
             except (*LOST, Broken) as error:
                 self.note_lost(server, error)
             except (Unfit, TooLarge) as error:
@@ -238,6 +244,7 @@ class Fleet:
         Raises:
             Unfit: its answer is no completion.
             Refused: the request itself is wrong.
+            Busy: it is full.
             LOST: no answer comes.
         """
         await self._load(server, name)
@@ -271,7 +278,7 @@ class Fleet:
 
         Raises:
             Refused: the request itself is wrong.
-            RolloutError: it was lost each time.
+            RolloutError: it was lost each time, or the servers are full for longer than `timeout_s`.
             GenenvError: no server answers any more, or all are excluded.
         """
         problem: Exception | None = None
@@ -287,17 +294,23 @@ class Fleet:
                 await self._admitted(server)
                 found = await self.ask(server, name, ids, parameters)
                 _check_among(found.token_ids, among, int(parameters.get("max_tokens", 0)))
-                server.found()
+                server.served()
                 return found
             except Unfit as error:  # which loses no try: each server is excluded once
                 problem, attempt = error, attempt - 1
                 self.exclude(server, error)
-            except Forgot as error:  # it was started anew: told of the adapter, it goes on
+            except Forgot as error:  # it was started anew: with the adapter it goes on
                 problem = error
                 server.forgot()
                 if name in self.wanted and server.address in forgotten:
                     self.exclude(server, Unfit(f"does not know an adapter that it has just loaded: {error}"))
                 forgotten.add(server.address)
+            except Busy as error:  # which loses no try, as long as it is not full for too long
+                problem = error
+                if server.full(self.config.timeout_s):
+                    attempt -= 1
+                else:
+                    self.note_lost(server, error)
             except (*LOST, Broken) as error:
                 problem = error
                 self.note_lost(server, error)
@@ -348,9 +361,10 @@ class Fleet:
             if not self.servers or any(server.rests_until > now for server in self.servers):
                 self._look()
             answering = [s for s in self.servers if s.rests_until <= now and not s.excluded]
-            there = [server for server in answering if server.busy < self.config.at_once]
+            with_room = [server for server in answering if server.full_until <= now]
+            there = [server for server in with_room if server.busy < self.config.at_once]
             if answering and not there:
-                await self._turn()
+                await self._turn(min(s.full_until - now for s in answering) if not with_room else _LOOKS_S)
                 until = time.monotonic() + self.config.timeout_s
                 continue
             if there:
@@ -385,12 +399,16 @@ class Fleet:
 
         await asyncio.gather(*map(knock, self.servers))
 
-    async def _turn(self) -> None:
-        """Wait until a server may be free, or has been lost; those who came first are first."""
+    async def _turn(self, seconds: float) -> None:
+        """Wait until a server may be free, or has been lost; those who came first are first.
+
+        Args:
+            seconds: to wait at most.
+        """
         free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(free)
         try:
-            await asyncio.wait_for(free, _LOOKS_S)
+            await asyncio.wait_for(free, min(seconds, _LOOKS_S))
         except TimeoutError:
             return
         except asyncio.CancelledError:
@@ -407,7 +425,7 @@ class Fleet:
                 return
 
     async def _load(self, server: Server, name: str) -> None:
-        """Have a server load an adapter that it was not told of.
+        """Have a server load an adapter that it was not asked to load yet.
 
         Raises:
             Unfit: it cannot.
@@ -421,6 +439,7 @@ class Fleet:
         if answer.status == 200 or "already been loaded" in answer.text:
             server.adapters[name] = folder
             return
+        _check_room(answer)
         if answer.status >= 500:
             raise Broken(f"it cannot load an adapter: {said(answer)}")
         if answer.status in (404, 405) and "Loading lora" not in answer.text:
@@ -517,8 +536,22 @@ class Broken(Exception):
     """An answer that is none; the server may have ended in the middle."""
 
 
+class Busy(Broken):
+    """A server is full; it knows all that it knew, and takes requests again later."""
+
+
 class Forgot(Exception):
-    """A server does not know an adapter that it was told of."""
+    """A server does not know an adapter that it has loaded."""
+
+
+def _check_room(answer: Answer) -> None:
+    """Go on with what a server answers that is not full.
+
+    Raises:
+        Busy: it is.
+    """
+    if answer.status in _FULL:
+        raise Busy(f"status {answer.status}: {said(answer)}")
 
 
 def _check_status(server: Server, answer: Answer) -> None:
@@ -527,10 +560,11 @@ def _check_status(server: Server, answer: Answer) -> None:
     Raises:
         Refused: the request is wrong.
         Unfit: the server does not do what is asked.
-        Forgot, Broken: see there.
+        Forgot, Broken, Busy: see there.
     """
     if answer.status == 200:
         return
+    _check_room(answer)
     what = f"status {answer.status}: {said(answer)}"
     if answer.status in (400, 422):
         raise Refused(f"{server.address} refuses the request: {said(answer)}")
@@ -541,7 +575,7 @@ def _check_status(server: Server, answer: Answer) -> None:
         )
     if answer.status == 404:
         raise Forgot(f"it does not know the adapter: {said(answer)}")
-    if answer.status >= 500 or answer.status in _BUSY:
+    if answer.status >= 500 or answer.status in _LATER:
         raise Broken(what)
     raise Unfit(f"answers with what is no completion: {what}")
 

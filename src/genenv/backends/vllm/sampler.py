@@ -12,7 +12,7 @@ from genenv.backends.chat.format import ChatFormat
 from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.sampled import TOKENS
 from genenv.backends.settings import COLDEST
-from genenv.backends.vllm.fleet import Broken, Fleet
+from genenv.backends.vllm.fleet import Broken, Busy, Fleet
 from genenv.backends.vllm.server import Server
 from genenv.errors import RolloutError, UsageError
 from genenv.runs.progress import advance
@@ -90,13 +90,19 @@ class VllmSampler(ChatSampler):
         return found
 
     async def holds_choices(self, server: Server) -> bool:
-        """Whether a server holds a reply to one of some, one list after the other."""
+        """Whether a server holds a reply to one of some, one list after the other.
+
+        Raises:
+            Busy: it is full.
+        """
         prompt = self.render([Message(role="user", content="Say a word.")], first=True)
         for texts in (("yes", "no"), ("red", "blue"), ("up", "down")):
             choices = tuple(self.encode_reply(text) for text in texts)
             request = SampleRequest(prompt_ids=prompt, max_tokens=max(map(len, choices)), choices=choices)
             try:
                 done = await self.fleet.ask(server, self.adapter, prompt, self.parameters(request))
+            except Busy:
+                raise
             except (RolloutError, Broken):
                 return False
             if done.token_ids not in choices:

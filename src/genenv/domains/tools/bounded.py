@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from genenv.domains.tools.world import GONE, TOOK_TOO_LONG, Call, LoadedWorld, Outcome, Played, anew
@@ -68,6 +69,25 @@ class Budget:
                 "tools that answer less"
             )
 
+    @contextlib.contextmanager
+    def spending(self, received: Callable[[], int]) -> Generator[None]:
+        """Count one program of calls.
+
+        Args:
+            received: the bytes received so far.
+
+        Raises:
+            UsageError: the limits were reached before it.
+        """
+        self.check()
+        before = received()
+        try:
+            yield
+        finally:
+            self.calls += 1
+            self.received += received() - before
+        advance(note=self.said)
+
     @property
     def said(self) -> str:
         """How much of it is used, in a few words."""
@@ -125,14 +145,10 @@ class BoundedWorld:
         return self._within(calls, lambda some: anew(self._world, some))
 
     def _within(self, calls: Sequence[Call], play: Callable[[Sequence[Call]], Played]) -> Played:
-        self._budget.check()
         able = next((n for n, call in enumerate(calls) if self._silent[call.tool] >= _SILENT), len(calls))
-        before = self._world.received
-        played = play(calls[:able])
-        self._budget.calls += 1
-        self._budget.received += self._world.received - before
+        with self._budget.spending(lambda: self._world.received):
+            played = play(calls[:able])
         self._note(calls, played.outcomes)
-        advance(note=self._budget.said)
         left = tuple(Outcome(error=_SILENT_SAID) for _ in calls[able:])
         return Played(outcomes=(*played.outcomes, *left), state=played.state)
 

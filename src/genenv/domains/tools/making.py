@@ -141,7 +141,7 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
 def _made(folder: Path, name: str, wanted: Wanted, reporter: Reporter, budget: Budget) -> Made:
     origin, files = wanted.origin, folder / "files"
     with staged(reporter, f"loading {origin.label}", items=None, unit=""):
-        source = origin.bring(files)
+        source = origin.bring(files, budget)
         world = source.open(files)
     try:
         explorer, graph = _explored(world, wanted, reporter, budget)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from genenv.domains.tools.bounded import Budget
 from genenv.domains.tools.mcp.origin import McpOrigin
 from genenv.domains.tools.mcp.remote import RemoteOrigin
 from genenv.domains.tools.openapi.mock_world import MockWorld
@@ -24,7 +25,7 @@ from genenv.errors import UsageError
 _MCP = "mcp:"
 _CODE = "tools.py"
 _FILES = 64
-"""So many files beside the tools' own are copied at most."""
+"""At most so many files are copied, besides the tools' own."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
 
 
@@ -41,16 +42,20 @@ class Origin(Protocol):
         """What happens now, before it does."""
         ...
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """Copy what the tools need into a new folder.
 
+        Args:
+            files: the folder.
+            budget: of the calls that are recorded meanwhile; None: the usual limits.
+
         Raises:
-            UsageError: there is nothing to copy, or it gives no tools.
+            UsageError: there is nothing to copy, it gives no tools, or the budget is used up.
         """
         ...
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """Look at what was found out by calling the tools; None if it stands.
+        """Look at what was found out by calling the tools; None if nothing changes.
 
         Else the folder holds more, or the tools are to be opened in another way: all is to be tried again.
         """
@@ -117,7 +122,7 @@ def origin_of(
 
 
 def let_write(origin: Origin, folders: Sequence[str | Path]) -> None:
-    """Let tools write in folders beside their own.
+    """Let tools write in further folders.
 
     Args:
         origin: of the tools.
@@ -144,14 +149,14 @@ class PythonOrigin:
     Args:
         file: it.
         made_of: its class whose methods are the tools; empty: its functions, or its only class.
-        beside: where the files lie that it imports and reads; left out, its own folder.
+        beside: where the files are that it imports and reads; left out, its own folder.
     """
 
     def __init__(self, file: Path, made_of: str = "", *, beside: Path | None = None) -> None:
         self._file, self._made_of = file, made_of
         self._beside = file.parent if beside is None else beside
         self.may_write: tuple[str, ...] = ()
-        """Folders, beside the copy, in which the tools may write."""
+        """Further folders in which the tools may write."""
 
     @property
     def label(self) -> str:
@@ -163,8 +168,9 @@ class PythonOrigin:
         """See `Origin`."""
         return "its tools are called now, in a process of their own and on copies of their files"
 
-    def bring(self, files: Path) -> Source:
-        """See `Origin`: the file, and what it imports and reads beside it."""
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
+        """See `Origin`: the file, and what it imports and reads in its folder."""
+        del budget
         file = self._file
         if not file.is_file():
             raise UsageError(f"there is no file {file}")
@@ -202,7 +208,7 @@ class CodeOrigin:
     def __init__(self, written: WrittenOut) -> None:
         self._written = written
         self.may_write: tuple[str, ...] = ()
-        """Folders, beside the copy, in which the tools may write."""
+        """Further folders in which the tools may write."""
 
     @property
     def label(self) -> str:
@@ -214,8 +220,9 @@ class CodeOrigin:
         """See `Origin`."""
         return PythonOrigin(Path(_CODE)).warning
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: a file that holds them, and what that imports and reads."""
+        del budget
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / _CODE
             file.write_text(self._written.text, encoding="utf-8")
@@ -252,8 +259,9 @@ class OpenApiOrigin:
         """See `Origin`."""
         return "its operations are called now on mock tables; nothing is sent to the service"
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: the document as it is today."""
+        del budget
         text = fetched(self._source)
         MockWorld(text, self.label, self._only)
         files.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """A service that cannot be copied: its answers are recorded when a bundle is made, and replayed in training.
 
-Its state cannot be seen. What was written stands for it: two attempts that wrote the same come to the same
+Its state cannot be seen. What was written represents it: two episodes that wrote the same come to the same
 end. Tools that read are recorded as they answer before anything is written, and answer nothing after it.
 """
 

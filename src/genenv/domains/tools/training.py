@@ -34,15 +34,15 @@ eval_tasks = 60
 
 [domain]
 name = {name}
-mode = "auto"  # all tasks, in one reply or several turns; single: those of one reply, several times faster
+mode = "auto"  # all tasks, in one reply or several turns; single: only those of one reply
 style = "python"  # calls as text: the template of smollm2-135m has no form for them; native: the model's own
 descriptions = false{most_calls}
 
 [curriculum]
 base_share = 0.25
 band_filter = false
-candidates = 16  # drawn for each task that is attempted; those are taken that are about half solved, which
-foretold_by = "attempts"  # earlier attempts at tasks of their kind foretell
+candidates = 16  # drawn for each task that is rolled out; the ones predicted nearest to the target are taken
+foretold_by = "attempts"  # predicted from earlier rollouts of tasks of the same kind
 
 [simulator]
 source = "variation"  # a simulator that learns: --variant aim, with four contexts and four variations
@@ -122,7 +122,7 @@ def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
 def _tokens(programs: Iterable[Program]) -> int:
     """How long a reply may have to be: no task may need more than it is given.
 
-    What stands for a token is an upper bound for the embedded model's: letters by fours, all else one by
+    The estimate of tokens is an upper bound for the embedded model's: letters by fours, all else one by
     one. Ids take many, a UUID 30 of them.
     """
     longest = 0

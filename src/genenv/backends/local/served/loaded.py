@@ -72,7 +72,7 @@ class LoadedBase:
         self.model.add_adapter(inner, seed=0, lora=self.model.config.model_copy(update=settings))
         player = PlayerWeights(self.model, inner)
         try:
-            player.load(folder)
+            player.load(folder, reference=False)
         except DataError as error:
             self._drop(inner)
             raise UsageError(str(error)) from error

@@ -89,14 +89,14 @@ class ServedWeights(PlayerWeights):
             state = {name: value.detach() for name, value in zip(_NAMES, self.unembed, strict=True)}
             safetensors.torch.save_file(state, folder / FILE)
 
-    def load(self, folder: Path) -> None:
-        """Restore what `save` wrote.
+    def load(self, folder: Path, *, reference: bool = True) -> None:
+        """Restore what `save` wrote; see `PlayerWeights.load`.
 
         Raises:
             DataError: the folder is damaged, or of another model or shape.
         """
         state = {} if self.unembed is None else self._read(folder / FILE)
-        super().load(folder)
+        super().load(folder, reference=reference)
         with torch.no_grad():
             for name, parameter in zip(_NAMES, self.unembed or (), strict=False):
                 parameter.copy_(state[name])

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from genenv.domains.tools.bounded import Budget
 from genenv.domains.tools.mcp.world import McpWorld, Running
 from genenv.domains.tools.sources import McpSource, Source
 from genenv.domains.tools.unsteady import differing
@@ -29,14 +30,14 @@ class McpOrigin:
 
     Args:
         command: its words.
-        env: `NAME=value`, what it is told beside.
-        folder: what is in the folder that it works in when an attempt begins; None: nothing.
+        env: `NAME=value`, added to its environment.
+        folder: what is in the folder that it works in when an episode begins; None: nothing.
     """
 
     def __init__(self, command: Sequence[str], env: Sequence[str] = (), folder: Path | None = None) -> None:
         self._command, self._env, self._folder = tuple(command), tuple(env), folder
         self.may_write: tuple[str, ...] = ()
-        """Folders, beside its own, in which it may write."""
+        """Further folders in which it may write."""
 
     @classmethod
     def read(cls, text: str, folder: Path | None) -> McpOrigin:
@@ -69,8 +70,9 @@ class McpOrigin:
         """See `Origin`."""
         return "the server is started now, and its tools are called on copies of its folder"
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: the initial content. What has to fetch something first is let do so once."""
+        del budget
         if self._folder is None:
             files.mkdir(parents=True)
         else:

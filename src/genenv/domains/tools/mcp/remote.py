@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from genenv.domains.tools.bounded import USUAL, Budget
 from genenv.domains.tools.child import MOST_CHARS
 from genenv.domains.tools.looping import Thread
 from genenv.domains.tools.mcp.results import outcome_of, tool_of
@@ -55,9 +56,15 @@ class RemoteOrigin:
             else "; tools that may write are left out"
         )
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: what it answers is recorded."""
-        server = RemoteServer(self._address)
+        server, budget = RemoteServer(self._address), budget or Budget(USUAL)
+        budget.received += server.traffic.received  # its list of tools
+
+        def send(call: Call) -> Outcome:
+            with budget.spending(lambda: server.traffic.received):
+                return server.send(call)
+
         try:
             tools, left_out = usable({one.name: partial(tool_of, one) for one in server.tools})
             refused = {name: _REFUSED for name, one in tools.items() if may_write(one) and not self._writes}
@@ -70,9 +77,7 @@ class RemoteOrigin:
                     if tools
                     else f"{self._address} gives no tools: {reasons or 'it lists none'}"
                 )
-            record(kept, server.send, {**left_out, **refused}, random.Random("recording"), self._most).save(
-                files
-            )
+            record(kept, send, {**left_out, **refused}, random.Random("recording"), self._most).save(files)
         finally:
             server.close()
         return RecordedSource(address=self._address)

@@ -80,6 +80,8 @@ class Asker:
         self._client: AsyncClient | None = None
         self.sent = 0
         """How many requests were."""
+        self.received = 0
+        """Bytes of all answers."""
         self._waited_s = 0.0
 
     def ask(self, request: Request) -> Reply:
@@ -155,7 +157,7 @@ class Asker:
             async with client.stream(request.method, url, headers=headers, content=request.body) as response:
                 target = response.headers.get("location", "")
                 if response.status_code not in _MOVED or not target:
-                    return await _read(response), _asked_to_wait(response)
+                    return await self._read(response), _asked_to_wait(response)
             if request.method != "GET":
                 raise NotTaken("The service sends this call elsewhere, and what may write is not sent twice.")
             url = url.join(target)
@@ -165,6 +167,21 @@ class Asker:
                     f"{_host(first)} is asked."
                 )
         raise NotTaken("The service sends this call in circles.")
+
+    async def _read(self, response: Response) -> Reply:
+        packed = response.headers.get("content-encoding", "identity").lower()
+        if packed != "identity":
+            raise NotTaken("The service packed its answer, which it was asked not to.")
+        parts: list[bytes] = []
+        size = 0
+        async for part in response.aiter_raw():
+            self.received += len(part)
+            size += len(part)
+            if size > MOST_BYTES:
+                raise NotTaken(TOO_LARGE)
+            parts.append(part)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return Reply(status=response.status_code, kind=kind, body=b"".join(parts))
 
     def _opened(self) -> AsyncClient:
         from httpx2 import AsyncClient, Timeout
@@ -204,21 +221,6 @@ def _same_host(first: URL, url: URL) -> bool:
     if (url.scheme, url.port) == (first.scheme, first.port):
         return True
     return (first.scheme, first.port, url.scheme, url.port) == ("http", None, "https", None)
-
-
-async def _read(response: Response) -> Reply:
-    packed = response.headers.get("content-encoding", "identity").lower()
-    if packed != "identity":
-        raise NotTaken("The service packed its answer, which it was asked not to.")
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.aiter_raw():
-        size += len(part)
-        if size > MOST_BYTES:
-            raise NotTaken(TOO_LARGE)
-        parts.append(part)
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return Reply(status=response.status_code, kind=kind, body=b"".join(parts))
 
 
 def _asked_to_wait(response: Response) -> float | None:

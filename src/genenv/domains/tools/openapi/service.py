@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from genenv.domains.tools.bounded import USUAL, Budget
 from genenv.domains.tools.openapi.answering import TOO_LONG, outcome_of
 from genenv.domains.tools.openapi.asking import TOO_LARGE, Asker, NotTaken, Wait
 from genenv.domains.tools.openapi.choosing import DEPRECATED, MOST_TOOLS
@@ -82,13 +83,13 @@ class ServiceOrigin:
             else "; only GET is sent, what may write is left out"
         )
 
-    def bring(self, files: Path) -> Source:
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `Origin`: what it answers is recorded."""
         name = self._document.rstrip("/").rsplit("/", 1)[-1]
         document = Document(self._headers.safe(fetched(self._document)), name)
         requests, left_out = self._chosen(operations(document), name)
         asker = Asker(self._address, self._headers, self._most, self._wait)
-        line = _Line(requests, asker, self._headers)
+        line = _Line(requests, asker, self._headers, budget or Budget(USUAL))
         try:
             line.shorten()
             tools = {one: made.tool for one, made in requests.items()}
@@ -137,21 +138,24 @@ class ServiceOrigin:
 class _Line:
     """What is said to a service, and what it answers."""
 
-    def __init__(self, requests: dict[str, Requests], asker: Asker, headers: Headers) -> None:
-        self._requests, self._asker, self._headers = requests, asker, headers
+    def __init__(self, requests: dict[str, Requests], asker: Asker, headers: Headers, budget: Budget) -> None:
+        self._requests, self._asker, self._headers, self._budget = requests, asker, headers, budget
         self._known: dict[str, Outcome] = {}
         """What calls without arguments were answered before anything was recorded."""
 
     def send(self, call: Call) -> Outcome:
-        """What the agent is told.
+        """What the agent reads.
 
         Raises:
             NoAnswer: nothing was answered.
+            UsageError: the budget is used up.
         """
         if not call.args and call.tool in self._known:
             return self._known[call.tool]
         try:
-            return outcome_of(self._asker.ask(self._requests[call.tool].of(call.args)), self._headers)
+            with self._budget.spending(lambda: self._asker.received):
+                reply = self._asker.ask(self._requests[call.tool].of(call.args))
+            return outcome_of(reply, self._headers)
         except NotTaken as error:
             return Outcome(error=str(error))
 
