@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
 
 from genenv.backends.local import hardware, loading, sharding
@@ -89,8 +88,7 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
         targets: `policy.lora_targets`.
     """
     text = config.get_text_config()
-    with torch.device("meta"):
-        causal = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    causal = loading.without_other_inputs(loading.causal_on_meta(config))
     last = causal.get_output_embeddings()
     linear = {
         name: module

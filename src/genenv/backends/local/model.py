@@ -20,6 +20,7 @@ from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
 from genenv.backends.local.layouts import AnyLayout
 from genenv.backends.local.model_forward import own_hidden
+from genenv.backends.local.output_layer import shaping
 from genenv.backends.local.selfcheck import fused_decoder, use_packed_attention
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
@@ -115,8 +116,13 @@ class LocalModel:
         self.context_tokens = min(config.context_tokens, limit)
         self.vocabulary = int(shape.vocab_size)
         self.causal = causal.requires_grad_(requires_grad=False)
+        self.other_inputs = tuple(loading.other_inputs(causal))
+        """Modules for images and sound: removed, or with full tuning frozen, as a checkpoint is whole."""
+        if not full:
+            loading.without_other_inputs(causal)
         if self.shared:
             sharding.shard(causal, self.device, processes)
+        self.shaping = shaping(causal.config)
         self.peft: Any = None
         self._grammars: Grammars | None = None
         packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
@@ -212,6 +218,10 @@ class LocalModel:
 
     def scores(self, hidden: Tensor) -> Tensor:
         """[M, V] scores of all tokens, in the model's number format."""
+        return self.shaping(self.linear_scores(hidden))
+
+    def linear_scores(self, hidden: Tensor) -> Tensor:
+        """[M, V] what the output layer gives, before the model shapes it."""
         return self.output(hidden) if self.fused is None else self.fused.scores(hidden)
 
     def head(self, hidden: Tensor) -> Tensor:

@@ -116,8 +116,8 @@ class TrainedAgent:
     @property
     def context_tokens(self) -> int:
         """The longest text of the run, and never more than the model allows."""
-        most = getattr(self.causal.config, "max_position_embeddings", None) or self.config.context_tokens
-        return min(self.config.context_tokens, most)
+        most = getattr(self.causal.config.get_text_config(), "max_position_embeddings", None)
+        return min(self.config.context_tokens, most or self.config.context_tokens)
 
     @property
     def end(self) -> str:
