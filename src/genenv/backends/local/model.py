@@ -6,7 +6,7 @@ Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
 
 from __future__ import annotations
 
-import warnings
+import logging
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import hardware, loading, sharding
+from genenv.backends.local.adapters import sentence, unadapted, with_adapter
 from genenv.backends.local.cpu import build, waiting
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
@@ -22,56 +23,13 @@ from genenv.backends.local.layouts import AnyLayout
 from genenv.backends.local.model_forward import own_hidden
 from genenv.backends.local.output_layer import shaping
 from genenv.backends.local.selfcheck import fused_decoder, use_packed_attention
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 PREFILL_ON_CPU = 2048
 """Beyond so many tokens activations are slower to read again than the products are to start."""
-
-
-def with_adapter(causal: Any, name: str, asked: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
-    """A model with a fresh LoRA adapter, as PEFT makes it.
-
-    Args:
-        causal: the model, which is changed in place.
-        name: of the adapter.
-        asked: has its rank, scale and layers.
-        wrapped: what this function returned for the model before; None for the first adapter.
-
-    Raises:
-        UsageError: the adapter settings do not fit this model.
-    """
-    import peft
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    targets = asked.lora_targets
-    settings = peft.LoraConfig(
-        r=asked.lora_rank,
-        lora_alpha=asked.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
-        target_modules=targets if targets == "all-linear" else [t.strip() for t in targets.split(",")],
-        task_type="CAUSAL_LM",
-    )
-    try:
-        with warnings.catch_warnings():
-            # PEFT uses names that transformers will rename.
-            warnings.simplefilter("ignore", FutureWarning)
-            # It has patterns for architectures, some of which are for other layouts of their weights.
-            warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys")
-            # It finds out itself that a layer has its weights the other way round (GPT-2).
-            warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
-            if wrapped is None:
-                wrapped = peft.get_peft_model(causal, settings, adapter_name=name)
-            else:
-                wrapped.add_adapter(name, settings)
-    except ValueError as error:
-        raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
-    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
-    if any(isinstance(layer, BaseTunerLayer) for layer in ends):
-        raise UsageError(
-            f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
-            "they are; name layers in between, or use 'all-linear'"
-        )
-    return wrapped
 
 
 class LocalModel:
@@ -168,10 +126,13 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
+        asked = lora or self.config
         self.fuse()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.peft = with_adapter(self.causal, name, lora or self.config, self.peft)
+            first, self.peft = self.peft is None, with_adapter(self.causal, name, asked, self.peft)
+        if first and asked.lora_targets in ALL_LAYERS and (said := sentence(unadapted(self.causal))):
+            log.warning("%s: %s", self.source, said)
 
     def drop_adapter(self, name: str, *, instead: str) -> None:
         """Let go of an adapter and its memory; another one is in use from here on."""

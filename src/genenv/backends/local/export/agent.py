@@ -175,8 +175,8 @@ class TrainedAgent:
 
 
 def _add_delta(layer: Any, dtype: torch.dtype) -> None:  # noqa: ANN401
-    """Make what an adapter adds to the weight of its layer part of the weight."""
-    weight = layer.get_base_layer().weight
+    """Make what an adapter adds to the weight of its layer, or of its experts, part of the weight."""
+    weight = getattr(layer.get_base_layer(), getattr(layer, "parameter_name", "weight"))
     weight.data = (weight.data.float() + layer.get_delta_weight(_DEFAULT).float()).to(dtype)
 
 
