@@ -175,7 +175,7 @@ def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  
 
 
 def _is_taken(config: Any, weight: _Weight) -> bool:  # noqa: ANN401
-    """Whether PEFT makes adapters for a weight, one for each player, tried on a model that has nothing else."""
+    """Whether PEFT makes an adapter for a weight, and a second; tried on a model that has nothing else."""
     alone = nn.Module()
     alone.config = config
     *parents, last = weight.path.split(".")
@@ -190,7 +190,7 @@ def _is_taken(config: Any, weight: _Weight) -> bool:  # noqa: ANN401
         target_parameters=None if weight.is_layer else [weight.name],
     )
     try:
-        with _quietly(), torch.random.fork_rng(devices=[]):
+        with warnings.catch_warnings(action="ignore"), torch.random.fork_rng(devices=[]):
             for name in ("one", "other"):
                 peft.inject_adapter_in_model(copy.copy(settings), alone, name)
     except ValueError:
