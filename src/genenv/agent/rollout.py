@@ -141,7 +141,7 @@ class _Conversation:
     def _answer(self, completion: Completion) -> str:
         """What of a reply the environment hears: no thoughts, and calls of the model's own form as text."""
         answer = answer_of(completion.text, opened=bool(self.sampler.closing), finished=completion.finished)
-        return heard(answer) if self.tools else answer
+        return heard(answer, self.tools) if self.tools else answer
 
     def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, forced: Container[int]) -> None:
         self.token_ids += ids

@@ -16,7 +16,7 @@ import openai
 from genenv.assistants.base import ChatMessage, Reply, ToolCall, reply_limit
 from genenv.assistants.call_formats import arguments_of
 from genenv.assistants.endpoint_client import Address, TooMuch, client
-from genenv.backends.chat.reasoning import answer_of
+from genenv.backends.chat.reasoning import answer_of, as_usual
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.runs.progress import advance
@@ -201,7 +201,7 @@ class EndpointAssistant:
         said, finished = getattr(message, "content", None), getattr(choice, "finish_reason", None) != "length"
         advance(tokens=tokens)
         return Reply(
-            text=answer_of(self.address.safe(clean(_text(said))), finished=finished),
+            text=answer_of(as_usual(self.address.safe(clean(_text(said)))), finished=finished),
             calls=tuple(_call(call, self.address.safe) for call in calls),
             finished=finished,
             prompt_tokens=prompt_tokens,

@@ -121,7 +121,7 @@ class LocalTalk:
             )
         )
         answer = answer_of(clean(completion.text), opened=thinks, finished=completion.finished)
-        words, calls = read_calls(answer) if tools else (answer, ())
+        words, calls = read_calls(answer, tools) if tools else (answer, ())
         return Reply(
             text=words,
             calls=numbered(calls),

@@ -21,6 +21,10 @@ BUILT_IN = (EMBEDDED, TINY)
 ADAPTERS_PREFIX = "genenv-adapters-"
 """How the name of a temporary folder begins in which a run writes adapters for its servers."""
 
+AUTO_TARGETS = "auto"
+ALL_LAYERS = (AUTO_TARGETS, "all-linear")
+"""`policy.lora_targets` that name no layer: all that can have adapters get them."""
+
 COLDEST = 0.001
 """Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
 
@@ -116,8 +120,9 @@ class PolicyConfig(Settings, frozen=True):
     """Rank of the adapters."""
     lora_alpha: float = Field(default=32.0, ge=1e-6, le=1_000_000)
     """Scale of the adapters; their output is multiplied by lora_alpha / lora_rank."""
-    lora_targets: str = Field(default="all-linear", min_length=1)
-    """Layers with adapters: `all-linear`, or names separated by commas such as `q_proj,v_proj`."""
+    lora_targets: str = Field(default=AUTO_TARGETS, min_length=1)
+    """Layers with adapters: `auto`, all linear layers and experts that PEFT takes; `all-linear`, as in PEFT;
+    or names separated by commas such as `q_proj,v_proj`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the base weights; auto takes bfloat16 where the hardware is fast with it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

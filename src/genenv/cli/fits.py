@@ -43,7 +43,7 @@ def show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None
     if config.simulator.source != "model":
         del sections["simulator"]
     held = [name for name, one in sections.items() if one.kl_coefficient > 0]
-    needs, device, capacity = worked_out(
+    needs, device, capacity, unadapted = worked_out(
         config.policy, players=list(sections), held=held, processes=processes
     )
     if config.policy.backend == "vllm":
@@ -58,6 +58,8 @@ def show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None
     most = sum(one.bytes for one in needs)
     table.add_row("together", f"{most / _GIB:.2f}", f"{device} has {capacity / _GIB:.1f}")
     console.print(table)
+    if unadapted is not None:
+        console.print(f"{unadapted[:1].upper()}{unadapted[1:]}.")
     if most <= _CLOSE * capacity:
         console.print("It fits.")
         return

@@ -121,7 +121,10 @@ def _become_vllm(policy: PolicyConfig, host: str, port: int, more: Sequence[str]
     from genenv.backends.local.loading import causal_config, resolve
 
     folder = resolve(policy.model)
-    longest = getattr(causal_config(folder), "max_position_embeddings", None) or policy.context_tokens
+    longest = (
+        getattr(causal_config(folder).get_text_config(), "max_position_embeddings", None)
+        or policy.context_tokens
+    )
     context = min(policy.context_tokens, longest)
     words = command(policy, folder, host=host, port=port, context=context, more=more)
     typer.echo(shlex.join(words))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from genenv.backends.chat.format import ChatFormat
-from genenv.backends.chat.tool_format import message_of
+from genenv.backends.chat.reasoning import answer_of
+from genenv.backends.chat.tool_format import heard, message_of
 from genenv.errors import UsageError
 from genenv.types import Message
 
@@ -72,7 +73,11 @@ def test_contents_add_no_control_token_to_those_of_a_template(tiny: Any, path: P
     assert hostile in chat.tokenizer.decode(chat.render(asked(hostile), first=True))
 
 
-@pytest.mark.parametrize("name", ["qwen2_5", "qwen3_instruct_2507", "qwen3_vl", "llama3_1", "llama3_2"])
+TOOLS_BY_TURNS = ["qwen2_5", "qwen3_instruct_2507", "qwen3_vl", "llama3_1", "llama3_2"]
+TOOLS_BY_TURNS += ["qwen3_5_think", "qwen3_5_nothink", "qwen3_8", "lfm2_2_5_v2"]
+
+
+@pytest.mark.parametrize("name", TOOLS_BY_TURNS)
 def test_native_tools_turn_by_turn_are_the_whole_conversation(tiny: Any, name: str) -> None:
     path = FOLDER / f"{name}.jinja"
     if not path.exists():
@@ -92,3 +97,39 @@ def test_gemmas_system_message_begins_the_users_and_its_turns_end(tiny: Any, nam
     text = chat.tokenizer.decode(chat.render(asked(""), first=True))
     assert "<start_of_turn>user\ns\n\nu<end_of_turn>" in text
     assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == "<end_of_turn>"
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_think", "nemotron_3_super", "lfm2_2_5_v2", "gemma4_v2"])
+def test_calls_in_tags_in_python_and_in_gemmas_form_are_heard_as_they_were_written(
+    tiny: Any, name: str
+) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    call = '<tool_call>\n{"name": "pay", "arguments": {"to": "12 euros"}}\n</tool_call>'
+    ids = chat.encode_reply(call, [TOOL])
+    opened = chat.spelling.opens(chat.tokenizer.decode(chat.render(asked(""), first=True, tools=[TOOL])))
+    assert heard(answer_of(chat.decode(ids[:-1]), opened=opened), [TOOL]) == call
+
+
+@pytest.mark.parametrize("name", ["gptoss", "gemma4_v5", "glm4moe"])
+def test_calls_that_end_with_a_token_of_their_own_are_heard_and_refused_for_training(
+    tiny: Any, name: str
+) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    assert chat.tool_format.is_readable
+    with pytest.raises(UsageError, match="ends a turn with calls otherwise than one without"):
+        chat.encode_reply(CALL, [TOOL])
+
+
+@pytest.mark.parametrize(
+    ("name", "thought"),
+    [
+        ("gptoss", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>"),
+        ("gemma4_v5", "<|channel>thought\nhm\n<channel|>"),
+        ("qwen3_5_think", "hm\n</think>\n\n"),
+        ("glm4moe", "<think>hm</think>"),
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(tiny: Any, name: str, thought: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    text = chat.decode(chat.encode(f"{thought}12 euros{chat.tokenizer.convert_ids_to_tokens(chat.end_id)}"))
+    assert answer_of(text, opened=chat.opens_thought) == "12 euros"

@@ -11,10 +11,11 @@ import torch
 import transformers
 
 from genenv.backends.local import loading
+from genenv.backends.local.adapters import with_adapter
 from genenv.backends.local.fitting import needs, shape_in, shape_of, worked_out
-from genenv.backends.local.model import LocalModel, with_adapter
+from genenv.backends.local.model import LocalModel
 from genenv.backends.local.player_weights import PlayerWeights
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.errors import UsageError
 from typed import refused, succeeds
 
@@ -68,15 +69,16 @@ TINY: dict[str, dict[str, Any]] = {
 """Small shapes of families, by the type that transformers has for each."""
 
 
+@pytest.mark.parametrize("targets", ALL_LAYERS)
 @pytest.mark.parametrize("family", TINY)
-def test_adapters_are_counted_as_peft_makes_them(family: str) -> None:
+def test_adapters_are_counted_as_peft_makes_them(family: str, targets: str) -> None:
     shape = {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     shape |= {"num_attention_heads": 4, "num_key_value_heads": 2} | TINY[family]
     config = transformers.AutoConfig.for_model(family, **shape)
-    counted = shape_in(config, "all-linear")
+    counted = shape_in(config, targets)
     causal = transformers.AutoModelForCausalLM.from_config(config).requires_grad_(requires_grad=False)
     base = sum(p.numel() for p in causal.parameters())
-    with_adapter(causal, "agent", PolicyConfig(lora_rank=3))
+    with_adapter(causal, "agent", PolicyConfig(lora_rank=3, lora_targets=targets))
     own = [p.numel() for name, p in causal.named_parameters() if ".agent." in name]
     assert sum(own) == 3 * counted.adapted > 0
     assert counted.parameters == base

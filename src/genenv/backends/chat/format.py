@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from genenv.assistants.base import ChatMessage
+from genenv.assistants.call_formats import CALL_TOKENS
 from genenv.backends.chat.plain_text import PlainText
+from genenv.backends.chat.reasoning import CLOSING, USUAL, spelling_of
 from genenv.backends.chat.template import ChatTemplate
 from genenv.backends.chat.tool_format import ToolFormat, message_of
 from genenv.errors import GenenvError, RolloutError, first_line
@@ -39,12 +41,14 @@ class ChatFormat:
         """
         self.tokenizer = tokenizer
         self.template = ChatTemplate(tokenizer, arguments)
+        self.spelling = spelling_of(str(tokenizer.chat_template))
         self.end_id = self._end_of_turn()
         self._end: str = tokenizer.convert_ids_to_tokens(self.end_id)
         self.plain = PlainText(tokenizer, self._control())
-        self.tool_format = ToolFormat(self.template, self._end, self._sounds)
+        self.tool_format = ToolFormat(self.template, self._end, self._sounds, self.spelling)
+        self._silent = self._without_meaning()
         self._opening = functools.lru_cache(maxsize=_OPENINGS)(self._open)
-        self.opens_thought = _opens_thought(self.template.text([_ASKED], reply=True))
+        self.opens_thought = self.spelling.opens(self.template.text([_ASKED], reply=True))
         """Whether the template begins a reply with a thought."""
 
     def render(
@@ -99,7 +103,7 @@ class ChatFormat:
         with _refusals():
             (safe, offered), mark = self.plain.hide((list(messages), list(tools)))
             text = self.template.text(safe, offered, reply=True)
-            return self.plain.encode(text, mark), _opens_thought(text)
+            return self.plain.encode(text, mark), self.spelling.opens(text)
 
     def encode_reply(self, text: str, tools: Sequence[JsonObject] = ()) -> tuple[int, ...]:
         """Ids of an assistant's reply, end-of-turn token included; with tools, its calls in the model's form.
@@ -112,7 +116,10 @@ class ChatFormat:
             self.tool_format.check()
         with _refusals():
             if not tools:
-                return (*self.plain.encode_data(text), self.end_id)
+                thought = text.startswith(CLOSING) and self.spelling is not USUAL
+                begins = self.spelling.closing if thought else self.spelling.answer
+                said = self.plain.encode_data(text[len(CLOSING) :] if thought else text)
+                return (*(self.plain.encode(begins) if begins else ()), *said, self.end_id)
             (message, offered), mark = self.plain.hide((message_of(text), list(tools)))
             return (*self.plain.encode(self.tool_format.reply(message, offered), mark), self.end_id)
 
@@ -121,11 +128,20 @@ class ChatFormat:
         return self.plain.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids, special tokens left out."""
+        """The text of sampled ids: thoughts as `<think>`, and of special tokens those that begin calls."""
+        kept = [number for number in ids if number not in self._silent]
         # Some tokenizers "clean up" spaces before punctuation by default, which changes what was said.
-        return str(
-            self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
+        text = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return self.spelling.read(str(text))
+
+    def _without_meaning(self) -> set[int]:
+        """Special tokens that are not read in a reply: all but those of its thoughts and calls."""
+        read = {*CALL_TOKENS, *self.spelling.tokens} - {self._end}
+        added = self.tokenizer.added_tokens_decoder
+        special = {number for number, token in added.items() if token.special} | {
+            *self.tokenizer.all_special_ids
+        }
+        return {number for number in special if self.tokenizer.convert_ids_to_tokens(number) not in read}
 
     def _sounds(self, text: str) -> str:
         return self.decode(self.encode(text))
@@ -184,7 +200,3 @@ def _refusals() -> Iterator[None]:
 
 def _as_dict(message: Message) -> ChatMessage:
     return {"role": message.role, "content": message.content}
-
-
-def _opens_thought(prompt: str) -> bool:
-    return prompt.rstrip().endswith("<think>")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from genenv.backends.base import Completion, Conversation, SampleRequest
-from genenv.backends.chat.reasoning import CLOSING, without_thoughts
+from genenv.backends.chat.reasoning import USUAL, Spelling, without_thoughts
 from genenv.seeding import stream
 
 Sample = Callable[[SampleRequest], Awaitable[Completion]]
@@ -25,6 +25,7 @@ class ThoughtLimit:
     """Whether the prompt begins it; else the reply may."""
     encode: Callable[[str], tuple[int, ...]]
     decode: Callable[[Sequence[int]], str]
+    spelling: Spelling = USUAL
 
     async def sample(self, request: SampleRequest, sample: Sample) -> Completion:
         """One completion. Its thought, the words that close it and its answer have `max_tokens` together.
@@ -33,7 +34,7 @@ class ThoughtLimit:
             request: what is wanted.
             sample: gives it without a limit.
         """
-        begins = 0 if self.opened else len(self.encode("<think>"))
+        begins = 0 if self.opened else len(self.encode(self.spelling.opening))
         first_tokens = self.tokens + begins
         if first_tokens >= request.max_tokens:
             return await sample(request)
@@ -43,7 +44,7 @@ class ThoughtLimit:
             first = await sample(replace(part, max_tokens=first_tokens, last=False, survives_cut=True))
         if first.finished:
             return first
-        forced = self.encode(CLOSING) if self._is_open(first.text) else ()
+        forced = self.encode(self.spelling.closing) if self._is_open(first.text) else ()
         left = request.max_tokens - len(first.token_ids) - len(forced)
         if left < 1:
             return first

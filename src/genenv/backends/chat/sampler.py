@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from genenv.backends.base import Completion, SampleRequest
 from genenv.backends.chat.format import ChatFormat
-from genenv.backends.chat.reasoning import CLOSING
 from genenv.backends.chat.reasoning_limit import ThoughtLimit
 from genenv.errors import RolloutError
 from genenv.texts import clean
@@ -31,7 +30,7 @@ class ChatSampler(ABC):
     @property
     def closing(self) -> tuple[int, ...]:
         """What ends the thought that the chat template begins; nothing where it begins none."""
-        return self.chat.encode(CLOSING) if self.chat.opens_thought else ()
+        return self.chat.encode(self.chat.spelling.closing) if self.chat.opens_thought else ()
 
     def render(
         self,
@@ -58,7 +57,11 @@ class ChatSampler(ABC):
         if limit is None or request.schema is not None or request.choices:
             return await self._within_context(request)
         thoughts = ThoughtLimit(
-            tokens=limit, opened=chat.opens_thought, encode=chat.encode, decode=chat.decode
+            tokens=limit,
+            opened=chat.opens_thought,
+            spelling=chat.spelling,
+            encode=chat.encode,
+            decode=chat.decode,
         )
         return await thoughts.sample(request, self._within_context)
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from genenv.assistants.base import ChatMessage, Reply, ToolCall
 from genenv.assistants.call_formats import read_calls
-from genenv.backends.chat.reasoning import CLOSING, answer_of
+from genenv.backends.chat.reasoning import USUAL, Spelling, answer_of
 from genenv.backends.chat.template import ChatTemplate
 from genenv.errors import RolloutError, UsageError
 from genenv.types import JsonObject
@@ -31,21 +31,27 @@ _PROBE: JsonObject = {
 }
 _PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
 _SAID = "\u2403"
+_IN_THE_PROMPT = (
+    "let the prompt describe them (tool_calling: domain.style = 'python' or 'json'), or use another model"
+)
 _ASKED: ChatMessage = {"role": "user", "content": "u"}
 
 
 class ToolFormat:
     """How one template writes tools, calls and what tools say."""
 
-    def __init__(self, template: ChatTemplate, end: str, sounds: Callable[[str], str]) -> None:
+    def __init__(
+        self, template: ChatTemplate, end: str, sounds: Callable[[str], str], spelling: Spelling = USUAL
+    ) -> None:
         """Take a template.
 
         Args:
             template: applied to messages and tools.
             end: the token that ends an assistant's turn.
             sounds: what the template writes as it is heard from a model: special tokens are left out.
+            spelling: of thoughts.
         """
-        self._template, self._end, self._sounds = template, end, sounds
+        self._template, self._end, self._sounds, self._spelling = template, end, sounds, spelling
 
     @functools.cached_property
     def is_readable(self) -> bool:
@@ -55,7 +61,7 @@ class ToolFormat:
             after = self._template.text([_ASKED, _said((_PROBE_CALL,))], [_PROBE], reply=False)
         except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
             return False
-        written = _written(before, after)
+        written = self._written(before, after)
         if written is None:
             begins = os.path.commonprefix([before, after])  # noqa: RUF071 - it is text, letter by letter
             written = after[len(begins) :]
@@ -69,10 +75,15 @@ class ToolFormat:
         Raises:
             UsageError: it has no such form, or one that is not known here.
         """
+        if self.is_readable and not self._is_playable:
+            raise UsageError(
+                "the model's chat template ends a turn with calls otherwise than one without, which is not "
+                f"sampled here; {_IN_THE_PROMPT}"
+            )
         if not self._is_playable:
             raise UsageError(
-                "the model's chat template has no form of its own for tools that can be read again; let the "
-                "prompt describe them (tool_calling: domain.style = 'python' or 'json'), or use another model"
+                "the model's chat template has no form of its own for tools that can be read again; "
+                f"{_IN_THE_PROMPT}"
             )
 
     @functools.cached_property
@@ -92,7 +103,7 @@ class ToolFormat:
         """What a model would have to say for its turn to be this message, up to the end of the turn."""
         prompt = self._template.text([_ASKED], tools, reply=True)
         whole = self._template.text([_ASKED, message], tools, reply=False)
-        written = _written(prompt, whole)
+        written = self._written(prompt, whole)
         if written is None or self._end not in written:
             raise RolloutError("the chat template writes such a reply otherwise than a model could say it")
         return written.rpartition(self._end)[0]
@@ -113,22 +124,21 @@ class ToolFormat:
         whole = self._template.text([_ASKED, after, *messages], tools, reply=True)
         return self._end.join(whole.split(self._end)[before.count(self._end) :])
 
+    def _written(self, prompt: str, whole: str) -> str | None:
+        """What a template puts where a reply belongs; a thought that the prompt begins is ended first.
 
-def _written(prompt: str, whole: str) -> str | None:
-    """What a template puts where a reply belongs; a thought that the prompt begins is ended first.
-
-    None where the template writes something else before it than before a reply to come.
-    """
-    opened = prompt.rstrip().endswith("<think>")
-    header = prompt[: prompt.rindex("<think>")] if opened else prompt
-    if whole.startswith(prompt):
-        return whole[len(prompt) :]
-    return CLOSING + whole[len(header) :] if whole.startswith(header) else None
+        None where the template writes something else before it than before a reply to come.
+        """
+        opening = self._spelling.opening.rstrip()
+        header = prompt[: prompt.rindex(opening)] if self._spelling.opens(prompt) else prompt
+        if whole.startswith(prompt):
+            return whole[len(prompt) :]
+        return self._spelling.closing + whole[len(header) :] if whole.startswith(header) else None
 
 
-def heard(text: str) -> str:
+def heard(text: str, tools: Sequence[JsonObject] = ()) -> str:
     """A model's answer with the calls in it as a domain reads them."""
-    return as_text(*read_calls(text))
+    return as_text(*read_calls(text, tools))
 
 
 def as_text(words: str, calls: Iterable[ToolCall]) -> str:

@@ -13,17 +13,16 @@ Rows and tokens are the most that the settings allow, so that sampling usually t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
 
 from genenv.backends.local import hardware, loading, sharding
+from genenv.backends.local.adapters import sentence, unadapted, with_adapter
 from genenv.backends.local.fused_decoder import kept_values
-from genenv.backends.local.model import with_adapter
 from genenv.backends.local.player_weights import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
@@ -50,6 +49,8 @@ class Shape:
     """Parameters in matrices of layers: those that are packed."""
     adapted: int
     """Numbers of an adapter of rank 1, as PEFT makes it: rank times this is what learns."""
+    unadapted: Mapping[str, float]
+    """Kinds of weights in layers that get no adapter, and their shares."""
 
     @property
     def kept_values(self) -> int:
@@ -89,8 +90,7 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
         targets: `policy.lora_targets`.
     """
     text = config.get_text_config()
-    with torch.device("meta"):
-        causal = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    causal = loading.without_other_inputs(loading.causal_on_meta(config))
     last = causal.get_output_embeddings()
     linear = {
         name: module
@@ -114,6 +114,7 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
         vocabulary=text.vocab_size,
         products=products,
         adapted=sum(p.numel() for p in causal.parameters() if p.requires_grad),
+        unadapted=unadapted(causal),
     )
 
 
@@ -180,7 +181,7 @@ def needs(  # noqa: PLR0913 - what decides how much
 
 def worked_out(
     config: PolicyConfig, *, players: Sequence[str], held: Sequence[str], processes: int = 1
-) -> tuple[list[Need], str, float]:
+) -> tuple[list[Need], str, float, str | None]:
     """What a run's players take on the device that its settings choose here.
 
     Args:
@@ -190,7 +191,8 @@ def worked_out(
         processes: how many train together, each on a device like the one here; on a CPU they share it.
 
     Returns:
-        Part by part, of one process; the device; all the memory that a process may have of it, bytes.
+        Part by part, of one process; the device; all the memory that a process may have of it, bytes; and a
+        sentence on weights that get no adapter, where there are such.
 
     Raises:
         UsageError: the model or the device is not there, or several processes cannot train so.
@@ -202,7 +204,8 @@ def worked_out(
     dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, device)
     shape = shape_of(loading.resolve(config.model), config.lora_targets)
     found = needs(shape, config, players=players, held=held, dtype=dtype, device=device, processes=processes)
+    said = None if full else sentence(shape.unadapted)
     if device.type == "cuda":
-        return found, torch.cuda.get_device_name(device), hardware.memory_bytes(device)
+        return found, torch.cuda.get_device_name(device), hardware.memory_bytes(device), said
     name = "this machine" if processes == 1 else f"each of {processes} here"
-    return found, name, hardware.memory_bytes(device) / processes
+    return found, name, hardware.memory_bytes(device) / processes, said

@@ -56,4 +56,4 @@ def frozen_head(weights: PlayerWeights) -> Callable[[Tensor], Tensor]:
     if weights.adapter is not None:
         return weights.model.head
     head = copy.deepcopy(weights.model.causal.get_output_embeddings())
-    return lambda hidden: head(hidden).float()
+    return lambda hidden: weights.model.shaping(head(hidden)).float()

@@ -1,9 +1,15 @@
 # pyright: standard
-"""Finding, checking and loading a causal language model: the embedded one, a local folder, or a hub name."""
+"""Finding, checking and loading a causal language model: the embedded one, a local folder, or a hub name.
+
+A checkpoint of a model that also sees or hears (`...ForConditionalGeneration`) is read by its own class, so
+its weights keep their names and an adapter of them loads into the original. Text needs its language model
+alone; `without_other_inputs` removes the rest from memory.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
@@ -76,28 +82,67 @@ def causal_config(source: str) -> Any:  # noqa: ANN401
         config = transformers.AutoConfig.from_pretrained(hub.check(source), trust_remote_code=False)
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the model {source}", error) from error
-    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
-        raise UsageError(f"{source} is a {config.model_type} model, which is not a causal language model")
-    if not any(
-        name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.architectures or ["ForCausalLM"]
-    ):
-        raise UsageError(
-            f"{source} is a {(config.architectures or ['model'])[0]}, not a causal language model"
-        )
+    if class_of(config) is None:
+        name = (config.architectures or [f"{config.model_type} model"])[0]
+        raise UsageError(f"{source} is a {name}, not a causal language model")
     return config
 
 
+def class_of(config: Any) -> Any:  # noqa: ANN401
+    """The class of transformers that generates text with a checkpoint; None where there is none."""
+    name = (config.architectures or ["ForCausalLM"])[0]
+    if name.endswith(("ForCausalLM", "LMHeadModel")):
+        known = type(config) in transformers.AutoModelForCausalLM._model_mapping
+        return transformers.AutoModelForCausalLM if known else None
+    own = getattr(transformers, name, None) if name.endswith("ForConditionalGeneration") else None
+    has_text = config.get_text_config() is not config and not config.is_encoder_decoder
+    return own if has_text and own is not None and own.can_generate() else None
+
+
+def causal_on_meta(config: Any) -> Any:  # noqa: ANN401
+    """The model that `load_causal_lm` gives for a configuration, with shapes and without numbers."""
+    made = class_of(config)
+    with torch.device("meta"):
+        if made is transformers.AutoModelForCausalLM:
+            return made.from_config(config, trust_remote_code=False)
+        return made(config)
+
+
 def load_causal_lm(source: str, *, dtype: torch.dtype, device: torch.device) -> Any:  # noqa: ANN401
-    """The weights of a resolved model, in evaluation mode.
+    """The weights of a resolved model, in evaluation mode, those for images and sound included.
 
     Raises:
         UsageError: it is not a causal language model, cannot be read whole, or does not fit into memory.
     """
-    causal_config(source)
+    made = class_of(causal_config(source))
     try:
-        return weights.read_causal_lm(hub.check(source), dtype=dtype).to(device).eval()
+        return weights.read_causal_lm(hub.check(source), made, dtype=dtype).to(device).eval()
     except _LOAD_ERRORS as error:
         raise _cannot_load(f"the weights of {source}", error) from error
+
+
+def other_inputs(causal: Any) -> list[str]:  # noqa: ANN401
+    """Names of the modules of a model that text does not pass through: towers and projections of images."""
+    config = causal.config
+    if config.get_text_config() is config:
+        return []
+    names = {module: name for name, module in causal.named_modules()}
+    decoder, head = names[causal.get_decoder()], names.get(causal.get_output_embeddings(), "")
+    parents = ["", *itertools.accumulate(decoder.split(".")[:-1], "{}.{}".format)]
+    children = (
+        f"{parent}.{child}".lstrip(".")
+        for parent in parents
+        for child, _ in causal.get_submodule(parent).named_children()
+    )
+    return sorted(name for name in children if name not in (*parents, decoder, head))
+
+
+def without_other_inputs(causal: Any) -> Any:  # noqa: ANN401
+    """A model without the modules that text does not pass through; the names of the rest stay."""
+    for name in other_inputs(causal):
+        parent, _, child = name.rpartition(".")
+        delattr(causal.get_submodule(parent), child)
+    return causal
 
 
 def check_vocabulary(source: str, tokenizer: Any, causal: Any) -> None:  # noqa: ANN401

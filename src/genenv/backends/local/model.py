@@ -6,7 +6,7 @@ Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Hashable
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import hardware, loading, sharding
+from genenv.backends.local.adapters import sentence, unadapted, with_adapter
 from genenv.backends.local.cpu import build, waiting
 from genenv.backends.local.cuda.decode import DecodeStep
 from genenv.backends.local.cuda.learning import TreeDecoder
@@ -24,57 +25,15 @@ from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
 from genenv.backends.local.layouts import AnyLayout
 from genenv.backends.local.model_forward import own_hidden
+from genenv.backends.local.output_layer import shaping
 from genenv.backends.local.selfcheck import fused_decoder, use_packed_attention
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 PREFILL_ON_CPU = 2048
 """Beyond so many tokens activations are slower to read again than the products are to start."""
-
-
-def with_adapter(causal: Any, name: str, asked: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
-    """A model with a fresh LoRA adapter, as PEFT makes it.
-
-    Args:
-        causal: the model, which is changed in place.
-        name: of the adapter.
-        asked: has its rank, scale and layers.
-        wrapped: what this function returned for the model before; None for the first adapter.
-
-    Raises:
-        UsageError: the adapter settings do not fit this model.
-    """
-    import peft
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    targets = asked.lora_targets
-    settings = peft.LoraConfig(
-        r=asked.lora_rank,
-        lora_alpha=asked.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
-        target_modules=targets if targets == "all-linear" else [t.strip() for t in targets.split(",")],
-        task_type="CAUSAL_LM",
-    )
-    try:
-        with warnings.catch_warnings():
-            # PEFT uses names that transformers will rename.
-            warnings.simplefilter("ignore", FutureWarning)
-            # It has patterns for architectures, some of which are for other layouts of their weights.
-            warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys")
-            # It finds out itself that a layer has its weights the other way round (GPT-2).
-            warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
-            if wrapped is None:
-                wrapped = peft.get_peft_model(causal, settings, adapter_name=name)
-            else:
-                wrapped.add_adapter(name, settings)
-    except ValueError as error:
-        raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
-    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
-    if any(isinstance(layer, BaseTunerLayer) for layer in ends):
-        raise UsageError(
-            f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
-            "they are; name layers in between, or use 'all-linear'"
-        )
-    return wrapped
 
 
 class LocalModel:
@@ -122,8 +81,13 @@ class LocalModel:
         self.context_tokens = min(config.context_tokens, limit)
         self.vocabulary = int(shape.vocab_size)
         self.causal = causal.requires_grad_(requires_grad=False)
+        self.other_inputs = tuple(loading.other_inputs(causal))
+        """Modules for images and sound: removed, or with full tuning frozen, as a checkpoint is whole."""
+        if not full:
+            loading.without_other_inputs(causal)
         if self.shared:
             sharding.shard(causal, self.device, processes)
+        self.shaping = shaping(causal.config)
         self.peft: Any = None
         self._grammars: Grammars | None = None
         packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
@@ -175,10 +139,13 @@ class LocalModel:
         Raises:
             UsageError: the adapter settings do not fit this model.
         """
+        asked = lora or self.config
         self.fuse()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.peft = with_adapter(self.causal, name, lora or self.config, self.peft)
+            first, self.peft = self.peft is None, with_adapter(self.causal, name, asked, self.peft)
+        if first and asked.lora_targets in ALL_LAYERS and (said := sentence(unadapted(self.causal))):
+            log.warning("%s: %s", self.source, said)
 
     def drop_adapter(self, name: str, *, instead: str) -> None:
         """Let go of an adapter and its memory; another one is in use from here on."""
@@ -202,7 +169,7 @@ class LocalModel:
         if not self._decode_step_tried:
             self._decode_step_tried = True
             wanted = self.device.type == "cuda" and self.config.compiled is not False
-            if wanted and self.fused is not None:
+            if wanted and self.fused is not None and self.shaping.is_nothing:
                 self._decode_step = captured_step(self.causal, self.fused, self.config, self.context_tokens)
                 if self.tree is not None:
                     self.tree.forget_all()  # the weights are elsewhere now
@@ -251,6 +218,10 @@ class LocalModel:
 
     def scores(self, hidden: Tensor) -> Tensor:
         """[M, V] scores of all tokens, in the model's number format."""
+        return self.shaping(self.linear_scores(hidden))
+
+    def linear_scores(self, hidden: Tensor) -> Tensor:
+        """[M, V] what the output layer gives, before the model shapes it."""
         return self.output(hidden) if self.fused is None else self.fused.scores(hidden)
 
     def head(self, hidden: Tensor) -> Tensor:

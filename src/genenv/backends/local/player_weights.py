@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,8 @@ class PlayerWeights:
             if keep_reference:
                 self._initial = copy.deepcopy(model.causal)
             model.causal.requires_grad_(requires_grad=True)
+            for name in model.other_inputs:
+                model.causal.get_submodule(name).requires_grad_(requires_grad=False)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -153,12 +156,14 @@ class PlayerWeights:
             return [(name, p) for name, p in self.model.causal.named_parameters() if self._owns(name)]
 
     def _owns(self, name: str) -> bool:
-        return self.adapter is None or f".{self.adapter}." in name
+        if self.adapter is None:
+            return not name.startswith(tuple(f"{other}." for other in self.model.other_inputs))
+        return f".{self.adapter}." in name
 
     @property
     def head_is_frozen(self) -> bool:
-        """Whether the output layer stays as it is: adapters never touch it."""
-        return self.adapter is not None
+        """Whether scores are a linear layer's that stays as it is: adapters never touch the output layer."""
+        return self.adapter is not None and self.model.shaping.is_nothing
 
     def packed(self, bundles: Sequence[Bundle]) -> Packed | TokenTree:
         """Bundles laid out for `completion_hidden`, the way that is fast here."""
@@ -270,7 +275,7 @@ class PlayerWeights:
             self.model.tokenizer.save_pretrained(folder)
             return
         self.model.peft.peft_config[adapter].save_pretrained(str(folder))
-        _sort_targets(folder / "adapter_config.json")
+        _complete(folder / "adapter_config.json", self.model.other_inputs)
         state = {name: value.contiguous() for name, value in self._adapter_state(adapter).items()}
         safetensors.torch.save_file(state, folder / ADAPTER)
 
@@ -318,7 +323,9 @@ class PlayerWeights:
         return state
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
-        return weights.read_causal_lm(str(folder), dtype=self.model.dtype).state_dict()
+        return weights.read_causal_lm(
+            str(folder), type(self.model.causal), dtype=self.model.dtype
+        ).state_dict()
 
 
 def check_adapter(state: Mapping[str, Tensor], own: Mapping[str, Tensor], place: Path) -> None:
@@ -338,11 +345,18 @@ def entropy_of(log_pi_MV: Tensor) -> Tensor:
     return -(log_pi_MV.exp() * log_pi_MV.masked_fill(log_pi_MV == float("-inf"), 0.0)).sum(-1)
 
 
-def _sort_targets(path: Path) -> None:
-    """PEFT writes the adapted layers in the order of a set, which differs between processes; sort them."""
+def _complete(path: Path, other_inputs: Sequence[str]) -> None:
+    """Make an adapter's settings the same in all processes, and right for the original model.
+
+    PEFT writes the adapted layers in the order of a set. Their names may also match layers of modules that
+    were removed here.
+    """
     settings = json.loads(path.read_text(encoding="utf-8"))
-    if isinstance(settings["target_modules"], list):
-        settings["target_modules"].sort()
+    for targets in (settings["target_modules"], settings.get("target_parameters")):
+        if isinstance(targets, list):
+            targets.sort()
+    if other_inputs:
+        settings["exclude_modules"] = f"({'|'.join(map(re.escape, other_inputs))})\\..*"
     path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")
 
 

@@ -14,6 +14,7 @@ from genenv.backends.local.cpu.kernels import Kernels
 from genenv.backends.local.fused_decoder import FusedDecoder, why_not
 from genenv.backends.local.layouts import Layout
 from genenv.backends.local.model_forward import keep_rows, left_padded, next_positions, own_hidden
+from genenv.backends.local.output_layer import scores_of
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UsageError, first_line
 
@@ -55,14 +56,15 @@ def use_packed_attention(
             for ids in sequences
         ]
     )
-    before = causal.config._attn_implementation
+    decoder = causal.get_decoder()
+    before = decoder.config._attn_implementation
     asked = "policy.attention is 'own'"
     reason = asked if wanted == "own" else _why_not_packed(causal, bundle, expected, context_tokens)
     if reason is None:
         return True
     if wanted == "packed":
         raise UsageError(f"policy.attention is 'packed', and that is not for {source}: {reason}")
-    causal.set_attn_implementation(before)
+    decoder.set_attn_implementation(before)
     try:
         off = _own_forward_is_off(causal, bundle, expected)
     except _ERRORS as error:
@@ -83,11 +85,11 @@ def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_token
     packed = Packed([bundle], expected.device)
     layout = Layout(packed=packed)
     try:
-        causal.set_attn_implementation(attention.ATTENTION)
+        causal.get_decoder().set_attn_implementation(attention.ATTENTION)
         output = causal.get_decoder()(
             input_ids=packed.ids_1N, position_ids=packed.positions_1N, use_cache=False, layout=layout
         )
-        found = causal.get_output_embeddings()(output.last_hidden_state[0][packed.targets()[0]])
+        found = scores_of(causal, output.last_hidden_state[0][packed.targets()[0]])
     except _ERRORS as error:
         return first_line(error)
     off = _apart(found.float(), expected)
@@ -106,10 +108,10 @@ def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_token
 
 def _own_forward_is_off(causal: Any, bundle: Bundle, expected: Tensor) -> float:  # noqa: ANN401
     """How far learning and sampling in the model's own forward pass are from it."""
-    decoder, head = causal.get_decoder(), causal.get_output_embeddings()
+    decoder = causal.get_decoder()
     packed = Packed([bundle], expected.device)
     states = own_hidden(decoder, packed.ids_1N, packed.positions_1N, Layout(packed=packed))
-    off = _apart(head(states[packed.targets()[0]]).float(), expected)
+    off = _apart(scores_of(causal, states[packed.targets()[0]]).float(), expected)
     # As rows are sampled: both, which differ in length, then the second alone.
     prompts = [[*bundle.prompt_ids, *row] for row in bundle.completions]
     ends = torch.tensor(ROW_TOKENS).cumsum(0) - 1
@@ -117,11 +119,11 @@ def _own_forward_is_off(causal: Any, bundle: Bundle, expected: Tensor) -> float:
     own_hidden(decoder, ids, positions, layout)
     new = torch.tensor([prompt[-3:-2] for prompt in prompts], device=expected.device)
     states = own_hidden(decoder, new, next_positions(layout), layout)
-    apart = _apart(head(states).float(), expected[ends - 1])
+    apart = _apart(scores_of(causal, states).float(), expected[ends - 1])
     keep_rows(layout, torch.tensor([1], device=expected.device))
     new = torch.tensor([prompts[1][-2:-1]], device=expected.device)
     states = own_hidden(decoder, new, next_positions(layout), layout)
-    return max(off, apart, _apart(head(states).float(), expected[ends[1:]]))
+    return max(off, apart, _apart(scores_of(causal, states).float(), expected[ends[1:]]))
 
 
 def _small_input(vocabulary: int) -> Bundle:
@@ -166,7 +168,7 @@ def fused_decoder(
         ).last_hidden_state[0]
         fused = FusedDecoder(causal, activation_bytes, kernels, packed_bytes)
         found = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
-        off = _apart(fused.scores(found).float(), causal.get_output_embeddings()(own).float())
+        off = _apart(fused.scores(found).float(), scores_of(causal, own).float())
         if off < _tolerance(causal):
             return fused
         reason = f"its results and those of the fused layers differ by {off:.3g}"

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 
 _SHOWN = 2
@@ -18,15 +17,20 @@ _SHOWN = 2
 _SOURCE = logging.getLogger("transformers.modeling_utils")
 
 
-def read_causal_lm(source: str, *, dtype: torch.dtype) -> Any:  # noqa: ANN401
+def read_causal_lm(source: str, made: Any, *, dtype: torch.dtype) -> Any:  # noqa: ANN401
     """The weights in a folder or of a hub name, all of them read and none but them.
+
+    Args:
+        source: the folder or the name.
+        made: the class of transformers to read them into.
+        dtype: the number format in memory.
 
     Raises:
         ValueError: weights are missing, of another shape, left over, or not finite; names some.
         OSError: and what else transformers raises for files that it cannot read.
     """
     with _without_report():
-        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded: Any = made.from_pretrained(
             source,
             dtype=dtype,
             trust_remote_code=False,

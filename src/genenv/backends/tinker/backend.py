@@ -10,7 +10,7 @@ from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role
 from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import loading
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.backends.tinker.probe import Facts, probe
 from genenv.backends.tinker.sampler import TinkerSampler
 from genenv.backends.tinker.service import Service, reason
@@ -142,8 +142,8 @@ def _check(config: PolicyConfig, roles: Sequence[Role]) -> None:
     """
     if config.tuning != "lora":
         raise UsageError('a Tinker server trains adapters: set policy.tuning to "lora"')
-    if config.lora_targets != "all-linear":
-        raise UsageError('a Tinker server adapts all linear layers: set policy.lora_targets to "all-linear"')
+    if config.lora_targets not in ALL_LAYERS:
+        raise UsageError('a Tinker server adapts all linear layers: set policy.lora_targets to "auto"')
     for role in roles:
         if getattr(getattr(role.optimizer, "warmup", None), "kept_moments", "none") == "second":
             raise UsageError(

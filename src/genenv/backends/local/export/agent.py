@@ -116,8 +116,8 @@ class TrainedAgent:
     @property
     def context_tokens(self) -> int:
         """The longest text of the run, and never more than the model allows."""
-        most = getattr(self.causal.config, "max_position_embeddings", None) or self.config.context_tokens
-        return min(self.config.context_tokens, most)
+        most = getattr(self.causal.config.get_text_config(), "max_position_embeddings", None)
+        return min(self.config.context_tokens, most or self.config.context_tokens)
 
     @property
     def end(self) -> str:
@@ -175,8 +175,8 @@ class TrainedAgent:
 
 
 def _add_delta(layer: Any, dtype: torch.dtype) -> None:  # noqa: ANN401
-    """Make what an adapter adds to the weight of its layer part of the weight."""
-    weight = layer.get_base_layer().weight
+    """Make what an adapter adds to the weight of its layer, or of its experts, part of the weight."""
+    weight = getattr(layer.get_base_layer(), getattr(layer, "parameter_name", "weight"))
     weight.data = (weight.data.float() + layer.get_delta_weight(_DEFAULT).float()).to(dtype)
 
 

@@ -4,16 +4,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
 import transformers
+from transformers.utils.hub import cached_file
 
 from genenv.backends.chat.fixed import with_variables
+from genenv.backends.local import hub, loading
 from genenv.backends.local.export.agent import TrainedAgent
 from genenv.backends.local.player_weights import ADAPTER
+from genenv.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 ADAPTER_SETTINGS = "adapter_config.json"
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+_IF_THERE = {
+    f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
+}
 
 
 def save_model(agent: TrainedAgent, folder: Path) -> None:
@@ -22,6 +32,21 @@ def save_model(agent: TrainedAgent, folder: Path) -> None:
     agent.causal.save_pretrained(folder)
     _add_what_older_readers_look_for(folder / "config.json")
     save_tokenizer(agent, folder)
+    if loading.other_inputs(agent.causal):
+        _copy_processors(agent.base, folder)
+
+
+def _copy_processors(base: str, folder: Path) -> None:
+    """Bring along how images become the model's input, as the base has it."""
+    try:
+        place = hub.check(loading.resolve(base))
+    except UsageError as error:
+        log.warning("the settings of image processors are not in %s: %s", folder, error)
+        return
+    for name in _PROCESSORS:
+        found = cached_file(place, name, **_IF_THERE)
+        if found is not None:
+            shutil.copyfile(found, folder / name)
 
 
 def save_adapter(agent: TrainedAgent, folder: Path, base: str) -> None:
@@ -75,11 +100,12 @@ def _add_what_older_readers_look_for(path: Path) -> None:
     An older reader finds no `rope_theta`, and takes its own without a word.
     """
     config = json.loads(path.read_text(encoding="utf-8"))
-    rope = config.get("rope_parameters")
-    if isinstance(rope, dict) and "rope_theta" in rope:
-        scaled = {name: value for name, value in rope.items() if name != "rope_theta"}
-        config["rope_theta"] = rope["rope_theta"]
-        config["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else scaled
+    for text in (config, config.get("text_config") or {}):
+        rope = text.get("rope_parameters")
+        if isinstance(rope, dict) and "rope_theta" in rope:
+            scaled = {name: value for name, value in rope.items() if name != "rope_theta"}
+            text["rope_theta"] = rope["rope_theta"]
+            text["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else scaled
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

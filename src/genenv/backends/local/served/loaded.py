@@ -126,7 +126,8 @@ def _settings(folder: Path) -> dict[str, object]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         targets = found["target_modules"]
-        named = targets if isinstance(targets, str) else ",".join(sorted(map(str, targets)))
+        stacked = found.get("target_parameters") or []
+        named = targets if isinstance(targets, str) else ",".join(sorted(map(str, [*targets, *stacked])))
         rank, alpha = int(found["r"]), float(found["lora_alpha"])
         if rank not in _RANKS or not math.isfinite(alpha):
             raise ValueError(f"rank {rank} and lora_alpha {alpha}")

@@ -56,12 +56,12 @@ class ServedWeights(PlayerWeights):
 
     def scores(self, hidden_MW: Tensor) -> Tensor:
         """[M, V] scores of all tokens."""
-        plain = self.model.scores(hidden_MW)
         if self.unembed is None:
-            return plain
+            return self.model.scores(hidden_MW)
         down_rW, up_Vr = self.unembed
+        plain = self.model.linear_scores(hidden_MW)
         low_Mr = (hidden_MW.float() @ down_rW.T) * self._scale
-        return torch.addmm(plain.float(), low_Mr, up_Vr.T)
+        return self.model.shaping(torch.addmm(plain.float(), low_Mr, up_Vr.T))
 
     def token_scores(
         self,

@@ -1,0 +1,216 @@
+# pyright: standard
+"""Low-rank adapters on a model: which of its weights get one, and which stay as they are.
+
+`auto` adapts every linear layer between embeddings and output layer, and the stacked weights of experts, as
+far as PEFT takes them. A weight's *kind* is its name without the number of its layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import peft
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+from transformers.pytorch_utils import Conv1D
+
+from genenv.backends.settings import AUTO_TARGETS, PolicyConfig
+from genenv.errors import UsageError
+
+_STACKED = 3
+"""Dimensions of the weights of all experts together: [experts, inputs, outputs], or the other way round."""
+_WORTH_SAYING = 0.01
+"""A smaller share of weights without adapters is not warned of."""
+_SHOWN = 4
+"""Kinds of weights that a sentence names."""
+_NUMBER = re.compile(r"\.\d+(?=\.)")
+
+
+def with_adapter(causal: Any, name: str, asked: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
+    """A model with a fresh LoRA adapter, as PEFT makes it.
+
+    Args:
+        causal: the model, which is changed in place.
+        name: of the adapter.
+        asked: has its rank, scale and layers.
+        wrapped: what this function returned for the model before; None for the first adapter.
+
+    Raises:
+        UsageError: the adapter settings do not fit this model.
+    """
+    targets = asked.lora_targets
+    layers, stacked = _resolved(causal, targets)
+    settings = peft.LoraConfig(
+        r=asked.lora_rank,
+        lora_alpha=asked.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
+        target_modules=layers,
+        target_parameters=stacked or None,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with _quietly():
+            if wrapped is None:
+                wrapped = peft.get_peft_model(causal, settings, adapter_name=name)
+            else:
+                wrapped.add_adapter(name, settings)
+    except ValueError as error:
+        raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
+    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
+    if any(isinstance(layer, BaseTunerLayer) for layer in ends):
+        raise UsageError(
+            f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
+            f"they are; name layers in between, or use {AUTO_TARGETS!r}"
+        )
+    return wrapped
+
+
+def unadapted(causal: Any) -> dict[str, float]:  # noqa: ANN401
+    """Kinds of weights that no adapter touches, and their shares of all weights in layers; largest first.
+
+    Embeddings and the output layer do not count, nor do vectors.
+    """
+    adapted = {
+        f"{_bare(path)}.{getattr(module, 'parameter_name', 'weight')}"
+        for path, module in causal.named_modules()
+        if isinstance(module, BaseTunerLayer)
+    }
+    found: Counter[str] = Counter()
+    total = 0
+    for weight in _weights(causal):
+        total += weight.value.numel()
+        if weight.name not in adapted:
+            found[weight.kind.removesuffix(".weight")] += weight.value.numel()
+    return {kind: count / total for kind, count in found.most_common()}
+
+
+def sentence(without: Mapping[str, float]) -> str | None:
+    """What to say of weights without adapters; None where they are hardly worth a word."""
+    share = sum(without.values())
+    if share < _WORTH_SAYING:
+        return None
+    shown = ", ".join(f"{kind} ({part:.1%})" for kind, part in [*without.items()][:_SHOWN])
+    return (
+        f"{share:.0%} of the weights in its layers get no adapter and stay as they are: {shown}"
+        f"{', ...' if len(without) > _SHOWN else ''}"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weight:
+    """A matrix, or the stacked matrices of experts."""
+
+    path: str
+    """Of the module that has it."""
+    own: str
+    """What the module calls it."""
+    module: nn.Module
+    value: nn.Parameter
+
+    @property
+    def name(self) -> str:
+        return f"{self.path}.{self.own}"
+
+    @property
+    def kind(self) -> str:
+        """The name without the numbers of layers, from the layers on."""
+        return _NUMBER.sub(".*", self.name).rpartition(".*.")[2]
+
+    @property
+    def is_layer(self) -> bool:
+        return isinstance(self.module, nn.Linear | Conv1D) and self.own == "weight"
+
+    @property
+    def is_stacked(self) -> bool:
+        shape = self.value.shape
+        return len(shape) == _STACKED and min(shape[1:]) > 1 and not isinstance(self.module, _ConvNd)
+
+
+def _weights(causal: Any) -> Iterator[_Weight]:  # noqa: ANN401
+    """Every weight between embeddings and output layer that is not a vector, adapters left out."""
+    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
+    for path, module in causal.named_modules():
+        if ".lora_" in path or ".base_layer" in path:
+            continue
+        inner = module.get_base_layer() if isinstance(module, BaseTunerLayer) else module
+        if inner in ends or isinstance(inner, nn.Embedding):
+            continue
+        for own, value in inner.named_parameters(recurse=False):
+            if value.dim() > 1 and not own.endswith("bias"):
+                yield _Weight(path=path, own=own, module=inner, value=value)
+
+
+def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  # noqa: ANN401
+    """Layers and stacked weights that a setting names, as PEFT wants them.
+
+    Raises:
+        UsageError: with `auto`, there is none that PEFT takes.
+    """
+    if targets == "all-linear":
+        return targets, []
+    weights = list(_weights(causal))
+    if targets != AUTO_TARGETS:
+        names = [name.strip() for name in targets.split(",")]
+        raw = [f".{weight.name}" for weight in weights if not weight.is_layer]
+        stacked = [name for name in names if any(one.endswith(f".{name}") for one in raw)]
+        return [name for name in names if name not in stacked], stacked
+    first = {weight.kind: weight for weight in reversed(weights) if weight.is_layer or weight.is_stacked}
+    taken = {kind for kind, weight in first.items() if _is_taken(causal.config, weight)}
+    layers = [weight.path for weight in weights if weight.is_layer and weight.kind in taken]
+    stacked = sorted(kind for kind in taken if not first[kind].is_layer)
+    if not taken:
+        raise UsageError(
+            f"policy.lora_targets = {targets!r} does not fit: PEFT adapts no layer of a "
+            f"{type(causal).__name__}; use policy.tuning = 'full'"
+        )
+    return layers, stacked
+
+
+def _is_taken(config: Any, weight: _Weight) -> bool:  # noqa: ANN401
+    """Whether PEFT makes an adapter for a weight, and a second; tried on a model that has nothing else."""
+    alone = nn.Module()
+    alone.config = config
+    *parents, last = weight.path.split(".")
+    parent = alone
+    for name in parents:
+        parent.add_module(name, nn.Module())
+        parent = parent.get_submodule(name)
+    parent.add_module(last, weight.module)
+    settings = peft.LoraConfig(
+        r=1,
+        target_modules=[weight.path] if weight.is_layer else [],
+        target_parameters=None if weight.is_layer else [weight.name],
+    )
+    try:
+        with warnings.catch_warnings(action="ignore"), torch.random.fork_rng(devices=[]):
+            for name in ("one", "other"):
+                peft.inject_adapter_in_model(copy.copy(settings), alone, name)
+    except ValueError:
+        return False
+    # PEFT may have taken the name for another weight's, as it does for layers that are called like experts.
+    return isinstance(alone.get_submodule(weight.path), BaseTunerLayer)
+
+
+def _bare(path: str) -> str:
+    return path.replace(".base_layer", "")
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep back what PEFT warns of and is no matter here."""
+    with warnings.catch_warnings():
+        # PEFT uses names that transformers will rename.
+        warnings.simplefilter("ignore", FutureWarning)
+        # It has patterns for architectures, some of which are for other layouts of their weights.
+        warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys")
+        # It finds out itself that a layer has its weights the other way round (GPT-2).
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
+        yield
