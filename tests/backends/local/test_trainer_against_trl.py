@@ -143,6 +143,7 @@ def test_the_loss_and_its_gradient_for_each_token_equal_trls(tiny, trainer_of, m
         advantage_M=inputs["advantages"][:, None].expand_as(chosen)[chosen],
         weight_M=weights,
         nll_M=torch.zeros(len(weights), dtype=torch.bool),
+        any_ppo=True,
     )
     objective = Objective(clip_low=LOW, clip_high=HIGH, kl_coefficient=BETA, kl="k3")
     own = now[chosen].requires_grad_()
