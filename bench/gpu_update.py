@@ -6,12 +6,14 @@
 A piece of work is GROUPSxROLLOUTSxPROMPT+COMPLETION, in tokens. The model may have random weights: speed does
 not depend on what they say. Prints one JSON line for each: the first update, which compiles, then the median
 of some more, and the largest memory. `--plain` leaves compiled layers out. `--profile` adds the kernels that
-take most of the GPU's time, and the functions that take most of the program's.
+take most of the GPU's time, and the functions that take most of the program's. `--sweep` tells what attention
+takes with other tiles.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import cProfile
 import io
 import pstats
@@ -21,11 +23,36 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from turns import machine, our_sampler, our_update, say
-from update import a_batch, groups_of
+from turns import machine, our_sampler, say
+from update import a_batch
 
 OLD = -12.0
 """Log-probability of all tokens when they were sampled, nats: about that of random weights."""
+
+SWEPT: list[dict[str, Any]] = [
+    {},
+    {"PRESCALE_QK": True},
+    {"fwd_BLOCK_M": 128, "fwd_BLOCK_N": 64, "fwd_num_warps": 4, "fwd_num_stages": 3},
+    {"fwd_BLOCK_M": 128, "fwd_BLOCK_N": 128, "fwd_num_warps": 8, "fwd_num_stages": 2},
+    {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64, "fwd_num_warps": 4, "fwd_num_stages": 3},
+    {"fwd_USE_TMA": True},
+    *(
+        {
+            **dict(zip(("bwd_BLOCK_M1", "bwd_BLOCK_N1", "bwd_BLOCK_M2", "bwd_BLOCK_N2"), tiles, strict=True)),
+            "bwd_num_warps": warps,
+            "bwd_num_stages": stages,
+        }
+        for tiles, warps, stages in [
+            ((64, 128, 128, 64), 8, 2),
+            ((64, 128, 128, 64), 8, 3),
+            ((64, 128, 128, 64), 4, 2),
+            ((64, 64, 64, 64), 4, 3),
+            ((32, 128, 128, 32), 4, 3),
+            ((32, 128, 128, 32), 8, 2),
+        ]
+    ),
+]
+"""Options of flex attention's kernels that `--sweep` tries, the defaults first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plain", action="store_true", help="without compiled layers")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--sweep", action="store_true")
     options = parser.parse_args(arguments)
     sampler: Any = our_sampler(
         options.model,
@@ -78,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         if options.profile:
             profile(update, device)
+        if options.sweep:
+            sweep(update, sampler.model)
 
 
 def shape_of(text: str) -> tuple[int, int, int, int]:
@@ -88,16 +118,43 @@ def shape_of(text: str) -> tuple[int, int, int, int]:
 
 
 def update_of(sampler: Any, text: str, kl: float) -> Callable[[], object]:  # noqa: ANN401
-    """An update of a sampler's weights from made-up groups, at a learning rate of 0."""
+    """An update of a sampler's weights from made-up attempts, at a learning rate of 0.
+
+    Advantages are made up too, so that a prompt with one attempt has something to teach.
+    """
     from genenv.agent.settings import AgentConfig
+    from genenv.backends.local.trainer import LocalTrainer
+    from genenv.learning.datum import Datum, Lesson, Objective
+    from genenv.learning.update import learn
 
     groups, rollouts, prompt, completion = shape_of(text)
     work = argparse.Namespace(groups=groups, rollouts=rollouts, prompt=prompt, completion=completion)
     batch = a_batch(work, sampler.model.vocabulary)
-    batch |= {"old": [[[OLD] * completion] * rollouts] * groups}
-    settings = AgentConfig(kl_coefficient=kl, temperature=1.0, skip_zero_advantage=False)
-    update, made_up = our_update(sampler, settings, rate=0.0), groups_of(batch)
-    return lambda: update(made_up)
+    units = [
+        [
+            Datum(
+                prompt_ids=tuple(prompt_ids),
+                completion_ids=tuple(ids),
+                weights=(1.0,) * completion,
+                loss="ppo",
+                advantages=(1.0 if (group + place) % 2 else -1.0,) * completion,
+                old_logprobs=(OLD,) * completion,
+            )
+            for place, ids in enumerate(own)
+        ]
+        for group, (prompt_ids, own) in enumerate(zip(batch["prompts"], batch["completions"], strict=True))
+    ]
+    objective = Objective(kl_coefficient=kl, kl="k3")
+    lesson = Lesson(units=units, objective=objective, coefficients={"ppo": 1.0, "nll": 1.0})
+    trainer = LocalTrainer(sampler.weights, AgentConfig(kl_coefficient=kl))
+
+    def update() -> object:
+        done = asyncio.run(learn(trainer, lesson, player="agent", learning_rate=0.0, seed=0))
+        if done.skipped:
+            sys.exit("the update was skipped: there is no time to tell")
+        return done
+
+    return update
 
 
 def timed(update: Callable[[], object], device: Any) -> tuple[float, float]:  # noqa: ANN401
@@ -114,6 +171,38 @@ def timed(update: Callable[[], object], device: Any) -> tuple[float, float]:  # 
         torch.cuda.synchronize(device)
     seconds = time.perf_counter() - begin
     return seconds, torch.cuda.max_memory_allocated(device) / 2**30 if on_gpu else 0.0
+
+
+def sweep(update: Callable[[], object], model: Any) -> None:  # noqa: ANN401
+    """Print what attention's kernels take of the GPU in an update, with each of `SWEPT`."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    from genenv.backends.local.cuda import tree_attention
+
+    torch._dynamo.config.recompile_limit = 8 + 4 * len(SWEPT)
+    device, before = model.device, dict(tree_attention.KERNEL_OPTIONS)
+    for options in SWEPT:
+        tree_attention.KERNEL_OPTIONS.clear()
+        tree_attention.KERNEL_OPTIONS.update(options)
+        if model.tree is not None:
+            model.tree.forget_all()  # what is compiled anew is for any length, too
+        try:
+            timed(update, device)
+            with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as found:
+                timed(update, device)
+        except Exception as error:  # noqa: BLE001 - torch raises many: tiles too large, options unknown
+            say(sweep=options, failed=str(error).strip().splitlines()[-1][:200])
+            continue
+        both = {"forward_ms": 0.0, "backward_ms": 0.0, "others_ms": 0.0}
+        for event in found.key_averages():
+            which = "others_ms"
+            if "flex_attention" in event.key:
+                which = "backward_ms" if "backward" in event.key else "forward_ms"
+            both[which] += event.self_device_time_total / 1e3
+        say(sweep=options, **both, seconds=min(timed(update, device)[0] for _ in range(3)))
+    tree_attention.KERNEL_OPTIONS.clear()
+    tree_attention.KERNEL_OPTIONS.update(before)
 
 
 def profile(update: Callable[[], object], device: Any) -> None:  # noqa: ANN401

@@ -86,7 +86,12 @@ def our_update(
     def update(groups: Sequence[Group]) -> Mapping[str, float]:
         lesson = grpo_credit(groups, {}, config, temperature=config.temperature)
         done = learn(trainer, lesson, player="agent", learning_rate=rate, seed=0)
-        return asyncio.run(done).metrics()
+        metrics = asyncio.run(done).metrics()
+        if metrics["agent/skipped_updates"]:
+            sys.exit(
+                "the update was skipped: there is no time to tell (a group of one has nothing to compare)"
+            )
+        return metrics
 
     return update
 

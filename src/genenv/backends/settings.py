@@ -139,7 +139,8 @@ class PolicyConfig(Settings, frozen=True):
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads; 0 measures and chooses."""
     tokens_per_microbatch: int = Field(default=0, ge=0, le=100_000_000)
-    """Tokens of one forward and backward pass: lower it when memory runs out; 0: 4,096, on a GPU 16,384."""
+    """Tokens of one forward and backward pass: lower it when memory runs out; 0: 4,096, on a GPU what half of
+    its memory holds."""
     activation_gib: float = Field(default=0.0, ge=0, le=100_000)
     """What a backward pass may keep in memory before layers are computed twice; 0 is a quarter of it."""
     max_batch_rows: int = Field(default=0, ge=0, le=1_000_000)

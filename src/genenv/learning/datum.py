@@ -46,7 +46,7 @@ class Datum:
     @property
     def tokens(self) -> int:
         """How many tokens count."""
-        return sum(weight > 0 for weight in self.weights)
+        return len(self.weights) - self.weights.count(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

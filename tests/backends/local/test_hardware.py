@@ -36,3 +36,19 @@ def test_on_one_core_there_is_one_thread(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     assert hardware.choose_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "gib", "token_bytes", "tokens"),
+    [
+        (0, 80, 975e3, 44_032),  # Qwen3-0.6B in bfloat16: an update of 36,864 tokens is one micro-batch
+        (0, 80, 20e6, 4096),
+        (0, 80, 1e3, 65_536),
+        (500, 80, 975e3, 500),
+        (0, 80, None, 16_384),
+    ],
+)
+def test_micro_batches_fill_half_of_a_gpu(monkeypatch, asked, gib, token_bytes, tokens):
+    monkeypatch.setattr(hardware, "memory_bytes", lambda _: gib * 2.0**30)
+    assert hardware.microbatch_tokens(asked, torch.device("cuda"), token_bytes) == tokens
+    assert hardware.microbatch_tokens(asked, torch.device("cpu"), token_bytes) == (asked or 4096)

@@ -22,6 +22,7 @@ from torch import nn
 
 from genenv.backends.local import hardware, loading, sharding
 from genenv.backends.local.adapters import sentence, unadapted, with_adapter
+from genenv.backends.local.cuda import learning
 from genenv.backends.local.fused_decoder import kept_values
 from genenv.backends.local.player_weights import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
@@ -56,6 +57,11 @@ class Shape:
     def kept_values(self) -> int:
         """About how many numbers a token leaves in a layer for the backward pass."""
         return kept_values(self.width, self.queries, self.keys, self.inner)
+
+    @property
+    def compiled_kept_values(self) -> int:
+        """The same, where layers for learning are compiled."""
+        return learning.kept_values(self.width, self.queries, self.keys, self.inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,10 +154,15 @@ def needs(  # noqa: PLR0913 - what decides how much
         packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
     rows = hardware.batch_rows(config.max_batch_rows, device)
     cache = rows * config.context_tokens * 2 * shape.layers * shape.keys * size
-    tokens = hardware.microbatch_tokens(config.tokens_per_microbatch, device)
-    whole = tokens * shape.layers * shape.kept_values * size
-    inputs = tokens * (shape.layers * shape.width + shape.kept_values) * size
-    kept_whole = processes == 1 and whole <= hardware.activation_bytes(config.activation_gib, device)
+    compiled = device.type == "cuda" and not full and processes == 1
+    compiled = compiled and config.decoder != "transformers" and config.compiled is not False
+    values = shape.compiled_kept_values if compiled else shape.kept_values
+    token = shape.layers * values * size if compiled else None
+    tokens = hardware.microbatch_tokens(config.tokens_per_microbatch, device, token)
+    whole = tokens * shape.layers * values * size
+    inputs = tokens * (shape.layers * shape.width + values) * size
+    most = config.activation_gib * 2**30 or hardware.memory_bytes(device) / (2 if compiled else 4)
+    kept_whole = processes == 1 and whole <= most
     backward = whole if kept_whole else inputs
     apart = shape.products * (1 - 1 / processes)  # held by the others
     together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # one that runs, one on its way

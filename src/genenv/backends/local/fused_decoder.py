@@ -156,6 +156,11 @@ class FusedDecoder:
         return self._model.norm
 
     @property
+    def head(self) -> Product:
+        """The output layer."""
+        return self._head
+
+    @property
     def vocabulary(self) -> int:
         """How many tokens there are."""
         return int(self._head.weight.shape[0])

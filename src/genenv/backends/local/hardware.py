@@ -22,6 +22,8 @@ _MEASURED_S = 0.5
 """Time for a choice by stopwatch, seconds."""
 _AS_FAST = 1.1
 _MICROBATCH_ON_CPU, _MICROBATCH_ON_GPU = 4096, 16_384
+_FEWEST_TOKENS, _MOST_TOKENS, _WHOLE_TOKENS = 4096, 65_536, 1024
+"""Bounds of a micro-batch that is fitted to a GPU, and what it is a multiple of."""
 _TRIED_LAYERS, _TRIED_ROWS = 2, (64, 256)
 _WORTH_SAYING = 1.1
 """Number formats that are slower by less than this differ by chance."""
@@ -143,9 +145,22 @@ def batch_rows(asked: int, device: torch.device) -> int:
     return asked or (256 if device.type == "cuda" else 64)
 
 
-def microbatch_tokens(asked: int, device: torch.device) -> int:
-    """Tokens of one forward and backward pass: so many, or with 0 what keeps the device busy."""
-    return asked or (_MICROBATCH_ON_GPU if device.type == "cuda" else _MICROBATCH_ON_CPU)
+def microbatch_tokens(asked: int, device: torch.device, token_bytes: float | None = None) -> int:
+    """Tokens of one forward and backward pass.
+
+    Args:
+        asked: so many; 0: what keeps the device busy.
+        device: where.
+        token_bytes: what a token leaves for the backward pass: on a GPU all of them together then take up to
+            half of its memory. All of it counts, not what is free just now: a run that is resumed decides
+            alike.
+    """
+    if asked or device.type != "cuda":
+        return asked or _MICROBATCH_ON_CPU
+    if token_bytes is None:
+        return _MICROBATCH_ON_GPU
+    tokens = int(memory_bytes(device) / 2 / token_bytes) // _WHOLE_TOKENS * _WHOLE_TOKENS
+    return min(max(tokens, _FEWEST_TOKENS), _MOST_TOKENS)
 
 
 def packing_bytes(device: torch.device) -> float:

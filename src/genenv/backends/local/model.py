@@ -19,7 +19,7 @@ from genenv.backends.local import hardware, loading, sharding
 from genenv.backends.local.adapters import sentence, unadapted, with_adapter
 from genenv.backends.local.cpu import build, waiting
 from genenv.backends.local.cuda.decode import DecodeStep
-from genenv.backends.local.cuda.learning import TreeDecoder
+from genenv.backends.local.cuda.learning import TreeDecoder, token_bytes
 from genenv.backends.local.cuda.opening import captured_step
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.grammar import Grammars
@@ -98,6 +98,8 @@ class LocalModel:
         self.kernels = build.wanted(config.compiled, self.device)
         self.adapter: str | None = None
         """The adapter in use; None for the bare base."""
+        self._set_in_peft: str | None = None
+        """The adapter that PEFT has in place; None where that is not known."""
         self.fused: FusedDecoder | None = None
         self._decode_step: DecodeStep | None = None
         self._decode_step_tried = False
@@ -123,6 +125,9 @@ class LocalModel:
             self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
         if self.fused is not None and self.device.type == "cuda" and config.compiled is not False:
             self.tree = TreeDecoder(self.fused, config.activation_gib * 2**30)
+            self.tokens_per_microbatch = hardware.microbatch_tokens(
+                config.tokens_per_microbatch, self.device, token_bytes(self.fused, self.dtype)
+            )
         if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
             raise UsageError(
                 "policy.packed_weights is true, and the weights cannot be packed here; set it to false"
@@ -144,14 +149,28 @@ class LocalModel:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             first, self.peft = self.peft is None, with_adapter(self.causal, name, asked, self.peft)
+        self._set_in_peft = None
         if first and asked.lora_targets in ALL_LAYERS and (said := sentence(unadapted(self.causal))):
             log.warning("%s: %s", self.source, said)
+
+    def add_adapter_like(self, name: str, other: str | None) -> None:
+        """Attach an adapter with the settings of another; its values are yet to come."""
+        self.peft.add_adapter(name, self.peft.peft_config[other])
+        self._set_in_peft = None
+
+    def use(self, adapter: str | None) -> None:
+        """Put an adapter in place; None: whatever is, where there are none."""
+        self.adapter = adapter
+        if adapter is not None and self._set_in_peft != adapter:  # PEFT goes through all modules
+            self.peft.set_adapter(adapter)
+            self._set_in_peft = adapter
 
     def drop_adapter(self, name: str, *, instead: str) -> None:
         """Let go of an adapter and its memory; another one is in use from here on."""
         self.adapter = instead
         self.peft.set_adapter(instead)
         self.peft.delete_adapter(name)
+        self._set_in_peft = None
         if self.fused is not None:
             self.fused.forget(name)
         if self._decode_step is not None:
@@ -209,7 +228,7 @@ class LocalModel:
         most = self.tokens_per_microbatch
         if self.device.type == "cpu":
             return min(most, PREFILL_ON_CPU)
-        return 4 * self.config.tokens_per_microbatch or most
+        return 4 * self.config.tokens_per_microbatch or hardware.microbatch_tokens(0, self.device)
 
     @property
     def output(self) -> Any:  # noqa: ANN401

@@ -98,7 +98,9 @@ class PlayerWeights:
             finally:
                 self._switch(self.adapter)
         else:
-            with self.model.peft.disable_adapter():
+            # Our own decoder is told; PEFT would go through all modules.
+            own = self.model.fused is not None
+            with contextlib.nullcontext() if own else self.model.peft.disable_adapter():
                 self.model.adapter = None
                 try:
                     yield
@@ -118,7 +120,7 @@ class PlayerWeights:
             raise DataError(f"the weights in {folder} cannot be read: {error}") from error
         if _WRITTEN not in self.model.peft.peft_config:
             with torch.random.fork_rng(devices=[]):
-                self.model.peft.add_adapter(_WRITTEN, self.model.peft.peft_config[self.adapter])
+                self.model.add_adapter_like(_WRITTEN, self.adapter)
         self._put(state, _WRITTEN)
         self._switch(_WRITTEN)
         try:
@@ -136,7 +138,7 @@ class PlayerWeights:
 
     def _set_anchor(self, state: dict[str, Tensor]) -> None:
         if not self._anchored:
-            self.model.peft.add_adapter(self._anchor_name, self.model.peft.peft_config[self.adapter])
+            self.model.add_adapter_like(self._anchor_name, self.adapter)
             self._anchored = True
         self._put(state, self._anchor_name)
         self._switch(self.adapter)
@@ -146,9 +148,7 @@ class PlayerWeights:
         return f"{self.adapter}_initial"
 
     def _switch(self, adapter: str | None) -> None:
-        self.model.adapter = adapter
-        if adapter is not None and self.model.peft.active_adapter != adapter:
-            self.model.peft.set_adapter(adapter)
+        self.model.use(adapter)
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Names and values of what this player learns, in a fixed order."""

@@ -7,6 +7,7 @@ Shapes: M = tokens of a micro-batch that count, W = width, V = vocabulary.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import random
@@ -20,19 +21,21 @@ from torch import Tensor
 
 from genenv.backends.base import blocking
 from genenv.backends.local.kl import frozen_head, kl_between
-from genenv.backends.local.losses import Tokens, token_losses
+from genenv.backends.local.losses import Tokens, k3, token_losses
 from genenv.backends.local.memory import within_memory
 from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.processes import ALONE, Processes, Turn, together
 from genenv.backends.local.token_logprobs import Scores
-from genenv.backends.local.token_tree import on_device
+from genenv.backends.local.token_tree import TokenTree, on_device
 from genenv.errors import DataError, UpdateSkipped
 from genenv.learning.datum import Datum, Objective
 from genenv.learning.settings import Moments, OptimizerConfig
 from genenv.runs.progress import advance
 
+_SHARE_MEASURED = 8
+"""Of the tokens of an update, one in so many is asked of the reference where KL is measured alone."""
 STATE = "trainer.json"
 """File, inside a player's checkpoint, of the version of its weights."""
 
@@ -73,8 +76,9 @@ class LocalTrainer:
             parts.clear()
             batches = micro_batches(pieces, budget)
             measured = self._measured(batches, objective, tokens)
+            most = max(1, sum(bundle.tokens for bundle, _ in pieces) // _SHARE_MEASURED)
             for turn in self.processes.turns(len(batches)):
-                parts.append(self._backward(turn, batches, objective, tokens, measured))
+                parts.append(self._backward(turn, batches, objective, tokens, measured, most))
 
         with blocking():
             self._accumulate(run)
@@ -227,6 +231,7 @@ class LocalTrainer:
         objective: Objective,
         tokens: int,
         measured: int | None,
+        most: int,
     ) -> dict[str, Tensor]:
         """The gradient of a micro-batch, and its part of the sums, which stay on the device.
 
@@ -236,6 +241,8 @@ class LocalTrainer:
             objective: bounds, KL term.
             tokens: that count in the whole step.
             measured: on which of them k3 is measured although it has no weight.
+            most: on about so many of its tokens where tokens are laid out as a tree: micro-batches are large
+                there.
         """
         batch, device = batches[turn.own], self.weights.model.device
         packed = self.weights.packed([bundle for bundle, _ in batch])
@@ -243,12 +250,13 @@ class LocalTrainer:
         values = Tokens.of(rows.data, device)
         measure_kl = turn.own == measured
         exact = objective.kl == "exact" and objective.kl_coefficient > 0
-        k3 = objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl) and values.any_ppo
+        wants_k3 = objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl) and values.any_ppo
+        apart = measure_kl and isinstance(packed, TokenTree)
         reference: _Reference | None = None
-        if exact or self._any_k3(turn, batches, objective, measured):
+        if exact or (not apart and self._any_k3(turn, batches, objective, measured)):
             with torch.no_grad(), self.weights.reference():
                 hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
-                logprobs_M = self._scores(hidden_MW, tokens_M, rows).logprobs_M if k3 else None
+                logprobs_M = self._scores(hidden_MW, tokens_M, rows).logprobs_M if wants_k3 else None
                 reference = _Reference(hidden_MW, logprobs_M, frozen_head(self.weights) if exact else None)
         with self.weights.active():
             hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
@@ -269,12 +277,41 @@ class LocalTrainer:
             return {}
         if kl is not None:
             sums["kl"] = kl.detach()
+        elif apart:
+            sums["kl"] = self._kl_of_some(batch, scores.logprobs_M.detach(), most, tokens)
         elif measure_kl:
             sums["kl"] = sums["kl"] / values.weight_M.masked_fill(values.nll_M, 0.0).sum()
         elif objective.kl == "k3" and objective.kl_coefficient:
             sums.setdefault("kl", torch.zeros(()))
         advance(tokens=packed.tokens, items=len(rows.data))
         return {"loss": loss.detach(), **sums}
+
+    def _kl_of_some(self, batch: Sequence[Piece], logprobs_M: Tensor, most: int, seed: int) -> Tensor:
+        """The mean of k3 over attempts at one prompt of a micro-batch, about `most` tokens of it.
+
+        Args:
+            batch: has `ppo` data.
+            logprobs_M: of all of it, under the present weights.
+            most: tokens, at least one attempt's.
+            seed: chooses.
+        """
+        whole = [datum for _, own in batch for datum in own]
+        own = random.Random(seed).choice([own for _, own in batch if any(d.loss == "ppo" for d in own)])
+        first = next(i for i, datum in enumerate(own) if datum.loss == "ppo")
+        room, some = most - len(own[first].prompt_ids), list[Datum]()
+        for datum in own[first:]:
+            room -= len(datum.completion_ids)
+            if datum.loss != "ppo" or (some and room < 0):
+                break
+            some.append(datum)
+        start = sum(d.tokens for d in itertools.takewhile(lambda d: d is not some[0], whole))
+        packed = self.weights.packed([bundle for bundle, _ in bundled(some)])
+        rows = _Rows.of(some, self.weights.model.device, self._allowed)
+        with torch.no_grad(), self.weights.reference():
+            reference_M = self._scores(*rows.chosen(*self.weights.completion_hidden(packed)), rows).logprobs_M
+        weight_M = Tokens.of(some, self.weights.model.device).weight_M
+        kl_M = k3(logprobs_M[start : start + len(reference_M)], reference_M)
+        return (kl_M * weight_M).sum() / weight_M.sum()
 
     @staticmethod
     def _any_k3(

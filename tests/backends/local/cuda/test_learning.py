@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -14,6 +15,9 @@ from genenv.backends.local.cuda.tree_attention import TreeMask
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.token_logprobs import frozen_scores
 from genenv.backends.local.token_tree import TokenTree
+from genenv.backends.local.trainer import LocalTrainer
+from genenv.learning.datum import Datum, Objective
+from genenv.learning.settings import OptimizerConfig
 from tensors import random
 
 CPU = torch.device("cpu")
@@ -58,6 +62,32 @@ def test_layers_that_are_computed_twice_give_the_same_gradient(tiny, kind):
     short = logprobs_and_gradients(policy, TreeDecoder(policy.model.fused, 1.0, compile=False))
     assert torch.equal(found[0], short[0])
     assert all(torch.equal(found[1][name], short[1][name]) for name in found[1])
+
+
+def attempt(prompt: range, ids: range) -> Datum:
+    ones = (1.0,) * len(ids)
+    values = {"weights": ones, "advantages": ones, "old_logprobs": (-5.0,) * len(ids), "loss": "ppo"}
+    return Datum(prompt_ids=tuple(prompt), completion_ids=tuple(ids), **values)  # type: ignore[arg-type]
+
+
+def kl_of(policy, data: list[Datum]) -> float:
+    trainer = LocalTrainer(policy.weights, OptimizerConfig())
+    return asyncio.run(trainer.forward_backward(data, Objective(kl="k3")))["kl"]
+
+
+def test_kl_without_weight_is_measured_on_a_part_of_a_large_micro_batch(tiny, monkeypatch):
+    policy = tiny.player("qwen3", noise=0.05)
+    data = [attempt(range(1, 9), range(20 + 9 * i, 29 + 9 * i)) for i in range(20)]
+    alone = [kl_of(policy, [datum]) for datum in data]
+    policy.model.tree = TreeDecoder(policy.model.fused, compile=False)
+    assert kl_of(policy, data[:1]) == pytest.approx(alone[0], rel=1e-4)
+    asked, packed = [], policy.weights.packed
+    monkeypatch.setattr(policy.weights, "packed", lambda bundles: asked.append(bundles) or packed(bundles))
+    assert kl_of(policy, data) == pytest.approx(sum(alone[:1]), rel=1e-4)
+    assert [len(bundles[0].completions) for bundles in asked] == [20, 1]
+    long = [attempt(range(50, 52), range(100, 220)), *data]
+    assert kl_of(policy, long) > 0
+    assert max(bundle.tokens for bundle in asked[-1]) <= 122
 
 
 def test_without_an_adapter_it_is_the_base(tiny):

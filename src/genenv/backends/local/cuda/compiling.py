@@ -18,8 +18,17 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @functools.cache
 def compiled(function: _F) -> _F:
-    """A function compiled for GPUs; the tensors that `any_length` marked may be of any length."""
-    return torch.compile(function, dynamic=False)  # type: ignore[return-value]
+    """A function compiled as a whole; the tensors that `any_length` marked may be of any length.
+
+    What else differs between calls is compiled each time, up to a limit of torch. Once a function is
+    compiled, tensors need no marks: calls that are alike but for those lengths find the code.
+    """
+    return torch.compile(function, dynamic=False, fullgraph=True)  # type: ignore[return-value]
+
+
+def as_it_is(function: _F) -> _F:
+    """The function itself, where `compiled` is not wanted."""
+    return function
 
 
 def any_length(tensor: Tensor, *dimensions: int) -> Tensor:

@@ -22,29 +22,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-Gradients = list[Tensor]
-"""Of the matrices of a product's adapters: A and B of the first, then of the second, and so on."""
-
-
-class Place(NamedTuple):
-    """Where the adapter of one of several joint projections belongs."""
-
-    start: int
-    """First of its columns in the joint outputs."""
-    stop: int
-    scale: float
+Gradients = tuple[Tensor | None, Tensor | None]
+"""By A and B of a product's adapters; None where it has none."""
 
 
 class Linear(NamedTuple):
-    """A product with a frozen weight, and its adapters."""
+    """A product with a frozen weight, and its adapters, in one number format."""
 
     weight_OI: Tensor
     bias_O: Tensor | None
-    downs: tuple[Tensor, ...]
-    """A of each adapter, [r, I]."""
-    ups: tuple[Tensor, ...]
-    """B of each adapter, [its outputs, r]."""
-    places: tuple[Place, ...]
+    down_RI: Tensor | None = None
+    """A of all adapters, one below the other."""
+    up_OR: Tensor | None = None
+    """B of all adapters times their scales, each in its own rows and columns."""
 
 
 def _is_wide(linear: Linear) -> bool:
@@ -52,63 +42,35 @@ def _is_wide(linear: Linear) -> bool:
     return linear.weight_OI.shape[0] > linear.weight_OI.shape[1]
 
 
-def _down_RI(linear: Linear) -> Tensor:
-    """A of all adapters, one below the other."""
-    return torch.cat(linear.downs).to(linear.weight_OI.dtype)
-
-
-def _up_OR(linear: Linear) -> Tensor:
-    """B of all adapters times their scales, each in its own rows and columns."""
-    ranks, place, outputs = sum(down.shape[0] for down in linear.downs), 0, 0
-    parts: list[Tensor] = []
-    for up, (start, stop, scale) in zip(linear.ups, linear.places, strict=True):
-        rank = up.shape[1]
-        if start > outputs:
-            parts.append(up.new_zeros(start - outputs, ranks))
-        parts.append(nn.functional.pad(up * scale, (place, ranks - place - rank)))
-        place, outputs = place + rank, stop
-    if outputs < linear.weight_OI.shape[0]:
-        parts.append(parts[0].new_zeros(linear.weight_OI.shape[0] - outputs, ranks))
-    return torch.cat(parts).to(linear.weight_OI.dtype)
-
-
 def forward(x_NI: Tensor, linear: Linear) -> tuple[Tensor, Tensor | None]:
     """[N, O] outputs, and [N, R] x A^T, which `backward` needs; None without adapters."""
-    if not linear.downs:
-        return nn.functional.linear(x_NI, linear.weight_OI, linear.bias_O), None
-    down_RI, up_OR = _down_RI(linear), _up_OR(linear)
+    weight_OI, bias_O, down_RI, up_OR = linear
+    if down_RI is None or up_OR is None:
+        return nn.functional.linear(x_NI, weight_OI, bias_O), None
     if _is_wide(linear):
         low_NR = x_NI @ down_RI.T
-        both = torch.cat([linear.weight_OI, up_OR], 1)
-        return nn.functional.linear(torch.cat([x_NI, low_NR], 1), both, linear.bias_O), low_NR
-    joint = x_NI @ torch.cat([linear.weight_OI, down_RI]).T
-    y_NO, low_NR = joint[:, : len(linear.weight_OI)], joint[:, len(linear.weight_OI) :].contiguous()
+        both = torch.cat([weight_OI, up_OR], 1)
+        return nn.functional.linear(torch.cat([x_NI, low_NR], 1), both, bias_O), low_NR
+    joint = x_NI @ torch.cat([weight_OI, down_RI]).T
+    y_NO, low_NR = joint[:, : len(weight_OI)], joint[:, len(weight_OI) :].contiguous()
     y_NO = y_NO + low_NR @ up_OR.T
-    return (y_NO if linear.bias_O is None else y_NO + linear.bias_O), low_NR
+    return (y_NO if bias_O is None else y_NO + bias_O), low_NR
 
 
 def backward(dy_NO: Tensor, x_NI: Tensor, low_NR: Tensor | None, linear: Linear) -> tuple[Tensor, Gradients]:
     """The derivatives by the inputs, [N, I], and by the adapters' matrices."""
-    if low_NR is None:
-        return dy_NO @ linear.weight_OI, []
-    down_RI, up_OR = _down_RI(linear), _up_OR(linear)
-    inputs = linear.weight_OI.shape[1]
+    weight_OI, _, down_RI, up_OR = linear
+    if low_NR is None or down_RI is None or up_OR is None:
+        return dy_NO @ weight_OI, (None, None)
+    inputs = weight_OI.shape[1]
     if _is_wide(linear):
-        joint = dy_NO @ torch.cat([linear.weight_OI, up_OR], 1)
+        joint = dy_NO @ torch.cat([weight_OI, up_OR], 1)
         back_NR = joint[:, inputs:].contiguous()
         dx_NI = joint[:, :inputs] + back_NR @ down_RI
     else:
         back_NR = dy_NO @ up_OR
-        dx_NI = torch.cat([dy_NO, back_NR], 1) @ torch.cat([linear.weight_OI, down_RI])
-    d_down_RI, d_up_OR = back_NR.T @ x_NI, dy_NO.T @ low_NR
-    found: Gradients = []
-    place = 0
-    for down, up, (start, stop, scale) in zip(linear.downs, linear.ups, linear.places, strict=True):
-        ranks = slice(place, place + down.shape[0])
-        found.append(d_down_RI[ranks].to(down.dtype))
-        found.append((d_up_OR[start:stop, ranks] * scale).to(up.dtype))
-        place = ranks.stop
-    return dx_NI, found
+        dx_NI = torch.cat([dy_NO, back_NR], 1) @ torch.cat([weight_OI, down_RI])
+    return dx_NI, (back_NR.T @ x_NI, dy_NO.T @ low_NR)
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from genenv.backends.local import hardware
+from genenv.backends.local.cuda.adapters import Adapters
 from genenv.backends.local.cuda.compiling import any_length
-from genenv.backends.local.cuda.layer_math import After, Before, Linear, Place, norm
+from genenv.backends.local.cuda.layer_math import After, Before, Linear, norm
+from genenv.backends.local.cuda.scores import compiled_scores
 from genenv.backends.local.cuda.tree_attention import TreeMask
 from genenv.backends.local.cuda.tree_layers import Row, TreeLayer
 from genenv.backends.local.fused_decoder import FusedDecoder, Parts
 from genenv.backends.local.fused_projections import Projection
 from genenv.backends.local.layouts import Layout
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.token_logprobs import frozen_scores
 from genenv.backends.local.token_tree import TokenTree
 from genenv.errors import first_line
 
@@ -36,6 +40,8 @@ _ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedEr
 """What torch raises where layers cannot be compiled: no compiler for Triton, a card that is too old."""
 _SHARE_OF_FREE = 0.75
 """Of the free memory, for what a backward pass keeps; the rest is for what it works with."""
+_PRODUCTS = 4
+"""Of a layer: queries with keys and values, what attention gives, gate with up, down."""
 _CLOSE_ENOUGH = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 """How far states and gradients may be from the other decoder's, relative."""
 
@@ -53,7 +59,10 @@ class TreeDecoder:
 
     def __init__(self, decoder: FusedDecoder, activation_bytes: float = 0.0, *, compile: bool = True) -> None:
         self._decoder, self._activation_bytes, self.compile = decoder, activation_bytes, compile
-        self._layers: dict[str | None, list[TreeLayer]] = {}
+        self._layers: list[TreeLayer] = []
+        self._adapters: dict[str | None, Adapters] = {}
+        self._seen: set[Hashable] = set()
+        """Passes that were made: with which adapter, whether it learned, whether layers ran twice."""
         self._works: dict[bool, bool] = {}
 
     def works(self, adapter: str | None, *, learning: bool = True) -> bool:
@@ -83,50 +92,61 @@ class TreeDecoder:
             at: [M] of which tokens; None: those that predict the tree's completion tokens.
             keep: takes each layer's index, keys and values, [N, K, D] each.
         """
-        layers = self._of(adapter)
+        if adapter not in self._adapters:
+            self._adapters[adapter] = Adapters(self._projections(), adapter)
         x_NW: Tensor = self._decoder.embedded(tree.ids_N)
         cos, sin = self._decoder.angles(x_NW, tree.positions_N[None])
-        mask = TreeMask.of(tree) if self.compile else None
-        if mask is not None:
-            any_length(mask.end_N)
-            for tensor in mask[1:]:
+        learns = torch.is_grad_enabled() and adapter is not None
+        recompute = learns and self._kept_bytes(x_NW) > self._room(x_NW.device)
+        kind = (adapter, learns, recompute)
+        row = Row(tree, TreeMask.of(tree) if self.compile else None, cos, sin, kind, self._seen)
+        if row.mask is not None and row.is_new:
+            any_length(row.mask.end_N)
+            for tensor in row.mask[1:]:
                 any_length(tensor, *range(2, tensor.ndim))
-        row = Row(tree, mask, cos, sin)
-        recompute = (
-            torch.is_grad_enabled()
-            and adapter is not None
-            and self._kept_bytes(x_NW) > self._room(x_NW.device)
-        )
-        for index, layer in enumerate(layers):
-            own = None if keep is None else functools.partial(keep, index)
-            x_NW = checkpoint(layer, x_NW, row, use_reentrant=False) if recompute else layer(x_NW, row, own)
+        laid = self._adapters[adapter].laid_out()
+        for place, layer in enumerate(self._of_decoder()):
+            arguments = (x_NW, row, laid[_PRODUCTS * place : _PRODUCTS * (place + 1)])
+            own = None if keep is None else functools.partial(keep, place)
+            x_NW = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments, own)
+        if not learns:
+            self._seen.add(kind)
         last = self._decoder.last_norm
         return norm(x_NW.index_select(0, tree.at_M if at is None else at), last.weight, last.variance_epsilon)
 
     def forget(self, adapter: str) -> None:
         """Let go of the matrices of an adapter that is no longer attached."""
-        self._layers.pop(adapter, None)
+        self._adapters.pop(adapter, None)
+        self._seen.clear()
 
     def forget_all(self) -> None:
         """Look for all weights again."""
         self._layers.clear()
+        self._adapters.clear()
+        self._seen.clear()
 
-    def _of(self, adapter: str | None) -> list[TreeLayer]:
-        if adapter not in self._layers:
-            self._layers[adapter] = [
-                _layer(parts, adapter, compile=self.compile) for parts in self._decoder.layers
-            ]
-        return self._layers[adapter]
+    def _projections(self) -> list[Projection]:
+        """The products of all layers, `_PRODUCTS` each."""
+        return [
+            product
+            for parts in self._decoder.layers
+            for product in (parts.qkv, parts.out, parts.up, parts.down)
+        ]
+
+    def _of_decoder(self) -> list[TreeLayer]:
+        if not self._layers:
+            self._layers = [_layer(parts, compile=self.compile) for parts in self._decoder.layers]
+        return self._layers
 
     def _kept_bytes(self, x_NW: Tensor) -> float:
-        values = sum(_kept_values(parts) for parts in self._decoder.layers)
-        return len(x_NW) * values * x_NW.element_size()
+        return len(x_NW) * token_bytes(self._decoder, x_NW.dtype)
 
     def _room(self, device: torch.device) -> float:
         return self._activation_bytes or _SHARE_OF_FREE * hardware.usable_bytes(device)
 
     def _tried(self, adapter: str | None, *, learning: bool) -> bool:
         log.info("compiling layers: up to a minute, once on a machine")
+        begin = time.perf_counter()
         try:
             with torch.set_grad_enabled(learning):
                 off = self._off(adapter)
@@ -135,6 +155,7 @@ class TreeDecoder:
         else:
             dtype = self._decoder.last_norm.weight.dtype
             if off < _CLOSE_ENOUGH[dtype]:
+                log.info("compiled layers in %.0f s", time.perf_counter() - begin)
                 return True
             why = f"their results and those of the usual layers differ by {off:.3g}"
         log.warning("learning runs without compiled layers, which is slower: %s", why)
@@ -148,14 +169,27 @@ class TreeDecoder:
         ours_MW = self.hidden(tree, adapter)
         theirs_NW = self._decoder.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), adapter)
         theirs_MW = theirs_NW.index_select(0, packed.targets()[0])
-        matrices = [m for layer in self._of(adapter) for m in layer.matrices if m.requires_grad]
-        if not matrices or not torch.is_grad_enabled():
-            return _relative([ours_MW], [theirs_MW])
+        matrices = [m for m in self._adapters[adapter].matrices if m.requires_grad]
+        apart = _relative([ours_MW], [theirs_MW])
+        if not torch.is_grad_enabled():
+            return apart
+        apart = max(apart, self._scores_off(theirs_MW, tree.tokens_M))
+        if not matrices:
+            return apart
         weights_MW = torch.linspace(-1, 1, ours_MW.numel(), device=device).view_as(ours_MW)
         found, expected = (
             torch.autograd.grad((states * weights_MW).sum(), matrices) for states in (ours_MW, theirs_MW)
         )
-        return max(_relative([ours_MW], [theirs_MW]), _relative(found, expected))
+        return max(apart, _relative(found, expected))
+
+    def _scores_off(self, states_MW: Tensor, tokens_M: Tensor) -> float:
+        """How far log-probabilities in compiled code, and their derivatives, are from the usual ones."""
+        results: list[list[Tensor]] = []
+        for scores in (functools.partial(compiled_scores, compile=self.compile), frozen_scores):
+            own_MW = states_MW.detach().requires_grad_()
+            logprobs_M = scores(self._decoder.head, own_MW, tokens_M).logprobs_M
+            results.append([logprobs_M, *torch.autograd.grad(logprobs_M.sum(), own_MW)])
+        return _relative(*results)
 
 
 def _small_tree(vocabulary: int) -> list[Bundle]:
@@ -180,20 +214,34 @@ def _relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     return float((apart / whole).sqrt()) if whole else float(apart)
 
 
-def _kept_values(parts: Parts) -> int:
-    """About how many numbers a token leaves in a layer for the backward pass."""
-    queries, keys, values = parts.qkv.widths
-    normed = 0 if parts.head_norms[0] is None else queries + keys
-    return 2 * parts.down.outputs + normed + 2 * queries + keys + values + parts.up.outputs
+def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
+    """About how many numbers a token leaves in a layer for the backward pass.
+
+    Args:
+        width: of the layer.
+        queries: of all heads of queries together.
+        keys: of all heads of keys together, and so of values.
+        inner: of what is between the two products behind attention.
+    """
+    return 2 * width + 3 * (queries + keys) + 2 * inner
 
 
-def _layer(parts: Parts, adapter: str | None, *, compile: bool) -> TreeLayer:
+def token_bytes(decoder: FusedDecoder, dtype: torch.dtype) -> float:
+    """About how much a token leaves in all layers for the backward pass."""
+    values = 0
+    for parts in decoder.layers:
+        queries, keys, _ = parts.qkv.widths
+        values += kept_values(parts.down.outputs, queries, keys, parts.up.outputs // 2)
+    return float(values * dtype.itemsize)
+
+
+def _layer(parts: Parts, *, compile: bool) -> TreeLayer:
     """The layer of a fused decoder as arguments of functions."""
     q_norm, k_norm = parts.head_norms
     before = Before(
         norm_W=parts.before.weight.detach(),
         eps=float(parts.before.variance_epsilon),
-        qkv=_linear(parts.qkv, adapter),
+        qkv=_linear(parts.qkv),
         q_norm_D=None if q_norm is None else q_norm.weight.detach(),
         k_norm_D=None if k_norm is None else k_norm.weight.detach(),
         head_eps=0.0 if q_norm is None else float(q_norm.variance_epsilon),
@@ -203,19 +251,13 @@ def _layer(parts: Parts, adapter: str | None, *, compile: bool) -> TreeLayer:
     after = After(
         norm_W=parts.between.weight.detach(),
         eps=float(parts.between.variance_epsilon),
-        out=_linear(parts.out, adapter),
-        up=_linear(parts.up, adapter),
-        down=_linear(parts.down, adapter),
+        out=_linear(parts.out),
+        up=_linear(parts.up),
+        down=_linear(parts.down),
     )
     return TreeLayer(before, after, parts.scaling, compile=compile)
 
 
-def _linear(projection: Projection, adapter: str | None) -> Linear:
-    product, low_rank = projection.product, list(projection.low_rank(adapter))
-    return Linear(
-        weight_OI=product.weight.detach(),
-        bias_O=None if product.bias is None else product.bias.detach(),
-        downs=tuple(down for down, _, _, _ in low_rank),
-        ups=tuple(up for _, up, _, _ in low_rank),
-        places=tuple(Place(columns.start, columns.stop, scale) for _, _, scale, columns in low_rank),
-    )
+def _linear(projection: Projection) -> Linear:
+    product = projection.product
+    return Linear(product.weight.detach(), None if product.bias is None else product.bias.detach())

@@ -1,8 +1,8 @@
 # pyright: standard
 """Log-probabilities over the vocabulary, KL and entropy as in `token_logprobs`, in compiled code.
 
-Scores of `ROWS` states at a time are read three times: for their sum, for the derivative, and by the product
-that takes the derivative back to the states.
+Scores of `ROWS` states at a time are read twice: for their sum, and for the derivative, which is written in
+their number format and read by the product that takes it back to the states.
 
 Shapes: M = rows, R = rows of a piece, W = width, V = vocabulary.
 """
@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from genenv.backends.local.cuda.compiling import any_length, compiled
+from genenv.backends.local.cuda.compiling import any_length, as_it_is, compiled
 from genenv.backends.local.grammar import is_forbidden
 from genenv.backends.local.token_logprobs import Scores
 
 ROWS = 2048
 """Rows scored at a time: 1.2 GiB of scores and derivatives for a vocabulary of 150,000 in bfloat16."""
+_FEWEST = 2
+"""Fewer rows would be compiled as cases of their own."""
 
 
 def compiled_scores(  # noqa: PLR0913 - as `frozen_scores`
@@ -35,7 +37,6 @@ def compiled_scores(  # noqa: PLR0913 - as `frozen_scores`
     compile: bool = True,
 ) -> Scores:
     """What `frozen_scores` says, with the same arguments; without `compile` in plain torch, for tests."""
-    chunk = compiled(piece) if compile else piece
     found = _Scored.apply(
         hidden_MW,
         head.weight.detach(),
@@ -45,58 +46,80 @@ def compiled_scores(  # noqa: PLR0913 - as `frozen_scores`
         allowed,
         reference_MW,
         entropy,
-        chunk,
+        compiled if compile else as_it_is,
     )
     return Scores(*found)  # type: ignore[misc]
 
 
-def piece(
-    scores_RV: Tensor,
-    reference_RV: Tensor | None,
-    tokens_R: Tensor,
-    allowed: Tensor | None,
-    cooler: float,
-    which: tuple[bool, bool],
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Log-probabilities, then KL and entropy where they are wanted; and the derivatives by the scores.
+def totals(
+    scores_RV: Tensor, tokens_R: Tensor, allowed: Tensor | None, cooler: float
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of tokens, and [R, 1] what makes log-probabilities of scores: log sum exp.
 
     Args:
-        scores_RV: of the policy.
-        reference_RV: of the reference; None: no KL.
+        scores_RV: of the tokens of the vocabulary.
         tokens_R: whose log-probabilities are wanted.
         allowed: bit masks of what could be sampled; None: everything.
         cooler: 1 / temperature.
-        which: whether entropy is wanted, and whether derivatives are.
     """
-    entropy, learns = which
-    forbidden = None if allowed is None else is_forbidden(allowed, scores_RV.shape[1])
-    own = _log_softmax(scores_RV, cooler, forbidden)
-    share, dtype = own.exp(), scores_RV.dtype
-    values, slopes = [own.gather(1, tokens_R[:, None])[:, 0]], list[Tensor]()
-    if learns:
-        places_V = torch.arange(scores_RV.shape[1], device=scores_RV.device)
-        slopes.append((((places_V == tokens_R[:, None]).float() - share) * cooler).to(dtype))
-    if reference_RV is not None:
-        apart = own - _log_softmax(reference_RV, cooler, forbidden)
-        apart = apart if forbidden is None else apart.masked_fill(forbidden, 0.0)
-        divergence = (share * apart).sum(-1)
-        values.append(divergence)
-        if learns:
-            slopes.append(((apart - divergence[:, None]) * share * cooler).to(dtype))
-    if entropy:
-        terms = own if forbidden is None else own.masked_fill(forbidden, 0.0)
-        uncertainty = -(share * terms).sum(-1)
-        values.append(uncertainty)
-        if learns:
-            slopes.append((-(terms + uncertainty[:, None]) * share * cooler).to(dtype))
-    return values, slopes
+    cooled_RV = _cooled(scores_RV, allowed, cooler)
+    most_R1 = cooled_RV.amax(-1, keepdim=True)  # with the sum in one pass, where it is compiled
+    total_R1 = (cooled_RV - most_R1).exp().sum(-1, keepdim=True).log() + most_R1
+    return (cooled_RV.gather(1, tokens_R[:, None]) - total_R1)[:, 0], total_R1
 
 
-def _log_softmax(scores_RV: Tensor, cooler: float, forbidden: Tensor | None) -> Tensor:
-    scores_RV = scores_RV.float() * cooler
-    if forbidden is not None:
-        scores_RV = scores_RV.masked_fill(forbidden, float("-inf"))
-    return scores_RV - scores_RV.logsumexp(-1, keepdim=True)
+def slope(
+    scores_RV: Tensor, total_R1: Tensor, tokens_R: Tensor, allowed: Tensor | None, cooler: float
+) -> Tensor:
+    """[R, V] the derivatives of the log-probabilities by the scores, in their number format.
+
+    A function of its own, so that the compiler has no log-probability of all tokens to keep.
+    """
+    share_RV = (_cooled(scores_RV, allowed, cooler) - total_R1).exp()
+    places_V = torch.arange(scores_RV.shape[1], device=scores_RV.device)
+    return (((places_V == tokens_R[:, None]).float() - share_RV) * cooler).to(scores_RV.dtype)
+
+
+def divergence(
+    scores_RV: Tensor,
+    total_R1: Tensor,
+    reference_RV: Tensor,
+    reference_total_R1: Tensor,
+    allowed: Tensor | None,
+    cooler: float,
+) -> tuple[Tensor, Tensor]:
+    """KL to the reference, and its derivatives by the policy's scores."""
+    own_RV = _cooled(scores_RV, allowed, cooler) - total_R1
+    apart_RV = own_RV - (_cooled(reference_RV, allowed, cooler) - reference_total_R1)
+    apart_RV = _zero_where_forbidden(apart_RV, allowed)
+    share_RV = own_RV.exp()
+    kl_R1 = (share_RV * apart_RV).sum(-1, keepdim=True)
+    return kl_R1[:, 0], ((apart_RV - kl_R1) * share_RV * cooler).to(scores_RV.dtype)
+
+
+def uncertainty(
+    scores_RV: Tensor, total_R1: Tensor, allowed: Tensor | None, cooler: float
+) -> tuple[Tensor, Tensor]:
+    """Entropy, and its derivatives by the scores."""
+    own_RV = _cooled(scores_RV, allowed, cooler) - total_R1
+    share_RV, terms_RV = own_RV.exp(), _zero_where_forbidden(own_RV, allowed)
+    entropy_R1 = -(share_RV * terms_RV).sum(-1, keepdim=True)
+    return entropy_R1[:, 0], (-(terms_RV + entropy_R1) * share_RV * cooler).to(scores_RV.dtype)
+
+
+def _cooled(scores_RV: Tensor, allowed: Tensor | None, cooler: float) -> Tensor:
+    cooled_RV = scores_RV.float() * cooler
+    if allowed is None:
+        return cooled_RV
+    return cooled_RV.masked_fill(is_forbidden(allowed, scores_RV.shape[1]), float("-inf"))
+
+
+def _zero_where_forbidden(values_RV: Tensor, allowed: Tensor | None) -> Tensor:
+    return (
+        values_RV
+        if allowed is None
+        else values_RV.masked_fill(is_forbidden(allowed, values_RV.shape[1]), 0.0)
+    )
 
 
 class _Scored(torch.autograd.Function):
@@ -111,34 +134,44 @@ class _Scored(torch.autograd.Function):
         allowed: Tensor | None,
         reference_MW: Tensor | None,
         entropy: bool,
-        chunk: Callable[..., tuple[list[Tensor], list[Tensor]]],
+        as_is: Callable[..., Any],
     ) -> tuple[Tensor | None, ...]:
-        learns, kinds = ctx.needs_input_grad[0], 1 + (reference_MW is not None) + entropy
-        hidden_MW = hidden_MW.detach()
-        values_of: list[list[Tensor]] = [[hidden_MW.new_empty(0, dtype=torch.float32)] for _ in range(kinds)]
-        slopes_of: list[list[Tensor]] = [[hidden_MW.new_empty(0, hidden_MW.shape[1])] for _ in range(kinds)]
-        for start in range(0, len(hidden_MW), ROWS):
-            rows = slice(start, start + ROWS)
-            own, other = (
-                None if states is None else any_length(nn.functional.linear(states[rows], weight_VW, bias_V))
-                for states in (hidden_MW, reference_MW)
-            )
-            masks = None if allowed is None else any_length(allowed[rows])
-            tokens = any_length(tokens_M[rows])
-            values, slopes = chunk(own, other, tokens, masks, 1.0 / temperature, (entropy, learns))
-            del own, other
-            for place, value in enumerate(values):
-                values_of[place].append(value)
-            for place in range(len(slopes)):
-                slopes_of[place].append(slopes[place] @ weight_VW)
-            del slopes
-        if learns:
-            ctx.save_for_backward(*(torch.cat(parts) for parts in slopes_of))
+        learns, hidden_MW = ctx.needs_input_grad[0], hidden_MW.detach()
         ctx.places = [0, *([1] if reference_MW is not None else []), *([2] if entropy else [])]
-        found: list[Tensor | None] = [None, None, None]
+        values_of: list[list[Tensor]] = [[] for _ in ctx.places]
+        slopes_of = [torch.empty_like(hidden_MW) for _ in ctx.places if learns]
+        cooler = 1.0 / temperature
+        if len(hidden_MW) < _FEWEST:
+            as_is = as_it_is
+        for start in range(0, max(1, len(hidden_MW)), ROWS):
+            rows = slice(start, start + ROWS)
+            tokens = any_length(tokens_M[rows])
+            masks = None if allowed is None else any_length(allowed[rows])
+            scores = any_length(nn.functional.linear(hidden_MW[rows], weight_VW, bias_V))
+            value, total = as_is(totals)(scores, tokens, masks, cooler)
+            found: list[tuple[Tensor, Tensor | None]] = [
+                (value, as_is(slope)(scores, total, tokens, masks, cooler) if learns else None)
+            ]
+            if reference_MW is not None:
+                other = any_length(nn.functional.linear(reference_MW[rows], weight_VW, bias_V))
+                _, other_total = as_is(totals)(other, tokens, masks, cooler)
+                found.append(as_is(divergence)(scores, total, other, other_total, masks, cooler))
+                del other
+            if entropy:
+                found.append(as_is(uncertainty)(scores, total, masks, cooler))
+            del scores
+            for place in range(len(found)):
+                value, slope_RV = found[place]
+                values_of[place].append(value)
+                if learns and slope_RV is not None:
+                    torch.mm(slope_RV, weight_VW, out=slopes_of[place][rows])
+                del slope_RV
+            del found
+        ctx.save_for_backward(*slopes_of)
+        wholes: list[Tensor | None] = [None, None, None]
         for place, parts in zip(ctx.places, values_of, strict=True):
-            found[place] = torch.cat(parts)
-        return tuple(found)
+            wholes[place] = torch.cat(parts)
+        return tuple(wholes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401

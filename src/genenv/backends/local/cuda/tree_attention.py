@@ -6,12 +6,16 @@ Shapes: N = tokens in the flat row, S = blocks of it, H = query heads, K = key/v
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from genenv.backends.local.token_tree import BLOCK, Blocks, TokenTree
+
+KERNEL_OPTIONS: dict[str, Any] = {}
+"""Tiles and warps of flex attention's kernels, as torch documents them; empty: what torch chooses. Not
+`ROWS_GUARANTEED_SAFE`: the first block that a token looks at may hold nothing it attends to."""
 
 
 class TreeMask(NamedTuple):
@@ -66,7 +70,10 @@ def block_mask(mask: TreeMask) -> BlockMask:
 def flex(q_SBHD: Tensor, k_SBKD: Tensor, v_SBKD: Tensor, mask: TreeMask, scale: float) -> Tensor:
     """[S, B, H, D]; in blocks of B = `BLOCK` rows, so that the compiler knows they are whole."""
     q, k, v = (each.flatten(0, 1).transpose(0, 1)[None] for each in (q_SBHD, k_SBKD, v_SBKD))
-    mixed = flex_attention(q, k, v, block_mask=block_mask(mask), scale=scale, enable_gqa=True)
+    options: Any = dict(KERNEL_OPTIONS) or None
+    mixed = flex_attention(
+        q, k, v, block_mask=block_mask(mask), scale=scale, enable_gqa=True, kernel_options=options
+    )
     return mixed[0].transpose(0, 1).unflatten(0, (-1, BLOCK))  # type: ignore[union-attr] - no auxiliaries
 
 

@@ -6,14 +6,15 @@ Shapes as in `layer_math`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from genenv.backends.local.cuda import layer_math, tree_attention
-from genenv.backends.local.cuda.compiling import any_length, compiled
+from genenv.backends.local.cuda.adapters import Laid
+from genenv.backends.local.cuda.compiling import any_length, as_it_is, compiled
 from genenv.backends.local.cuda.layer_math import After, Before, Linear
 from genenv.backends.local.cuda.tree_attention import TreeMask
 from genenv.backends.local.token_tree import BLOCK, TokenTree
@@ -30,69 +31,68 @@ class Row(NamedTuple):
     """None: attention is dense."""
     cos_N1D: Tensor
     sin_N1D: Tensor
+    kind: Hashable
+    """Of a pass over it."""
+    seen: set[Hashable]
+    """Kinds of passes that were made: whatever they run is compiled."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether something may be compiled: then the compiler is told that lengths may differ."""
+        return self.kind not in self.seen
 
 
 class TreeLayer:
-    """One layer with one adapter or none.
+    """One layer.
 
     Args:
-        before: its part before attention.
-        after: its part after it.
+        before: its part before attention, without adapters.
+        after: its part after it, likewise.
         scale: factor of attention's scores.
         compile: whether it runs in compiled code.
     """
 
     def __init__(self, before: Before, after: After, scale: float, *, compile: bool) -> None:
-        self.before, self.after, self.scale = before, after, scale
-        self._as: Callable[..., Any] = compiled if compile else _as_it_is
-        self._before_matrices = _matrices(before.qkv)
-        self._after_matrices = [m for part in (after.out, after.up, after.down) for m in _matrices(part)]
+        self._before, self._after, self._scale = before, after, scale
+        self._as: Callable[..., Any] = compiled if compile else as_it_is
 
-    def __call__(self, x_NW: Tensor, row: Row, keep: Keep | None = None) -> Tensor:
-        """[N, W] outputs; keys and values are given to `keep`."""
-        x_NW, q, k, v = _Heads.apply(x_NW, row.cos_N1D, row.sin_N1D, self, *self._before_matrices)  # type: ignore[misc]
+    def __call__(
+        self, x_NW: Tensor, row: Row, laid: Sequence[Laid | None], keep: Keep | None = None
+    ) -> Tensor:
+        """[N, W] outputs, with adapters of its four products or with none; `keep` gets keys and values."""
+        before = self._before._replace(qkv=_with(self._before.qkv, laid[0]))
+        after = self._after._replace(
+            out=_with(self._after.out, laid[1]),
+            up=_with(self._after.up, laid[2]),
+            down=_with(self._after.down, laid[3]),
+        )
+        x_NW, q, k, v = _Heads.apply(x_NW, self, row, before, *_matrices(laid[:1]))  # type: ignore[misc]
         if keep is not None:
             keep(k, v)
-        return _Rest.apply(x_NW, self._attend(q, k, v, row).flatten(1), self, *self._after_matrices)  # type: ignore[return-value]
+        mixed_NI = self._attend(q, k, v, row).flatten(1)
+        return _Rest.apply(x_NW, mixed_NI, self, row, after, *_matrices(laid[1:]))  # type: ignore[return-value]
 
-    @property
-    def matrices(self) -> list[Tensor]:
-        """Those of its adapter, which learn."""
-        return [*self._before_matrices, *self._after_matrices]
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+    def run(self, function: Callable[..., Any], row: Row, *arguments: Any) -> Any:  # noqa: ANN401
         """A function of `layer_math`, compiled or not; tensors among the arguments have one row a token."""
-        free = (any_length(x.detach()) if isinstance(x, Tensor) else x for x in arguments)
-        return self._as(function)(*free)
+        if row.is_new:
+            for x in arguments:
+                if isinstance(x, Tensor):
+                    any_length(x)
+        return self._as(function)(*arguments)
 
     def _attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, row: Row) -> Tensor:
         if row.mask is None:
-            return tree_attention.dense(q_NHD, k_NKD, v_NKD, row.tree, self.scale)
-        q, k, v = (any_length(each.unflatten(0, (-1, BLOCK))) for each in (q_NHD, k_NKD, v_NKD))
-        return self._as(tree_attention.flex)(q, k, v, row.mask, self.scale).flatten(0, 1)
+            return tree_attention.dense(q_NHD, k_NKD, v_NKD, row.tree, self._scale)
+        q, k, v = (each.unflatten(0, (-1, BLOCK)) for each in (q_NHD, k_NKD, v_NKD))
+        return self.run(tree_attention.flex, row, q, k, v, row.mask, self._scale).flatten(0, 1)
 
 
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
+def _with(linear: Linear, laid: Laid | None) -> Linear:
+    return linear if laid is None else Linear(linear.weight_OI, linear.bias_O, *laid.own)
 
 
-def _matrices(linear: Linear) -> list[Tensor]:
-    return [matrix for pair in zip(linear.downs, linear.ups, strict=True) for matrix in pair]
-
-
-def _with(linear: Linear, matrices: Sequence[Tensor]) -> Linear:
-    """The same with these matrices, which stand in no graph."""
-    own = [matrix.detach() for matrix in matrices]
-    return linear._replace(downs=tuple(own[::2]), ups=tuple(own[1::2]))
-
-
-def _after_with(part: After, matrices: Sequence[Tensor]) -> After:
-    out, up = 2 * len(part.out.downs), 2 * (len(part.out.downs) + len(part.up.downs))
-    return part._replace(
-        out=_with(part.out, matrices[:out]),
-        up=_with(part.up, matrices[out:up]),
-        down=_with(part.down, matrices[up:]),
-    )
+def _matrices(laid: Sequence[Laid | None]) -> list[Tensor | None]:
+    return [matrix for one in laid for matrix in ((None, None) if one is None else one[:2])]
 
 
 class _Heads(torch.autograd.Function):
@@ -102,25 +102,27 @@ class _Heads(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any,  # noqa: ANN401
         x_NW: Tensor,
-        cos: Tensor,
-        sin: Tensor,
         layer: TreeLayer,
-        *matrices: Tensor,
+        row: Row,
+        part: Before,
+        *_: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        part = layer.before._replace(qkv=_with(layer.before.qkv, matrices))
-        q, k, v, kept, low = layer.run(layer_math.heads, x_NW, cos, sin, part)
-        ctx.layer = layer
-        ctx.save_for_backward(x_NW, cos, sin, kept, low, *matrices)
+        x = x_NW.detach()
+        q, k, v, kept, low = layer.run(layer_math.heads, row, x, row.cos_N1D, row.sin_N1D, part)
+        ctx.layer, ctx.row, ctx.part = layer, row, part
+        ctx.save_for_backward(x, kept, low)
         return x_NW.view_as(x_NW), q, k, v
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, cos, sin, kept, low, *matrices = ctx.saved_tensors
-        layer: TreeLayer = ctx.layer
+        x, kept, low = ctx.saved_tensors
         dx, dq, dk, dv = gradients
-        part = layer.before._replace(qkv=_with(layer.before.qkv, matrices))
-        d_x, found = layer.run(layer_math.heads_back, dq, dk, dv, dx, x, cos, sin, kept, low, part)
-        return d_x, None, None, None, *found
+        row: Row = ctx.row
+        arguments = (dq, dk, dv, dx, x, row.cos_N1D, row.sin_N1D, kept, low, ctx.part)
+        d_x, of_adapters = ctx.layer.run(layer_math.heads_back, row, *arguments)
+        if not ctx.needs_input_grad[0]:  # the first layer, which is the last here
+            row.seen.add(row.kind)
+        return d_x, None, None, None, *of_adapters
 
 
 class _Rest(torch.autograd.Function):
@@ -132,20 +134,18 @@ class _Rest(torch.autograd.Function):
         x_NW: Tensor,
         mixed_NI: Tensor,
         layer: TreeLayer,
-        *matrices: Tensor,
+        row: Row,
+        part: After,
+        *_: Tensor | None,
     ) -> Tensor:
-        part = _after_with(layer.after, matrices)
-        y_NW, *kept = layer.run(layer_math.rest, x_NW, mixed_NI, part)
-        ctx.layer = layer
-        ctx.save_for_backward(mixed_NI, *kept, *matrices)
+        mixed = mixed_NI.detach()
+        y_NW, *kept = layer.run(layer_math.rest, row, x_NW.detach(), mixed, part)
+        ctx.layer, ctx.row, ctx.part = layer, row, part
+        ctx.save_for_backward(mixed, *kept)
         return y_NW
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        mixed, between, joint, *lows_and_matrices = ctx.saved_tensors
-        layer: TreeLayer = ctx.layer
-        part = _after_with(layer.after, lows_and_matrices[3:])
-        lows = lows_and_matrices[:3]
-        found = layer.run(layer_math.rest_back, gradients[0], mixed, between, joint, *lows, part)
-        d_x, d_mixed, *of_parts = found
-        return d_x, d_mixed, None, *(gradient for part in of_parts for gradient in part)
+        arguments = (gradients[0], *ctx.saved_tensors, ctx.part)
+        d_x, d_mixed, *of_parts = ctx.layer.run(layer_math.rest_back, ctx.row, *arguments)
+        return d_x, d_mixed, None, None, None, *(gradient for pair in of_parts for gradient in pair)
