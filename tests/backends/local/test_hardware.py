@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from genenv.backends.local import hardware
+from typed import refused
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,9 @@ def test_on_one_core_there_is_one_thread(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     assert hardware.choose_threads() == 1
+
+
+def test_apples_gpus_are_refused_in_a_sentence():
+    """Nothing here was ever run on one."""
+    said = refused("doctor", "demo", "--set", "policy.device=mps")
+    assert 'setting \'policy.device\' is "mps"; allowed: "auto" or "cpu" or "cuda"' in said
