@@ -200,6 +200,16 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Tokens of an earlier turn that the policy no longer sees, such as a thought that the template drops."""
+
+    start: int
+    end: int
+    since: int
+    """Tokens from this place on are sampled without them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One episode: exactly the ids that were sampled, never re-tokenised."""
 
@@ -224,6 +234,8 @@ class Trace:
     into D_train. None where that is not known, as in stores of older formats."""
     choices: tuple[Choices, ...] = field(default=(), compare=False, repr=False)
     """Of replies that were held to some. Not stored: attempts are learned from where they were sampled."""
+    left_out: tuple[LeftOut, ...] = field(default=(), compare=False, repr=False)
+    """What later turns were sampled without. Not stored, for the same reason."""
 
     @property
     def replies(self) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def test_replayed_tasks_teach_by_their_solutions_alone(toy):
     known = asyncio.run(learner.players.agent.solutions(learner.domain, groups, others))
     assert list(known) == ["other", "another"]
     (step,) = trainer.data
-    expected = {imitate(trace).completion_ids for trace in known.values()}
+    expected = {imitate(trace)[0].completion_ids for trace in known.values()}
     assert {datum.completion_ids for datum in step} == expected
     assert {datum.loss for datum in step} == {"nll"}
 

@@ -92,10 +92,26 @@ def test_an_update_weighs_attempts_alone_and_asks_once():
     assert metrics["agent/importance_capped"] == 1
 
 
-def test_without_a_cap_nobody_is_asked():
-    trainer, metrics = taken(Lesson(units=[[attempted((-1.0,))]], objective=Objective()))
-    assert trainer.calls == ["forward_backward", "step"]
-    assert "agent/mismatch_kl" not in metrics
+def test_without_a_cap_some_are_compared_and_all_stay_as_they_are():
+    data = [attempted((-1.0,)) for _ in range(5)]
+    trainer, metrics = taken(Lesson(units=[data], objective=Objective()))
+    assert trainer.calls == ["logprobs", "forward_backward", "step"]
+    assert metrics["agent/mismatch_kl"] > 0
+    assert "agent/importance_ratio" not in metrics
+    assert [datum.old_logprobs for datum in trainer.data[0]] == [(-1.0,)] * 5
+
+
+def test_a_mismatch_that_spoils_the_gradient_is_warned_of_and_what_to_do(caplog):
+    lesson = Lesson(units=[[attempted((-3.0, -3.0))]], objective=Objective())
+    taken(lesson)
+    (record,) = [one for one in caplog.records if "mismatch_kl" in one.getMessage()]
+    assert "disagree by" in record.getMessage()
+    assert "agent.importance_cap = 2" in record.getMessage()
+    assert "policy.dtype = 'float32'" in record.getMessage()
+    near = Mismatch()
+    near.note(attempted((-1.0,)), (-1.01,))
+    assert near.alarm("agent") is None
+    assert near.metrics("agent")["agent/mismatch_kl"] == pytest.approx(math.exp(-0.01) - 1 + 0.01, rel=1e-6)
 
 
 @pytest.mark.parametrize(("cap", "lesson"), [(0.0, None), (2.0, 2.0)])

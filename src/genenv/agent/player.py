@@ -88,14 +88,16 @@ class Agent:
             )
         played = await self._played(domain, tasks)
         known = [
-            (task.id, imitate(trace)) for task, trace in zip(tasks, played, strict=True) if trace.success
+            (task.id, datum)
+            for task, trace in zip(tasks, played, strict=True)
+            if trace.success
+            for datum in imitate(trace)
         ]
         data = [replace(datum, temperature=self.config.temperature) for _, datum in known]
         found = await self.trainer.logprobs(data)
-        likely = {
-            name: math.fsum(itertools.compress(values, datum.weights))
-            for (name, datum), values in zip(known, found, strict=True)
-        }
+        likely: dict[str, float] = {}
+        for (name, datum), values in zip(known, found, strict=True):
+            likely[name] = likely.get(name, 0.0) + math.fsum(itertools.compress(values, datum.weights))
         replies = sum(sum(weight > 0 for weight in datum.weights) for datum in data)
         return likely, replies, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
 

@@ -18,7 +18,7 @@ from genenv.domains.base import Domain, Episode, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.runs.progress import advance
 from genenv.seeding import stream
-from genenv.types import Choices, Group, JsonObject, Message, StopReason, Task, Trace
+from genenv.types import Choices, Group, JsonObject, LeftOut, Message, StopReason, Task, Trace
 
 CHARS_A_TOKEN = 64
 """Text with more characters for each token of the window does not fit; it is not tokenized to see that."""
@@ -99,6 +99,9 @@ class _Conversation:
     """As the environment heard them and a check reads them."""
     messages: list[Message] = field(default_factory=list)
     """What was said after the prompt."""
+    turns: list[tuple[int, int, int]] = field(default_factory=list)
+    """Where each turn's prompt begins and ends, and where its reply ends."""
+    left_out: list[LeftOut] = field(default_factory=list)
     prompt_tokens: int = 0
 
     async def ask(self, messages: Sequence[Message]) -> str:
@@ -106,19 +109,23 @@ class _Conversation:
         if sum(len(m.content) for m in messages) > CHARS_A_TOKEN * self.sampler.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
         after = self.replies[-1] if self.replies else ""
+        if self.replies:
+            self._leave_out(messages[0].role)
+        begin = len(self.token_ids)
         rendered = self.sampler.render(messages, first=not self.replies, tools=self.tools, after=after)
         self._append(rendered, [0.0] * len(rendered), forced=range(len(rendered)))
         if self.replies:
             self.messages += messages
         else:
             self.prompt_tokens = len(self.token_ids)
-        if len(self.token_ids) + self.sampling.max_new_tokens > self.sampler.context_tokens:
+        prompt = self._seen()
+        if len(prompt) + self.sampling.max_new_tokens > self.sampler.context_tokens:
             raise _EpisodeOver(StopReason.CONTEXT)
         choices = encoded(self.possible(), self.sampler, thinks=bool(self.sampler.closing))
         if choices:
             self.choices.append(Choices(start=len(self.token_ids), replies=choices))
         request = SampleRequest(
-            prompt_ids=tuple(self.token_ids),
+            prompt_ids=prompt,
             choices=choices,
             max_tokens=self.sampling.max_new_tokens,
             temperature=self.sampling.temperature,
@@ -131,12 +138,34 @@ class _Conversation:
         completion = await self.sampler.sample(request)
         self.clock.start()
         self.version = completion.version
+        asked = len(self.token_ids)
         self._append(completion.token_ids, completion.logprobs, forced=completion.forced)
+        self.turns.append((begin, asked, len(self.token_ids)))
         self.replies.append(self._answer(completion))
         self.messages.append(Message(role="assistant", content=self.replies[-1]))
         if not completion.finished:
             raise _EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
+
+    def _leave_out(self, role: str) -> None:
+        """Drop what the template drops of earlier turns when a message of a role follows: their thoughts."""
+        now, kept = len(self.token_ids), list[tuple[int, int, int]]()
+        for begin, asked, end in self.turns:
+            prompt, reply = self.token_ids[begin:asked], self.token_ids[asked:end]
+            tail, head, last = self.sampler.left_out(role, prompt, reply)
+            spans = ((asked - tail, asked + head), (end - last, end))
+            found = [LeftOut(start=start, end=stop, since=now) for start, stop in spans if start < stop]
+            self.left_out += found
+            kept += [] if found else [(begin, asked, end)]
+        self.turns = kept
+
+    def _seen(self) -> tuple[int, ...]:
+        """The conversation as the next turn sees it."""
+        seen, at = list[int](), 0
+        for span in sorted(self.left_out, key=lambda one: one.start):
+            seen += self.token_ids[at : span.start]
+            at = span.end
+        return (*seen, *self.token_ids[at:])
 
     def _answer(self, completion: Completion) -> str:
         """What of a reply the environment hears: no thoughts, and calls of the model's own form as text."""
@@ -213,7 +242,7 @@ class _Oracle:
     def __init__(self, sampler: Sampler, replies: Sequence[str]) -> None:
         self.encode_reply, self.end_round = sampler.encode_reply, sampler.end_round
         self.closing = sampler.closing
-        self.context_tokens = sampler.context_tokens
+        self.context_tokens, self.left_out = sampler.context_tokens, sampler.left_out
         self._sampler, self._replies = sampler, iter(replies)
         self._tools: Sequence[JsonObject] = ()
 
@@ -290,6 +319,7 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
         version=conversation.version,
         readable=readable,
         choices=tuple(conversation.choices),
+        left_out=tuple(conversation.left_out),
     )
 
 

@@ -105,6 +105,19 @@ class Sampler(Protocol):
         """Token ids of an assistant's reply, end-of-turn token included, as a demonstration to imitate."""
         ...
 
+    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
+        """What the chat template drops of an earlier turn, its thought above all, when a message follows.
+
+        Args:
+            role: of the message that follows.
+            prompt: ids that the turn's reply answered.
+            reply: its ids.
+
+        Returns:
+            How many tokens at the end of the prompt, at the beginning of the reply, and at its end.
+        """
+        ...
+
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion; concurrent calls are batched.
 

@@ -64,6 +64,10 @@ class ScriptedSampler:
         """Bytes and the end token."""
         return (*clean(text).encode(), END)
 
+    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
+        """Nothing: scripts have no thoughts."""
+        return 0, 0, 0
+
     async def sample(self, request: SampleRequest) -> Completion:
         """The script's reply, cut at the token limit.
 

@@ -20,6 +20,9 @@ from dataclasses import dataclass, replace
 from genenv.learning.datum import Datum
 from genenv.learning.ratios import held, k3
 
+ALARM = 0.05
+"""Nats a token. Rounding makes 1e-13 in float32 and about 1e-3 in bfloat16."""
+
 
 @dataclass(slots=True)
 class Mismatch:
@@ -27,18 +30,42 @@ class Mismatch:
 
     tokens: int = 0
     kl: float = 0.0
+    weighed: int = 0
+    """Tokens whose advantages were weighted by importance."""
     importance: float = 0.0
     capped: int = 0
 
+    def note(self, datum: Datum, now_T: Sequence[float]) -> None:
+        """Take in a datum that was sampled: KL(mu || pi_0) by k3.
+
+        Args:
+            datum: with what its sampler said.
+            now_T: log-probabilities of its tokens when the update begins. Nats.
+        """
+        for now, then, counts in zip(now_T, datum.old_logprobs or (), datum.weights, strict=True):
+            if counts > 0:
+                self.tokens += 1
+                self.kl += k3(then, now)
+
     def metrics(self, player: str) -> dict[str, float]:
         """Means over tokens; nothing where none was compared."""
-        if not self.tokens:
-            return {}
-        return {
-            f"{player}/mismatch_kl": self.kl / self.tokens,
-            f"{player}/importance_ratio": self.importance / self.tokens,
-            f"{player}/importance_capped": self.capped / self.tokens,
-        }
+        found = {f"{player}/mismatch_kl": self.kl / self.tokens} if self.tokens else {}
+        if self.weighed:
+            found[f"{player}/importance_ratio"] = self.importance / self.weighed
+            found[f"{player}/importance_capped"] = self.capped / self.weighed
+        return found
+
+    def alarm(self, player: str) -> str | None:
+        """What to do about a mismatch that spoils the gradient; None where it is small."""
+        nats = self.kl / max(1, self.tokens)
+        if nats <= ALARM:
+            return None
+        weigh = "" if self.weighed else f"{player}.importance_cap = 2 weighs tokens by importance, "
+        return (
+            f"what samples for the {player} and what trains it disagree by {nats:.2g} nats a token "
+            f"({player}/mismatch_kl; above {ALARM:g} the gradient is of another policy): {weigh}"
+            "policy.dtype = 'float32' makes both more exact, and run.staleness = 0 keeps both at one version"
+        )
 
 
 def corrected(datum: Datum, now_T: Sequence[float], cap: float, noted: Mismatch) -> Datum:
@@ -48,16 +75,16 @@ def corrected(datum: Datum, now_T: Sequence[float], cap: float, noted: Mismatch)
         datum: with advantages, and with what its sampler said.
         now_T: log-probabilities of its tokens when the update begins. Nats.
         cap: C, the largest weight.
-        noted: takes in how far apart they are: KL(mu || pi_0) by k3, mean weight, how many are at the cap.
+        noted: takes in how far apart they are, the mean weight, and how many are at the cap.
     """
     assert datum.advantages is not None and datum.old_logprobs is not None  # noqa: PT018, S101
+    noted.note(datum, now_T)
     weights_T: list[float] = []
     for now, then, counts in zip(now_T, datum.old_logprobs, datum.weights, strict=True):
         ratio = math.exp(held(now - then))
         weights_T.append(min(ratio, cap))
         if counts > 0:
-            noted.tokens += 1
-            noted.kl += k3(then, now)
+            noted.weighed += 1
             noted.importance += weights_T[-1]
             noted.capped += ratio > cap
     advantages = tuple(a * w for a, w in zip(datum.advantages, weights_T, strict=True))

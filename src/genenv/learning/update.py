@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_MEASURED = 2
+"""Data of an update whose sampler is held to the trainer, where importance does not weigh all of them."""
+
 
 @dataclass(slots=True)
 class Done:
@@ -34,7 +37,7 @@ class Done:
     measured: Counter[str] = field(default_factory=Counter[str])
     region: TrustRegion | None = None
     mismatch: Mismatch = field(default_factory=Mismatch)
-    """Between what sampled and what learns, where that is weighed."""
+    """Between what sampled and what learns: over all tokens where that is weighed, else over some."""
 
     def note(self, metrics: Mapping[str, float]) -> None:
         """One more step, with what was measured in it."""
@@ -76,6 +79,8 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
         if lesson.units:
             await trainer.watch(probe(lesson.data))
     units = await _compared(trainer, lesson, done.mismatch)
+    if (problem := done.mismatch.alarm(player)) is not None:
+        log.warning("%s", problem)
     for _ in range(lesson.epochs):
         for part in evenly(order.sample(units, len(units)), lesson.steps):
             data = [datum for unit in part for datum in unit]
@@ -93,14 +98,21 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
 
 
 async def _compared(trainer: Trainer, lesson: Lesson, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:
-    """The units with ratios to the log-probabilities of now: where none are known, or all are weighed."""
-    cap = lesson.importance_cap
-    wanting = [d for d in lesson.data if d.loss == "ppo" and (cap is not None or d.old_logprobs is None)]
+    """The units with ratios to the log-probabilities of now: where none are known, or all are weighed.
+
+    Of others some are compared as well, for the mismatch alone.
+    """
+    cap, sampled = lesson.importance_cap, [d for d in lesson.data if d.loss == "ppo"]
+    wanting = [d for d in sampled if cap is not None or d.old_logprobs is None]
+    measured = [] if cap is not None else [d for d in sampled if d.old_logprobs is not None][:_MEASURED]
+    wanting += measured
     if not wanting:
         return lesson.units
     with aside():  # it is the steps that progress counts
         values = await trainer.logprobs(wanting)
     found = dict(zip(map(id, wanting), values, strict=True))
+    for datum in measured:
+        mismatch.note(datum, found.pop(id(datum)))
 
     def compared(datum: Datum) -> Datum:
         now = found.get(id(datum))

@@ -91,7 +91,7 @@ class SupervisedWarmup:
         given = [await demonstrate(self.domain, sampler, task) for task in taught]
         reasons = [one for one in given if isinstance(one, str)]
         _tell_left_out("agent", reasons, len(taught), sampler.context_tokens)
-        return checked, [one for one in given if isinstance(one, Datum)]
+        return checked, [datum for one in given if not isinstance(one, str) for datum in one]
 
     async def _warm_agent(
         self, checked: Sequence[Task], solved: Sequence[Datum], reporter: Reporter
@@ -209,7 +209,7 @@ async def teach(
     return losses
 
 
-async def demonstrate(domain: Domain, sampler: Sampler, task: Task) -> Datum | str:
+async def demonstrate(domain: Domain, sampler: Sampler, task: Task) -> list[Datum] | str:
     """A task solved by its oracle, as tokens: the replies count, what the environment says does not.
 
     Where the solution could not be played to its end, such as for want of room, a sentence that says why.

@@ -133,3 +133,60 @@ def test_thoughts_are_no_part_of_an_answer(tiny: Any, name: str, thought: str) -
     chat = chat_of(tiny, FOLDER / f"{name}.jinja")
     text = chat.decode(chat.encode(f"{thought}12 euros{chat.tokenizer.convert_ids_to_tokens(chat.end_id)}"))
     assert answer_of(text, opened=chat.opens_thought) == "12 euros"
+
+
+DROPPING = [
+    "qwen3",
+    "qwen3_5_think",
+    "qwen3_5_nothink",
+    "deepseek_r1_distill",
+    "gptoss",
+    "gemma4_v5",
+    "lfm2_2_5",
+]
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+@pytest.mark.parametrize("name", DROPPING)
+def test_without_what_is_left_out_a_conversation_is_what_a_server_makes_of_it(
+    tiny: Any, name: str, thinks: bool
+) -> None:
+    """A server is sent answers without thoughts, and applies the template to all of them."""
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    prompt, opening = chat.render(asked(""), first=True), "" if chat.opens_thought else chat.spelling.opening
+    if thinks:
+        begins = f"{opening}Twelve?{chat.spelling.closing}"
+    else:
+        begins = chat.spelling.closing if chat.opens_thought else chat.spelling.answer
+    reply = (*chat.encode(f"{begins}12 euros"), chat.end_id)
+    tail, head, last = chat.left_out("user", prompt, reply)
+    told = [Message(role="user", content="w")]
+    seen = (*prompt[: len(prompt) - tail], *reply[head : len(reply) - last], *chat.render(told, first=False))
+    said = [{"role": m.role, "content": m.content} for m in asked("")]
+    said += [{"role": "assistant", "content": "12 euros"}, {"role": "user", "content": "w"}]
+    decode = chat.tokenizer.decode
+    assert decode(seen) == decode(chat.render_whole(said)[0])
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "llama3_1", "qwen3_8"])
+def test_a_template_that_keeps_thoughts_leaves_nothing_out(tiny: Any, name: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    reply = (*chat.encode("<think>hm</think>12"), chat.end_id)
+    assert chat.left_out("user", chat.render(asked(""), first=True), reply) == (0, 0, 0)
+
+
+def test_thoughts_of_calls_stay_as_long_as_their_results_come(tiny: Any) -> None:
+    chat = chat_of(tiny, FOLDER / "qwen3.jinja")
+    prompt, reply = chat.render(asked(""), first=True), (*chat.encode("<think>hm</think>\n\n12"), chat.end_id)
+    assert chat.left_out("tool", prompt, reply) == (0, 0, 0)
+    assert chat.left_out("user", prompt, reply)[1] > 0
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "nemotron_3_super"])
+def test_a_template_that_writes_another_thought_instead_is_warned_of(
+    tiny: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    for _ in range(2):
+        assert chat.left_out("user", chat.render(asked(""), first=True), chat.encode_reply("12")) == (0, 0, 0)
+    assert caplog.text.count("writes something else in the place of earlier thoughts") == 1

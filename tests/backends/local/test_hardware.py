@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from genenv.backends.local import hardware
+from typed import refused
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,9 @@ def test_micro_batches_fill_half_of_a_gpu(monkeypatch, asked, gib, token_bytes, 
     monkeypatch.setattr(hardware, "memory_bytes", lambda _: gib * 2.0**30)
     assert hardware.microbatch_tokens(asked, torch.device("cuda"), token_bytes) == tokens
     assert hardware.microbatch_tokens(asked, torch.device("cpu"), token_bytes) == (asked or 4096)
+
+
+def test_apples_gpus_are_refused_in_a_sentence():
+    """Nothing here was ever run on one."""
+    said = refused("doctor", "demo", "--set", "policy.device=mps")
+    assert 'setting \'policy.device\' is "mps"; allowed: "auto" or "cpu" or "cuda"' in said

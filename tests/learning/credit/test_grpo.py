@@ -133,9 +133,9 @@ def test_a_known_solution_stands_beside_the_attempts_at_its_task_or_alone(toy):
     beside, other = (toy.trace(p, [(8, 9, 1)], success=True) for p in ((5, 6, 7), (2, 3)))
     lesson = credit(groups, {"task-1": beside, "elsewhere": other})
     plain = credit(groups)
-    assert lesson.units == [[*plain.units[0], imitate(beside)], plain.units[1], [imitate(other)]]
+    assert lesson.units == [[*plain.units[0], *imitate(beside)], plain.units[1], imitate(other)]
     silent = [agreed(groups[0]), replace(groups[1], traces=groups[1].traces[:1])]
-    assert credit(silent, {"task-1": beside, "task-2": other}).units == [[imitate(beside)], [imitate(other)]]
+    assert credit(silent, {"task-1": beside, "task-2": other}).units == [imitate(beside), imitate(other)]
 
 
 def test_known_solutions_are_imitated_at_temperature_1_and_attempts_weighed_at_theirs(toy):

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +19,13 @@ from genenv.backends.chat.tool_format import ToolFormat, message_of
 from genenv.errors import GenenvError, RolloutError, first_line
 from genenv.types import Json, JsonObject, Message
 
+log = logging.getLogger(__name__)
+
 _MARKER = "\u2402"
 """Stands for an assistant's text, so that what a template puts after it can be found."""
+
+_THOUGHT = "\u2404"
+"""Stands for a thought, so that it can be seen whether a template drops it."""
 
 _OPENINGS = 256
 """So many beginnings of conversations are remembered: those of a task's attempts come one after the other."""
@@ -47,6 +54,7 @@ class ChatFormat:
         self.plain = PlainText(tokenizer, self._control())
         self.tool_format = ToolFormat(self.template, self._end, self._sounds, self.spelling)
         self._silent = self._without_meaning()
+        self._earlier = functools.cache(self._find_earlier)
         self._opening = functools.lru_cache(maxsize=_OPENINGS)(self._open)
         self.opens_thought = self.spelling.opens(self.template.text([_ASKED], reply=True))
         """Whether the template begins a reply with a thought."""
@@ -143,6 +151,73 @@ class ChatFormat:
         }
         return {number for number in special if self.tokenizer.convert_ids_to_tokens(number) not in read}
 
+    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
+        """How many tokens of an earlier turn the template drops when a message of a role follows.
+
+        Args:
+            role: of the message.
+            prompt: what the turn's reply answered.
+            reply: the reply, whose end-of-turn token may be another one once a message follows.
+
+        Returns:
+            Tokens at the end of the prompt, which a reply to come alone has; at the beginning of the reply,
+            its thought; and at its end. All 0 where the template keeps thoughts.
+        """
+        kept, only_last, ends = self._earlier(role)
+        if kept:
+            return 0, 0, 0
+        tail = next((n for n in range(1, len(only_last) + 1) if self._raw(prompt[-n:]) == only_last), 0)
+        last = int(not ends and list(reply[-1:]) == [self.end_id])
+        return tail if only_last else 0, self._thought(reply), last
+
+    def _raw(self, ids: Sequence[int]) -> str:
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )
+
+    def _thought(self, reply: Sequence[int]) -> int:
+        """How many tokens a reply's thought has, with what stands between it and the answer."""
+        read = self.decode(reply)
+        if "</think>" not in read or not (self.opens_thought or read.lstrip().startswith("<think>")):
+            return 0
+        count = bisect.bisect_left(
+            range(len(reply)), 1, key=lambda n: int("</think>" in self.decode(reply[:n]))
+        )
+        if self.spelling.answer:  # the template writes it before every answer
+            first = self.encode(self.spelling.answer)[0]
+            return next((n for n in range(count, len(reply)) if reply[n] == first), count)
+        while count < len(reply) and not self._raw(reply[count : count + 1]).strip():
+            count += 1
+        return count
+
+    def _find_earlier(self, role: str) -> tuple[bool, str, bool]:
+        """What a template makes of a turn that a message of a role follows.
+
+        Returns:
+            Whether its thought stays, what stands before a reply to come alone, and whether it ends as usual.
+        """
+        follows: ChatMessage = {"role": role, "content": "v"}
+        thought = f"{self.spelling.opening}{_THOUGHT}{self.spelling.ending}\n\n{_MARKER}"
+        try:
+            before, _, after = self.template.text([_ASKED, _reply(_MARKER), follows], reply=True).partition(
+                _MARKER
+            )
+        except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
+            return True, "", True
+        try:
+            kept = _THOUGHT in self.template.text([_ASKED, _reply(thought), follows], reply=True)
+        except Exception:  # noqa: BLE001 - it takes answers alone
+            kept = False
+        ready = self.template.text([_ASKED], reply=True)
+        ends = after.lstrip().startswith(self._end)
+        if not kept and not ready.startswith(before) and before != ready + self.spelling.answer:
+            log.warning(
+                "the chat template writes something else in the place of earlier thoughts; in conversations "
+                "of several turns they stay in what is sampled and trained, and a server drops them"
+            )
+            kept = True
+        return kept, ready[len(before) :] if ready.startswith(before) else "", ends
+
     def _sounds(self, text: str) -> str:
         return self.decode(self.encode(text))
 
@@ -155,7 +230,7 @@ class ChatFormat:
 
     def _after_reply(self, messages: Sequence[ChatMessage], *, reply: bool) -> str:
         """What the template puts after an assistant's text when these messages follow."""
-        before = [_ASKED, {"role": "assistant", "content": _MARKER}]
+        before = [_ASKED, _reply(_MARKER)]
         return self.template.text([*before, *messages], reply=reply).partition(_MARKER)[2]
 
     def _end_of_turn(self) -> int:
@@ -196,6 +271,10 @@ def _refusals() -> Iterator[None]:
         raise RolloutError(
             f"the chat template does not take the conversation: {first_line(error)}"
         ) from error
+
+
+def _reply(content: str) -> ChatMessage:
+    return {"role": "assistant", "content": content}
 
 
 def _as_dict(message: Message) -> ChatMessage:

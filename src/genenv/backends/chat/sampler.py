@@ -47,6 +47,10 @@ class ChatSampler(ABC):
         """Token ids of an assistant's reply, end-of-turn token included."""
         return self.chat.encode_reply(clean(text), tools)
 
+    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
+        """Tokens of an earlier turn that the template drops when a message of a role follows."""
+        return self.chat.left_out(role, prompt, reply)
+
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Requests of all coroutines that wait at the same time may run as one batch.
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from genenv.learning.credit.imitation import choices_of, imitate, steps_of
+from genenv.learning.credit.readings import readings
 from genenv.learning.datum import Datum, Lesson, Objective
 from genenv.learning.settings import GrpoConfig
 from genenv.types import Group, Trace
@@ -47,11 +48,15 @@ def grpo_credit(
         unit: list[Datum] = []
         if any(advantages) or (advantages and not config.skip_zero_advantage):
             pairs = zip(group.valid, advantages, strict=True)
-            unit = [_attempt(trace, value, config.loss_average, temperature) for trace, value in pairs]
+            unit = [
+                datum
+                for trace, value in pairs
+                for datum in _attempt(trace, value, config.loss_average, temperature)
+            ]
         if (solution := left.pop(group.task.id, None)) is not None:
-            unit.append(imitate(solution))
+            unit += imitate(solution)
         units += [unit] if unit else []
-    units += [[imitate(solution)] for solution in left.values()]
+    units += [imitate(solution) for solution in left.values()]
     return Lesson(
         units=units,
         objective=Objective(
@@ -98,18 +103,19 @@ def _advantages(group: Group, config: GrpoConfig) -> list[float]:
 
 def _attempt(
     trace: Trace, advantage: float, average: Literal["token", "sequence"], temperature: float
-) -> Datum:
-    start = trace.prompt_tokens
-    sampled = trace.sampled[start:]
-    share = 1.0 if average == "token" else 1.0 / max(1, sum(sampled))
-    return Datum(
-        prompt_ids=trace.token_ids[:start],
-        completion_ids=trace.token_ids[start:],
-        weights=tuple(share if flag else 0.0 for flag in sampled),
-        advantages=(advantage,) * len(sampled),
-        old_logprobs=trace.logprobs[start:],
-        loss="ppo",
-        temperature=temperature,
-        choices=choices_of(trace),
-        version=trace.version,
-    )
+) -> list[Datum]:
+    share = 1.0 if average == "token" else 1.0 / max(1, trace.response_tokens)
+    return [
+        Datum(
+            prompt_ids=one.token_ids[: one.prompt_tokens],
+            completion_ids=one.token_ids[one.prompt_tokens :],
+            weights=tuple(share if flag else 0.0 for flag in one.sampled[one.prompt_tokens :]),
+            advantages=(advantage,) * (len(one.token_ids) - one.prompt_tokens),
+            old_logprobs=one.logprobs[one.prompt_tokens :],
+            loss="ppo",
+            temperature=temperature,
+            choices=choices_of(one),
+            version=one.version,
+        )
+        for one in readings(trace)
+    ]

@@ -8,17 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from genenv.learning.credit.readings import readings
 from genenv.learning.datum import Datum, Lesson, Objective
 from genenv.learning.settings import GrpoConfig
 from genenv.types import Choices, Group, Trace
 
 
-def imitate(solution: Trace) -> Datum:
+def imitate(solution: Trace) -> list[Datum]:
     """A known solution, played as a trace: the replies count, what the environment says does not.
 
     At temperature 1, whatever the sampling: imitated below it, the scores would flatten until what is sampled
     is as random as the model was at 1.
     """
+    return [_imitated(one) for one in readings(solution)]
+
+
+def _imitated(solution: Trace) -> Datum:
     start = solution.prompt_tokens
     return Datum(
         prompt_ids=solution.token_ids[:start],
@@ -74,11 +79,11 @@ def steps_of(units: int, config: GrpoConfig) -> int:
     return -(-units // config.groups_per_step) if config.groups_per_step else config.updates_per_epoch
 
 
-def _lesson(data: Sequence[Datum], config: GrpoConfig) -> Lesson:
+def _lesson(units: Sequence[Sequence[Datum]], config: GrpoConfig) -> Lesson:
     return Lesson(
-        units=[[datum] for datum in data],
+        units=units,
         objective=Objective(kl_coefficient=config.kl_coefficient, kl="k3"),
-        steps=steps_of(len(data), config),
+        steps=steps_of(len(units), config),
         epochs=config.epochs,
         coefficients={"nll": 1.0},
     )
