@@ -68,6 +68,16 @@ def test_the_authors_evaluator_stops_at_no_plan_read_from_a_spoiled_reply(made_p
             assert all(isinstance(day[key], str) and day[key].encode() for key in KEYS)
 
 
+@pytest.mark.parametrize(
+    "text", ["{}(St from ate)", "{}(State);Transportation from (cost: $20)", "{} (from A)"]
+)
+def test_a_city_whose_brackets_hold_a_from_does_not_stop_the_authors_evaluator(made_pairs, text):
+    item, _ = made_pairs["train"][0]
+    places = item.data.split.places
+    name = next(iter(places.database.tables.states))
+    assert normalized({"current_city": text.format(name)}, places)["current_city"] == name
+
+
 # --- the forms that were seen to be misread, and what must not be read into a text ---
 
 

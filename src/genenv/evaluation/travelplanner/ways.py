@@ -89,8 +89,9 @@ def city_of(text: str, places: Places) -> str:
     text = " ".join(text.replace("*", "").split())
     pair = from_to(text)
     states = places.database.tables.states
-    if pair is None and before_parenthesis(text) in states:
-        return text
+    head = before_parenthesis(text)
+    if pair is None and head in states:
+        return text if "from" not in text else head  # the evaluator would stop at it
     if pair is not None and all(before_parenthesis(end) in states for end in pair):
         return f"from {pair[0]} to {pair[1]}"
     match = places.pair_in(text)
