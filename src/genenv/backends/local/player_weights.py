@@ -62,6 +62,8 @@ class PlayerWeights:
         """How often these weights were published."""
         self._initial: nn.Module | None = None
         self._anchored = False
+        self._parameters: list[tuple[str, nn.Parameter]] | None = None
+        """Those of the adapter; going through all modules takes longer than a token."""
         if adapter is None and learns:
             if keep_reference:
                 self._initial = copy.deepcopy(model.causal)
@@ -152,8 +154,11 @@ class PlayerWeights:
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Names and values of what this player learns, in a fixed order."""
-        with self.active():
-            return [(name, p) for name, p in self.model.causal.named_parameters() if self._owns(name)]
+        if self._parameters is None or self.adapter is None:
+            with self.active():
+                named = self.model.causal.named_parameters()
+                self._parameters = [(name, p) for name, p in named if self._owns(name)]
+        return self._parameters
 
     def _owns(self, name: str) -> bool:
         if self.adapter is None:
