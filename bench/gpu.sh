@@ -78,17 +78,17 @@ piece tests 240 none bash bench/gpu.sh --gpu-tests
 bench sample-64 180 qwen3-0.6b bench/generate.py --prompts 64 --length 96 --new 64 --repeats 3
 bench sample-groups 180 qwen3-0.6b bench/generate.py --prompts 32 --group 8 --length 512 --new 256 --repeats 2
 bench train-tree 180 qwen3-0.6b bench/update.py --groups 8 --rollouts 8 --prompt 512 --completion 512 --kl 0 \
-    --microbatch 16384 --repeats 3 --without exact
+    --microbatch 0 --repeats 3 --without exact
 bench train-long 180 qwen3-0.6b bench/update.py --groups 2 --rollouts 1 --prompt 4096 --completion 4096 --kl 0 \
-    --microbatch 16384 --peer-batch 2 --repeats 3 --without exact
+    --microbatch 0 --peer-batch 2 --repeats 3 --without exact
 bench train-exact 180 qwen3-0.6b bench/update.py --groups 2 --rollouts 4 --prompt 256 --completion 256 --repeats 1
-bench round 240 qwen3-0.6b bench/round.py --prompts 8 --group 8 --length 512 --new 512 --microbatch 16384 --repeats 1
+bench round 240 qwen3-0.6b bench/round.py --prompts 8 --group 8 --length 512 --new 512 --microbatch 0 --repeats 1
 bench sample-static 300 qwen3-0.6b bench/generate.py --static --without transformers --repeats 3
 bench train-4b 240 qwen3-4b bench/update.py --groups 2 --rollouts 1 --prompt 4096 --completion 4096 --kl 0 \
-    --microbatch 16384 --repeats 2 --without trl exact
+    --microbatch 0 --repeats 2 --without trl exact
 bench sample-7b 240 qwen2.5-7b bench/generate.py --prompts 64 --length 512 --new 256 --repeats 2 --without transformers
 bench train-7b 240 qwen2.5-7b bench/update.py --groups 4 --rollouts 8 --prompt 512 --completion 256 --kl 0 \
-    --microbatch 8192 --repeats 2 --without trl exact
+    --microbatch 0 --repeats 2 --without trl exact
 if [ ${#failed[@]} -gt 0 ]; then
     echo "failed: ${failed[*]}; $OUT/log.txt says why"
     exit 1
