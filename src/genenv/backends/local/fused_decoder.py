@@ -33,12 +33,13 @@ from genenv.backends.local.layouts import AnyLayout
 _LARGEST, _TRIED_LAYERS = 2, 8
 """Packing is tried on the joint up-projections of so many layers: together more than a cache holds."""
 
-FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+FAMILIES = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")
+"""Kinds of decoders; a model that also takes images may have one of them inside."""
 
 
 def why_not(causal: Any) -> str | None:  # noqa: ANN401
     """What keeps a model from running here; None when nothing does."""
-    name = type(causal).__name__
+    name = type(causal.get_decoder()).__name__
     if name not in FAMILIES:
         return f"{name} is none of {', '.join(FAMILIES)}"
     activation = causal.config.get_text_config().hidden_act
@@ -68,7 +69,7 @@ class FusedDecoder:
     """A decoder whose base is frozen, run with one adapter or none.
 
     Args:
-        causal: one of `FAMILIES`; its projections become views of joint tensors. Adapters may be attached
+        causal: a model whose decoder is one of `FAMILIES`; its projections become views of joint tensors. Adapters may be attached
             before or after.
         activation_bytes: a backward pass that would need more than this is given the inputs of the layers
             alone, and computes the rest again (gradient checkpointing, arXiv:1604.06174).
