@@ -69,8 +69,8 @@ class FusedDecoder:
     """A decoder whose base is frozen, run with one adapter or none.
 
     Args:
-        causal: a model whose decoder is one of `FAMILIES`; its projections become views of joint tensors. Adapters may be attached
-            before or after.
+        causal: a model whose decoder is one of `FAMILIES`; its projections become views of joint tensors.
+            Adapters may be attached before or after.
         activation_bytes: a backward pass that would need more than this is given the inputs of the layers
             alone, and computes the rest again (gradient checkpointing, arXiv:1604.06174).
         kernels: compiled code for what is not a matrix product.
