@@ -323,6 +323,7 @@ def test_whatever_the_reply_what_is_kept_satisfies_the_rules(desk: Path, server:
     domain.world.close()
 
 
+@pytest.mark.long
 def test_the_command_says_what_came_of_it(folder: Path, server: Server) -> None:
     sloppy = {
         **lines(GOOD),

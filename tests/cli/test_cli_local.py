@@ -180,6 +180,7 @@ def test_the_warm_up_needs_a_context_that_its_demonstrations_fit_into(config: Pa
     assert "fits into its context of 32 tokens; raise policy.context_tokens" in refused(*words)
 
 
+@pytest.mark.long
 def test_a_damaged_adapter_is_named(config: Path, tmp_path: Path) -> None:
     assert run("train", config, "--out", tmp_path / "run", "--set", "run.rounds=1").exit_code == 0
     adapter = tmp_path / "run/checkpoints/round-0001/simulator/adapter_model.safetensors"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from rich.console import Console
 
 from genenv.api.console import PLAIN_EVERY_S, ConsoleReporter, _PlainStage
@@ -97,6 +98,7 @@ def test_short_stages_in_a_row_share_the_time_between_lines() -> None:
     assert log.getvalue() == before
 
 
+@pytest.mark.long
 def test_the_first_sign_of_life_comes_before_libraries_are_loaded() -> None:
     script = (
         "import sys; from genenv.cli.app import load_command; load_command('train')\n"

@@ -254,6 +254,7 @@ def vars_of(rule: object) -> list[tuple[str, float]]:
     return [(sign, float(getattr(rule, sign))) for sign in ("ge", "le") if hasattr(rule, sign)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", sorted(extremes()["lowest"]))
 def test_a_run_goes_through_with_a_setting_at_either_end_of_its_range(
     key: str, config: Path, tmp_path: Path
@@ -271,6 +272,7 @@ def test_a_run_goes_through_with_a_setting_at_either_end_of_its_range(
         )
 
 
+@pytest.mark.long
 def test_a_run_goes_through_with_priors_at_the_ends_of_their_range(config: Path, tmp_path: Path) -> None:
     for prior in ("[0.01, 0.01]", "[10000.0, 10000.0]", "[0.01, 10000.0]"):
         succeeds("train", config, "--out", tmp_path / prior, "--set", f"curriculum.prior={prior}")

@@ -119,6 +119,7 @@ def test_the_sampling_server_refuses_bodies_of_any_kind(sampling: HttpServer, pa
     assert tried(sampling, path, written(body)).status in (400, 404)
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(path=st.sampled_from(TINKER), body=BODIES | st.dictionaries(NAMES, BODIES, max_size=6))
 def test_the_tinker_server_refuses_bodies_of_any_kind(tinker: HttpServer, path: str, body: Any) -> None:

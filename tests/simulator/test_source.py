@@ -49,6 +49,7 @@ def test_tasks_come_without_a_model_and_the_same_again(source: str, tmp_path: Pa
     assert not (tmp_path / "one" / "checkpoints" / "round-0002" / "simulator").exists()
 
 
+@pytest.mark.long
 def test_without_a_source_a_round_is_as_large_and_of_base_tasks(tmp_path: Path) -> None:
     succeeds(*words(tmp_path / "run", simulator__source="none"))
     with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:

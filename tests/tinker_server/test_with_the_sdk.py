@@ -27,6 +27,7 @@ def test_training_moves_likelihoods_by_the_sign_of_weights(serve: Serve, sdk: Cl
     assert found["fields"] == ["elementwise_loss", "logprobs"]
 
 
+@pytest.mark.long
 def test_losses_are_sums(serve: Serve, sdk: Client) -> None:
     found = sdk("sums", url=serve())
     assert found["loss"] == pytest.approx(found["expected"], abs=1e-3)

@@ -170,6 +170,7 @@ def test_experts_learn_and_peft_puts_the_adapter_on_the_original(
     assert sampled.logprobs == pytest.approx(found.tolist(), abs=1e-4)
 
 
+@pytest.mark.long
 def test_an_agent_with_adapted_experts_is_exported(moe: Path, toy: Any, tmp_path: Path) -> None:
     run = trained_run(tmp_path / "run", moe, toy)
     wanted = Wanted(run=str(run), form=Form.MODEL, out=tmp_path / "out", dtype="auto")

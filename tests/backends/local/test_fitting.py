@@ -140,6 +140,7 @@ def test_of_several_processes_each_holds_its_share_of_the_layers() -> None:
     assert "are for a CONFIG" in refused("doctor", "runs/none", "--processes", 2)
 
 
+@pytest.mark.long
 def test_larger_models_take_more(capsys: pytest.CaptureFixture[str]) -> None:
     script = Path(__file__).parents[3] / "bench" / "memory_table.py"
     runpy.run_path(str(script))["main"](["--context", "1024"])

@@ -45,6 +45,7 @@ def mismatches(policy: Any, rounds: int, lr: float, cap: float | None = None) ->
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 @pytest.mark.parametrize("cap", [None, 2.0])
 def test_at_learning_rate_0_the_mismatch_is_flat(

@@ -95,6 +95,7 @@ def test_a_step_of_training_makes_what_is_trained_likelier_in_the_original(
     assert mean(peft.PeftModel.from_pretrained(original(folder), str(tmp_path)).eval()) > before + 0.01
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tuning", ["lora", "full"])
 def test_an_exported_agent_is_the_original_with_other_weights_in_its_language_model(
     folder: Path, toy: Any, tmp_path: Path, tuning: str

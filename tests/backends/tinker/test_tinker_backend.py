@@ -139,6 +139,7 @@ def test_settings_that_no_server_can_follow_are_refused(
     assert said in client("refusal", url=serve(), **settings)
 
 
+@pytest.mark.long
 def test_nothing_there_and_no_key_are_one_sentence(client: Any) -> None:
     assert "no Tinker server answers at http://127.0.0.1:9: " in client("refusal", url="http://127.0.0.1:9")
     client("environment", TINKER_API_KEY=None)

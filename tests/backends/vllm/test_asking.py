@@ -94,6 +94,7 @@ def test_the_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(scene())
 
 
+@pytest.mark.long
 def test_a_connection_that_the_server_may_have_closed_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

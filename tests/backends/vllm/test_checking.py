@@ -263,6 +263,7 @@ def test_an_answer_of_another_form_ends_in_a_sentence_and_the_other_servers_go_o
     played(found, play)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_is_full_is_asked_again_and_is_not_taken_for_a_lost_one(
     urls: list[str],
@@ -295,6 +296,7 @@ def test_a_server_that_is_full_is_asked_again_and_is_not_taken_for_a_lost_one(
     assert "does not answer" not in caplog.text
 
 
+@pytest.mark.long
 def test_a_server_that_stays_full_is_given_up_in_time_and_others_answer(
     urls: list[str], proxy: Callable[..., Liar]
 ) -> None:

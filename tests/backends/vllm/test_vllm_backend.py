@@ -161,6 +161,7 @@ def test_no_server_that_answers_ends_the_round_with_a_sentence(serve: Serve) -> 
     played(found, play)
 
 
+@pytest.mark.long
 def test_a_server_that_rests_is_asked_whether_it_is_back_where_no_other_answers(serve: Serve) -> None:
     """One that was lost for long, and then the other one is: 5 s are less than its rest, and enough."""
     first, second = serve(0), serve(1)

@@ -82,6 +82,7 @@ def test_what_every_question_could_have_as_a_word_is_no_answer() -> None:
     assert "Latin script" in found
 
 
+@pytest.mark.long
 def test_no_built_in_start_reaches_the_limit_of_chains() -> None:
     assert max(len(WORLD.chains.of(start)) for start in STARTS) < MAX_CHAINS / 4
 

@@ -200,6 +200,7 @@ def test_a_search_shows_whole_sentences_at_least() -> None:
     assert max(map(len, says)) < least
 
 
+@pytest.mark.long
 def test_nearly_every_seed_can_be_answered_by_searching() -> None:
     rng = random.Random(5)
     tasks = list(base_tasks(SEARCH, SEARCH.seeds(), seed=0).values())[::4]

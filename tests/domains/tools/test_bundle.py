@@ -316,6 +316,7 @@ def test_a_mode_of_single_replies_has_no_task_of_several_turns(folder: Path) -> 
     domain.world.close()
 
 
+@pytest.mark.long
 def test_what_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         'def never(x: str) -> str:\n    """Never works."""\n    raise ValueError("not today")\n'

@@ -235,6 +235,7 @@ def test_credit_is_for_the_tool_and_its_arguments_less_extra_calls() -> None:
     assert earned(call("switch_light", room=" HALL", on=True, minutes=5)) == pytest.approx(0.2 + 0.8 * 2 / 3)
 
 
+@pytest.mark.long
 def test_a_class_that_comes_with_the_package_is_called_in_this_process() -> None:
     world: World = OwnWorld("genenv.domains.tool_calling.apps.whole:Apps")
     begin = call("begin", state=0)

@@ -105,6 +105,7 @@ def test_tools_signal_no_process_but_their_own(files: Path) -> None:
         world.close()
 
 
+@pytest.mark.long
 @needs_landlock
 def test_a_folder_that_the_user_names_may_be_written_too(home: Path, files: Path, tmp_path: Path) -> None:
     origin = PythonOrigin(files / "writer.py")
@@ -170,6 +171,7 @@ def test_where_the_system_lacks_it_tools_run_and_it_is_said_once(
     ]
 
 
+@pytest.mark.long
 def test_what_a_bundle_runs_is_said_when_it_is_first_opened_and_when_it_is_another(
     files: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

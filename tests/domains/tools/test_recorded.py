@@ -142,6 +142,7 @@ def test_of_a_server_that_dies_in_the_middle_what_it_answered_is_kept(tmp_path: 
     assert "Not all was recorded: it does" in (folder / "README.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limits", "said"),
     [

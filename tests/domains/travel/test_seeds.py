@@ -134,6 +134,7 @@ def test_variations_follow_the_grammar_and_differ(compiler):
         assert len({json.dumps(spec) for spec in specs}) == 3
 
 
+@pytest.mark.long
 def test_seeds_follow_their_own_grammar(compiler):
     for seed in SEEDS[::120]:
         assert accepts(compiler, DOMAIN.spec_schema(seed), bare(TravelSpec.model_validate(seed.spec)))

@@ -169,6 +169,7 @@ def test_exact_reward_is_all_or_nothing():
     assert exact.check(task, task.oracle).reward == 1
 
 
+@pytest.mark.long
 def test_random_attempts_are_well_formed_and_hardly_ever_right():
     rng = random.Random(0)
     for domain, slack, most in (

@@ -409,6 +409,7 @@ def test_hostile_answers_are_graded_wrong_and_fast(houses, game, form):
             assert len(grade.explanation) < 400
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("form", ["episode", "step"])
 def test_grading_never_raises(houses, game, form):

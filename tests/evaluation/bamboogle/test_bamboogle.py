@@ -189,6 +189,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(JSON)
 def test_grading_never_raises(answer: Any) -> None:

@@ -102,6 +102,7 @@ def test_no_call_reaches_the_machine(call: str, tmp_path: Path) -> None:
     assert not made.exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("classes", "calls"),
     [

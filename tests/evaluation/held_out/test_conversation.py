@@ -114,6 +114,7 @@ def test_a_model_that_takes_no_tools_cannot_play_tasks_that_offer_them() -> None
         play(Recited(), episode(three, tools=(TOOL,)))
 
 
+@pytest.mark.long
 def test_solutions_in_the_models_own_form_of_calls_succeed(tmp_path: Path) -> None:
     (tmp_path / "native.toml").write_text('domain.style = "native"\n', encoding="utf-8")
     benchmark = HeldOut(HeldOutConfig(config=str(tmp_path / "native.toml")))

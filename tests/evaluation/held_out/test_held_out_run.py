@@ -76,6 +76,7 @@ def test_the_success_is_the_runs_own_task_by_task(
     assert max(len(said or ()) for _, said in here.values()) >= 2, "some tasks take several turns"
 
 
+@pytest.mark.long
 def test_replies_are_cut_off_where_the_run_cuts_them_off(train: Callable[..., Path], tmp_path: Path) -> None:
     run = train("agent.warmup.steps=0")
     summary = measured("runs/words", tmp_path / "r.jsonl")
@@ -85,6 +86,7 @@ def test_replies_are_cut_off_where_the_run_cuts_them_off(train: Callable[..., Pa
     assert {id_: said for id_, (_, said) in replies_of(tmp_path / "r.jsonl").items()} == there
 
 
+@pytest.mark.long
 def test_answers_are_graded_again_by_the_domain_of_the_run(
     train: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -103,6 +105,7 @@ def test_answers_are_graded_again_by_the_domain_of_the_run(
     assert before["items"] == 8
 
 
+@pytest.mark.long
 def test_the_part_that_a_run_measures_is_a_split(train: Callable[..., Path], tmp_path: Path) -> None:
     train("run.eval_tasks=3")
     assert measured("runs/words", tmp_path / "a.jsonl")["items"] == 8
@@ -235,6 +238,7 @@ def test_a_domain_without_held_out_tasks_is_one_sentence(toml: Path) -> None:
     assert "domain 'own_words:Words' has no held-out tasks to measure on" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["check", "episode", "held_out"])
 def test_a_domain_that_raises_is_one_sentence_that_names_the_task(
     train: Callable[..., Path], tmp_path: Path, part: str

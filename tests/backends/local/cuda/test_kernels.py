@@ -91,6 +91,7 @@ def test_residual_norm_and_gate(setting):
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("held", [False, True])
 def test_drawing(monkeypatch, held):
     monkeypatch.setattr(ops_module, "_CHUNK", 64)
