@@ -79,8 +79,11 @@ bench sample-64 180 qwen3-0.6b bench/generate.py --prompts 64 --length 96 --new 
 bench sample-groups 180 qwen3-0.6b bench/generate.py --prompts 32 --group 8 --length 512 --new 256 --repeats 2
 bench train-tree 180 qwen3-0.6b bench/update.py --groups 8 --rollouts 8 --prompt 512 --completion 512 --kl 0 \
     --microbatch 0 --repeats 3 --without exact
-bench train-long 180 qwen3-0.6b bench/update.py --groups 2 --rollouts 1 --prompt 4096 --completion 4096 --kl 0 \
+# TRL refuses groups of one: two long attempts at one prompt are timed beside it, one at each of two by us alone.
+bench train-long 180 qwen3-0.6b bench/update.py --groups 1 --rollouts 2 --prompt 4096 --completion 4096 --kl 0 \
     --microbatch 0 --peer-batch 2 --repeats 3 --without exact
+bench train-long-apart 180 qwen3-0.6b bench/update.py --groups 2 --rollouts 1 --prompt 4096 --completion 4096 --kl 0 \
+    --microbatch 0 --repeats 3 --without trl exact
 bench train-exact 180 qwen3-0.6b bench/update.py --groups 2 --rollouts 4 --prompt 256 --completion 256 --repeats 1
 bench round 240 qwen3-0.6b bench/round.py --prompts 8 --group 8 --length 512 --new 512 --microbatch 0 --repeats 1
 bench sample-static 300 qwen3-0.6b bench/generate.py --static --without transformers --repeats 3

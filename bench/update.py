@@ -18,6 +18,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +183,7 @@ def reward(tokens: Sequence[int]) -> float:
 
 
 def groups_of(batch: Mapping[str, Any]) -> list[Group]:
-    """A group for each prompt of the batch."""
+    """A group for each prompt; attempts alone at theirs are one group: they would teach nothing."""
     from genenv.types import Group, Lineage, Origin, StopReason, Task, Trace
 
     groups = []
@@ -214,6 +215,9 @@ def groups_of(batch: Mapping[str, Any]) -> list[Group]:
             for i, (ids, values) in enumerate(zip(completions, old, strict=True))
         )
         groups.append(Group(task=task, traces=traces))
+    if all(len(group.traces) == 1 for group in groups):
+        traces = tuple(replace(group.traces[0], task_id=groups[0].task.id) for group in groups)
+        return [Group(task=groups[0].task, traces=traces)]
     return groups
 
 

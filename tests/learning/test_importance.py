@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.agent.settings import AgentConfig
+from genenv.errors import UpdateSkipped
 from genenv.learning.credit.grpo import grpo_credit
 from genenv.learning.datum import Datum, Lesson, Objective
 from genenv.learning.importance import Mismatch, corrected
+from genenv.learning.ratios import k3
 from genenv.learning.update import learn
 from lessons import Recorder, imitated, make_groups
 
@@ -69,15 +72,20 @@ def test_what_was_sampled_by_those_who_learn_is_as_it_was(old: list[float], cap:
 
 
 class Moved(Recorder):
-    """Finds every token twice as likely as it was sampled."""
+    """Finds every token twice as likely as it was sampled, or as its data say."""
 
     async def logprobs(self, data, *, reference=False):
         self.calls.append("logprobs")
         return [tuple(value + math.log(2) for value in datum.old_logprobs or ()) for datum in data]
 
+    async def forward_backward(self, data, objective):
+        weight = math.fsum(w for datum in data if datum.loss == "ppo" for w in datum.weights)
+        measured = await super().forward_backward(data, objective)
+        return {**measured, "old_kl": weight * k3(0.0, math.log(2)) / len(self.data)}
 
-def taken(lesson: Lesson) -> tuple[Moved, dict[str, float]]:
-    trainer = Moved()
+
+def taken(lesson: Lesson, trainer: Moved | None = None) -> tuple[Moved, dict[str, float]]:
+    trainer = trainer or Moved()
     done = asyncio.run(learn(trainer, lesson, player="agent", learning_rate=0.1, seed=0))
     return trainer, done.metrics()
 
@@ -92,13 +100,36 @@ def test_an_update_weighs_attempts_alone_and_asks_once():
     assert metrics["agent/importance_capped"] == 1
 
 
-def test_without_a_cap_some_are_compared_and_all_stay_as_they_are():
-    data = [attempted((-1.0,)) for _ in range(5)]
-    trainer, metrics = taken(Lesson(units=[data], objective=Objective()))
-    assert trainer.calls == ["logprobs", "forward_backward", "step"]
-    assert metrics["agent/mismatch_kl"] > 0
+def test_without_a_cap_the_first_step_compares_and_all_stay_as_they_are():
+    data = [attempted((-1.0,), weights=(0.5,)) for _ in range(5)]
+    trainer, metrics = taken(Lesson(units=[data], objective=Objective(), epochs=3))
+    assert trainer.calls == ["forward_backward", "step"] * 3
+    assert metrics["agent/mismatch_kl"] == pytest.approx(2 - 1 - math.log(2))
     assert "agent/importance_ratio" not in metrics
     assert [datum.old_logprobs for datum in trainer.data[0]] == [(-1.0,)] * 5
+
+
+def test_data_whose_sampler_said_nothing_have_no_mismatch():
+    unknown = replace(attempted((-1.0,)), old_logprobs=None)
+    for data in ([unknown], [attempted((-1.0,)), unknown], [imitated((3,), (4, 5))]):
+        _, metrics = taken(Lesson(units=[data], objective=Objective()))
+        assert "agent/mismatch_kl" not in metrics
+
+
+class Late(Moved):
+    """Its first pass cannot be made."""
+
+    async def forward_backward(self, data, objective):
+        measured = await super().forward_backward(data, objective)
+        if len(self.data) == 1:
+            raise UpdateSkipped("the loss is not finite")
+        return measured
+
+
+def test_where_the_first_step_is_skipped_the_next_one_compares():
+    units = [[attempted((-1.0,))], [attempted((-2.0,))]]
+    _, metrics = taken(Lesson(units=units, objective=Objective(), steps=2, epochs=2), Late())
+    assert metrics["agent/mismatch_kl"] == pytest.approx((1 - math.log(2)) / 2)
 
 
 def test_a_mismatch_that_spoils_the_gradient_is_warned_of_and_what_to_do(caplog):

@@ -14,7 +14,7 @@ Shapes: T = tokens of a completion.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from genenv.learning.datum import Datum
@@ -46,6 +46,20 @@ class Mismatch:
             if counts > 0:
                 self.tokens += 1
                 self.kl += k3(then, now)
+
+    def note_step(self, data: Sequence[Datum], measured: Mapping[str, float]) -> None:
+        """Take in the first step of an update: its pass compares what sampled and what learns as well.
+
+        Args:
+            data: of the step, with what their sampler said.
+            measured: what `Trainer.forward_backward` returned, before any weight has changed.
+        """
+        sampled = [datum for datum in data if datum.loss == "ppo"]
+        weight = math.fsum(w for datum in sampled for w in datum.weights)
+        if weight > 0 and "old_kl" in measured:
+            tokens = sum(datum.tokens for datum in sampled)
+            self.tokens += tokens
+            self.kl += tokens * measured["old_kl"] / weight
 
     def metrics(self, player: str) -> dict[str, float]:
         """Means over tokens; nothing where none was compared."""

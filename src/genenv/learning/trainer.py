@@ -22,7 +22,8 @@ class Trainer(Protocol):
 
         Returns:
             `loss` (KL term included), `tokens` that count; and where there is such a thing `kl` to the
-            reference and `entropy` (nats per token) and `clip_rate`.
+            reference and `entropy` (nats per token), `clip_rate`, and `old_kl`: KL(pi_old || pi) by k3 over
+            the tokens of `ppo` data, summed with their weights.
 
         Raises:
             UpdateSkipped: the loss is not finite; no gradient is kept.

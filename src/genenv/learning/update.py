@@ -21,9 +21,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MEASURED = 2
-"""Data of an update whose sampler is held to the trainer, where importance does not weigh all of them."""
-
 
 @dataclass(slots=True)
 class Done:
@@ -37,7 +34,8 @@ class Done:
     measured: Counter[str] = field(default_factory=Counter[str])
     region: TrustRegion | None = None
     mismatch: Mismatch = field(default_factory=Mismatch)
-    """Between what sampled and what learns: over all tokens where that is weighed, else over some."""
+    """Between what sampled and what learns: over all tokens where that is weighed, else over those of the
+    first step."""
 
     def note(self, metrics: Mapping[str, float]) -> None:
         """One more step, with what was measured in it."""
@@ -45,6 +43,11 @@ class Done:
         for name, value in metrics.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
             self.measured[name] += 1
+
+    def warn(self) -> None:
+        """Say it where what sampled and what learns are too far apart."""
+        if (problem := self.mismatch.alarm(self.player)) is not None:
+            log.warning("%s", problem)
 
     def metrics(self) -> dict[str, float]:
         """The player's metrics: means over the steps that measured something, and counts."""
@@ -79,8 +82,8 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
         if lesson.units:
             await trainer.watch(probe(lesson.data))
     units = await _compared(trainer, lesson, done.mismatch)
-    if (problem := done.mismatch.alarm(player)) is not None:
-        log.warning("%s", problem)
+    done.warn()
+    compares = lesson.importance_cap is None and all(d.old_logprobs is not None for d in _sampled(lesson))
     for _ in range(lesson.epochs):
         for part in evenly(order.sample(units, len(units)), lesson.steps):
             data = [datum for unit in part for datum in unit]
@@ -88,6 +91,10 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
                 data = averaged(data, lesson.coefficients)
             try:
                 measured = await trainer.forward_backward(data, lesson.objective)
+                if compares:  # the first pass alone: no weight has changed since the update began
+                    compares = False
+                    done.mismatch.note_step(data, measured)
+                    done.warn()
                 region = done.region
                 step = trainer.step(learning_rate) if region is None else region.step(trainer, learning_rate)
                 done.note({**measured, **await step})
@@ -98,21 +105,14 @@ async def learn(trainer: Trainer, lesson: Lesson, *, player: str, learning_rate:
 
 
 async def _compared(trainer: Trainer, lesson: Lesson, mismatch: Mismatch) -> Sequence[Sequence[Datum]]:
-    """The units with ratios to the log-probabilities of now: where none are known, or all are weighed.
-
-    Of others some are compared as well, for the mismatch alone.
-    """
-    cap, sampled = lesson.importance_cap, [d for d in lesson.data if d.loss == "ppo"]
-    wanting = [d for d in sampled if cap is not None or d.old_logprobs is None]
-    measured = [] if cap is not None else [d for d in sampled if d.old_logprobs is not None][:_MEASURED]
-    wanting += measured
+    """The units with ratios to the log-probabilities of now: where none are known, or all are weighed."""
+    cap = lesson.importance_cap
+    wanting = [d for d in _sampled(lesson) if cap is not None or d.old_logprobs is None]
     if not wanting:
         return lesson.units
     with aside():  # it is the steps that progress counts
         values = await trainer.logprobs(wanting)
     found = dict(zip(map(id, wanting), values, strict=True))
-    for datum in measured:
-        mismatch.note(datum, found.pop(id(datum)))
 
     def compared(datum: Datum) -> Datum:
         now = found.get(id(datum))
@@ -123,6 +123,10 @@ async def _compared(trainer: Trainer, lesson: Lesson, mismatch: Mismatch) -> Seq
         return corrected(datum, now, cap, mismatch)
 
     return [[compared(datum) for datum in unit] for unit in lesson.units]
+
+
+def _sampled(lesson: Lesson) -> list[Datum]:
+    return [datum for datum in lesson.data if datum.loss == "ppo"]
 
 
 def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:

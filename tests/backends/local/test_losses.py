@@ -58,6 +58,8 @@ def test_the_loss_of_three_tokens_by_hand():
     assert loss.item() == pytest.approx(-(0.5 * 1 + 0.25 * -1.6 + 0.25 * 1.28) + 0.1 * kl, abs=1e-6)
     assert sums["clip_rate"].item() == pytest.approx(0.5)
     assert sums["kl"].item() == pytest.approx(kl, abs=1e-6)
+    # k3(then, now) of the same ratios: 0, 0.5 - 1 + log 2, 2 - 1 - log 2, which add up to 0.5
+    assert sums["old_kl"].item() == pytest.approx(0.25 * 0.5, abs=1e-6)
 
 
 @given(own=st.floats(-8, 0), reference=st.floats(-8, 0))

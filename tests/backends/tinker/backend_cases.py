@@ -93,8 +93,8 @@ def as_local(url: str, kl: Any) -> bool:
         for _ in range(3):
             mine, theirs = await stepped(one, data, objective), await stepped(other, data, objective)
             near(
-                [[mine[n] for n in ("loss", "clip_rate")]],
-                [[theirs[n] for n in ("loss", "clip_rate")]],
+                [[mine[n] for n in ("loss", "clip_rate", "old_kl")]],
+                [[theirs[n] for n in ("loss", "clip_rate", "old_kl")]],
                 within=1e-3,
             )
             near(await one.logprobs(data), await other.logprobs(data), within=5e-4)

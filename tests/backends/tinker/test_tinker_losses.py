@@ -117,6 +117,7 @@ def test_the_passes_have_the_gradient_and_the_figures_of_the_local_loss(given_, 
     assert figures["tokens"] == int(counts.sum())
     if "clip_rate" in figures:
         assert figures["clip_rate"] == pytest.approx(float(sums["clip_rate"].detach()), abs=1e-6)
+        assert figures["old_kl"] == pytest.approx(float(sums["old_kl"]), rel=1e-4, abs=1e-6)
     if beta and ("clip_rate" in figures or kl == "exact"):
         assert figures["kl"] == pytest.approx(float(sums["kl"].detach()), abs=1e-4)
 

@@ -79,7 +79,7 @@ def token_losses(
         entropy_M: of what could be sampled; None leaves the bonus out.
 
     Returns:
-        The loss, and the sums behind `kl`, `entropy` and `clip_rate`, weighted like the loss.
+        The loss, and the sums behind `kl`, `old_kl`, `entropy` and `clip_rate`, weighted like the loss.
     """
     weight_M, nll_M = tokens.weight_M, -logprobs_M
     if not tokens.any_ppo:
@@ -90,7 +90,7 @@ def token_losses(
     advantage_M = tokens.advantage_M
     loss_M = -torch.minimum(ratio_M * advantage_M, ratio_M.clamp(low, high) * advantage_M)
     outside_M = ((ratio_M < low) & (advantage_M < 0)) | ((ratio_M > high) & (advantage_M > 0))
-    sums = {"clip_rate": (outside_M * weight_M).sum().detach()}
+    sums = {"clip_rate": (outside_M * weight_M).sum().detach(), "old_kl": _old_kl(log_ratio_M, tokens)}
     if reference_M is not None:
         # the estimate holds for what the policy sampled
         kl_M = k3(logprobs_M, reference_M).masked_fill(tokens.nll_M, 0.0)
@@ -102,6 +102,16 @@ def token_losses(
         sums["entropy"] = (entropy_M * weight_M).sum().detach()
     loss_M = torch.where(tokens.nll_M, nll_M, loss_M)
     return (loss_M * weight_M).sum(), sums
+
+
+@torch.no_grad()
+def _old_kl(log_ratio_M: Tensor, tokens: Tokens) -> Tensor:
+    """KL(pi_old || pi) of the `ppo` tokens by k3, weighted like the loss: `learning.ratios.k3(old, now)`.
+
+    expm1 keeps what rounding alone makes near 1e-13; exp(d) - 1 in float32 would add 1e-7.
+    """
+    kl_M = (torch.expm1(log_ratio_M) - log_ratio_M).clamp(max=K3_MAX)
+    return (kl_M * tokens.weight_M).masked_fill(tokens.nll_M, 0.0).sum()
 
 
 def k3(logprobs_M: Tensor, reference_M: Tensor) -> Tensor:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from genenv.backends.local.packing import Bundle, within_budget
@@ -26,6 +27,41 @@ def bundled(data: Sequence[Datum]) -> list[Piece]:
         (Bundle(prompt_ids=prompt, completions=[datum.completion_ids for datum in rows]), rows)
         for prompt, rows in by_prompt.items()
     ]
+
+
+def sample_of(rows: Sequence[Datum], most: int) -> list[Datum]:
+    """Data at one prompt to measure something on: about `most` tokens of them, never above twice as many.
+
+    Where already the first is longer, it is cut to `most` tokens of its completion; none is taken where the
+    prompt alone is longer than `most`.
+
+    Args:
+        rows: those of one piece; `ppo` data among them.
+        most: tokens.
+    """
+    begin = next(i for i, datum in enumerate(rows) if datum.loss == "ppo")
+    first, found = rows[begin], list[Datum]()
+    prompt = len(first.prompt_ids)
+    if prompt + len(first.completion_ids) > 2 * most:
+        return [_beginning(first, most)] if prompt <= most else []
+    room = most - prompt
+    for datum in rows[begin:]:
+        room -= len(datum.completion_ids)
+        if datum.loss != "ppo" or (found and room < 0):
+            break
+        found.append(datum)
+    return found
+
+
+def _beginning(datum: Datum, tokens: int) -> Datum:
+    """A datum of `ppo` whose completion ends after so many tokens."""
+    return replace(
+        datum,
+        completion_ids=datum.completion_ids[:tokens],
+        weights=datum.weights[:tokens],
+        advantages=datum.advantages and datum.advantages[:tokens],
+        old_logprobs=datum.old_logprobs and datum.old_logprobs[:tokens],
+    )
 
 
 def micro_batches(

@@ -23,7 +23,7 @@ from genenv.backends.base import blocking
 from genenv.backends.local.kl import frozen_head, kl_between
 from genenv.backends.local.losses import Tokens, k3, token_losses
 from genenv.backends.local.memory import within_memory
-from genenv.backends.local.micro_batches import Piece, bundled, micro_batches
+from genenv.backends.local.micro_batches import Piece, bundled, micro_batches, sample_of
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.processes import ALONE, Processes, Turn, together
@@ -35,7 +35,8 @@ from genenv.learning.settings import Moments, OptimizerConfig
 from genenv.runs.progress import advance
 
 _SHARE_MEASURED = 8
-"""Of the tokens of an update, one in so many is asked of the reference where KL is measured alone."""
+"""Of the tokens of an update, about one in so many is asked of the reference where KL is measured alone, and
+never more than two."""
 STATE = "trainer.json"
 """File, inside a player's checkpoint, of the version of its weights."""
 
@@ -278,7 +279,7 @@ class LocalTrainer:
         if kl is not None:
             sums["kl"] = kl.detach()
         elif apart:
-            sums["kl"] = self._kl_of_some(batch, scores.logprobs_M.detach(), most, tokens)
+            sums |= self._kl_of_some(batch, scores.logprobs_M.detach(), most, tokens)
         elif measure_kl:
             sums["kl"] = sums["kl"] / values.weight_M.masked_fill(values.nll_M, 0.0).sum()
         elif objective.kl == "k3" and objective.kl_coefficient:
@@ -286,32 +287,34 @@ class LocalTrainer:
         advance(tokens=packed.tokens, items=len(rows.data))
         return {"loss": loss.detach(), **sums}
 
-    def _kl_of_some(self, batch: Sequence[Piece], logprobs_M: Tensor, most: int, seed: int) -> Tensor:
-        """The mean of k3 over attempts at one prompt of a micro-batch, about `most` tokens of it.
+    def _kl_of_some(
+        self, batch: Sequence[Piece], logprobs_M: Tensor, most: int, seed: int
+    ) -> dict[str, Tensor]:
+        """The mean of k3 over attempts at one prompt of a micro-batch: about `most` tokens (`sample_of`).
 
         Args:
             batch: has `ppo` data.
             logprobs_M: of all of it, under the present weights.
-            most: tokens, at least one attempt's.
+            most: tokens.
             seed: chooses.
+
+        Returns:
+            `kl`; nothing where the prompt leaves no room for a part of an attempt.
         """
         whole = [datum for _, own in batch for datum in own]
         own = random.Random(seed).choice([own for _, own in batch if any(d.loss == "ppo" for d in own)])
-        first = next(i for i, datum in enumerate(own) if datum.loss == "ppo")
-        room, some = most - len(own[first].prompt_ids), list[Datum]()
-        for datum in own[first:]:
-            room -= len(datum.completion_ids)
-            if datum.loss != "ppo" or (some and room < 0):
-                break
-            some.append(datum)
-        start = sum(d.tokens for d in itertools.takewhile(lambda d: d is not some[0], whole))
+        some = sample_of(own, most)
+        if not sum(datum.tokens for datum in some):
+            return {}
+        first = next(datum for datum in own if datum.loss == "ppo")
+        start = sum(d.tokens for d in itertools.takewhile(lambda d: d is not first, whole))
         packed = self.weights.packed([bundle for bundle, _ in bundled(some)])
         rows = _Rows.of(some, self.weights.model.device, self._allowed)
         with torch.no_grad(), self.weights.reference():
             reference_M = self._scores(*rows.chosen(*self.weights.completion_hidden(packed)), rows).logprobs_M
         weight_M = Tokens.of(some, self.weights.model.device).weight_M
         kl_M = k3(logprobs_M[start : start + len(reference_M)], reference_M)
-        return (kl_M * weight_M).sum() / weight_M.sum()
+        return {"kl": (kl_M * weight_M).sum() / weight_M.sum()}
 
     @staticmethod
     def _any_k3(

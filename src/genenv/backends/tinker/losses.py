@@ -129,7 +129,7 @@ def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: 
     """
     tokens = sum(one.tokens for one in data)
     low, high = 1 - objective.clip_low, 1 + objective.clip_high
-    loss, clipped, kl = [0.0], [0.0], [0.0]
+    loss, clipped, kl, old_kl = [0.0], [0.0], [0.0], [0.0]
     for place, one in enumerate(data):
         old = _old(one) if one.loss == "ppo" else now[place]
         advantages = one.advantages or (0.0,) * len(one.weights)
@@ -144,12 +144,13 @@ def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: 
                 loss.append(-weight * min(ratio * advantage, min(max(ratio, low), high) * advantage))
                 outside = (ratio < low and advantage < 0) or (ratio > high and advantage > 0)
                 clipped.append(weight * outside)
+                old_kl.append(weight * k3(old[token], value))
             if place in reference:
                 counts = 1 / tokens if objective.kl == "exact" else weight
                 kl.append(counts * k3(value, reference[place][token]))
     found = {"loss": math.fsum(loss) + objective.kl_coefficient * math.fsum(kl), "tokens": float(tokens)}
     if any(one.loss == "ppo" for one in data):
-        found["clip_rate"] = math.fsum(clipped)
+        found |= {"clip_rate": math.fsum(clipped), "old_kl": math.fsum(old_kl)}
     if reference:
         found["kl"] = math.fsum(kl)
     return found

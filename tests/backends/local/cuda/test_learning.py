@@ -78,16 +78,18 @@ def kl_of(policy, data: list[Datum]) -> float:
 def test_kl_without_weight_is_measured_on_a_part_of_a_large_micro_batch(tiny, monkeypatch):
     policy = tiny.player("qwen3", noise=0.05)
     data = [attempt(range(1, 9), range(20 + 9 * i, 29 + 9 * i)) for i in range(20)]
-    alone = [kl_of(policy, [datum]) for datum in data]
+    long = attempt(range(50, 52), range(100, 220))
+    begin = attempt(range(50, 52), range(100, 115))
+    alone = [kl_of(policy, [datum]) for datum in (data[0], begin)]
     policy.model.tree = TreeDecoder(policy.model.fused, compile=False)
-    assert kl_of(policy, data[:1]) == pytest.approx(alone[0], rel=1e-4)
     asked, packed = [], policy.weights.packed
     monkeypatch.setattr(policy.weights, "packed", lambda bundles: asked.append(bundles) or packed(bundles))
-    assert kl_of(policy, data) == pytest.approx(sum(alone[:1]), rel=1e-4)
+    assert kl_of(policy, data) == pytest.approx(alone[0], rel=1e-4)
     assert [len(bundles[0].completions) for bundles in asked] == [20, 1]
-    long = [attempt(range(50, 52), range(100, 220)), *data]
-    assert kl_of(policy, long) > 0
-    assert max(bundle.tokens for bundle in asked[-1]) <= 122
+    assert kl_of(policy, [long]) == pytest.approx(alone[1], rel=1e-4)  # 122 tokens: on an eighth of them
+    assert [bundle.tokens for bundle in asked[-1]] == [17]
+    with pytest.raises(KeyError):  # the prompt has half of the tokens
+        kl_of(policy, data[:1])
 
 
 def test_without_an_adapter_it_is_the_base(tiny):
