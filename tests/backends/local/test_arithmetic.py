@@ -130,8 +130,14 @@ def test_compiled_code_that_is_asked_for_must_be_had(tiny, monkeypatch) -> None:
     ):
         tiny.model(compiled=True)
     assert tiny.model(compiled="auto").kernels is None
-    with pytest.raises(UsageError, match="compiled code is for CPUs alone"):
-        build.wanted(setting=True, device=torch.device("cuda"))
+    assert build.wanted(setting=True, device=torch.device("cuda")) is None
+
+
+@pytest.mark.parametrize("compiled", ["auto", True, False])
+def test_on_a_gpu_compiled_code_stays_as_it_was_asked_for(monkeypatch, compiled) -> None:
+    monkeypatch.setattr(hardware, "choose_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(hardware, "choose_dtype", lambda *_: torch.bfloat16)
+    assert chosen(PolicyConfig(compiled=compiled)).compiled == compiled
 
 
 def test_what_a_machine_lacks_is_said_by_the_name_of_the_setting(monkeypatch) -> None:

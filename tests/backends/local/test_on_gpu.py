@@ -80,6 +80,16 @@ def test_greedy_replies_are_those_of_the_cpu(players: tuple[Any, Any]) -> None:
     assert players[1].model._decode_step is not None  # not the slower path
 
 
+def test_what_was_learned_is_what_is_sampled_next(players: tuple[Any, Any]) -> None:
+    _, on_gpu = players
+    on_gpu.sample_all(REQUESTS)
+    trainer = LocalTrainer(on_gpu.weights, OptimizerConfig())
+    asyncio.run(trainer.forward_backward(weighted(1.0, 0.5, 0.2), Objective()))
+    asyncio.run(trainer.step(0.05))
+    for request, done in zip(REQUESTS, on_gpu.sample_all(REQUESTS), strict=True):
+        assert done.logprobs == pytest.approx(logprobs(on_gpu, request.prompt_ids, done.token_ids), abs=1e-3)
+
+
 def test_replies_held_to_a_grammar_are_those_of_the_cpu(players: tuple[Any, Any]) -> None:
     asked = [
         SampleRequest(prompt_ids=PROMPTS[0], max_tokens=30, temperature=0.0, schema=SCHEMA),

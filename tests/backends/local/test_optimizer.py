@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from genenv.backends.local import optimizer
 from genenv.backends.local.optimizer import Optimizer
 from genenv.learning.settings import OptimizerConfig
 
@@ -110,3 +111,16 @@ def test_a_step_that_is_taken_back_leaves_the_weights_exactly_as_they_were():
     optimizer.shorten(0.5)
     optimizer.shorten(0.0)
     assert torch.equal(weight, before)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_makes_the_weights_another_version(monkeypatch, fused):
+    """Samplers that copied them look at it; a fused step of torch does not count it up by itself."""
+    monkeypatch.setattr(optimizer, "_all_on_gpus", lambda _: fused)
+    weight = torch.nn.Parameter(torch.ones(3))
+    steps = Optimizer([("w", weight)], OptimizerConfig())
+    weight.grad = torch.ones(3)
+    before = weight._version
+    steps.step(0.1)
+    assert weight._version > before
+    assert float(weight.detach()[0]) < 1.0

@@ -22,7 +22,9 @@ def chosen(policy: PolicyConfig) -> PolicyConfig:
         hardware.keep_freed_memory()  # before torch starts threads
     full = policy.tuning == "full" and policy.dtype == "auto"
     dtype = torch.float32 if full else hardware.choose_dtype(policy.dtype, device)
-    compiled = build.wanted(policy.compiled, device) is not None
+    compiled = policy.compiled  # on a GPU it says only whether compiled code is wanted at all
+    if device.type == "cpu":
+        compiled = build.wanted(policy.compiled, device) is not None
     return policy.model_copy(
         update={
             "device": device.type,

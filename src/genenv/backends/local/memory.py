@@ -12,15 +12,17 @@ from genenv.errors import out_of_memory
 log = logging.getLogger(__name__)
 
 
-def within_memory(model: LocalModel, run: Callable[[int], None], forget: Callable[[], None]) -> None:
-    """Run with the micro-batches of the settings; when memory runs out, once more with half of them.
+def within_memory(
+    model: LocalModel, tokens: int, run: Callable[[int], None], forget: Callable[[], None]
+) -> None:
+    """Run with micro-batches of so many tokens; when memory runs out, once more with half of them.
 
     Args:
         model: what is run.
+        tokens: of a micro-batch.
         run: takes the most tokens of a micro-batch.
         forget: lets go of what the first trial has left.
     """
-    tokens = model.tokens_per_microbatch
     try:
         run(tokens)
     except RuntimeError as error:

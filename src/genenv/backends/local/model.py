@@ -58,6 +58,8 @@ class LocalModel:
         self.device = hardware.choose_device(config.device)
         self.max_batch_rows = hardware.batch_rows(config.max_batch_rows, self.device)
         self.tokens_per_microbatch = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device)
+        self.tokens_per_tree = self.tokens_per_microbatch
+        """The same where tokens are laid out as a tree, which takes less memory."""
         """Tokens of one forward and backward pass."""
         if self.device.type == "cpu":
             hardware.keep_freed_memory()
@@ -103,6 +105,8 @@ class LocalModel:
         self.fused: FusedDecoder | None = None
         self._decode_step: DecodeStep | None = None
         self._decode_step_tried = False
+        self._slow: set[str | None] = set()
+        """Adapters of which it was said that they sample layer by layer."""
         self.tree: TreeDecoder | None = None
         """The same layers for learning over a tree of tokens; None where that is not faster."""
 
@@ -125,7 +129,7 @@ class LocalModel:
             self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must)
         if self.fused is not None and self.device.type == "cuda" and config.compiled is not False:
             self.tree = TreeDecoder(self.fused, config.activation_gib * 2**30)
-            self.tokens_per_microbatch = hardware.microbatch_tokens(
+            self.tokens_per_tree = hardware.microbatch_tokens(
                 config.tokens_per_microbatch, self.device, token_bytes(self.fused, self.dtype)
             )
         if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
@@ -193,10 +197,23 @@ class LocalModel:
                 if self.tree is not None:
                     self.tree.forget_all()  # the weights are elsewhere now
         step = self._decode_step
-        if step is None or not step.fits(adapter):
+        if step is None:
+            return None
+        if not step.fits(adapter):
+            self._say_slow(adapter)
             return None
         step.use(adapter, weights)
         return step
+
+    def _say_slow(self, adapter: str | None) -> None:
+        if adapter not in self._slow:
+            self._slow.add(adapter)
+            log.warning(
+                "adapter %s has a rank above policy.lora_rank = %d: it samples layer by layer, several times "
+                "slower",
+                adapter,
+                self.config.lora_rank,
+            )
 
     @property
     def grammars(self) -> Grammars:

@@ -62,9 +62,14 @@ class Optimizer:
         self._fraction = 1.0
         for group in self._adamw.param_groups:
             group["lr"] = lr * (self.ramp() if self.ramped else 1.0)
-        self._adamw.step()
+        self._move()
         self.clear()
         return norm
+
+    def _move(self) -> None:
+        self._adamw.step()
+        # a fused step does not say that the weights are others now, which those who copied them must know
+        torch.autograd.graph.increment_version(self.parameters)
 
     @torch.no_grad()
     def shorten(self, fraction: float) -> None:

@@ -172,9 +172,12 @@ class PlayerWeights:
 
     def packed(self, bundles: Sequence[Bundle]) -> Packed | TokenTree:
         """Bundles laid out for `completion_hidden`, the way that is fast here."""
-        tree = self.model.tree
-        kind = TokenTree if tree is not None and tree.works(self.adapter) else Packed
-        return kind(bundles, self.model.device)
+        return (TokenTree if self.runs_as_tree else Packed)(bundles, self.model.device)
+
+    @property
+    def runs_as_tree(self) -> bool:
+        """Whether learning runs over a tree of tokens; tried once."""
+        return self.model.tree is not None and self.model.tree.works(self.adapter)
 
     def completion_hidden(self, packed: Packed | TokenTree) -> tuple[Tensor, Tensor]:
         """[M, width] states that predict the completions' tokens, and [M] those tokens."""
@@ -260,8 +263,12 @@ class PlayerWeights:
     @property
     def runs_compiled(self) -> bool:
         """Whether layers for learning are compiled."""
-        tree = self.model.tree
-        return tree is not None and tree.compile and tree.works(self.adapter)
+        return self.runs_as_tree and self.model.tree is not None and self.model.tree.compile
+
+    @property
+    def tokens_per_microbatch(self) -> int:
+        """Of one forward and backward pass of learning."""
+        return self.model.tokens_per_tree if self.runs_as_tree else self.model.tokens_per_microbatch
 
     def save(self, folder: Path) -> None:
         """Write the player's weights, and its reference: PEFT adapters, or whole models."""

@@ -30,6 +30,8 @@ class LocalSampler(ChatSampler):
 
     _kind: ClassVar[type[Engine]] = Engine
     """What turns requests into completions."""
+    _captured: ClassVar[bool] = True
+    """Whether captured steps may do it: they draw as `Engine.choose` does, from the model's own scores."""
 
     def __init__(self, weights: PlayerWeights) -> None:
         model = weights.model
@@ -111,7 +113,7 @@ class LocalSampler(ChatSampler):
             prefill_tokens=prefill_tokens,
             weights=weights,
             read=self._reader(),
-            decode_step=self.model.decode_step(self.weights.adapter, weights),
+            decode_step=self.model.decode_step(self.weights.adapter, weights) if self._captured else None,
             version=self.weights.version,
             remembered=self._remembered,
             memory_bytes=self.model.config.cache_gib * 2**30,
@@ -120,7 +122,7 @@ class LocalSampler(ChatSampler):
     def _reader(self) -> ReadTree | None:
         """Reads prompts as a tree; None where that is not faster, or not known to be right."""
         tree, adapter = self.model.tree, self.weights.adapter
-        if tree is None or not tree.works(adapter, learning=False):
+        if tree is None or not self._captured or not tree.works(adapter, learning=False):
             return None
 
         def read(prompts: TokenTree, at: Tensor, keep: Callable[[int, Tensor, Tensor], None]) -> Tensor:

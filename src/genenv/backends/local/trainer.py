@@ -212,9 +212,9 @@ class LocalTrainer:
 
     def _within_memory(self, run: Callable[[int], None]) -> None:
         if self.processes.size > 1:  # all of them have as many pieces
-            run(self.weights.model.tokens_per_microbatch)
+            run(self.weights.tokens_per_microbatch)
             return
-        within_memory(self.weights.model, run, self.optimizer.clear)
+        within_memory(self.weights.model, self.weights.tokens_per_microbatch, run, self.optimizer.clear)
 
     def _measured(self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int) -> int | None:
         """On which micro-batch k3 is measured although it has no weight; None: on none, or on all anyway."""

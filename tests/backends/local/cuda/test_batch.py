@@ -8,9 +8,12 @@ import pytest
 import torch
 
 from genenv.backends.base import Conversation, SampleRequest
+from genenv.backends.local import engine
+from genenv.backends.local.cuda.batch import PagedBatch
 from genenv.backends.local.cuda.decode import buckets
 from genenv.backends.local.cuda.learning import TreeDecoder
 from genenv.backends.local.cuda.opening import difference, open_step
+from genenv.backends.local.served.drawing import DrawingSampler
 
 PROMPTS = [(5, 9, 2), tuple(range(3, 100)), (5, 9, 2, 44), (5, 9, 2), tuple(range(3, 67))]
 
@@ -108,9 +111,37 @@ def test_a_conversation_goes_on_from_its_pages(pair):
 def test_a_pool_that_is_too_small_for_all_rows_lets_them_wait(tiny):
     plain, steps = tiny.player(noise=0.05), paged(tiny.player(noise=0.05))
     pool = steps.model._decode_step.pool
-    held = pool.take(pool.free - 5)
+    pool.take(pool.free - 5)
     same(steps.sample_all(requests()), plain.sample_all(requests()))
-    pool.give(held)
+
+
+def test_pages_of_a_batch_that_is_broken_off_are_free_again(pair, monkeypatch):
+    _, steps = pair
+    step = steps.model._decode_step
+    before, count = step.pool.free, 0
+
+    def breaks(*_):
+        nonlocal count
+        count += 1
+        if count > 2:
+            raise KeyboardInterrupt
+        return PagedBatch.step(*_)
+
+    monkeypatch.setattr(engine, "PagedBatch", type("Breaks", (PagedBatch,), {"step": breaks}))
+    with pytest.raises(KeyboardInterrupt):
+        steps.sample_all(requests())
+    assert step.pool.free == before
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.7, 1.3])
+def test_a_nucleus_at_any_temperature_is_that_of_the_other_engine(pair, temperature):
+    plain, steps = pair
+    asked = requests(20, temperature=temperature, top_p=0.5)
+    same(steps.sample_all(asked), plain.sample_all(asked))
+
+
+def test_a_served_sampler_draws_as_it_was_asked_for_and_not_in_captured_steps():
+    assert DrawingSampler._captured is False
 
 
 def test_a_step_says_what_the_model_says_and_one_that_does_not_is_found_out(tiny):

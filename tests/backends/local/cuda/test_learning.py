@@ -8,7 +8,7 @@ import logging
 import pytest
 import torch
 
-from genenv.backends.local.cuda import learning, tree_attention
+from genenv.backends.local.cuda import layer_math, learning, tree_attention
 from genenv.backends.local.cuda.learning import TreeDecoder
 from genenv.backends.local.cuda.scores import compiled_scores
 from genenv.backends.local.cuda.tree_attention import TreeMask
@@ -162,3 +162,16 @@ def test_a_gpu_learns_what_a_cpu_learns(tiny, kind):
     expected, expected_gradients = logprobs_and_gradients(tiny.player(kind, noise=0.05), None)
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
     assert max(relative(gradients[name].cpu(), expected_gradients[name]) for name in gradients) < 1e-3
+
+
+def test_gradients_are_tried_also_where_another_player_is_in_place(tiny, monkeypatch):
+    policy = tiny.player("qwen3", noise=0.05)
+    policy.model.add_adapter("other", seed=4)
+    policy.model.use("other")  # PEFT takes the gradients of the first one away
+    tree = TreeDecoder(policy.model.fused, compile=False)
+    assert tree._tried("agent", learning=True)
+    matrices = tree._adapters_of("agent").matrices
+    assert matrices
+    assert not any(matrix.requires_grad for matrix in matrices)
+    monkeypatch.setattr(layer_math, "swiglu_back", lambda joint, dy: torch.ones_like(joint))
+    assert not tree._tried("agent", learning=True)

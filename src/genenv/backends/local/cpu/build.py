@@ -52,20 +52,20 @@ def load() -> Kernels | None:
 
 
 def wanted(setting: str | bool, device: torch.device) -> Kernels | None:
-    """The compiled functions as `policy.compiled` asks for them.
+    """The compiled functions for a CPU as `policy.compiled` asks for them; None on other devices.
 
     Raises:
         UsageError: it asks for them and they cannot be had.
     """
-    if setting is True and (reason := why_not(device)):
+    if device.type != "cpu" or not setting:
+        return None
+    if setting is True and (reason := why_not()):
         raise UsageError(f"policy.compiled is true, and {reason}")
-    return load() if setting and device.type == "cpu" else None
+    return load()
 
 
-def why_not(device: torch.device) -> str:
-    """Why there is no compiled code for a device; empty where there is."""
-    if device.type != "cpu":
-        return "compiled code is for CPUs alone; set it to false"
+def why_not() -> str:
+    """Why there is no compiled code for this CPU; empty where there is."""
     return "" if load() is not None else f"there is no compiled code: {find()}"
 
 

@@ -170,11 +170,12 @@ class PagedBatch:
         state.least_R[at] = float("-inf")
         cut = [i for i, row in enumerate(rows) if row.request.top_p < 1.0]
         if cut:
-            own = scores[: len(rows)][cut].float() / state.temperature_R[at][cut][:, None]
+            own = scores[: len(rows)][cut].float()
             own = own.masked_fill(is_forbidden(state.mask_RV[at][cut], own.shape[1]), float("-inf"))
             top_p = torch.tensor([rows[i].request.top_p for i in cut], device=own.device)
-            kept = nucleus(own, top_p)
-            least = kept.masked_fill(kept == float("-inf"), float("inf")).amin(-1)
+            kept = nucleus(own / state.temperature_R[at][cut][:, None], top_p)
+            # before it is divided: no rounding decides whether the least probable token is in
+            least = own.masked_fill(kept == float("-inf"), float("inf")).amin(-1)
             state.least_R[torch.tensor(cut, device=own.device) + first] = least
 
     def _collect(self, first: int, steps: int) -> tuple[list[Row], int]:
@@ -213,10 +214,10 @@ class PagedBatch:
             del self._prompts[prompt.ids]
 
     def close(self) -> None:
-        """Give all pages back; after an error too."""
-        for seated in self._seated:
-            self._leave(seated)
+        """Give all pages back, also those of a batch that was broken off."""
+        self._step.pool.clear()
         self._seated = []
+        self._prompts = {}
 
     def _remember(self, seated: _Seated) -> Remembered | None:
         """What the next turn of a row's conversation need not read again, where there is room for it."""

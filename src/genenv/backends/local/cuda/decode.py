@@ -206,7 +206,7 @@ class DecodeStep:
             self._forward(size)  # compiles what is not yet
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
             scores = self._forward(size)
         self._memory = graph.pool()
         self._graphs[size] = graph, scores

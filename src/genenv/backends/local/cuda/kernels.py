@@ -258,15 +258,15 @@ def chunk_kernel(
     chunk = tl.program_id(1)
     v = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = v < V
-    x = tl.load(scores + row * scores_stride + v, mask=inside, other=float("-inf")).to(tl.float32)
-    x = x / tl.load(temperature_R + row)
+    raw = tl.load(scores + row * scores_stride + v, mask=inside, other=float("-inf")).to(tl.float32)
+    x = raw / tl.load(temperature_R + row)
     top = tl.max(x, 0)
     tl.store(top_RC + row * C + chunk, top)
     tl.store(sum_RC + row * C + chunk, tl.sum(tl.exp(x - tl.where(top == float("-inf"), 0.0, top)), 0))
     if HELD:
         word = tl.load(mask + row * mask_stride + v // 32, mask=inside, other=0)
         allowed = ((word >> (v % 32)) & 1) != 0
-        x = tl.where(allowed & (x >= tl.load(least_R + row)), x, float("-inf"))
+        x = tl.where(allowed & (raw >= tl.load(least_R + row)), x, float("-inf"))
         top = tl.max(x, 0)
         tl.store(top_allowed_RC + row * C + chunk, top)
         tl.store(
@@ -308,24 +308,25 @@ def draw_kernel(
     last = tl.max(tl.where(possible, c, 0), 0)
     best = tl.min(tl.where(inside & (top_C == top), c, CHUNKS), 0)
     chunk = tl.where(greedy, best, tl.where(found < CHUNKS, found, last))
+    chunk = tl.minimum(chunk, C - 1)  # scores that are no numbers are found out by others
     before = tl.sum(tl.where(c < chunk, weight_C, 0.0), 0)
     t = tl.arange(0, CHUNK)
     v = chunk * CHUNK + t
     real = v < V
-    x = tl.load(scores + row * scores_stride + v, mask=real, other=float("-inf")).to(tl.float32)
-    x = x / tl.load(temperature_R + row)
+    raw = tl.load(scores + row * scores_stride + v, mask=real, other=float("-inf")).to(tl.float32)
+    x = raw / tl.load(temperature_R + row)
     held = x
     if HELD:
         word = tl.load(mask + row * mask_stride + v // 32, mask=real, other=0)
         allowed = ((word >> (v % 32)) & 1) != 0
-        held = tl.where(allowed & (x >= tl.load(least_R + row)), x, float("-inf"))
+        held = tl.where(allowed & (raw >= tl.load(least_R + row)), x, float("-inf"))
     share = tl.exp(held - top)
     below = tl.cumsum(share, 0)
     found = tl.min(tl.where((share > 0) & (below > target - before), t, CHUNK), 0)
     last = tl.max(tl.where(share > 0, t, 0), 0)
     best = tl.min(tl.where(held == tl.max(held, 0), t, CHUNK), 0)
     inner = tl.where(greedy, best, tl.where(found < CHUNK, found, last))
-    token = chunk * CHUNK + inner
+    token = tl.minimum(chunk * CHUNK + inner, V - 1)
     logprob = tl.sum(tl.where(t == inner, x, 0.0), 0) - norm
     tl.store(out_token + step * out_stride + row, tl.where(left > 0, token, -1))
     tl.store(out_logprob + step * out_stride + row, logprob)

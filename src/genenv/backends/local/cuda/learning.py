@@ -10,10 +10,11 @@ Shapes: N = tokens in the flat row, M = tokens of completions, W = width.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -92,8 +93,7 @@ class TreeDecoder:
             at: [M] of which tokens; None: those that predict the tree's completion tokens.
             keep: takes each layer's index, keys and values, [N, K, D] each.
         """
-        if adapter not in self._adapters:
-            self._adapters[adapter] = Adapters(self._projections(), adapter)
+        adapters = self._adapters_of(adapter)
         x_NW: Tensor = self._decoder.embedded(tree.ids_N)
         cos, sin = self._decoder.angles(x_NW, tree.positions_N[None])
         learns = torch.is_grad_enabled() and adapter is not None
@@ -104,7 +104,7 @@ class TreeDecoder:
             any_length(row.mask.end_N)
             for tensor in row.mask[1:]:
                 any_length(tensor, *range(2, tensor.ndim))
-        laid = self._adapters[adapter].laid_out()
+        laid = adapters.laid_out()
         for place, layer in enumerate(self._of_decoder()):
             arguments = (x_NW, row, laid[_PRODUCTS * place : _PRODUCTS * (place + 1)])
             own = None if keep is None else functools.partial(keep, place)
@@ -124,6 +124,11 @@ class TreeDecoder:
         self._layers.clear()
         self._adapters.clear()
         self._seen.clear()
+
+    def _adapters_of(self, adapter: str | None) -> Adapters:
+        if adapter not in self._adapters:
+            self._adapters[adapter] = Adapters(self._projections(), adapter)
+        return self._adapters[adapter]
 
     def _projections(self) -> list[Projection]:
         """The products of all layers, `_PRODUCTS` each."""
@@ -148,7 +153,7 @@ class TreeDecoder:
         log.info("compiling layers: up to a minute, once on a machine")
         begin = time.perf_counter()
         try:
-            with torch.set_grad_enabled(learning):
+            with torch.set_grad_enabled(learning), _learning(self._adapters_of(adapter).matrices, learning):
                 off = self._off(adapter)
         except _ERRORS as error:
             why = first_line(error)
@@ -169,7 +174,7 @@ class TreeDecoder:
         ours_MW = self.hidden(tree, adapter)
         theirs_NW = self._decoder.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), adapter)
         theirs_MW = theirs_NW.index_select(0, packed.targets()[0])
-        matrices = [m for m in self._adapters[adapter].matrices if m.requires_grad]
+        matrices = self._adapters_of(adapter).matrices
         apart = _relative([ours_MW], [theirs_MW])
         if not torch.is_grad_enabled():
             return apart
@@ -190,6 +195,19 @@ class TreeDecoder:
             logprobs_M = scores(self._decoder.head, own_MW, tokens_M).logprobs_M
             results.append([logprobs_M, *torch.autograd.grad(logprobs_M.sum(), own_MW)])
         return _relative(*results)
+
+
+@contextlib.contextmanager
+def _learning(matrices: Sequence[Tensor], learn: bool) -> Iterator[None]:
+    """Whether matrices have gradients, for the time being: those of a player not in place have none."""
+    before = [matrix.requires_grad for matrix in matrices]
+    try:
+        for matrix in matrices:
+            matrix.requires_grad_(learn)
+        yield
+    finally:
+        for matrix, own in zip(matrices, before, strict=True):
+            matrix.requires_grad_(own)
 
 
 def _small_tree(vocabulary: int) -> list[Bundle]:

@@ -45,7 +45,12 @@ class PagePool:
         # Zeros: an unused place is masked, but must be a number.
         self.keys_LPKTD = torch.zeros(shape, dtype=dtype, device=device)
         self.values_LPKTD = torch.zeros(shape, dtype=dtype, device=device)
-        self._free = list(range(pages - 1, 0, -1))
+        self._pages = pages
+        self.clear()
+
+    def clear(self) -> None:
+        """All pages are free: one batch at a time has them."""
+        self._free = list(range(self._pages - 1, 0, -1))
 
     @property
     def free(self) -> int:

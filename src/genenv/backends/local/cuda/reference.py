@@ -100,13 +100,14 @@ class TorchOps:
     def draw(self, scores: Tensor, state: RowState, step: int, stop: int, first: int, *, held: bool) -> None:
         """Draw a token for each row of scores [R, V], which are those of the rows from `first` on."""
         at = slice(first, first + len(scores))
-        scores = scores.float() / state.temperature_R[at, None]
+        raw = scores.float()
+        scores = raw / state.temperature_R[at, None]
         odds = Odds(scores)
         allowed, norm = odds, odds.norm_R
         bound = scores
         if held:
             bound = scores.masked_fill(is_forbidden(state.mask_RV[at], scores.shape[1]), float("-inf"))
-            bound = bound.masked_fill(bound < state.least_R[at, None], float("-inf"))
+            bound = bound.masked_fill(raw < state.least_R[at, None], float("-inf"))
             allowed = Odds(bound)
             norm = torch.where(state.among_R[at] != 0, allowed.norm_R, norm)
         token = allowed.draw(state.uniform_RS[at, step])

@@ -52,7 +52,7 @@ def compiled_scores(  # noqa: PLR0913 - as `frozen_scores`
 
 
 def totals(
-    scores_RV: Tensor, tokens_R: Tensor, allowed: Tensor | None, cooler: float
+    scores_RV: Tensor, tokens_R: Tensor, allowed: Tensor | None, cooler: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of tokens, and [R, 1] what makes log-probabilities of scores: log sum exp.
 
@@ -60,7 +60,7 @@ def totals(
         scores_RV: of the tokens of the vocabulary.
         tokens_R: whose log-probabilities are wanted.
         allowed: bit masks of what could be sampled; None: everything.
-        cooler: 1 / temperature.
+        cooler: 1 / temperature, one number.
     """
     cooled_RV = _cooled(scores_RV, allowed, cooler)
     most_R1 = cooled_RV.amax(-1, keepdim=True)  # with the sum in one pass, where it is compiled
@@ -69,7 +69,7 @@ def totals(
 
 
 def slope(
-    scores_RV: Tensor, total_R1: Tensor, tokens_R: Tensor, allowed: Tensor | None, cooler: float
+    scores_RV: Tensor, total_R1: Tensor, tokens_R: Tensor, allowed: Tensor | None, cooler: Tensor
 ) -> Tensor:
     """[R, V] the derivatives of the log-probabilities by the scores, in their number format.
 
@@ -86,7 +86,7 @@ def divergence(
     reference_RV: Tensor,
     reference_total_R1: Tensor,
     allowed: Tensor | None,
-    cooler: float,
+    cooler: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """KL to the reference, and its derivatives by the policy's scores."""
     own_RV = _cooled(scores_RV, allowed, cooler) - total_R1
@@ -98,7 +98,7 @@ def divergence(
 
 
 def uncertainty(
-    scores_RV: Tensor, total_R1: Tensor, allowed: Tensor | None, cooler: float
+    scores_RV: Tensor, total_R1: Tensor, allowed: Tensor | None, cooler: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Entropy, and its derivatives by the scores."""
     own_RV = _cooled(scores_RV, allowed, cooler) - total_R1
@@ -107,7 +107,7 @@ def uncertainty(
     return entropy_R1[:, 0], (-(terms_RV + entropy_R1) * share_RV * cooler).to(scores_RV.dtype)
 
 
-def _cooled(scores_RV: Tensor, allowed: Tensor | None, cooler: float) -> Tensor:
+def _cooled(scores_RV: Tensor, allowed: Tensor | None, cooler: Tensor) -> Tensor:
     cooled_RV = scores_RV.float() * cooler
     if allowed is None:
         return cooled_RV
@@ -140,25 +140,25 @@ class _Scored(torch.autograd.Function):
         ctx.places = [0, *([1] if reference_MW is not None else []), *([2] if entropy else [])]
         values_of: list[list[Tensor]] = [[] for _ in ctx.places]
         slopes_of = [torch.empty_like(hidden_MW) for _ in ctx.places if learns]
-        cooler = 1.0 / temperature
-        if len(hidden_MW) < _FEWEST:
-            as_is = as_it_is
+        # a number in a tensor: as a number of Python each temperature would be compiled
+        cooler = torch.full((), 1.0 / temperature, device=hidden_MW.device)
         for start in range(0, max(1, len(hidden_MW)), ROWS):
             rows = slice(start, start + ROWS)
             tokens = any_length(tokens_M[rows])
+            run = as_is if len(tokens) >= _FEWEST else as_it_is
             masks = None if allowed is None else any_length(allowed[rows])
             scores = any_length(nn.functional.linear(hidden_MW[rows], weight_VW, bias_V))
-            value, total = as_is(totals)(scores, tokens, masks, cooler)
+            value, total = run(totals)(scores, tokens, masks, cooler)
             found: list[tuple[Tensor, Tensor | None]] = [
-                (value, as_is(slope)(scores, total, tokens, masks, cooler) if learns else None)
+                (value, run(slope)(scores, total, tokens, masks, cooler) if learns else None)
             ]
             if reference_MW is not None:
                 other = any_length(nn.functional.linear(reference_MW[rows], weight_VW, bias_V))
-                _, other_total = as_is(totals)(other, tokens, masks, cooler)
-                found.append(as_is(divergence)(scores, total, other, other_total, masks, cooler))
+                _, other_total = run(totals)(other, tokens, masks, cooler)
+                found.append(run(divergence)(scores, total, other, other_total, masks, cooler))
                 del other
             if entropy:
-                found.append(as_is(uncertainty)(scores, total, masks, cooler))
+                found.append(run(uncertainty)(scores, total, masks, cooler))
             del scores
             for place in range(len(found)):
                 value, slope_RV = found[place]

@@ -52,7 +52,7 @@ class AdamSteps(Optimizer):
                 "eps": adam.eps,
                 "weight_decay": adam.weight_decay,
             }
-        self._adamw.step()
+        self._move()
         self.clear()
         return norm
 

@@ -92,6 +92,7 @@ class DrawingSampler(LocalSampler):
     """Samples with an adapter as clients ask."""
 
     _kind: ClassVar[type[Engine]] = DrawingEngine
+    _captured = False
 
     def __init__(self, weights: ServedWeights) -> None:
         super().__init__(weights)

@@ -64,7 +64,9 @@ class Learner:
 
         done = False
         try:
-            within_memory(self.weights.model, run, self.optimizer.clear)
+            within_memory(
+                self.weights.model, self.weights.model.tokens_per_microbatch, run, self.optimizer.clear
+            )
             done = backward
         finally:
             self._put_back(before, added=done)
