@@ -173,6 +173,7 @@ context_tokens = 1536
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few_base_data")
 def test_the_agent_alone_plays_a_round_and_is_measured(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -115,6 +115,7 @@ def may_import(importer: str, imported: str) -> bool:
     return LAYERS.index(part_of(imported)) <= LAYERS.index(part_of(importer))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FILES)
 def test_a_module_imports_only_from_its_own_layer_or_an_earlier_one(name: str) -> None:
     wrong = [
@@ -148,6 +149,7 @@ def test_settings_know_only_the_core_and_pydantic(name: str) -> None:
     assert not wrong, f"{name} holds settings only, but imports {'; '.join(wrong)}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "module", ["genenv", "genenv.coevolve", "genenv.config.run", "genenv.cli.app", "genenv.cli.train"]
 )

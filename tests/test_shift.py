@@ -110,6 +110,7 @@ def test_a_kill_in_any_round_loses_nothing(
     assert digests[0] == digests[1]
 
 
+@pytest.mark.long
 def test_what_a_run_came_to_is_said_of_each_world(finished: Path) -> None:
     with PoolStore.open(finished / "pool.db", create=False) as store:
         metrics = store.metrics_by_round()
@@ -123,6 +124,7 @@ def test_what_a_run_came_to_is_said_of_each_world(finished: Path) -> None:
     assert "another world" in page
 
 
+@pytest.mark.long
 def test_the_agent_s_statistics_and_the_archive_stay(tmp_path: Path) -> None:
     config = resolve(SETTINGS)
     world = build(config, tmp_path / "a").world

@@ -59,6 +59,7 @@ def test_it_asks_what_a_run_asks_and_gets_the_same_verdict(tools: genenv.Domain)
             assert attempt.verdict() == tools.grade(task, replies)
 
 
+@pytest.mark.long
 def test_a_solution_ends_it_and_nothing_can_be_said_after(tools: genenv.Domain) -> None:
     attempt = tools.attempt(tools.held_out[0])
     assert attempt.messages == attempt.task.messages

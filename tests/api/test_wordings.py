@@ -227,6 +227,7 @@ def test_an_endpoint_that_dies_in_the_middle_loses_nothing(folder: Path, server:
     assert all(len(listed) > len(before[name]) for name, listed in wordings(folder).items())
 
 
+@pytest.mark.long
 def test_what_the_model_takes_for_another_tool_is_refused(folder: Path, server: Server) -> None:
     server.answer = Model(lines(GOOD), takes_for="get_order")
     done = write(folder, server)
@@ -234,6 +235,7 @@ def test_what_the_model_takes_for_another_tool_is_refused(folder: Path, server: 
     assert reasons(done)[Reason.ROUND_TRIP] > 10
 
 
+@pytest.mark.long
 def test_a_model_that_is_right_in_one_order_alone_has_not_understood(folder: Path, server: Server) -> None:
     def first_listed(body: dict[str, Any]) -> Answer:
         text = body["messages"][0]["content"]
@@ -265,6 +267,7 @@ HOSTILE: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_reply_adds_nothing_and_breaks_nothing(kind: str, folder: Path, server: Server) -> None:
     before, write_as = (folder / "wordings.toml").read_bytes(), HOSTILE[kind]

@@ -179,6 +179,7 @@ def test_arguments_are_read_up_to_a_depth_whatever_their_strings_hold(depth: int
     assert arguments_of({"s": "[" * 100}) == {"s": "[" * 100}
 
 
+@pytest.mark.long
 @given(st.text(alphabet=st.sampled_from('<tool_call>{"name":/}[]a1,\\ \ud800')))
 def test_whatever_a_model_writes_can_be_read(text: str) -> None:
     read_calls(text)

@@ -52,6 +52,7 @@ def talk(assistant: LocalAssistant, *conversations: list[Any], **options: Any) -
     return asyncio.run(all_of_them())
 
 
+@pytest.mark.long
 def test_greedy_answers_do_not_depend_on_who_else_is_asked(make: Any) -> None:
     assistant = make()
     other = {"role": "user", "content": "What is the weather in Paris tomorrow?"}

@@ -57,6 +57,7 @@ def test_a_wrong_command_line_shows_how_to_write_it(words: list[str]) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.long
 def test_a_real_process_ends_in_one_sentence_too(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "genenv", "train", str(tmp_path / "none.toml")], capture_output=True, text=True

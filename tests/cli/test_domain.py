@@ -210,6 +210,7 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     assert "is of programs, and `genenv try` is for your own tools" in refused("try", tmp_path / "other")
 
 
+@pytest.mark.long
 def test_an_agent_of_the_apps_is_asked_on_the_first_day_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_trainer_that_begins_anew_says_so_and_goes_on(
     assert [line for news in third for line in news.lines] == ["again: False"]
 
 
+@pytest.mark.long
 def test_a_trainer_is_interrupted_as_by_ctrl_c_and_ended_where_that_is_not_enough(
     tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:

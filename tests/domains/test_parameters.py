@@ -146,6 +146,7 @@ def test_whole_specs_of_a_file_are_not_parameters() -> None:
         resolve({"simulator": {"source": "file", "file": "a.jsonl", "writes": "parameters"}})
 
 
+@pytest.mark.long
 def test_a_run_by_parameters_stores_whole_specs_and_goes_on(tmp_path: Any) -> None:
     settings: Any = {
         "run": {"rounds": 2, "eval_tasks": 4},

@@ -95,6 +95,7 @@ def test_a_runs_own_tasks_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert f"{len(tasks)} tasks for training" in said.replace("\n", " ")
 
 
+@pytest.mark.long
 def test_settings_that_are_asked_for_stay(tmp_path: Path) -> None:
     words = ("--tasks", 2, "--held-out", 2, "--set", "domain.style=python")
     succeeds("export-env", "tool_calling", "--out", tmp_path / "calls", *words)

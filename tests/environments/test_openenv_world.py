@@ -349,6 +349,7 @@ def test_rewards_become_verdicts_as_the_settings_say(
     assert (verdict.reward, verdict.success) == (reward, success)
 
 
+@pytest.mark.long
 def test_a_run_is_kept_when_its_server_is_lost_and_goes_on_with_it(tmp_path: Path) -> None:
     with OpenEnvServer() as server:
         file = tmp_path / "run.toml"
@@ -376,6 +377,7 @@ def test_a_run_is_kept_when_its_server_is_lost_and_goes_on_with_it(tmp_path: Pat
     succeeds("doctor", tmp_path / "run")
 
 
+@pytest.mark.long
 def test_it_can_be_played_by_hand_and_goes_elsewhere(server: OpenEnvServer, tmp_path: Path) -> None:
     name = f"openenv:{server.url}"
     said = succeeds("check", name, "--n", 3, "--set", "domain.base=4", "--set", "domain.held_out=2").stdout

@@ -23,6 +23,7 @@ def called(environment: Any, tool: str, **arguments: Any) -> str:
     return getattr(environment, tool)(**arguments)
 
 
+@pytest.mark.long
 def test_tools_are_methods_with_their_own_schemas(importable: Path) -> None:
     module = importlib.import_module("desk_env.trl_env")
     environment = module.Environment()

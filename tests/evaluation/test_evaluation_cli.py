@@ -50,6 +50,7 @@ def test_a_local_model_is_measured_and_compared(model: Path, sums_data: Path, tm
     assert "differs from" in compared.stdout
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("sums")
 def test_greedy_answers_are_the_same_twice(model: Path, sums_data: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):

@@ -103,6 +103,7 @@ def test_a_run_answers_in_the_number_format_in_which_it_measured_itself(
     assert answer(str(path), HERE.model_copy(update={"dtype": other}))[1]["dtype"] == other
 
 
+@pytest.mark.long
 def test_other_weights_in_the_same_place_are_told_apart(tiny: Any, tmp_path: Path) -> None:
     model = tiny.folder(max_position_embeddings=256)
     first = answer(str(make_run(tmp_path / "a", model, tuning="lora")))[1]["files"]

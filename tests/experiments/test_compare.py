@@ -72,6 +72,7 @@ def test_what_a_run_has_spent_is_the_sum_of_its_rounds(sweep: Path) -> None:
     assert run.measured[-1].mean == pytest.approx(run.metrics[2]["agent/eval_success"])
 
 
+@pytest.mark.long
 def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> None:
     found = compare([sweep])
     assert list(found.variants) == ["base", "variation", "grammar"]

@@ -132,6 +132,7 @@ def test_what_is_read_is_what_the_store_holds(sweep: Path) -> None:
     assert fall.after[-1][2] == pytest.approx(one.metrics[6]["agent/eval_success"])
 
 
+@pytest.mark.long
 def test_a_comparison_says_it_in_words_and_as_rows(sweep: Path, tmp_path: Path) -> None:
     said = succeeds("compare", sweep, "--out", tmp_path / "page").stdout
     said = " ".join(said.split())

@@ -51,6 +51,7 @@ def test_a_sweep_plays_every_variant_with_every_seed_and_goes_on_where_it_stoppe
     assert "seed = 1" in (moved / "base" / "seed-1" / "config.toml").read_text()
 
 
+@pytest.mark.long
 def test_a_variant_of_many_settings_has_a_name_that_a_run_can_have(tmp_path: Path) -> None:
     settings = ("foretold_attempts=0", "p_hat_scope=batch", "env_reward=alpha", "alpha=0.4")
     long = "+".join(["variation", *(f"curriculum.{setting}" for setting in settings)])

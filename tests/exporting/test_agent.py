@@ -122,6 +122,7 @@ WIDE = {"head_dim": 128}
 """What transformers takes for granted where it reads a GGUF file of qwen3."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "tuning", "shape"),
     [
@@ -199,6 +200,7 @@ def test_a_folder_that_holds_something_is_left_alone(runs: dict[str, Path], tmp_
     assert (tmp_path / "empty/README.md").is_file()
 
 
+@pytest.mark.long
 def test_what_a_kind_of_model_cannot_be_is_one_sentence(tiny: Any, toy: Any, tmp_path: Path) -> None:
     gemma = trained_run(tmp_path / "gemma", tiny.folder("gemma"), toy)
     with pytest.raises(UsageError, match="is a gemma model, and GGUF is written for llama, qwen2, qwen3"):

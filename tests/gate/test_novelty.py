@@ -87,6 +87,7 @@ def scanned(texts: Mapping[str, str], text: str) -> tuple[float, str | None]:
     return best, found
 
 
+@pytest.mark.long
 @given(
     texts=st.lists(words.map(" ".join) | st.sampled_from(["", "?!"]), max_size=40),
     asked=st.lists(words.map(" ".join) | st.sampled_from(["", "never written", "send never"]), min_size=1),
@@ -120,6 +121,7 @@ def written(rng: random.Random, n: int) -> dict[str, str]:
     return texts
 
 
+@pytest.mark.long
 def test_the_archive_says_what_a_look_at_every_text_says_of_some_thousand_texts():
     rng = random.Random(0)
     texts, archive = written(rng, 2000), Archive()
@@ -130,6 +132,7 @@ def test_the_archive_says_what_a_look_at_every_text_says_of_some_thousand_texts(
         assert archive.nearest(text) == scanned(texts, text)
 
 
+@pytest.mark.long
 def test_the_commonest_words_are_not_looked_at_when_a_near_text_is_known(monkeypatch):
     """Sublinear, counted and not timed: shingles in texts, of those that are looked at for a near copy."""
     rng = random.Random(0)

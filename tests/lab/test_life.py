@@ -71,6 +71,7 @@ def test_without_signal_nobody_learns() -> None:
         assert len(set(curve.held_out)) == 1
 
 
+@pytest.mark.long
 def test_the_oracle_is_far_above_a_simulator_that_never_learns() -> None:
     lives = run_arms(["random", "oracle"], CONFIG, seeds=100)
     gains = lives["oracle"].final() - lives["random"].final()
@@ -84,6 +85,7 @@ def test_a_simulator_that_learns_finds_tasks_with_mixed_outcomes() -> None:
     assert more.mean() > 3 * standard_error(more)
 
 
+@pytest.mark.long
 def test_any_number_of_processes_gives_the_same() -> None:
     names, seen = ["random", "state"], list[int]()
     alone = run_arms(names, SHORT, seeds=45, jobs=1, advance=seen.append)

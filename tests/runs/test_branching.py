@@ -86,6 +86,7 @@ def test_a_branch_is_a_run_of_its_own_with_its_own_settings(parent: Path, tmp_pa
     assert succeeds("doctor", out).exit_code == 0
 
 
+@pytest.mark.long
 def test_arms_of_one_warm_up_share_it_and_other_seeds_begin_there(parent: Path, tmp_path: Path) -> None:
     for seed in (1, 2):
         succeeds(*words(tmp_path / str(seed), "--from", f"{parent}@0", run__seed=seed, run__rounds=1))
@@ -115,6 +116,7 @@ def test_what_cannot_go_on_from_there_is_refused(
     assert not (out / "config.toml").exists()
 
 
+@pytest.mark.long
 def test_a_folder_without_a_run_and_a_damaged_checkpoint_are_one_sentence(
     parent: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_folder_without_a_run_and_a_damaged_checkpoint_are_one_sentence(
     assert not (tmp_path / "b" / "config.toml").exists()
 
 
+@pytest.mark.long
 def test_a_run_without_a_simulator_is_no_start_for_one_with(tmp_path: Path) -> None:
     succeeds(*words(tmp_path / "base", "--variant", "base", run__rounds=1))
     origin = ["--from", f"{tmp_path / 'base'}@1"]
@@ -134,6 +137,7 @@ def test_a_run_without_a_simulator_is_no_start_for_one_with(tmp_path: Path) -> N
     succeeds(*words(tmp_path / "branch", *origin, "--variant", "variation"))
 
 
+@pytest.mark.long
 def test_an_interrupted_start_of_a_branch_is_started_anew(
     parent: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -166,6 +166,7 @@ def killed_with_a_reader(saved: dict[int, Path], rounds: int, to: Path) -> Path:
         return shutil.copytree(live, to / "killed", ignore=lost)
 
 
+@pytest.mark.long
 def test_a_lost_log_sets_newer_rounds_aside_where_the_run_can_go_on(
     saved: dict[int, Path], tmp_path: Path
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_lost_log_sets_newer_rounds_aside_where_the_run_can_go_on(
     assert digest(path) == digest(saved[5])
 
 
+@pytest.mark.long
 def test_a_lost_log_changes_nothing_where_the_run_cannot_go_on(
     saved: dict[int, Path], tmp_path: Path
 ) -> None:
@@ -227,6 +229,7 @@ def test_the_checkpoint_of_another_round_is_refused(path: Path) -> None:
     assert contents(path) == before
 
 
+@pytest.mark.long
 def test_the_checkpoint_of_another_run_is_refused(path: Path, tmp_path: Path) -> None:
     """Of one with the same settings, so that the weights would fit."""
     other = tmp_path / "other"
@@ -261,6 +264,7 @@ def make_old(path: Path) -> None:
         (folder / "MANIFEST.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
+@pytest.mark.long
 def test_a_run_of_an_older_genenv_goes_on_and_is_checked_from_then_on(
     saved: dict[int, Path], tmp_path: Path
 ) -> None:

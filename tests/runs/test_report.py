@@ -244,6 +244,7 @@ def test_the_page_names_the_run_and_shows_every_picture(page: Page) -> None:
     assert "10 min 0 s" in page.text, "10 s of warm-up and 8 rounds of 73.75 s"
 
 
+@pytest.mark.long
 def test_the_bands_are_the_target_and_where_it_is_on_the_filter(page: Page, tmp_path: Path) -> None:
     assert "target band 0.35 to 0.65" in page.text
     assert "band of the filter 0.4 to 0.6" in page.text
@@ -413,6 +414,7 @@ def test_the_charts_use_the_colours_of_the_page_only(page: Page) -> None:
     assert all(f"{name}:" in page.source for name in used)
 
 
+@pytest.mark.long
 def test_the_same_run_gives_the_same_bytes(run: Path, page: Page) -> None:
     assert write_report(run).read_text(encoding="utf-8") == page.source
 
@@ -433,6 +435,7 @@ def test_examples_show_difficulty_but_not_the_rest_of_the_spec(page: Page) -> No
     assert order == sorted(order)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_a_short_run_makes_a_page(tmp_path: Path, rounds: int) -> None:
     text = Page(write_report(SyntheticRun(tmp_path / "demo").write(rounds))).text
@@ -452,6 +455,7 @@ def test_a_run_without_accepted_tasks_says_so(tmp_path: Path) -> None:
     assert "article" not in page.tags
 
 
+@pytest.mark.long
 def test_a_run_without_evaluations_says_so(tmp_path: Path) -> None:
     text = Page(write_report(SyntheticRun(tmp_path / "demo").write(2, evaluating=False))).text
     assert "No held-out evaluation was recorded." in text
@@ -468,6 +472,7 @@ def test_a_run_can_be_reported_while_it_goes_on(tmp_path: Path) -> None:
     assert "2 of 8 rounds" in Page(write_report(path)).text
 
 
+@pytest.mark.long
 def test_settings_that_say_nothing_make_a_page_without_them(tmp_path: Path) -> None:
     text = Page(write_report(SyntheticRun(tmp_path / "demo", config="").write(1))).text
     assert "unknown model · 1 round" in text

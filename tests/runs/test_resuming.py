@@ -68,6 +68,7 @@ def test_the_config_that_a_run_was_started_with_asks_for_nothing(mine: Path, con
     assert "is finished" in succeeds("train", config, "--out", mine, "--resume").stdout  # not back to one
 
 
+@pytest.mark.long
 def test_the_runs_own_config_asks_for_nothing(mine: Path) -> None:
     succeeds("train", mine / "config.toml", "--out", mine, "--resume", *longer(2))
     assert rounds(mine) == 2
@@ -265,6 +266,7 @@ def test_every_setting_that_may_name_a_file_or_folder_is_kept_from_the_root_on()
     assert {"policy.model", "policy.simulator_model", "domain.corpus", "domain.database"} <= places
 
 
+@pytest.mark.long
 def test_a_place_is_kept_from_the_root_on_and_found_from_another_folder(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_folder_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that takes no files")
 @pytest.mark.parametrize(
     "words",

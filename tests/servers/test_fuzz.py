@@ -113,6 +113,7 @@ def written(value: Any) -> bytes:
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(path=st.sampled_from(SAMPLING), body=BODIES | st.dictionaries(NAMES, BODIES, max_size=6))
 def test_the_sampling_server_refuses_bodies_of_any_kind(sampling: HttpServer, path: str, body: Any) -> None:

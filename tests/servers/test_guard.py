@@ -219,6 +219,7 @@ def test_requests_under_way_have_a_bound(serve: Serve) -> None:
     assert ask(server.url, "/a").status == 200
 
 
+@pytest.mark.long
 def test_who_is_slow_to_ask_is_let_go_of(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_HEAD_S", 0.2)
     monkeypatch.setattr(guard, "_BODY_S", 0.2)

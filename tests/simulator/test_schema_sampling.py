@@ -44,6 +44,7 @@ def test_what_is_drawn_is_what_the_schema_allows(seed: int) -> None:
     assert found == sample_json(SCHEMA, random.Random(seed))
 
 
+@pytest.mark.long
 def test_choices_are_equally_likely() -> None:
     rng = random.Random(0)
     counts = Counter(sample_json(SCHEMA, rng)["kind"] for _ in range(2000))

@@ -48,6 +48,7 @@ def test_samples_are_those_of_the_weights_when_they_were_saved(serve: Serve, sdk
     assert found["name"].endswith("tiny-1"), "where its tokenizer is"
 
 
+@pytest.mark.long
 def test_stops_and_likeliest_tokens(serve: Serve, sdk: Client) -> None:
     found = sdk("stops", url=serve())
     tokens, reason = found["by_id"]
@@ -86,6 +87,7 @@ def test_checkpoints_can_be_listed_and_deleted(serve: Serve, sdk: Client) -> Non
     assert found["model"] == ["tiny", 4]
 
 
+@pytest.mark.long
 def test_policy_gradients(serve: Serve, sdk: Client) -> None:
     found = sdk("losses", url=serve())
     assert found["found"]["importance_sampling"] == pytest.approx(-found["tokens"], abs=1e-3)
@@ -93,6 +95,7 @@ def test_policy_gradients(serve: Serve, sdk: Client) -> None:
     assert found["moved"] > 0
 
 
+@pytest.mark.long
 def test_a_loss_of_the_client_is_learned(serve: Serve, sdk: Client) -> None:
     found = sdk("custom", url=serve())
     apart = [found[when][0] - found[when][1] for when in ("before", "after")]
@@ -151,6 +154,7 @@ def test_quirks_of_sampling(serve: Serve, sdk: Client) -> None:
     assert found["first"] != found["again"]
 
 
+@pytest.mark.long
 def test_the_example_of_the_documentation_runs(serve: Serve, sdk: Client) -> None:
     page = (Path(__file__).parents[2] / "docs" / "tinker-server.md").read_text("utf-8")
     code = page.partition("```py\n")[2].partition("```")[0]

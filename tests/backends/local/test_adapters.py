@@ -131,6 +131,7 @@ def test_before_a_run_begins_one_warning_names_what_gets_no_adapter(
     assert "get no adapter" not in caplog.text, "whoever names layers knows"
 
 
+@pytest.mark.long
 def test_the_doctor_names_it_too(tiny: Any) -> None:
     folder = tiny.folder("gpt_oss", **EXPERTS["gpt_oss"])
     given = ("doctor", "demo", "--set", f"policy.model={folder}", "--set", "policy.lora_targets")
@@ -149,6 +150,7 @@ def plain(folder: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval()
 
 
+@pytest.mark.long
 def test_experts_learn_and_peft_puts_the_adapter_on_the_original(
     moe: Path, tiny: Any, tmp_path: Path
 ) -> None:

@@ -272,6 +272,7 @@ def same(found, expected):
             assert logprobs == pytest.approx(other, abs=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [64, 5])
 def test_a_remembered_conversation_goes_on_as_one_that_is_read_again(policy, rows, monkeypatch):
     quick_to_end(policy, monkeypatch)
@@ -282,6 +283,7 @@ def test_a_remembered_conversation_goes_on_as_one_that_is_read_again(policy, row
     same(said, talk(policy, STARTS, forget=True))
 
 
+@pytest.mark.long
 def test_a_remembered_conversation_goes_on_in_the_layers_of_transformers(tiny, monkeypatch):
     policy = tiny.player(noise=0.05, decoder="transformers")
     quick_to_end(policy, monkeypatch)
@@ -338,6 +340,7 @@ def test_a_memory_that_does_not_belong_here_is_not_used(tiny, change, monkeypatc
     assert with_it == without
 
 
+@pytest.mark.long
 def test_a_conversation_is_remembered_as_long_as_it_lives_and_by_its_last_turn(llama, monkeypatch):
     quick_to_end(llama, monkeypatch, more=100.0)
     talk = Conversation()

@@ -32,6 +32,7 @@ def parts(*, processes: int = 1, **settings: Any) -> dict[str, float]:
     return {one.name: one.bytes for one in found}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("targets", ["all-linear", "q_proj,v_proj"])
 def test_weights_and_adapters_are_counted_as_they_are(targets: str) -> None:
     config = PolicyConfig(model="tiny", device="cpu", dtype="float32", lora_targets=targets, threads=1)

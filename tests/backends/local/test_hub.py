@@ -149,6 +149,7 @@ def test_what_the_hub_says_is_one_sentence(name: str, sentence: str) -> None:
     assert sentence in complaint(name)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("online")
 def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "PATIENCE_S", 0.2)

@@ -57,6 +57,7 @@ def test_what_is_told_is_heard_as_it_was(value: Any) -> None:
     assert type(found) is type(value)
 
 
+@pytest.mark.long
 @given(PLAIN)
 def test_plain_values_come_back_as_they_were(value: Any) -> None:
     found = decoded(encoded(value))

@@ -67,6 +67,7 @@ def test_samples_have_the_log_probabilities_of_single_sequences(unusual):
         assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
+@pytest.mark.long
 def test_samples_do_not_depend_on_who_is_sampled_beside_them(unusual, monkeypatch):
     policy, *_ = unusual
     together = policy.sample_all(asked())

@@ -116,6 +116,7 @@ def test_an_exported_agent_is_the_original_with_other_weights_in_its_language_mo
     assert (tmp_path / "out/preprocessor_config.json").is_file()
 
 
+@pytest.mark.long
 def test_an_exported_adapter_is_put_on_the_original(folder: Path, toy: Any, tmp_path: Path) -> None:
     run = trained_run(tmp_path / "run", folder, toy)
     export_agent(

@@ -140,6 +140,7 @@ few = st.lists(st.integers(1, 2), min_size=1, max_size=4)
 """So few different ids that many prompts begin alike."""
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shapes=st.lists(st.tuples(few, st.lists(few, max_size=2)), min_size=1, max_size=6))
 def test_shared_beginnings_change_neither_log_probabilities_nor_gradients(pair, shapes):

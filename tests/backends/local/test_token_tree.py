@@ -63,6 +63,7 @@ def test_a_token_attends_to_what_comes_before_it_in_its_own_sequence(shapes):
                 assert tree.positions_N[keys].tolist() == list(range(len(prompt) + t))
 
 
+@pytest.mark.long
 @given(
     lengths=st.lists(
         st.tuples(st.integers(1, 400), st.lists(st.integers(1, 300), max_size=3)), min_size=1, max_size=4

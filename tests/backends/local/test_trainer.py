@@ -336,6 +336,7 @@ def test_a_checkpoint_of_before_versions_has_none_and_a_damaged_one_is_refused(t
     assert player.sampler.weights.version == 0
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of PEFT's own use of transformers
 @pytest.mark.parametrize("adapter", ["agent", None])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

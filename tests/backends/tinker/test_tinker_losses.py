@@ -70,6 +70,7 @@ def served(
     return total / (count if sums.by_count else 1)
 
 
+@pytest.mark.long
 @given(
     given_=sequences(),
     clip=CLIPS,

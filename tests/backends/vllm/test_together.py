@@ -83,6 +83,7 @@ def test_micro_batches_are_shared_out_so_that_all_have_as_many() -> None:
             assert all(turn.own in turn.all for own in turns for turn in own)
 
 
+@pytest.mark.long
 def test_who_follows_waits_as_long_as_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_LISTENS", timedelta(seconds=0.1))
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

@@ -93,6 +93,7 @@ def test_what_servers_sample_is_what_the_trainer_published(serve: Serve) -> None
     played(found, play)
 
 
+@pytest.mark.long
 def test_a_reply_is_held_to_a_schema_and_to_choices(serve: Serve) -> None:
     found = opened(serve().url)
 
@@ -133,6 +134,7 @@ def test_requests_of_a_server_that_is_killed_are_answered_by_the_other(serve: Se
     played(found, play)
 
 
+@pytest.mark.long
 def test_a_server_that_was_started_anew_is_told_of_adapters_again(
     serve: Serve, bases: list[LoadedBase]
 ) -> None:
@@ -182,6 +184,7 @@ def test_a_server_that_rests_is_asked_whether_it_is_back_where_no_other_answers(
     played(found, play)
 
 
+@pytest.mark.long
 def test_what_no_server_takes_is_refused_at_once(serve: Serve) -> None:
     found = opened(serve().url)
 
@@ -227,6 +230,7 @@ def test_a_server_has_so_many_requests_at_a_time_and_all_are_answered(serve: Ser
     assert max(most) == 2
 
 
+@pytest.mark.long
 def test_a_run_begins_with_the_servers_that_answer(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     found = opened("http://127.0.0.1:9", serve().url)
     assert "http://127.0.0.1:9 does not answer" in caplog.text
@@ -235,6 +239,7 @@ def test_a_run_begins_with_the_servers_that_answer(serve: Serve, caplog: pytest.
     assert done.token_ids
 
 
+@pytest.mark.long
 def test_what_is_no_server_is_refused_in_a_sentence() -> None:
     with pytest.raises(UsageError, match=r"no vLLM server answers at http://127\.0\.0\.1:9: "):
         opened("http://127.0.0.1:9")

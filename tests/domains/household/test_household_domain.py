@@ -186,6 +186,7 @@ def test_a_variation_passes_the_gate_and_keeps_away_from_held_out_pairs(index, c
     assert isinstance(outcome(spec), Task)
 
 
+@pytest.mark.long
 def test_every_seed_is_of_the_room_that_its_simulator_is_told_of(written_under):
     for seed in SEEDS:
         spec = HouseholdSpec.model_validate(seed.spec)
@@ -199,6 +200,7 @@ def test_every_seed_is_of_the_room_that_its_simulator_is_told_of(written_under):
     assert written_under(DOMAIN.spec_schema(seed), seed.spec)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", range(0, len(SEEDS), 40))
 def test_the_grammar_lets_seeds_and_variations_through(written_under, index):
     seed = SEEDS[index]

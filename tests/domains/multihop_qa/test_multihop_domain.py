@@ -108,6 +108,7 @@ def test_the_shipped_configuration_is_one() -> None:
 # --- base data ---
 
 
+@pytest.mark.long
 def test_seeds_and_held_out_tasks_are_many_and_always_the_same() -> None:
     again = MultihopQA()
     assert len(SEEDS) == 400
@@ -122,6 +123,7 @@ def answers(tasks: Sequence[Task]) -> set[str]:
     return {str(task.oracle[-1]) for task in tasks}
 
 
+@pytest.mark.long
 def test_no_start_or_answer_of_held_out_tasks_is_one_of_seeds_or_of_the_grammar() -> None:
     reserved = answers(HELD_OUT) | {str(task.spec["start"]) for task in HELD_OUT}
     tasks = list(base_tasks(DOMAIN, SEEDS, seed=0).values())

@@ -132,6 +132,7 @@ def test_what_is_no_program(p: str) -> None:
         ProgramSpec(d=1, n=4, p=p)
 
 
+@pytest.mark.long
 def test_base_data_holds_every_difficulty_and_none_of_the_held_out_texts() -> None:
     seeds, held_out = DOMAIN.seeds(), DOMAIN.held_out()
     assert (len(seeds), len(held_out)) == (4000, 500)

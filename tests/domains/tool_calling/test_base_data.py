@@ -34,6 +34,7 @@ def programs(side: str) -> list[Program]:
     return list((bundle.base if side == "training" else bundle.held_out).values())
 
 
+@pytest.mark.long
 def test_there_are_as_many_as_promised() -> None:
     assert (len(tasks("training")), len(tasks("measuring")), DOMAIN.main_held_out) == (544, 1000, 200)
 

@@ -179,6 +179,7 @@ def test_the_grammar_takes_seeds_variations_and_parameters(
         assert written_under(by_parameters.spec_schema(seed), parameters)
 
 
+@pytest.mark.long
 def test_variations_are_tasks_that_pass_the_gate_and_are_of_the_training_side() -> None:
     rng, passed = random.Random(1), 0
     lineage = Lineage(origin=Origin.GENERATED, seed_id="s", context_id="c", generation_id="g")
@@ -199,6 +200,7 @@ def test_what_is_kept_for_measuring_is_refused_in_training() -> None:
         assert refused.reason is RejectReason.HELD_OUT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -128,6 +128,7 @@ def test_waiting_has_bounds(api: Api, asker: Asker, waited: list[float]) -> None
     assert waited == [100.0] * 3
 
 
+@pytest.mark.long
 def test_no_more_requests_are_sent_than_are_allowed(api: Api, asker: Asker) -> None:
     api.special["/v1/a"] = moved("/v1/stock")  # which is busy at first
     asker.ask(get("/a"))

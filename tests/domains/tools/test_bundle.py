@@ -68,6 +68,7 @@ def test_how_tools_can_be_called_is_found_out_by_calling_them(folder: Path) -> N
     assert not graph.failures
 
 
+@pytest.mark.long
 def test_all_tasks_pass_the_gate_and_are_of_many_kinds(domain: Tools, tasks: dict[str, Task]) -> None:
     assert (len(tasks), len(domain.held_out())) == (60, 20)
     rng = random.Random(0)
@@ -357,6 +358,7 @@ def test_what_is_said_of_a_bundles_tools_and_how_its_tasks_use_them(domain: Tool
     assert all(one.state == "good" for one in found.values())
 
 
+@pytest.mark.long
 def test_a_bundle_says_which_tasks_its_settings_leave_out(folder: Path) -> None:
     whole, single = Tools(folder=folder), Tools(ToolsConfig(mode="single", most_calls=2), folder)
     assert whole.omitted is None

@@ -153,6 +153,7 @@ def test_an_option_that_does_not_fit_is_one_sentence(tmp_path: Path) -> None:
         let_write(PythonOrigin(tmp_path / "tools.py"), [tmp_path / "none"])
 
 
+@pytest.mark.long
 def test_where_the_system_lacks_it_tools_run_and_it_is_said_once(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

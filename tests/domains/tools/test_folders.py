@@ -130,6 +130,7 @@ def test_a_pipe_in_the_place_of_a_file_is_seen_and_goes_when_the_folder_is_put_b
     assert folder.contents() == before
 
 
+@pytest.mark.long
 def test_nothing_outside_the_folder_is_copied_for_tools_that_want_to_read_it(tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     (tmp_path / "own").mkdir()

@@ -160,6 +160,7 @@ class _Large(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("packed", "said"), [(False, "more than 16 MiB"), (True, "packed its answer")])
 def test_a_server_with_an_address_that_answers_too_much_is_a_sentence(packed: bool, said: str) -> None:
     handler = type("Large", (_Large,), {"packed": packed})

@@ -111,6 +111,7 @@ def test_errors_pictures_long_results_and_what_is_printed_are_outcomes(notes: Mc
     assert "no_tool" in str(unknown.error)
 
 
+@pytest.mark.long
 def test_a_call_that_ends_the_process_fails_and_so_does_what_comes_after_it(notes: McpWorld) -> None:
     played = notes.play([call("write_note", title="x", text="y"), call("die"), call("list_notes")])
     assert [one.error for one in played.outcomes] == [None, _GONE, _GONE]
@@ -118,6 +119,7 @@ def test_a_call_that_ends_the_process_fails_and_so_does_what_comes_after_it(note
     assert notes.play([call("list_notes")]).outcomes[0].result == ["plan", "todo"]
 
 
+@pytest.mark.long
 def test_a_call_that_hangs_is_ended_and_the_next_program_is_not(accounts: Path) -> None:
     world = McpWorld(accounts, Running(command=bare("hangs"), fresh=False), call_s=0.5)
     try:
@@ -128,6 +130,7 @@ def test_a_call_that_hangs_is_ended_and_the_next_program_is_not(accounts: Path) 
         world.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "said"),
     [

@@ -65,6 +65,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path / "files"
 
 
+@pytest.mark.long
 def test_the_folder_of_tools_is_made_once_for_its_owner_alone_and_never_given_up() -> None:
     world = PythonWorld(EXAMPLES, "hostile.py", call_s=0.5)
     try:

@@ -119,6 +119,7 @@ def test_files_are_state_and_are_put_back(tmp_path: Path) -> None:
         world.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tool", "said"),
     [
@@ -142,6 +143,7 @@ def test_whatever_a_tool_does_there_is_an_answer(hostile: PythonWorld, tool: str
     assert hostile.play([call("fine", word="next")]).outcomes == (Outcome(result="next"),)
 
 
+@pytest.mark.long
 def test_a_call_that_takes_too_long_is_ended_and_the_next_one_is_not(hostile: PythonWorld) -> None:
     played = hostile.play([call("hangs", seconds=60.0), call("fine", word="next")])
     assert [one.error for one in played.outcomes] == ["The tool took too long.", None]
@@ -309,6 +311,7 @@ def test_what_is_no_text_in_an_error_or_a_path_ends_no_process(tmp_path: Path) -
         assert played.state == {"FOUND": ["?"]}
 
 
+@pytest.mark.long
 def test_tools_run_where_the_system_allows_less_than_their_limits(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("def f() -> int:\n    return 1\n")
     code = (

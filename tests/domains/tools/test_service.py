@@ -222,6 +222,7 @@ def test_an_operation_that_is_never_answered_costs_no_other_one(
     assert made.ended == ""
 
 
+@pytest.mark.long
 def test_no_more_requests_are_sent_than_are_allowed(api: Api, waits: Waits, tmp_path: Path) -> None:
     asking(api, waits, most=12).bring(tmp_path / "files")
     assert len(api.received) <= 12

@@ -150,6 +150,7 @@ def test_a_message_is_right_if_it_has_an_answer_in_it_but_for_marks_and_capitals
     assert Bfcl().grade(tasks()[0], {"turns": [[]], "said": said}).score == score
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     said=st.text(alphabet="Ab4 .,-_*^()/'\"\n", max_size=12) | st.text(max_size=12),

@@ -55,6 +55,7 @@ BOMBS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", BOMBS, ids=range(len(BOMBS)))
 def test_what_takes_too_much_ends_and_the_next_is_answered(short: Worker, text: str) -> None:
     started = time.monotonic()

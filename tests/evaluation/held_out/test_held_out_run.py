@@ -115,6 +115,7 @@ def test_the_part_that_a_run_measures_is_a_split(train: Callable[..., Path], tmp
     assert figures(part)["success"] == own["agent/eval_success"]
 
 
+@pytest.mark.long
 def test_before_and_after_are_compared_item_by_item(
     train: Callable[..., Path], tiny: Any, tmp_path: Path
 ) -> None:
@@ -188,6 +189,7 @@ class Always(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.long
 def test_an_endpoint_plays_the_tasks_of_a_domain_without_a_run(toml: Path, tmp_path: Path) -> None:
     pytest.importorskip("openai", reason="the openai client is not installed: pip install 'genenv[api]'")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Always)

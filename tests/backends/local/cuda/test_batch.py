@@ -74,6 +74,7 @@ def test_after_a_batch_all_pages_are_free(pair):
     assert pool.free == before
 
 
+@pytest.mark.long
 def test_adapters_that_learn_are_seen_by_the_next_batch(tiny):
     plain, steps = tiny.player(noise=0.05), paged(tiny.player(noise=0.05))
     steps.sample_all(requests(2))
@@ -108,6 +109,7 @@ def test_a_conversation_goes_on_from_its_pages(pair):
     same(*(s.sample_all([replace(again, conversation=s.held[0])]) for s in pair))
 
 
+@pytest.mark.long
 def test_a_pool_that_is_too_small_for_all_rows_lets_them_wait(tiny):
     plain, steps = tiny.player(noise=0.05), paged(tiny.player(noise=0.05))
     pool = steps.model._decode_step.pool
@@ -133,6 +135,7 @@ def test_pages_of_a_batch_that_is_broken_off_are_free_again(pair, monkeypatch):
     assert step.pool.free == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [0.3, 0.7, 1.3])
 def test_a_nucleus_at_any_temperature_is_that_of_the_other_engine(pair, temperature):
     plain, steps = pair
@@ -158,6 +161,7 @@ def test_buckets_hold_any_number_of_rows():
     assert list(buckets(1)) == [1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_prompts_are_read_as_a_tree_into_their_pages(tiny, kind):
     plain, steps = tiny.player(kind, noise=0.05), paged(tiny.player(kind, noise=0.05))

@@ -62,6 +62,7 @@ def test_heads_are_normed_turned_and_written_to_their_pages(setting):
             torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_attention_sees_the_prompt_and_the_row_itself(setting, monkeypatch):
     heads, state, pages, rows = setting
     query = torch.randn(rows + 2, heads.queries, heads.size, device=DEVICE)

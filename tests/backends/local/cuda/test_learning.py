@@ -105,6 +105,7 @@ def test_without_an_adapter_it_is_the_base(tiny):
     assert not torch.allclose(own, expected, atol=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile:UserWarning")
 def test_flex_attention_says_what_dense_attention_says():
     bundles = [
