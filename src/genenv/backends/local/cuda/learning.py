@@ -34,6 +34,7 @@ from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.token_logprobs import frozen_scores
 from genenv.backends.local.token_tree import TokenTree
 from genenv.errors import first_line
+from genenv.runs.progress import advance
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +152,7 @@ class TreeDecoder:
 
     def _tried(self, adapter: str | None, *, learning: bool) -> bool:
         log.info("compiling layers: up to a minute, once on a machine")
+        advance(note="compiling, once on a machine")
         begin = time.perf_counter()
         try:
             with torch.set_grad_enabled(learning), _learning(self._adapters_of(adapter).matrices, learning):
@@ -161,6 +163,7 @@ class TreeDecoder:
             dtype = self._decoder.last_norm.weight.dtype
             if off < _CLOSE_ENOUGH[dtype]:
                 log.info("compiled layers in %.0f s", time.perf_counter() - begin)
+                advance(note=f"compiled in {time.perf_counter() - begin:.0f} s")
                 return True
             why = f"their results and those of the usual layers differ by {off:.3g}"
         log.warning("learning runs without compiled layers, which is slower: %s", why)

@@ -18,6 +18,7 @@ from genenv.backends.local.layouts import Layout
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import first_line
+from genenv.runs.progress import advance
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ def captured_step(
         context_tokens: the longest sequence.
     """
     begun = time.monotonic()
+    advance(note="compiling, once on a machine")
     try:
         reason = why_not(causal, fused)
         if reason is None:
@@ -49,6 +51,7 @@ def captured_step(
             off = difference(step, fused)
             if off < (1e-3 if step.pool.keys_LPKTD.dtype == torch.float32 else 0.1):
                 log.info("kernels for sampling: ready after %.0f s", time.monotonic() - begun)
+                advance(note=f"compiled in {time.monotonic() - begun:.0f} s")
                 return step
             reason = f"its results and those of its captured step differ by {off:.3g}"
     except Exception as error:  # noqa: BLE001 - Triton's own errors have no common class below this one
