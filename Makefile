@@ -8,6 +8,7 @@
 #   make test-gpu      set up, run the tests that need a CUDA device
 #   make bundle-gpu    set up, write a folder with which a CUDA machine without a network tests and times genenv
 #   make fuzz      set up, fuzz what reads text of others for FUZZ_S seconds in all
+#   make fuzz-coverage  the same, guided by coverage, where atheris is installed
 #   make check     set up, check format, lint and types
 #   make audit     set up, scan the source for insecure code and the pinned packages for known vulnerabilities
 #   make vllm      vLLM for CPUs in an environment of its own, for its tests and benchmarks; three gigabytes
@@ -47,7 +48,7 @@ SINCE := date +%s >.venv/.began
 TOOK := echo "    done in $$(($$(date +%s) - $$(cat .venv/.began))) s"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-full test test-long test-random test-gpu bundle-gpu fuzz check audit vllm bench format docs clean
+.PHONY: help setup demo demo-full test test-long test-random test-gpu bundle-gpu fuzz fuzz-coverage check audit vllm bench format docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -109,6 +110,9 @@ bundle-gpu: $(STAMP)
 # All fuzz tests share the time. What one finds becomes a test of its own.
 fuzz: $(STAMP)
 	@GENENV_FUZZ_S=$(FUZZ_S) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m '' tests/fuzz
+
+fuzz-coverage: $(STAMP)
+	@GENENV_FUZZ_S=$(FUZZ_S) OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/by_coverage.py
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

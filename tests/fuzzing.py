@@ -11,10 +11,13 @@ for the fixture `fuzz`, and gives it a strategy and the reader:
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -81,10 +84,32 @@ class Fuzz:
             if self._seconds is None:
                 settings(max_examples=examples, derandomize=True, database=None)(given(values)(check))()
                 return
+            if os.environ.get("GENENV_FUZZ_COVERAGE"):
+                _by_coverage(given(values)(check).hypothesis.fuzz_one_input, self._seconds)
+                return
             ends = time.monotonic() + self._seconds
             fresh = settings(max_examples=100, derandomize=False, database=None, print_blob=True)
             while time.monotonic() < ends:
                 seed(next(self._seeds))(fresh(given(values)(check)))()
+
+
+def _by_coverage(try_bytes: Callable[[bytes], object], seconds: float) -> None:
+    """Have libFuzzer choose the bytes that examples are drawn from, in a process that it ends."""
+    import atheris  # pyright: ignore[reportMissingImports] - not everywhere
+
+    kept = tempfile.mkdtemp()
+    child = os.fork()
+    if not child:
+        words = [f"-max_total_time={max(1, round(seconds))}", f"-artifact_prefix={kept}/", "-rss_limit_mb=0"]
+        try:
+            atheris.Setup(["fuzz", *words, "-max_len=8192", "-len_control=0"], try_bytes)
+            atheris.Fuzz()
+        finally:  # nothing of this process but its status is wanted
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    found = [path.read_bytes() for path in Path(kept).iterdir()]
+    shutil.rmtree(kept)
+    assert status == 0, f"what failed stands above; it is drawn from the bytes {found!r}"
 
 
 @contextmanager

@@ -52,3 +52,17 @@ def test_with_time_given_it_goes_on_until_the_time_is_over() -> None:
     Fuzz(0.2)(st.integers(), tried.append)
     assert time.monotonic() - start >= 0.2
     assert len(tried) > FEW
+
+
+@pytest.mark.long
+def test_guided_by_coverage_a_fault_behind_one_branch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("atheris", reason="atheris is not installed here")
+    monkeypatch.setenv("GENENV_FUZZ_COVERAGE", "1")
+
+    def read(text: str) -> None:
+        if len(text) > 3:
+            raise ValueError("planted")
+
+    with pytest.raises(AssertionError, match="drawn from the bytes"):
+        Fuzz(3.0)(st.text(), read)
+    Fuzz(1.0)(st.text(), len)
