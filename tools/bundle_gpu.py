@@ -46,6 +46,8 @@ pytest and typing-extensions: those of such images may be too old."""
 PEERS = ("accelerate", "datasets", "trl")
 """What the benchmarks compare with."""
 TESTS = ("hypothesis", "pytest", "pytest-xdist")
+ALONE = ("alfworld",)
+"""Carried without what they ask for: of these only tables are read (`configs/demo.toml`)."""
 PYTHON = {
     "extra": "",
     "implementation_name": "cpython",
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         copy_source(out)
         (out / "run.sh").write_text('exec bash "$(dirname "$0")/bench/gpu.sh" "$@"\n', encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wheels = missing([*project["dependencies"], *PEERS, *TESTS], PROVIDED, requirements_of)
+    wheels = [*missing([*project["dependencies"], *PEERS, *TESTS], PROVIDED, requirements_of), *ALONE]
     download(wheels, out / "wheels")
     write_tokenizer(out / "tokenizer")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 2**20
