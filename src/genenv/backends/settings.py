@@ -134,7 +134,7 @@ class PolicyConfig(Settings, frozen=True):
     """Who runs the layers; auto is genenv's fused code for frozen models that it knows, else transformers."""
     compiled: Literal["auto"] | bool = "auto"
     """Whether a C++ compiler makes the small operations on a CPU faster, and, on a GPU, whether layers are
-    compiled and decode steps captured; auto: where there is a compiler."""
+    compiled and steps of sampling captured as CUDA graphs; auto: where that works."""
     packed_weights: Literal["auto"] | bool = "auto"
     """Whether frozen weights get a second copy, laid out for the processor; auto measures if it pays."""
     threads: int = Field(default=0, ge=0, le=1024)
