@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.backends.local.cuda.tree_attention import TreeMask
+from genenv.backends.local.cuda.tree_attention import TreeMask, block_mask
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.token_tree import BLOCK, TokenTree
 
@@ -83,7 +83,7 @@ def test_blocks_of_which_all_or_none_is_seen_are_known_exactly(lengths, shared):
 
 def test_the_mask_that_torch_gets_is_the_same():
     tree = tree_of(([*range(200)], [[1] * 150, [2] * 90]), ([*range(130), 7], [[3] * 200]))
-    mask = TreeMask.of(tree).block_mask()
+    mask = block_mask(TreeMask.of(tree))
     partly, whole = tree.partly_and_whole()
     assert torch.equal(mask.to_dense()[0, 0].bool(), partly | whole)
     places = torch.arange(len(tree.ids_N))

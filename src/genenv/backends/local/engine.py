@@ -7,7 +7,7 @@ Shapes: R = live rows, V = vocabulary.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -138,8 +138,18 @@ class Engine:
             return OneOf(request.choices)
         return None if request.schema is None else self.grammars().matcher(request.schema)
 
-    def known(self, request: SampleRequest) -> Remembered | None:
-        """What is remembered of a request's conversation, and is of use."""
+    def unread(
+        self, rows: Sequence[Row], here: Container[tuple[int, ...]]
+    ) -> dict[tuple[int, ...], Remembered | None]:
+        """Prompts of rows that are not here yet, and what is remembered of the beginning of each."""
+        new: dict[tuple[int, ...], Remembered | None] = {}
+        for row in rows:
+            prompt = row.request.prompt_ids
+            if prompt not in here:
+                new[prompt] = new.get(prompt) or self._known(row.request)
+        return new
+
+    def _known(self, request: SampleRequest) -> Remembered | None:
         if request.conversation is None:
             return None
         memory = self.remembered.get(request.conversation)
@@ -295,13 +305,7 @@ class _Batch:
 
     def admit(self, rows: Sequence[Row]) -> None:
         """Take in requests: their prompts go through the model, unless they are here already."""
-        new: dict[tuple[int, ...], Remembered | None] = {}
-        for row in rows:
-            if row.request.prompt_ids not in self._prompts:
-                new[row.request.prompt_ids] = new.get(row.request.prompt_ids) or self._engine.known(
-                    row.request
-                )
-        arrived = self._engine.prefill(new)
+        arrived = self._engine.prefill(self._engine.unread(rows, self._prompts))
         self._ends = _after(self._ends, *arrived.ends)
         self._prompts += arrived.prompts
         self._cache.extend(arrived.caches, rows=len(rows))

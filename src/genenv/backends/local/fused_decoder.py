@@ -16,6 +16,7 @@ Shapes: N = tokens in the flat row, W = width, H = query heads, K = key/value he
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +140,7 @@ class FusedDecoder:
             x_NW = checkpoint(layer, *arguments, use_reentrant=False) if recompute else layer(*arguments)
         return norm(x_NW, self._model.norm, self._steps)
 
-    @property
+    @functools.cached_property
     def layers(self) -> list[Parts]:
         """What the layers are made of."""
         return [layer.parts for layer in self._layers]

@@ -17,6 +17,7 @@ Shapes: M = rows, W = width, V = vocabulary.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -150,13 +151,18 @@ class _Scored(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        total: Tensor | None = None
         asked = itertools.compress(gradients, ctx.with_slope)
-        for slope_MW, gradient_M in zip(ctx.saved_tensors, asked, strict=True):
-            if gradient_M is not None:
-                part = slope_MW * gradient_M[:, None].to(slope_MW.dtype)
-                total = part if total is None else total.add_(part)
-        return total, None, None, None, None, None, None, None
+        return along(ctx.saved_tensors, asked), None, None, None, None, None, None, None
+
+
+def along(slopes: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> Tensor | None:
+    """[M, W] the gradient by the states: slopes [M, W] of values, times the gradients [M] by these values."""
+    total: Tensor | None = None
+    for slope_MW, gradient_M in zip(slopes, gradients, strict=True):
+        if gradient_M is not None:
+            part = slope_MW * gradient_M[:, None].to(slope_MW.dtype)
+            total = part if total is None else total.add_(part)
+    return total
 
 
 def _log_softmax(scores: Tensor, temperature: float, forbidden: Tensor | None) -> Tensor:

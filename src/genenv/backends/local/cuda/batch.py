@@ -90,12 +90,7 @@ class PagedBatch:
 
     def admit(self, rows: Sequence[Row]) -> None:
         """Take in requests: their prompts go through the model, unless they are here already."""
-        new: dict[tuple[int, ...], Remembered | None] = {}
-        for row in rows:
-            if row.request.prompt_ids not in self._prompts:
-                new[row.request.prompt_ids] = new.get(row.request.prompt_ids) or self._engine.known(
-                    row.request
-                )
+        new = self._engine.unread(rows, self._prompts)
         if self._engine.read is not None:
             self._read(self._engine.read, [ids for ids, known in new.items() if known is None])
             new = {ids: known for ids, known in new.items() if known is not None}
@@ -222,12 +217,13 @@ class PagedBatch:
     def _remember(self, seated: _Seated) -> Remembered | None:
         """What the next turn of a row's conversation need not read again, where there is room for it."""
         row, prompt = seated.row, seated.prompt
-        kept = self._step.pool.read((prompt.pages, len(prompt.ids)), (seated.pages, len(row.ids) - 1))
-        if self._remembered_bytes + kept.nbytes > self._engine.memory_bytes:
+        pool, ids = self._step.pool, (*prompt.ids, *row.ids[:-1])  # the last one was drawn and not read
+        kept_bytes = len(ids) * pool.bytes_per_token
+        if self._remembered_bytes + kept_bytes > self._engine.memory_bytes:
             return None
-        self._remembered_bytes += kept.nbytes
-        # the last token was drawn and not read
-        return Remembered(weights=self._engine.weights, token_ids=(*prompt.ids, *row.ids[:-1]), kept=kept)
+        self._remembered_bytes += kept_bytes
+        kept = pool.read((prompt.pages, len(prompt.ids)), (seated.pages, len(row.ids) - 1))
+        return Remembered(weights=self._engine.weights, token_ids=ids, kept=kept)
 
 
 _TOO_LONG = "a sequence is longer than the pages of keys and values"

@@ -200,8 +200,6 @@ class DecodeStep:
     def _capture(self, size: int) -> None:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        state = self.state
-        kept = state.token_R.clone(), state.drawn_R.clone()
         with torch.cuda.stream(stream):
             self._forward(size)  # compiles what is not yet
         torch.cuda.current_stream().wait_stream(stream)
@@ -210,8 +208,6 @@ class DecodeStep:
             scores = self._forward(size)
         self._memory = graph.pool()
         self._graphs[size] = graph, scores
-        for tensor, before in zip((state.token_R, state.drawn_R), kept, strict=True):
-            tensor.copy_(before)
 
     def _forward(self, size: int) -> Tensor:
         ops, state, pool = self._ops, self.state, self.pool

@@ -57,6 +57,12 @@ class PagePool:
         """How many pages nobody has."""
         return len(self._free)
 
+    @property
+    def bytes_per_token(self) -> int:
+        """What a token takes in all layers."""
+        layers, _, heads, _, size = self.keys_LPKTD.shape
+        return 2 * layers * heads * size * self.keys_LPKTD.element_size()
+
     def take(self, count: int) -> list[int]:
         """Pages for somebody who gives them back.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from genenv.backends.local.cuda.compiling import any_length, as_it_is, compiled
 from genenv.backends.local.grammar import is_forbidden
-from genenv.backends.local.token_logprobs import Scores
+from genenv.backends.local.token_logprobs import Scores, along
 
 ROWS = 2048
 """Rows scored at a time: 1.2 GiB of scores and derivatives for a vocabulary of 150,000 in bfloat16."""
@@ -175,10 +175,4 @@ class _Scored(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        total: Tensor | None = None
-        for slope_MW, place in zip(ctx.saved_tensors, ctx.places, strict=True):
-            gradient_M = gradients[place]
-            if gradient_M is not None:
-                part = slope_MW * gradient_M[:, None].to(slope_MW.dtype)
-                total = part if total is None else total.add_(part)
-        return total, *(None,) * 8
+        return along(ctx.saved_tensors, [gradients[place] for place in ctx.places]), *(None,) * 8

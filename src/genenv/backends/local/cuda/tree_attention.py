@@ -39,10 +39,6 @@ class TreeMask(NamedTuple):
         tensors = [tensor for part in parts for tensor in (part.counts_S, part.indices_SS)]
         return TreeMask(tree.end_N, *tensors)
 
-    def block_mask(self) -> BlockMask:
-        """The same as an object of torch."""
-        return block_mask(self)
-
 
 def block_mask(mask: TreeMask) -> BlockMask:
     """What `TreeMask` says, as an object of torch; may be part of compiled code."""
