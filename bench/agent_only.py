@@ -17,15 +17,15 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from genenv.build import build_players
+from genenv.algorithms.credit.grpo import grpo_credit
 from genenv.config.run import RunConfig, load_config
 from genenv.curriculum.replay import Replay
-from genenv.domains import load_domain
-from genenv.domains.base import Domain
+from genenv.environments import load_domain
+from genenv.environments.base import Domain
 from genenv.gate.gate import base_tasks
-from genenv.learning.credit.grpo import grpo_credit
-from genenv.runs.progress import Silent
+from genenv.progress import Silent
 from genenv.runs.round_metrics import attempt_metrics, evaluation_metrics
+from genenv.training.build import build_players
 from genenv.types import Group, Task
 
 

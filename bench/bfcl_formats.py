@@ -14,10 +14,10 @@ from bfcl_mutations import Calls, mutations, python_text, right_calls
 from bfcl_official import OFFICIAL, ScriptedHandler
 from bfcl_single import Tally, summary_of
 
+from genenv.benchmarks.bfcl.benchmark import Bfcl
+from genenv.benchmarks.bfcl.literals import NeedsEvaluation
+from genenv.benchmarks.bfcl.official import decoded
 from genenv.evaluation.base import Item
-from genenv.evaluation.bfcl.benchmark import Bfcl
-from genenv.evaluation.bfcl.literals import NeedsEvaluation
-from genenv.evaluation.bfcl.official import decoded
 
 _HANDLER = ScriptedHandler([], native=False)
 _MUTATIONS = 3

@@ -16,10 +16,10 @@ from bfcl_mutations import python_text
 from bfcl_official import OFFICIAL, ScriptedHandler, as_in_a_new_process
 from bfcl_single import Tally, summary_of
 
-from genenv.assistants.call_formats import arguments_of
+from genenv.benchmarks.bfcl.benchmark import Bfcl
+from genenv.benchmarks.bfcl.load import MemoryTask
+from genenv.chat.call_formats import arguments_of
 from genenv.evaluation.base import Item
-from genenv.evaluation.bfcl.benchmark import Bfcl
-from genenv.evaluation.bfcl.load import MemoryTask
 
 Words = dict[str, Any]
 _WORDS = (

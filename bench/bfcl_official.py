@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from genenv.evaluation.bfcl.official import NATIVE, TEXT, instead
-from genenv.evaluation.bfcl.official_results import NAMES
+from genenv.benchmarks.bfcl.official import NATIVE, TEXT, instead
+from genenv.benchmarks.bfcl.official_results import NAMES
 
 
 def official() -> SimpleNamespace:

@@ -21,12 +21,12 @@ from bfcl_mutations import (
 )
 from bfcl_official import OFFICIAL, ScriptedHandler
 
-from genenv.assistants.call_formats import UNREADABLE
+from genenv.benchmarks.bfcl.benchmark import Bfcl
+from genenv.benchmarks.bfcl.categories import checks_calls
+from genenv.benchmarks.bfcl.literals import NeedsEvaluation
+from genenv.benchmarks.bfcl.official import decoded
+from genenv.chat.call_formats import UNREADABLE
 from genenv.evaluation.base import Item
-from genenv.evaluation.bfcl.benchmark import Bfcl
-from genenv.evaluation.bfcl.categories import checks_calls
-from genenv.evaluation.bfcl.literals import NeedsEvaluation
-from genenv.evaluation.bfcl.official import decoded
 
 Tally = dict[str, Counter[str]]
 

@@ -5,8 +5,8 @@
 
 Specs are drawn from the grammars of all seeds in turn (`grammar_samples`), and go through the gate of a run.
 On all that pass, the oracle and an uninformed agent are graded, and both checks must agree (a part of the
-gate). Valid specs are then made wrong (`tests/domains/NAME/mutations.py`), and the gate must refuse them. No
-model takes part.
+gate). Valid specs are then made wrong (`tests/environments/NAME/mutations.py`), and the gate must refuse
+them. No model takes part.
 One JSON object is printed.
 """
 
@@ -31,8 +31,8 @@ from pydantic import BaseModel
 
 from genenv.config.run import resolve
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.domains import load_domain
-from genenv.domains.base import Domain, OutOfTurns
+from genenv.environments import load_domain
+from genenv.environments.base import Domain, OutOfTurns
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, written
 from genenv.types import Context, Generation, Rejection, Seed, Task

@@ -99,7 +99,7 @@ def prompts_of(options: argparse.Namespace, vocabulary: int) -> list[list[int]]:
 def ours(options: argparse.Namespace) -> None:
     import torch
 
-    from genenv.backends.base import SampleRequest
+    from genenv.sampling import SampleRequest
 
     sampler = our_sampler(
         options.model,

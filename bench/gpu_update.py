@@ -123,9 +123,9 @@ def update_of(sampler: Any, text: str, kl: float) -> Callable[[], object]:  # no
     Advantages are made up too, so that a prompt with one attempt has something to teach.
     """
     from genenv.agent.settings import AgentConfig
+    from genenv.algorithms.datum import Datum, Lesson, Objective
+    from genenv.algorithms.update import learn
     from genenv.backends.local.trainer import LocalTrainer
-    from genenv.learning.datum import Datum, Lesson, Objective
-    from genenv.learning.update import learn
 
     groups, rollouts, prompt, completion = shape_of(text)
     work = argparse.Namespace(groups=groups, rollouts=rollouts, prompt=prompt, completion=completion)

@@ -33,16 +33,16 @@ from turns import machine, resident_kib, say
 
 from genenv.agent.settings import AgentConfig
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, load_config, resolve
-from genenv.domains import load_domain
-from genenv.domains.base import Domain
+from genenv.environments import load_domain
+from genenv.environments.base import Domain
 from genenv.gate.gate import written
 from genenv.gate.novelty import Archive
-from genenv.rounds.players import Players
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.source import Unlearning
+from genenv.training.loop import CoEvolution
+from genenv.training.policies import Players
 from genenv.types import (
     Context,
     Generation,
@@ -247,7 +247,7 @@ def made_up_players(options: argparse.Namespace) -> Players:
 
 
 def measure_report(options: argparse.Namespace) -> None:
-    from genenv.runs.report import write_report
+    from genenv.report import write_report
 
     times = timed(lambda: write_report(options.run))
     whole("report", times, page_mib=RunFolder(options.run).report.stat().st_size / 2**20)

@@ -25,11 +25,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from genenv.domains import close_domain, domain_config, load_domain
-from genenv.domains.attempt import Attempt
-from genenv.domains.base import Domain
-from genenv.environments.exported import Exported, reply_text
+from genenv.environments import close_domain, domain_config, load_domain
+from genenv.environments.attempt import Attempt
+from genenv.environments.base import Domain
 from genenv.gate.gate import base_tasks
+from genenv.interop.exported import Exported, reply_text
 from genenv.types import Task
 
 _TURNS = 64

@@ -1,6 +1,6 @@
 """What a bundle of your own tools costs and holds: making it, starting an attempt, grading, refusing.
 
-    python bench/own_tools.py tests/domains/tools/examples/desk.py
+    python bench/own_tools.py tests/tools/examples/desk.py
     python bench/own_tools.py tools.py:Class --tasks 200 --mutations 500
     python bench/own_tools.py 'mcp:my-server {folder}' --files folder --mutations 120
     python bench/own_tools.py --bundle m-git --mutations 120
@@ -27,14 +27,14 @@ from typing import Any
 from pydantic import ValidationError
 from turns import machine, say
 
-from genenv.domains.tools.domain import Tools
-from genenv.domains.tools.making import Wanted, make
-from genenv.domains.tools.origins import origin_of
-from genenv.domains.tools.settings import ToolsConfig
-from genenv.domains.tools.spec import Program
-from genenv.domains.tools.world import anew
 from genenv.gate.gate import base_tasks, examined
-from genenv.runs.progress import Silent
+from genenv.progress import Silent
+from genenv.tools.environment import Tools
+from genenv.tools.making import Wanted, make
+from genenv.tools.origins import origin_of
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.spec import Program
+from genenv.tools.world import anew
 from genenv.types import Lineage, Origin, Rejection, Task
 
 Spec = dict[str, Any]

@@ -21,9 +21,9 @@ from typing import Any
 from official import checked_out, run_file
 from toolrl_official import FILES, kinds_of_reply, official_verdicts
 
-from genenv.evaluation.api_bank import ApiBank, ApiBankConfig
-from genenv.evaluation.api_bank.requests import request_in
-from genenv.evaluation.api_bank.rouge import rouge_l
+from genenv.benchmarks.api_bank import ApiBank, ApiBankConfig
+from genenv.benchmarks.api_bank.requests import request_in
+from genenv.benchmarks.api_bank.rouge import rouge_l
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
 

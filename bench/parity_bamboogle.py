@@ -18,12 +18,12 @@ from typing import Any
 
 from official import checked_out, run_file
 
-from genenv.evaluation.bamboogle import Bamboogle
-from genenv.evaluation.bamboogle.answers import closeness, final_answer
+from genenv.benchmarks.bamboogle import Bamboogle
+from genenv.benchmarks.bamboogle.answers import closeness, final_answer
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
 
-TABLES = Path(__file__).parents[1] / "tests/evaluation/bamboogle"
+TABLES = Path(__file__).parents[1] / "tests/benchmarks/bamboogle"
 SQUAD = "metrics/squad/compute_score.py"
 
 

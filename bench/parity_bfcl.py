@@ -48,18 +48,18 @@ from bfcl_official import (
 from bfcl_single import Tally, answers_to, decoded_alike, questions, summary_of
 from official import equal_to_commit, package
 
-from genenv.assistants.base import Reply, ToolCall
-from genenv.assistants.call_formats import arguments_of
+from genenv.benchmarks.bfcl import multi
+from genenv.benchmarks.bfcl.benchmark import Bfcl
+from genenv.benchmarks.bfcl.categories import ALL, FORMAT_SENSITIVITY, MEMORY, MULTI_TURN
+from genenv.benchmarks.bfcl.leaderboard import NOT_MEASURED
+from genenv.benchmarks.bfcl.load import MemoryTask
+from genenv.benchmarks.bfcl.multi import World, named_arguments
+from genenv.benchmarks.bfcl.official import commands
+from genenv.benchmarks.bfcl.package import data_folder
+from genenv.benchmarks.bfcl.prompts import shown, tools, with_system_prompt
+from genenv.chat.assistant import Reply, ToolCall
+from genenv.chat.call_formats import arguments_of
 from genenv.evaluation.base import Item, Prices
-from genenv.evaluation.bfcl import multi
-from genenv.evaluation.bfcl.benchmark import Bfcl
-from genenv.evaluation.bfcl.categories import ALL, FORMAT_SENSITIVITY, MEMORY, MULTI_TURN
-from genenv.evaluation.bfcl.leaderboard import NOT_MEASURED
-from genenv.evaluation.bfcl.load import MemoryTask
-from genenv.evaluation.bfcl.multi import World, named_arguments
-from genenv.evaluation.bfcl.official import commands
-from genenv.evaluation.bfcl.package import data_folder
-from genenv.evaluation.bfcl.prompts import shown, tools, with_system_prompt
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.export import Export
 from genenv.evaluation.records import Record

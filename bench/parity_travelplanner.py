@@ -3,7 +3,7 @@
 `GENENV_DATA=... python bench/parity_travelplanner.py --official PATH`, where PATH is a checkout or git
 directory of OSU-NLP-Group/TravelPlanner; needs pandas. Their files at a commit (`--commit`, HEAD) run in a
 process of their own (`travelplanner_official.py`). Compared, on both splits of the benchmark and on one made
-by us (`tests/evaluation/travelplanner/made.py`):
+by us (`tests/benchmarks/travelplanner/made.py`):
 
 1. each constraint's verdict: on the plans by people, edits of them that break one constraint each, the
    solver's plans, the authors' example submission, plans damaged at random under wishes drawn at random, and
@@ -32,17 +32,17 @@ from typing import Any, get_args
 
 from travelplanner_official import Official, official_query
 
-from genenv.domains.travel.constraints import COMMONSENSE, HARD, score
-from genenv.domains.travel.query import HouseRule, Query, RoomType, Transport
-from genenv.domains.travel.solver import solve
-from genenv.domains.travel.trips import written
+from genenv.benchmarks.travelplanner import TravelPlanner
+from genenv.benchmarks.travelplanner.loading import annotated_plans
+from genenv.benchmarks.travelplanner.prompts import prompt
+from genenv.benchmarks.travelplanner.submission import plan_of
+from genenv.environments.travel.constraints import COMMONSENSE, HARD, score
+from genenv.environments.travel.query import HouseRule, Query, RoomType, Transport
+from genenv.environments.travel.solver import solve
+from genenv.environments.travel.trips import written
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.records import Record
-from genenv.evaluation.travelplanner import TravelPlanner
-from genenv.evaluation.travelplanner.loading import annotated_plans
-from genenv.evaluation.travelplanner.prompts import prompt
-from genenv.evaluation.travelplanner.submission import plan_of
 
 # plans made by us, edits and wordings are those of the tests
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -29,8 +29,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from genenv.assistants.call_formats import read_calls
-from genenv.environments.exported import Exported, task_text
+from genenv.chat.call_formats import read_calls
+from genenv.interop.exported import Exported, task_text
 from genenv.types import Task
 
 Turn = dict[str, Any]
@@ -235,8 +235,8 @@ def _gymnasium(package: str, logs: Sequence[Log]) -> list[float | None]:
     """Through `gymnasium.make`, wrappers and all."""
     import gymnasium
 
-    from genenv.assistants.base import ToolCall
-    from genenv.backends.chat.tool_format import as_text
+    from genenv.chat.assistant import ToolCall
+    from genenv.chat.tool_format import as_text
 
     made = gymnasium.make(importlib.import_module(f"{package}.gym_env").ENV_ID)
     own: Any = made.unwrapped
@@ -297,7 +297,7 @@ def _verifiers(package: str, logs: Sequence[Log]) -> list[float | None]:
     from verifiers.v1.utils.loaders import resolve_env_config
 
     module = importlib.import_module(package)
-    data = importlib.import_module("genenv.environments.verifiers")
+    data = importlib.import_module("genenv.interop.verifiers")
 
     async def played() -> list[float | None]:
         url, stop = await _recited(logs)

@@ -23,9 +23,9 @@ import numpy as np
 from contrast_picture import COLORS
 from matplotlib.axes import Axes
 
-from genenv.experiments.compare import AT_THE_END, Comparison, compare
-from genenv.experiments.readings import Reading
-from genenv.experiments.statistics import mean_interval
+from genenv.research.sweeps.compare import AT_THE_END, Comparison, compare
+from genenv.research.sweeps.readings import Reading
+from genenv.research.sweeps.statistics import mean_interval
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ def texts(options: argparse.Namespace, tokenizer: Any) -> list[str]:  # noqa: AN
 
 def ours(options: argparse.Namespace) -> None:
     from genenv.agent.settings import AgentConfig
-    from genenv.backends.base import SampleRequest
+    from genenv.sampling import SampleRequest
 
     sampler = our_sampler(
         options.model,

@@ -30,21 +30,21 @@ from typing import Any
 
 from turns import machine, resident_kib, say
 
-from genenv.agent.player import Agent
-from genenv.backends.beside import Beside
+from genenv.agent.policy import Agent
+from genenv.algorithms.datum import Datum, Objective
 from genenv.backends.local.model import LocalModel
 from genenv.backends.scripted import ScriptedTrainer
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.sampler import VllmSampler
-from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, resolve
-from genenv.domains import load_domain
+from genenv.environments import load_domain
 from genenv.errors import GenenvError
-from genenv.learning.datum import Datum, Objective
-from genenv.rounds.players import Players
 from genenv.runs.folder import RunFolder
 from genenv.simulator.source import VariationSource
+from genenv.threads import WorkerThread as Beside
+from genenv.training.loop import CoEvolution
+from genenv.training.policies import Players
 
 QUESTIONS = {
     "throughput": {"servers": [1, 2, 4], "staleness": [0], "learning": 0.0},
@@ -203,7 +203,7 @@ def stand_in(*, slots: int, latency: float, tokens: int) -> None:
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from genenv.servers.http import HttpServer, Service
+    from genenv.http.http import HttpServer, Service
 
     gates: dict[str, asyncio.Semaphore] = {}
     rng = random.Random(0)

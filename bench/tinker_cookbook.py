@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from genenv.backends.settings import EMBEDDED, PolicyConfig
-from genenv.tinker_server.serving import KEY, TinkerServer, open_base
+from genenv.servers.tinker.serving import KEY, TinkerServer, open_base
 
 ALIAS = "Qwen/Qwen3-8B-Base"
 """A name that the recipes know: its prompts are text alone, without tokens that only some models have."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from genenv.domains.travel.database import Flight
-from genenv.domains.travel.query import Query
+from genenv.environments.travel.database import Flight
+from genenv.environments.travel.query import Query
 
 JsonObject = dict[str, Any]
 _NEEDED = ("evaluation", "tools", "utils", "agents")

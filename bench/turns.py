@@ -77,9 +77,9 @@ def our_update(
     sampler: LocalSampler, config: AgentConfig, *, rate: float
 ) -> Callable[[Sequence[Group]], Mapping[str, float]]:
     """Our GRPO update of a sampler's weights, at a learning rate: groups in, metrics out."""
+    from genenv.algorithms.credit.grpo import grpo_credit
+    from genenv.algorithms.update import learn
     from genenv.backends.local.trainer import LocalTrainer
-    from genenv.learning.credit.grpo import grpo_credit
-    from genenv.learning.update import learn
 
     trainer = LocalTrainer(sampler.weights, config)
 

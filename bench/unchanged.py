@@ -198,7 +198,7 @@ def make_model(folder: Path) -> None:
 
 
 def said_in_domains() -> Iterator[str]:
-    from genenv.domains import load_domain
+    from genenv.environments import load_domain
 
     for name in DOMAINS:
         domain = load_domain(name)
@@ -286,10 +286,10 @@ def scripted_backend() -> None:
 def patched_commands() -> None:
     """Commit 565fb63, which had no seam for it: scripted players in the place of local ones."""
     commands: Any = importlib.import_module("genenv.commands")
-    agents: Any = importlib.import_module("genenv.agent.player")
-    simulators: Any = importlib.import_module("genenv.simulator.player")
+    agents: Any = importlib.import_module("genenv.agent.policy")
+    simulators: Any = importlib.import_module("genenv.simulator.policy")
     scripted: Any = importlib.import_module("genenv.policies.scripted")
-    loop: Any = importlib.import_module("genenv.coevolve")
+    loop: Any = importlib.import_module("genenv.training.loop")
 
     def players(config: Any, domain: Any) -> Any:  # noqa: ANN401
         script, seed = Script(domain, config.curriculum.alpha), config.run.seed

@@ -228,8 +228,8 @@ def trl(options: argparse.Namespace) -> None:
     import transformers
     import trl
 
+    from genenv.algorithms.credit.grpo import group_advantages
     from genenv.backends.local.hardware import choose_threads
-    from genenv.learning.credit.grpo import group_advantages
 
     torch.set_num_threads(choose_threads())
     batch = json.loads((options.folder / "batch.json").read_text(encoding="utf-8"))

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from genenv.domains.tools.making import Made, Wanted, make
-from genenv.domains.tools.origins import PythonOrigin
-from genenv.domains.tools.world import Call
 from genenv.gate.gate import examined
-from genenv.runs.progress import Silent
+from genenv.progress import Silent
+from genenv.tools.making import Made, Wanted, make
+from genenv.tools.origins import PythonOrigin
+from genenv.tools.world import Call
 
 EXAMPLES = Path(__file__).parent / "domains" / "tools" / "examples"
 

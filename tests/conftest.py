@@ -371,8 +371,8 @@ def design_metrics() -> frozenset[str]:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """An endpoint on loopback, asked again without long waits."""
-    monkeypatch.setattr("genenv.assistants.endpoint._FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr("genenv.assistants.endpoint._LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr("genenv.clients.endpoint._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("genenv.clients.endpoint._LONGEST_WAIT_S", 0.05)
     made = Server()
     yield made
     made.close()

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from genenv.agent.settings import AgentConfig
+from genenv.algorithms.credit.grpo import grpo_credit, zero_advantage_rate
+from genenv.algorithms.credit.rwr import rwr_credit
+from genenv.algorithms.datum import Lesson
+from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.learning.credit.grpo import grpo_credit, zero_advantage_rate
-from genenv.learning.credit.rwr import rwr_credit
-from genenv.learning.datum import Lesson
-from genenv.learning.update import learn
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Group, JsonObject, SimulatorSample, Trace
 

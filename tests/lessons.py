@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from genenv.algorithms.datum import Datum, Objective
 from genenv.backends.scripted import ScriptedTrainer
-from genenv.learning.datum import Datum, Objective
 from genenv.types import Generation, Group, SimulatorSample, StopReason
 
 SEQUENCES = [

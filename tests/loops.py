@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from genenv.agent.player import Agent
+from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import RunConfig
-from genenv.rounds.learning import Learner
-from genenv.rounds.players import Players
-from genenv.runs.progress import Silent
+from genenv.progress import Silent
 from genenv.runs.stages import Stages
-from genenv.simulator.player import Simulator
+from genenv.simulator.policy import Simulator
+from genenv.training.learning import Learner
+from genenv.training.policies import Players
 from lessons import Recorder
 
 STAGES = Stages(Silent(), 1, 1)

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
-from genenv.backends.base import Opened, Role, SampleRequest, open_backend
+from genenv.algorithms.settings import OptimizerConfig
+from genenv.backends.base import Opened, Role, open_backend
 from genenv.backends.settings import PolicyConfig, VllmConfig
-from genenv.learning.settings import OptimizerConfig
+from genenv.sampling import SampleRequest
 from genenv.types import Message
 
 HERE: dict[str, Any] = {

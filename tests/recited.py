@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from genenv.assistants.base import ChatMessage, Reply, ToolCall
+from genenv.chat.assistant import ChatMessage, Reply, ToolCall
 from genenv.types import JsonObject
 
 

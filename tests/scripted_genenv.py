@@ -10,17 +10,17 @@ import random
 from functools import partial
 from typing import Any
 
-from genenv.agent.player import Agent
-from genenv.api import opening
+from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.cli.app import main
-from genenv.domains.base import Domain
-from genenv.domains.tool_calling import domain as world
-from genenv.domains.tool_calling.domain import ToolCalling
-from genenv.domains.tools.bundle import Bundle
-from genenv.domains.tools.spec import Program
-from genenv.rounds.players import Players
-from genenv.simulator.player import Simulator
+from genenv.environments.base import Domain
+from genenv.simulator.policy import Simulator
+from genenv.tools.bundle import Bundle
+from genenv.tools.spec import Program
+from genenv.tools.tool_calling import environment as world
+from genenv.tools.tool_calling.environment import ToolCalling
+from genenv.training import opening
+from genenv.training.policies import Players
 from genenv.types import Profile, Seed
 
 SETTINGS = """

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
 
+from genenv.algorithms.datum import Datum, Objective
 from genenv.curriculum.score import Selection
-from genenv.learning.datum import Datum, Objective
-from genenv.runs.progress import Silent, Stage
+from genenv.progress import Silent, Stage
 from genenv.runs.stages import Stages
 from genenv.types import Group, Profile, SimulatorSample, TaskBatch
 from lessons import Recorder

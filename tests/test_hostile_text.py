@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from genenv.agent.player import Agent
+from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.coevolve import CoEvolution
 from genenv.config.run import dump_toml, resolve
-from genenv.rounds.players import Players
+from genenv.report import write_report
 from genenv.runs.folder import RunFolder
-from genenv.runs.report import write_report
 from genenv.runs.store.store import PoolStore
-from genenv.simulator.player import Simulator
+from genenv.simulator.policy import Simulator
+from genenv.training.loop import CoEvolution
+from genenv.training.policies import Players
 from genenv.types import Message, Seed, Verdict
 
 BAD = "half \ud800 of a pair, \u202eturned around, \x1b[2J\x07\x00 and <script>alert(1)</script>"

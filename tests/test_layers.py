@@ -12,51 +12,53 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src"
 
-LAYERS = (
+CORE = (
     "errors",
     "texts",
     "types",
     "seeding",
+    "progress",
+    "settings",
+    "plugins",
+    "files",
+    "sampling",
+    "threads",
     "untrusted",
-    "config.base",
-    "runs.progress",
+    "http",
     "curriculum",
-    "domains",
+    "environments",
     "gate",
-    "learning",
-    "backends.settings",
-    "backends.ranks",
-    "servers",
-    "backends.base",
-    "assistants.base",
-    "assistants.call_formats",
-    "backends.chat",
+    "algorithms",
+    "chat",
+    "rollout",
     "backends",
-    "assistants",
-    "runs.store",
     "agent",
+    "clients",
     "simulator",
-    "learning.warmup",
-    "runs.settings",
     "config",
     "runs",
-    "rounds",
-    "coevolve",
-    "build",
-    "environments",
-    "tinker_server",
-    "sampling_server",
+    "training",
+)
+"""The packages that train an agent, lowest first. They import nothing that is below this list, and no package of
+`LAYERS` that is not in it: those register themselves by entry points."""
+
+LAYERS = (
+    *CORE,
     "evaluation",
+    "report",
+    "cli",
+    "benchmarks",
+    "tools",
     "exporting",
-    "experiments",
-    "lab",
+    "interop",
+    "servers",
     "cluster",
+    "research",
     "api",
     "genenv",
-    "cli",
     "__main__",
 )
-"""Lowest first, one part a line: a part may import from itself and from the lines above it."""
+"""One package a line: a package may import from itself and from the lines above it."""
 
 HEAVY = {"torch", "transformers", "peft", "xgrammar", "safetensors", "gguf", "trl", "ray", "vllm"}
 """Libraries that take seconds to load, or that a machine may lack."""
@@ -101,7 +103,7 @@ def imports_of(name: str) -> list[tuple[int, str]]:
 
 
 def part_of(module: str) -> str:
-    """The longest line of LAYERS that a module belongs to: `agent` for `genenv.agent.rollout`."""
+    """The longest line of LAYERS that a module belongs to: `agent` for `genenv.rollout.driver`."""
     part = module.removeprefix("genenv.")
     while part not in LAYERS:
         assert part, f"{module} has no layer: give it a line in LAYERS and a place in docs/architecture.md"
@@ -133,8 +135,8 @@ def test_only_the_local_backend_names_a_heavy_library(name: str) -> None:
 
 
 _KNOWN_TO_SETTINGS = (
-    *("genenv.types", "genenv.errors", "genenv.config.base"),
-    *("genenv.learning.settings", "genenv.backends.settings", "genenv.domains.tools.settings"),
+    *("genenv.types", "genenv.errors", "genenv.settings", "genenv.plugins"),
+    *("genenv.algorithms.settings", "genenv.backends.settings", "genenv.tools.settings"),
 )
 
 
@@ -151,7 +153,7 @@ def test_settings_know_only_the_core_and_pydantic(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "module", ["genenv", "genenv.coevolve", "genenv.config.run", "genenv.cli.app", "genenv.cli.train"]
+    "module", ["genenv", "genenv.training.loop", "genenv.config.run", "genenv.cli.app", "genenv.cli.train"]
 )
 def test_importing_it_loads_no_heavy_library(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({HEAVY!r} & set(sys.modules)))"
@@ -163,15 +165,15 @@ def test_importing_it_loads_no_heavy_library(module: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "imported", "allowed"),
     [
-        ("genenv.coevolve", "genenv.agent.player", True),
-        ("genenv.agent.rollout", "genenv.simulator.player", False),
-        ("genenv.simulator.player", "genenv.agent.rollout", True),
+        ("genenv.training.loop", "genenv.agent.policy", True),
+        ("genenv.rollout.driver", "genenv.simulator.policy", False),
+        ("genenv.simulator.policy", "genenv.rollout.driver", True),
         ("genenv.curriculum.rewards", "genenv", False),
-        ("genenv.domains.base", "genenv.backends.base", False),
-        ("genenv.learning.datum", "genenv.backends.base", False),
+        ("genenv.environments.base", "genenv.backends.base", False),
+        ("genenv.algorithms.datum", "genenv.backends.base", False),
         ("genenv.types", "genenv.curriculum.rewards", False),
         ("genenv.config.run", "genenv.evaluation.settings", True),
-        ("genenv.coevolve", "genenv.evaluation.settings", False),
+        ("genenv.training.loop", "genenv.evaluation.settings", False),
     ],
 )
 def test_the_rule_itself(importer: str, imported: str, allowed: bool) -> None:
@@ -189,14 +191,14 @@ def test_imports_are_seen_wherever_and_however_they_are_written() -> None:
             "    from genenv.agent.grpo import loss",
         ]
     )
-    known = {"genenv.runs.metrics", "genenv.simulator.player", "genenv.types", "genenv.agent.grpo"}
+    known = {"genenv.runs.metrics", "genenv.simulator.policy", "genenv.types", "genenv.agent.grpo"}
     found = list(imports("genenv.simulator.propose", source, known=known, is_package=False))
     assert sorted(found) == [
         (1, "json"),
         (2, "genenv.runs"),
         (2, "genenv.runs.metrics"),
         (3, "genenv.types"),
-        (4, "genenv.simulator.player"),
+        (4, "genenv.simulator.policy"),
         (6, "genenv.agent.grpo"),
     ]
 

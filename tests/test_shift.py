@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from genenv.api.opening import open_domain
-from genenv.build import build_players
-from genenv.coevolve import CoEvolution
 from genenv.config.run import RunConfig, dump_toml, resolve
-from genenv.domains.shifting import SUFFIX
+from genenv.environments.shifting import SUFFIX
+from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
-from genenv.runs.report.page import write_report
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
+from genenv.training.build import build_players
+from genenv.training.loop import CoEvolution
+from genenv.training.opening import open_domain
 from genenv.types import Json, Origin
 from typed import refused, succeeds
 

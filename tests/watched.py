@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 
-from genenv.runs.progress import Silent, Stage
+from genenv.progress import Silent, Stage
 
 
 class Watched(Silent):

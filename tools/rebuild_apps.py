@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any, cast
 
-from genenv.domains.common import Refused
-from genenv.domains.tool_calling.domain import BUNDLE, ToolCalling
-from genenv.domains.tools.bundle import Bundle, program_line
-from genenv.domains.tools.parts import Starts
-from genenv.domains.tools.plans import THEN, Rules, plans
-from genenv.domains.tools.spec import Gap, Program, Size, ToolsParameters
+from genenv.environments.common import Refused
 from genenv.gate.gate import examined
+from genenv.tools.bundle import Bundle, program_line
+from genenv.tools.parts import Starts
+from genenv.tools.plans import THEN, Rules, plans
+from genenv.tools.spec import Gap, Program, Size, ToolsParameters
+from genenv.tools.tool_calling.environment import BUNDLE, ToolCalling
 from genenv.types import Lineage, Origin, Rejection
 
 TRAINING, LOT, LOTS = 544, 200, 5

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from fact_corrections import ALIASES, DENIED, DENIED_FACTS
-from genenv.domains.multihop_qa.answers import PLAIN
-from genenv.domains.multihop_qa.relations import RELATIONS
+from genenv.environments.multihop_qa.answers import PLAIN
+from genenv.environments.multihop_qa.relations import RELATIONS
 from genenv.errors import UsageError
 
 DATA = Path(__file__).parents[1] / "src/genenv/domains/multihop_qa/data"

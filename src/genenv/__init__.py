@@ -34,15 +34,15 @@ from genenv.types import (
 
 if TYPE_CHECKING:
     from genenv.api.agent import Agent, load_agent
-    from genenv.api.domain import Domain
+    from genenv.api.environment import Domain
     from genenv.api.runs import Run, train
-    from genenv.runs.progress import Silent
+    from genenv.progress import Silent
 
 _LATER = {
     "Agent": "genenv.api.agent",
-    "Domain": "genenv.api.domain",
+    "Domain": "genenv.api.environment",
     "Run": "genenv.api.runs",
-    "Silent": "genenv.runs.progress",
+    "Silent": "genenv.progress",
     "load_agent": "genenv.api.agent",
     "train": "genenv.api.runs",
 }

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.agent.rollout import Sampling, attempt, guide
+from genenv.algorithms.credit.grpo import grpo_credit
+from genenv.algorithms.datum import Datum, Objective, averaged
+from genenv.algorithms.settings import GrpoConfig, OptimizerConfig
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import ScriptedSampler
-from genenv.domains.guard import guarded
+from genenv.environments.guard import guarded
 from genenv.errors import DomainError
-from genenv.learning.credit.grpo import grpo_credit
-from genenv.learning.datum import Datum, Objective, averaged
-from genenv.learning.settings import GrpoConfig, OptimizerConfig
+from genenv.rollout.driver import Sampling, attempt, guide
 from genenv.types import Group, Message, StopReason
 from learners import gradients_of
 

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from genenv.agent.rollout import Sampling, attempt, guide
+from genenv.algorithms.credit.grpo import grpo_credit
+from genenv.algorithms.credit.imitation import imitate
 from genenv.backends.scripted import ScriptedSampler
-from genenv.learning.credit.grpo import grpo_credit
-from genenv.learning.credit.imitation import imitate
+from genenv.rollout.driver import Sampling, attempt, guide
 from lessons import Recorder
 from loops import STAGES, learner_of
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.agent.rollout import Sampling, attempt, guide
+from genenv.algorithms.credit.imitation import imitate
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.learning.credit.imitation import imitate
-from genenv.learning.settings import OptimizerConfig
+from genenv.rollout.driver import Sampling, attempt, guide
 from genenv.types import Message, Trace
 
 DROPPING = (
@@ -36,8 +36,8 @@ class Answers:
         text = f"hm{len(self.prompts)}\n</think>\n\n3"
         ids = (*self.inner.model.chat.encode(text), self.inner.model.chat.end_id)
         model, prompt = self.inner.weights, request.prompt_ids
-        from genenv.backends.base import Completion
         from genenv.backends.local.packing import Bundle, Packed
+        from genenv.sampling import Completion
 
         with torch.no_grad(), model.active():
             packed = Packed([Bundle(prompt_ids=prompt, completions=[ids])], self.inner.model.device)

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from genenv.agent.rollout import Sampling, attempt, guide
-from genenv.assistants.local import LocalAssistant
-from genenv.backends.chat.tool_format import message_of
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.scripted import ScriptedSampler
 from genenv.backends.settings import PolicyConfig, SamplingConfig
-from genenv.domains.tool_calling.domain import ToolCalling
-from genenv.domains.tool_calling.settings import ToolCallingConfig
+from genenv.chat.tool_format import message_of
+from genenv.clients.local import LocalAssistant
 from genenv.errors import UsageError
 from genenv.gate.gate import base_task
+from genenv.rollout.driver import Sampling, attempt, guide
+from genenv.tools.tool_calling.environment import ToolCalling
+from genenv.tools.tool_calling.settings import ToolCallingConfig
 from genenv.types import Task
 
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=2000, timeout_s=60.0, seed=0)

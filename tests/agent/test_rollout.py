@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from genenv.agent.rollout import Sampling, attempt
-from genenv.backends.base import Completion, blocked_s
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.errors import RolloutError
-from genenv.learning.settings import OptimizerConfig
+from genenv.rollout.driver import Sampling, attempt
+from genenv.sampling import Completion, blocked_s
 from genenv.seeding import stream
 from genenv.types import Message, StopReason
 from talk import said

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 
-from genenv.agent.rollout import Sampling, attempt
 from genenv.backends.scripted import ScriptedSampler
-from genenv.domains.tool_calling.domain import ToolCalling
-from genenv.domains.tool_calling.settings import ToolCallingConfig
 from genenv.gate.gate import base_task
+from genenv.rollout.driver import Sampling, attempt
+from genenv.tools.tool_calling.environment import ToolCalling
+from genenv.tools.tool_calling.settings import ToolCallingConfig
 from genenv.types import StopReason
 
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import genenv
 from bundles import EXAMPLES, made
-from genenv.api.running import apart
 from genenv.api.values import words
 from genenv.errors import UsageError
+from genenv.threads import run_with_own_loop as apart
 from orders_api import KEY, served
 
 SHORT = {
@@ -77,7 +77,7 @@ def test_work_with_a_loop_of_its_own_runs_inside_another_loop() -> None:
 def test_an_interrupt_of_a_cell_ends_its_work() -> None:
     code = """
 import asyncio, os, signal, threading, time
-from genenv.api.running import apart
+from genenv.threads import run_with_own_loop as apart
 ended = []
 def work():
     try:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import genenv
-from genenv.domains.attempt import Attempt
-from genenv.domains.base import Ask, OutOfTurns
+from genenv.environments.attempt import Attempt
+from genenv.environments.base import Ask, OutOfTurns
 from genenv.errors import DomainError, RolloutError, UsageError
 from genenv.types import Message
 

@@ -24,8 +24,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from genenv.domains.tools.written_out import written_out
 from genenv.errors import UsageError
+from genenv.tools.written_out import written_out
 
 Colour = Literal["red", "green"]
 STOCK = {"red": 3, "green": 5}

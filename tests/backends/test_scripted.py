@@ -9,14 +9,15 @@ from typing import Any, get_args
 
 import pytest
 
-from genenv.agent.rollout import Sampling, attempt
-from genenv.backends.base import BACKENDS, Opened, Role, SampleRequest, open_backend
+from genenv.algorithms.datum import Objective
+from genenv.algorithms.settings import OptimizerConfig
+from genenv.backends.base import Opened, Role, open_backend
 from genenv.backends.scripted import BYTES_A_TOKEN, END, ScriptedSampler, ScriptedTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import RolloutError, UsageError
-from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
-from genenv.runs.progress import staged
+from genenv.progress import staged
+from genenv.rollout.driver import Sampling, attempt
+from genenv.sampling import SampleRequest
 from genenv.types import Message, Seed
 from lessons import imitated
 from watched import Watched

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import scripted_genenv as fakes
-from genenv.api import opening
+from genenv.training import opening
 from typed import stopped_in_round_two, succeeds
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from rich.console import Console
 
-from genenv.api.console import PLAIN_EVERY_S, ConsoleReporter, _PlainStage
+from genenv.cli.progress import PLAIN_EVERY_S, ConsoleReporter, _PlainStage
 
 
 def reporter(every_s: float) -> tuple[ConsoleReporter, io.StringIO]:

@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from bundles import EXAMPLES, made
-from genenv.assistants.base import Reply
+from genenv.chat.assistant import Reply
 from genenv.cli.app import app
-from genenv.cli.attempt import attempt
 from genenv.config.run import load_config
-from genenv.domains import load_domain
+from genenv.environments import load_domain
 from genenv.gate.gate import base_tasks
+from genenv.tools.cli.attempt import attempt
 from orders_api import KEY, served
 from typed import refused, succeeds
 
@@ -172,7 +172,7 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
         "Done.",
         "Hello!",
     )
-    monkeypatch.setattr("genenv.cli.attempt.assistant", lambda *_: told)
+    monkeypatch.setattr("genenv.tools.cli.attempt.assistant", lambda *_: told)
     typed = "cancel O-5003\nn\n\nagain\n\n"
     said = CliRunner().invoke(app, ["try", f"{tmp_path}/run"], input=typed).stdout
     assert 'call: cancel_order(order_id="O-5003")\nEnter runs it, n does not:   {"error":"The user' in said
@@ -186,7 +186,7 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     asked = Told(
         "Hello!", 'cancel_order(order_id="O-5003")', "Done.", 'cancel_order(order_id="O-5001")', "Oh."
     )
-    monkeypatch.setattr("genenv.cli.attempt.assistant", lambda *_: asked)
+    monkeypatch.setattr("genenv.tools.cli.attempt.assistant", lambda *_: asked)
     read, write = os.pipe()
     os.write(write, b"hello\n\ncancel O-5003\n\ncancel O-5001")  # a request, one and its answer, one more
     os.close(write)
@@ -219,7 +219,7 @@ def test_an_agent_of_the_apps_is_asked_on_the_first_day_there_is(
     small = ("policy.backend=scripted", "run.rounds=0", "run.eval_every=0", "agent.warmup.steps=0")
     succeeds("train", config, "--out", tmp_path / "run", *(word for one in small for word in ("--set", one)))
     told = Told("set_volume(level=40)", "Done.")
-    monkeypatch.setattr("genenv.cli.attempt.assistant", lambda *_: told)
+    monkeypatch.setattr("genenv.tools.cli.attempt.assistant", lambda *_: told)
     said = CliRunner().invoke(app, ["try", f"{tmp_path}/run"], input="softer\n\n\n").stdout
     assert '{"volume":40}' in said
     assert " Today is " in told.heard[0][0]["content"]

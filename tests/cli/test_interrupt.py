@@ -17,8 +17,8 @@ HANGING = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     import scripted_genenv as fakes
-    from genenv.api import opening
-    from genenv.agent.player import Agent
+    from genenv.training import opening
+    from genenv.agent.policy import Agent
 
     def hang(*_):  # like a batch or an update: Python code that gives the event loop no turn
         print("hanging", flush=True)

@@ -14,11 +14,11 @@ import pytest
 import genenv
 import genenv.runs.store.database
 import scripted_genenv as fakes
-from genenv.api import opening
 from genenv.config.run import all_settings, load_config
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
+from genenv.training import opening
 from typed import refused, succeeds
 
 pytestmark = pytest.mark.usefixtures("scripted")
@@ -211,7 +211,7 @@ def test_running_out_of_memory_twice_ends_in_a_sentence_and_the_run_goes_on_with
     [
         failing_save(no_space),
         failing_save(rust_no_space),
-        lambda patch: patch.setattr("genenv.runs.files.os.fsync", no_space),
+        lambda patch: patch.setattr("genenv.files.os.fsync", no_space),
         sqlite_full,
         lambda patch: patch.setattr("genenv.runs.folder.metrics_line", no_space),
     ],

@@ -13,14 +13,14 @@ from pydantic.fields import FieldInfo
 
 from genenv.cli.settings_reference import render_reference
 from genenv.config import checks
-from genenv.config.base import allowed
 from genenv.config.files import bundled_configs
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
 from genenv.curriculum.presets import METHOD, PRESETS, ROBUST, STEPS
 from genenv.curriculum.replay import Replay
-from genenv.domains import domain_config, domain_names, load_domain
+from genenv.environments import domain_config, domain_names, load_domain
 from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings
+from genenv.settings import allowed
 from genenv.types import Json, JsonObject
 
 ROOT = Path(__file__).parents[2]

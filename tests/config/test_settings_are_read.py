@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genenv.config.run import all_settings
-from genenv.domains import domain_names
+from genenv.environments import domain_names
 from genenv.evaluation.config import evaluation_settings, sections
 
 SRC = Path(__file__).parents[2] / "src" / "genenv"

@@ -1,55 +1,47 @@
-"""Environments as `genenv export-env` writes them."""
+"""What tests of domains share: texts that a grammar lets through, and specs made wrong."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
+import json
+import random
+import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bundles import made
-from genenv.environments.exported import Exported
-from genenv.errors import UsageError
-from typed import succeeds
+from genenv.types import JsonObject
+
+
+@pytest.fixture(scope="module")
+def written_under() -> Callable[[JsonObject, JsonObject], bool]:
+    """Whether a spec is one that a simulator could write under a schema."""
+    xgrammar = pytest.importorskip("xgrammar")
+    vocabulary = [*map(chr, (*range(0x20, 0x7F), *range(0xA0, 0x250))), *"‘’–", "</s>"]
+    info = xgrammar.TokenizerInfo(vocabulary, stop_token_ids=[len(vocabulary) - 1])
+    compiler = xgrammar.GrammarCompiler(info, max_threads=1)
+
+    def accept(schema: JsonObject, spec: JsonObject) -> bool:
+        text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"))
+        compiled = compiler.compile_json_schema(
+            json.dumps(schema), any_whitespace=False, separators=(",", ":")
+        )
+        matcher = xgrammar.GrammarMatcher(compiled)
+        return all(matcher.accept_token(vocabulary.index(char)) for char in text) and matcher.accept_token(
+            len(vocabulary) - 1
+        )
+
+    return accept
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of environments: tools of a bundle, a game in text, and a single question."""
-    root = tmp_path_factory.mktemp("environments")
-    made(root / "desk", base=16, held_out=8)
-    for domain, name in (
-        (f"{root}/desk", "desk_env"),
-        ("programs", "programs_env"),
-        ("household", "home_env"),
-    ):
-        try:
-            succeeds("export-env", domain, "--out", root / name, "--tasks", 12, "--held-out", 6)
-        except (AssertionError, UsageError):
-            if domain != "household":  # TextWorld may be missing
-                raise
-    return root
+def draw() -> Callable[[JsonObject, random.Random], Any]:
+    """`draw(schema, rng)`: a value that a schema allows, as the benchmark of the domains draws them."""
+    return runpy.run_path(str(Path(__file__).parents[2] / "bench" / "grammar_samples.py"))["draw"]
 
 
-@pytest.fixture
-def importable(written: Path) -> Iterator[Path]:
-    """The packages of the environments can be imported."""
-    names = ("desk_env", "programs_env", "home_env")
-    for name in names:
-        sys.path.insert(0, str(written / name))
-    importlib.invalidate_caches()
-    yield written
-    for name in names:
-        sys.path.remove(str(written / name))
-    for module in [one for one in sys.modules if one.split(".")[0] in names]:
-        del sys.modules[module]
-
-
-def opened(written: Path, name: str) -> Exported:
-    """An environment."""
-    folder = written / name / name / "data"
-    if not folder.is_dir():
-        pytest.skip(f"{name} could not be written on this machine")
-    return Exported(folder)
+@pytest.fixture(scope="module")
+def mutants(request: pytest.FixtureRequest) -> Callable[..., Iterator[tuple[str, Any]]]:
+    """`mutants(spec, rng)` of the file mutations.py beside a test."""
+    return runpy.run_path(str(Path(request.path).parent / "mutations.py"))["mutants"]

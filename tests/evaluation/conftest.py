@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from genenv.assistants.base import ChatMessage, Reply
-from genenv.config.base import Settings
+from genenv.chat.assistant import ChatMessage, Reply
 from genenv.evaluation.base import Grade, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
+from genenv.settings import Settings
 from genenv.types import Json, JsonObject
 
 

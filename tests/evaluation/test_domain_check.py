@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from genenv.cli.app import app
 from genenv.config.run import resolve
-from genenv.domains import domain_names, load_domain
-from genenv.evaluation.domain_check import BROKEN, GOOD, POOR, Pace, check_domain
-from genenv.runs.progress import Silent
+from genenv.environments import domain_names, load_domain
+from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Pace, check_domain
+from genenv.progress import Silent
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,7 +19,7 @@ from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request, evaluate, slug
 from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.records import Results
-from genenv.runs.progress import Silent, Stage
+from genenv.progress import Silent, Stage
 from genenv.types import Json
 
 pytestmark = pytest.mark.usefixtures("sums")

@@ -162,7 +162,8 @@ import os, signal, sys
 sys.path.insert(0, {tests!r})
 from evaluation.conftest import Scripted
 from genenv.cli.app import main
-from genenv.evaluation import evaluate, registry
+from genenv.evaluation import evaluate
+from genenv.evaluation import registry
 registry.OTHERS["sums"] = "evaluation.conftest:Sums"
 
 def answer(question):

@@ -16,7 +16,7 @@ from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request, evaluate
 from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.regrade import regrade
-from genenv.runs.progress import Silent
+from genenv.progress import Silent
 
 
 def export(self: Any, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:

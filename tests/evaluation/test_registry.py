@@ -6,7 +6,7 @@ import pytest
 
 from genenv.config.run import resolve
 from genenv.config.variants import with_variant
-from genenv.domains import domain_config
+from genenv.environments import domain_config
 from genenv.errors import UsageError, spelled
 from genenv.evaluation.base import Benchmark, Grade, Item, PlainBenchmark
 from genenv.evaluation.config import load_evaluation_config

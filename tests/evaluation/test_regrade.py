@@ -17,7 +17,7 @@ from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request, evaluate
 from genenv.evaluation.outcome import Outcome
 from genenv.evaluation.regrade import regrade
-from genenv.runs.progress import Silent
+from genenv.progress import Silent
 
 
 def answers(question: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genenv.backends.chat.turns import Turns
+from genenv.chat.turns import Turns
 from genenv.exporting.modelfile import Told, modelfile
 
 TURNS = Turns(

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from fuzzing import Fuzz, json_values
 from genenv.config.files import apply_override
 from genenv.config.run import load_config
-from genenv.domains.tools.bundle import MARK, Bundle
-from genenv.domains.tools.openapi.mock_world import MockWorld
-from genenv.domains.tools.openapi.operations import operations
-from genenv.domains.tools.openapi.reading import Document
-from genenv.domains.tools.openapi.requests import Requests
-from genenv.domains.tools.recorded import FILE, Recording
-from genenv.domains.tools.world import Call
+from genenv.environments import FOLDER_MARK as MARK
+from genenv.tools.bundle import Bundle
+from genenv.tools.openapi.mock_world import MockWorld
+from genenv.tools.openapi.operations import operations
+from genenv.tools.openapi.reading import Document
+from genenv.tools.openapi.requests import Requests
+from genenv.tools.recorded import FILE, Recording
+from genenv.tools.world import Call
 from genenv.untrusted.documents import read_document, read_json, read_toml, read_yaml
 
 REFERENCES = st.builds(

@@ -8,10 +8,10 @@ from typing import cast
 from hypothesis import strategies as st
 
 from fuzzing import Fuzz, json_values
-from genenv.assistants.call_formats import arguments_of, read_calls
-from genenv.domains.tools.calls import read_reply
-from genenv.domains.tools.settings import Style
-from genenv.domains.tools.world import Tool
+from genenv.chat.call_formats import arguments_of, read_calls
+from genenv.tools.calls import read_reply
+from genenv.tools.settings import Style
+from genenv.tools.world import Tool
 
 TOOL = Tool(
     name="find",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv.runs.files import write_whole
+from genenv.files import write_whole
 
 
 def test_a_file_is_written_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
         raise OSError(28, "No space left on device")
 
     (tmp_path / "report.html").write_text("old")
-    monkeypatch.setattr("genenv.runs.files.sync", full)
+    monkeypatch.setattr("genenv.files.sync", full)
     with pytest.raises(OSError, match="No space left"):
         write_whole(tmp_path / "report.html", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import test_coevolve as loops
 
 import scripted_genenv
-import test_coevolve as loops
 from genenv.config.run import resolve
+from genenv.report import bins, charts
+from genenv.report.facts import RunFacts, read_facts
 from genenv.runs.folder import RunFolder
-from genenv.runs.report import bins, charts
-from genenv.runs.report.facts import RunFacts, read_facts
 from genenv.runs.store import migrations, rows
 from genenv.runs.store.database import Database
 from genenv.runs.store.records import BatchRate, RoundOverview, RoundRecord

@@ -15,11 +15,11 @@ import pytest
 from typer.testing import Result
 
 import scripted_genenv as fakes
-from genenv.api import opening
 from genenv.config.run import dump_toml, load_config
 from genenv.runs.folder import RunFolder
 from genenv.runs.store import database
 from genenv.runs.store.store import PoolStore
+from genenv.training import opening
 from older_stores import BEFORE_CHECKSUMS, BEFORE_MESSAGES, forget, make_older
 from typed import run
 

@@ -14,10 +14,10 @@ from statistics import fmean
 import pytest
 
 from genenv.errors import DataError, UsageError
+from genenv.report import write_report
+from genenv.report.charts import skills_chart
+from genenv.report.facts import RunFacts, read_facts
 from genenv.runs.folder import RunFolder
-from genenv.runs.report import write_report
-from genenv.runs.report.charts import skills_chart
-from genenv.runs.report.facts import RunFacts, read_facts
 from genenv.runs.store.records import Evaluation, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import scripted_genenv as fakes
-from genenv.api import opening
 from genenv.backends.local import hub
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
-from genenv.config.base import is_place
 from genenv.config.run import RunConfig, all_settings, load_config
-from genenv.domains import domain_names
-from genenv.runs.resuming import ARITHMETIC, FREE
+from genenv.environments import domain_names
+from genenv.settings import is_place
+from genenv.training import opening
+from genenv.training.resuming import ARITHMETIC, FREE
 from typed import refused, run, succeeds
 
 
@@ -213,7 +213,7 @@ def lacking_machine(patch: pytest.MonkeyPatch, **reasons: str) -> None:
     def lacking(policy: PolicyConfig) -> dict[str, str]:
         return {name: why for name, why in reasons.items() if getattr(policy, name) != AUTOMATIC[name]}
 
-    patch.setattr("genenv.runs.resuming.lacking", lacking)
+    patch.setattr("genenv.training.resuming.lacking", lacking)
 
 
 def test_a_machine_that_lacks_what_a_run_was_computed_with_says_so_and_asks(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from genenv.config.logging import LoggingConfig
 from genenv.errors import UsageError
-from genenv.runs.settings import LoggingConfig
 from genenv.runs.sinks import TensorBoardSink, WandbSink, close_all, open_sinks
 
 

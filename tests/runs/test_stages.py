@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Generator
 from itertools import count
 
-from genenv.runs.progress import Silent, Stage, advance
+from genenv.progress import Silent, Stage, advance
 from genenv.runs.stages import Stages
 
 

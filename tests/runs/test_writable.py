@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genenv.errors import UsageError
-from genenv.runs.files import check_writable
+from genenv.files import check_writable
 from typed import refused
 
 NOWHERE = Path("/proc/genenv/out")

@@ -15,14 +15,14 @@ import pytest
 
 from bundles import EXAMPLES, call
 from fuzzing import limits
-from genenv.domains.tools.fresh import fresh
-from genenv.domains.tools.grammar import writable
-from genenv.domains.tools.mcp.world import McpWorld, Running
-from genenv.domains.tools.recorded import RecordedTool, RecordedWorld, Recording
-from genenv.domains.tools.world import Tool
-from genenv.environments.imported.actions import actions_of
 from genenv.errors import UsageError
+from genenv.interop.imported.actions import actions_of
 from genenv.simulator.schema_sampling import sample_json
+from genenv.tools.fresh import fresh
+from genenv.tools.grammar import writable
+from genenv.tools.mcp.world import McpWorld, Running
+from genenv.tools.recorded import RecordedTool, RecordedWorld, Recording
+from genenv.tools.world import Tool
 from genenv.types import Json
 from genenv.untrusted.schemas import BadSchema, Validator, fits_keyword, plain_schema
 

@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from genenv.config.base import Settings
-from genenv.learning.settings import GrpoConfig, OptimizerConfig, Steps, WarmupConfig
+from genenv.algorithms.settings import GrpoConfig, OptimizerConfig, Steps, WarmupConfig
+from genenv.settings import Settings
 
 
 class AgentWarmupConfig(WarmupConfig, frozen=True):

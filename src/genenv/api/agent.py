@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.agent.rollout import UNFINISHED
-from genenv.api.domain import Domain, named
-from genenv.api.running import apart
+from genenv.api.environment import Domain, named
 from genenv.api.values import words
-from genenv.assistants.base import Assistant, ChatMessage, Reply
+from genenv.chat.assistant import Assistant, ChatMessage, Reply
 from genenv.config.run import load_config
 from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.held_out.conversation import Conversation, Limits
 from genenv.evaluation.policy_under_test import assistant, run_of
+from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
+from genenv.threads import run_with_own_loop as apart
 from genenv.types import JsonObject, Message, StopReason, Task, Verdict
 
 

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from genenv.api import training
 from genenv.api.agent import Agent, load_agent
-from genenv.api.console import ConsoleReporter
-from genenv.api.domain import Domain
-from genenv.api.running import apart
+from genenv.api.environment import Domain
 from genenv.api.values import words
+from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, anchored, load_config
 from genenv.errors import UsageError
-from genenv.runs.branching import Origin as Branching
+from genenv.progress import Reporter
+from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
-from genenv.runs.progress import Reporter
-from genenv.runs.report.page import write_report
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
+from genenv.threads import run_with_own_loop as apart
+from genenv.training import start as training
+from genenv.training.branching import Origin as Branching
 from genenv.types import Origin, Task
 
 

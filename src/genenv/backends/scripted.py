@@ -8,14 +8,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from genenv.backends.base import Completion, Opened, Role, SampleRequest, blocking
-from genenv.backends.chat.choices import forced_places
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import Moments
+from genenv.backends.base import Opened, Role
 from genenv.backends.settings import PolicyConfig
-from genenv.domains.base import Domain, Episode
+from genenv.chat.choices import forced_places
+from genenv.environments.base import Domain, Episode
 from genenv.errors import RolloutError
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import Moments
-from genenv.runs.progress import advance
+from genenv.progress import advance
+from genenv.sampling import Completion, SampleRequest, blocking
 from genenv.texts import clean
 from genenv.types import JsonObject, Message, Task
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from genenv.config.base import PLACE, Address, Settings
+from genenv.errors import unknown_name
+from genenv.plugins import parts
+from genenv.settings import PLACE, Address, Settings
 
 EMBEDDED = "smollm2-135m"
 """The model that comes as a package."""
@@ -28,6 +30,19 @@ ALL_LAYERS = (AUTO_TARGETS, "all-linear")
 COLDEST = 0.001
 """Local models answer greedily below this sampling temperature: scores divided by less pass float32."""
 
+
+def _known_backend(name: str) -> str:
+    """Refuse a backend that no installed package registers.
+
+    Raises:
+        ValueError: lists those that there are.
+    """
+    known = parts("backends")
+    if name not in known:
+        raise ValueError(str(unknown_name("backend", name, known)))
+    return name
+
+
 TemplateVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 """Name of a variable of a chat template."""
 
@@ -43,6 +58,10 @@ class SamplingConfig(Settings, frozen=True):
     """A reply has at most so many tokens; 0: as the benchmark says."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of what is drawn."""
+
+    def reply_limit(self, asked: int | None) -> int:
+        """How many tokens a reply may have: as set here, or as the benchmark asks, or 512."""
+        return self.max_new_tokens or asked or 512
 
 
 class EndpointConfig(Settings, frozen=True):
@@ -107,7 +126,7 @@ class VllmConfig(Settings, frozen=True):
 class PolicyConfig(Settings, frozen=True):
     """The models behind both players."""
 
-    backend: Literal["local", "scripted", "tinker", "vllm"] = "local"
+    backend: Annotated[str, AfterValidator(_known_backend)] = "local"
     """What samples and trains: models on this machine, scripts that try a domain out without a model, a
     server that speaks the Tinker protocol; or this machine trains and servers of vLLM sample."""
     model: str = Field(default=EMBEDDED, min_length=1, json_schema_extra=PLACE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Generator, Mapping
-from importlib import import_module
+import sys
+from collections.abc import Callable, Generator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -17,83 +20,10 @@ from typer.core import TyperCommand, TyperGroup
 from genenv.cli.console import ended
 from genenv.config.version import __version__
 from genenv.errors import GenenvError, disk_is_full, out_of_memory, spelled
+from genenv.plugins import load, parts
 
-COMMANDS = {
-    "train": ("genenv.cli.train:train", "Co-evolve an agent and its simulator."),
-    "sweep": (
-        "genenv.cli.sweep:sweep",
-        "Play variants times seeds of one configuration; typed again, it goes on where it stopped.",
-    ),
-    "generate": ("genenv.cli.generate:generate", "Write checked tasks, without training anything."),
-    "report": (
-        "genenv.cli.report:report",
-        "Make RUN/report.html: pictures of the run, and tasks with the agent's attempts.",
-    ),
-    "eval": (
-        "genenv.cli.evaluate:evaluate",
-        "Measure a model on benchmarks, scored as their authors score them.",
-    ),
-    "compare": (
-        "genenv.cli.compare:compare",
-        "Put results side by side; the first is what the others are held against.",
-    ),
-    "lab": (
-        "genenv.cli.lab:lab",
-        "Compare curricula on simulated learners: thousands of runs in a minute, no model takes part.",
-    ),
-    "check": (
-        "genenv.cli.check:check",
-        "Say whether a domain keeps what it promises. No model takes part.",
-    ),
-    "export-env": (
-        "genenv.cli.export_env:export_env",
-        "Write the tasks of a domain as an environment of TRL, verifiers, OpenEnv and Gymnasium.",
-    ),
-    "domain": (
-        "genenv.cli.domain:domain",
-        "Make a domain of your own tools: `genenv domain new NAME --from tools.py`.",
-    ),
-    "play": (
-        "genenv.cli.play:play",
-        "Attempt a task yourself: what the agent is told, and the verdict on what you reply.",
-    ),
-    "try": (
-        "genenv.cli.attempt:attempt",
-        "Ask the agent of a run for something: each call is shown before it runs, on a copy of the state.",
-    ),
-    "export-agent": (
-        "genenv.cli.export_agent:export_agent",
-        "Take a trained agent out of a run: a folder for transformers, vLLM, PEFT, llama.cpp or Ollama.",
-    ),
-    "serve": (
-        "genenv.cli.serve:serve",
-        'Sample for runs with policy.backend = "vllm": token ids in, token ids and log-probabilities out.',
-    ),
-    "launch": (
-        "genenv.cli.launch:launch",
-        "Play a run on a Ray cluster: servers that sample, and a trainer.",
-    ),
-    "tinker-server": (
-        "genenv.cli.tinker_server:tinker_server",
-        "Serve a base model over the Tinker protocol: clients train adapters on it and sample.",
-    ),
-    "doctor": (
-        "genenv.cli.doctor:doctor",
-        "Say what works here and how to get the rest; with RUN if it is whole, with CONFIG if it fits.",
-    ),
-}
-"""Where each command is, and its line of help: what is typed is loaded, and nothing else."""
-
-_ROUNDS = "committed rounds are kept, `genenv train` continues them with --resume"
-_KEPT: Mapping[str, str] = {
-    "train": _ROUNDS,
-    "sweep": "finished runs and committed rounds are kept, and the same command goes on",
-    "launch": _ROUNDS,
-    "generate": "nothing was written",
-    "export-env": "nothing was written",
-    "export-agent": "nothing was written",
-}
-"""What there is of a command's work when it ends early; others have nothing to keep."""
+COMMANDS = parts("commands")
+"""Where each command is: what is typed is loaded, and nothing else."""
 
 _TYPED = "genenv.command"
 
@@ -126,7 +56,10 @@ def one_sentence(command: Callable[[], str]) -> Generator[None]:
 
 
 def _kept(command: str, form: str) -> str:
-    return form.format(_KEPT[command]) if command in _KEPT else ""
+    """What there is of a command's work when it ends early: `KEPT` of its module says it."""
+    module = sys.modules.get(COMMANDS.get(command, "").partition(":")[0])
+    kept = getattr(module, "KEPT", None)
+    return form.format(kept) if kept else ""
 
 
 def _system_sentence(error: OSError, command: str) -> str:
@@ -138,9 +71,8 @@ def _system_sentence(error: OSError, command: str) -> str:
 
 def load_command(name: str) -> TyperCommand:
     """A command with its options."""
-    module, _, function = COMMANDS[name][0].partition(":")
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(getattr(import_module(module), function))
+    alone.command(name)(cast(Callable[..., None], load(COMMANDS[name])))
     return cast(TyperCommand, typer.main.get_command(alone))
 
 
@@ -177,8 +109,22 @@ def _line_of_help() -> None:
     """What stands for a command until it is typed."""
 
 
-for _name, (_, _about) in COMMANDS.items():
-    app.command(_name, help=_about)(_line_of_help)
+def _about(where: str) -> str:
+    """The first line of a command's docstring, read from its source: loading all commands takes seconds."""
+    module, _, function = where.partition(":")
+    try:
+        spec = find_spec(module)
+        source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+    except (ImportError, OSError):
+        return f"({module} cannot be loaded)"
+    found = [
+        node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == function
+    ]
+    return (ast.get_docstring(found[0]) or "").partition("\n")[0] if found else ""
+
+
+for _name, _where in COMMANDS.items():
+    app.command(_name, help=_about(_where))(_line_of_help)
 
 
 def _print_version(wanted: bool) -> None:

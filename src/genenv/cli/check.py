@@ -12,14 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from genenv.api.console import ConsoleReporter
 from genenv.cli.console import begin
 from genenv.cli.options import Overrides
+from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
-from genenv.domains import load_domain
-from genenv.domains.tools.domain import Tools
-from genenv.evaluation.domain_check import BROKEN, GOOD, Finding, Pace, check_domain
-from genenv.evaluation.tools_check import check_tools
+from genenv.environments import load_domain
+from genenv.evaluation.environment_check import BROKEN, GOOD, Finding, HasFindings, Pace, check_domain
 from genenv.texts import inert
 
 _STYLES = {GOOD: "green", BROKEN: "bold red"}
@@ -45,7 +43,7 @@ def check(domain: Name, n: Number = 100, overrides: Overrides = []) -> None:  # 
         table.add_column(column, overflow="fold" if column == "seen" else "ellipsis")
     found: list[Finding] = []
     world = load_domain(config.domain.name, config.domain.settings)
-    more = check_tools(world) if isinstance(world, Tools) else ()
+    more = world.findings() if isinstance(world, HasFindings) else ()
     for one in itertools.chain(check_domain(world, config, n=n, pace=Pace(ConsoleReporter())), more):
         found.append(one)
         table.add_row(

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from genenv.api.console import ConsoleReporter
 from genenv.cli.console import begin, stoppable
+from genenv.cli.progress import ConsoleReporter
 from genenv.cli.tables import figures_table, show
 from genenv.errors import UsageError
 from genenv.evaluation import evaluate as evaluation

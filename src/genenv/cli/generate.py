@@ -10,21 +10,24 @@ from typing import Annotated
 
 import typer
 
-from genenv.api import opening
-from genenv.api.console import ConsoleReporter
 from genenv.cli.console import begin
 from genenv.cli.options import Config, Corpus, Overrides, check_named, said
+from genenv.cli.progress import ConsoleReporter
 from genenv.errors import DataError, UsageError
-from genenv.rounds.players import Players
+from genenv.files import check_writable, write_whole
+from genenv.progress import staged
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
-from genenv.runs.files import check_writable, write_whole
 from genenv.runs.folder import RunFolder
-from genenv.runs.progress import staged
-from genenv.runs.resuming import for_writing
 from genenv.runs.store.store import PoolStore
-from genenv.runs.world import World
 from genenv.texts import json_line
+from genenv.training import opening
+from genenv.training.policies import Players
+from genenv.training.resuming import for_writing
+from genenv.training.task_pool import World
 from genenv.types import Json, Proposal, Task
+
+KEPT = "nothing was written"
+"""What there is of its work when it ends early."""
 
 _BARREN_ROUNDS = 5
 """So many rounds' worth of generations without a task, and `generate` gives up."""

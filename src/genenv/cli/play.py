@@ -13,8 +13,8 @@ import typer
 from genenv.cli.check import Name, config_of
 from genenv.cli.console import begin, next_line
 from genenv.cli.options import Overrides
-from genenv.domains import load_domain
-from genenv.domains.base import Domain, OutOfTurns
+from genenv.environments import load_domain
+from genenv.environments.base import Domain, OutOfTurns
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks
 from genenv.texts import inert

@@ -12,14 +12,14 @@ from itertools import groupby
 
 from pydantic.fields import FieldInfo
 
-from genenv.config.base import allowed, section_of
 from genenv.config.files import flat
 from genenv.config.run import RunConfig, all_settings
 from genenv.curriculum.presets import PRESETS
-from genenv.domains import domain_names
+from genenv.environments import domain_names
 from genenv.evaluation.config import beneath, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
-from genenv.runs.resuming import ARITHMETIC, FREE
+from genenv.settings import allowed, section_of
+from genenv.training.resuming import ARITHMETIC, FREE
 
 _INTRODUCTION = """# Configuration
 

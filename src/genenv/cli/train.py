@@ -10,15 +10,18 @@ from typing import Annotated
 
 import typer
 
-from genenv.api import training
-from genenv.api.console import ConsoleReporter
 from genenv.backends import ranks
 from genenv.cli.console import begin, ended
 from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_named, said
+from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import anchored, load_config
 from genenv.errors import UsageError
-from genenv.runs.branching import Origin
 from genenv.runs.summary import summarise
+from genenv.training import start as training
+from genenv.training.branching import Origin
+
+KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
+"""What there is of its work when it ends early."""
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME when left out.")]
 Resume = Annotated[

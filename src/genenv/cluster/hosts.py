@@ -25,7 +25,7 @@ from genenv.cluster.child import Child
 from genenv.cluster.plan import Plan, at
 from genenv.config.run import load_config
 from genenv.errors import GenenvError, UsageError
-from genenv.runs.files import write_whole
+from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
 
 _AGAIN_S = 10.0

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from genenv.config.base import allowed, section_of
 from genenv.config.files import flat, put
 from genenv.errors import UsageError, unknown_name
+from genenv.settings import allowed, section_of
 from genenv.texts import masked
 from genenv.types import Json, JsonObject
 

@@ -15,15 +15,15 @@ from pydantic.fields import FieldInfo
 
 from genenv.agent.settings import AgentConfig
 from genenv.backends.settings import BUILT_IN, PolicyConfig
-from genenv.config.base import Settings, is_place, walk
 from genenv.config.checks import check_keys, not_allowed, renamed, validated
 from genenv.config.files import apply_override, dump_tables, flat, merged, put, read_tables
+from genenv.config.logging import LoggingConfig
 from genenv.config.variants import with_variant
 from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.domains import domain_config, domain_name
+from genenv.environments import domain_config, domain_name
 from genenv.errors import UsageError
-from genenv.runs.settings import LoggingConfig
+from genenv.settings import Settings, is_place, walk
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Json, JsonObject
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from genenv.config.base import Settings
+from genenv.settings import Settings
 
 EnvRewardName = Literal["alpha", "learnability", "signal", "variance", "difficulty", "constant", "shuffled"]
 """The names of `genenv.curriculum.rewards.ENV_REWARDS`."""

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from genenv.assistants.base import Assistant, Talk
-from genenv.config.base import NoSettings
+from genenv.chat.assistant import Assistant, Talk
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.records import Record
 from genenv.evaluation.statistics import Figure, by_group, rate
+from genenv.settings import NoSettings
 from genenv.types import Json, JsonObject
 
 
@@ -57,7 +57,7 @@ class Benchmark(Protocol):
 
     name: ClassVar[str]
     config: ClassVar[type[BaseModel]]
-    """Its own settings (`genenv.config.base.Settings`). The class is called with an instance of it."""
+    """Its own settings (`genenv.settings.Settings`). The class is called with an instance of it."""
     prompt_version: ClassVar[str]
     """Changes whenever what the model reads does."""
     splits: ClassVar[Mapping[str, str]]

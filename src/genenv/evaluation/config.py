@@ -9,11 +9,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
-from genenv.config.base import walk
 from genenv.config.checks import check_keys, validated
 from genenv.config.files import apply_override
 from genenv.errors import spelled
 from genenv.evaluation.registry import BENCHMARKS, OTHERS, benchmark_class, section
+from genenv.settings import walk
 from genenv.types import Json
 
 _BENEATH: Mapping[str, Mapping[str, Json]] = {"policy": {"context_tokens": 131_072, "cache_gib": 4.0}}

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from genenv.assistants.base import Assistant
+from genenv.chat.assistant import Assistant
 from genenv.config import version
 from genenv.errors import UsageError, spelled
 from genenv.evaluation.base import Benchmark, Exports, HasLeaderboard, Item, Judged, Prices
@@ -26,7 +26,7 @@ from genenv.evaluation.prerequisites import Prerequisites
 from genenv.evaluation.records import FAILED, Record, Results
 from genenv.evaluation.registry import ALL, BENCHMARKS, OTHERS, benchmark_class
 from genenv.evaluation.run import Run, choose, graded
-from genenv.runs.progress import Reporter, staged
+from genenv.progress import Reporter, staged
 from genenv.texts import masked
 from genenv.types import JsonObject
 

@@ -10,7 +10,7 @@ from genenv.config import version
 from genenv.errors import UsageError
 from genenv.evaluation.base import Answered, Benchmark, Exports
 from genenv.evaluation.records import FAILED
-from genenv.runs.files import check_writable, write_whole
+from genenv.files import check_writable, write_whole
 
 MANIFEST = "genenv-export.json"
 """In the folder: whose answers it holds. Nothing is written among files that something else made."""

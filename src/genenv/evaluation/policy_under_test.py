@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.assistants.base import Assistant
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.chat.assistant import Assistant
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.runs.checkpoint import COMMITTED
@@ -118,7 +118,7 @@ def check_name(name: str) -> None:
 
 def _endpoint(address: str, endpoint: EndpointConfig, sampling: SamplingConfig) -> Assistant:
     try:
-        from genenv.assistants.endpoint import EndpointAssistant
+        from genenv.clients.endpoint import EndpointAssistant
     except ImportError as error:
         raise UsageError("endpoints need the openai client: pip install 'genenv[api]'") from error
     return EndpointAssistant(address, endpoint, sampling)
@@ -135,10 +135,10 @@ def _whole(
     source: str, policy: PolicyConfig, sampling: SamplingConfig, *, name: str, weights: JsonObject
 ) -> Assistant:
     """A model as it is, without an adapter."""
-    from genenv.assistants.local import LocalAssistant
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.player_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
+    from genenv.clients.local import LocalAssistant
 
     model = LocalModel(source, policy)
     model.fuse()
@@ -147,10 +147,10 @@ def _whole(
 
 
 def _of_run(named: NamedPlayer, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
-    from genenv.assistants.local import LocalAssistant
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.player_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
+    from genenv.clients.local import LocalAssistant
 
     run, player = named.run, named.player
     folder = RunFolder.open(run)

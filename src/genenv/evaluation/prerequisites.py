@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from genenv.assistants.base import Assistant
+from genenv.chat.assistant import Assistant
 from genenv.evaluation.base import Benchmark, Item
 from genenv.evaluation.records import FAILED, Record, read_records
 from genenv.evaluation.run import Run
-from genenv.runs.files import write_whole
-from genenv.runs.progress import Reporter, advance, staged
+from genenv.files import write_whole
+from genenv.progress import Reporter, advance, staged
 from genenv.types import Json
 
 

@@ -15,8 +15,7 @@ from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
 from genenv.errors import DataError, UsageError, first_line
 from genenv.evaluation.statistics import Figure
-from genenv.runs.files import check_writable, write_whole
-from genenv.runs.locking import locked
+from genenv.files import check_writable, locked, write_whole
 from genenv.texts import json_line
 from genenv.types import JsonObject
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
+from typing import cast
 
 from genenv.errors import spelled, unknown_name
 from genenv.evaluation.base import Benchmark
+from genenv.plugins import load, parts
 
-BENCHMARKS: Mapping[str, str] = {
-    "api-bank": "genenv.evaluation.api_bank:ApiBank",
-    "alfworld": "genenv.evaluation.alfworld:AlfWorld",
-    "bfcl": "genenv.evaluation.bfcl.benchmark:Bfcl",
-    "bamboogle": "genenv.evaluation.bamboogle:Bamboogle",
-    "travelplanner": "genenv.evaluation.travelplanner:TravelPlanner",
-}
+BENCHMARKS: Mapping[str, str] = parts("benchmarks")
 OTHERS: Mapping[str, str] = {"held-out": "genenv.evaluation.held_out:HeldOut"}
 """What `all` leaves out: the tasks of a user's own domain are no benchmark of the field."""
 ALL = "all"
@@ -30,9 +25,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
     found_name = spelled(name, known)
     if found_name not in known:
         raise unknown_name("benchmark", name, [*known, ALL])
-    module, _, attribute = known[found_name].partition(":")
-    found: type[Benchmark] = getattr(importlib.import_module(module), attribute)
-    return found
+    return cast(type[Benchmark], load(known[found_name]))
 
 
 def section(name: str) -> str:

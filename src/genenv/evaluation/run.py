@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from genenv.assistants.base import Assistant, ChatMessage, Reply, Talk
+from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
 from genenv.errors import ContextOverflow, RolloutError
 from genenv.evaluation.base import Benchmark, Bounded, Grade, Item
 from genenv.evaluation.records import FAILED, GRADED, OVERFLOW, Record
-from genenv.runs.progress import advance
+from genenv.progress import advance
 from genenv.seeding import stream
 from genenv.types import JsonObject
 

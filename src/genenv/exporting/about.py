@@ -16,8 +16,8 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.glance import last_measured
 
 if TYPE_CHECKING:
-    from genenv.backends.chat.template import ChatTemplate
     from genenv.backends.local.export.agent import Nearness
+    from genenv.chat.template import ChatTemplate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from genenv.backends.chat.turns import turns_of
+from genenv.chat.turns import turns_of
 from genenv.config.run import load_config
-from genenv.domains.tools.bundle import is_bundle
+from genenv.environments import is_folder as is_folder
 from genenv.errors import UsageError
 from genenv.evaluation.policy_under_test import NamedPlayer, check_weights, player_of
 from genenv.exporting.about import Made, Source, facts, notes
@@ -129,7 +129,7 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
         run=source.folder.path.as_posix(),
         context_tokens=agent.context_tokens,
         example=bool(example),
-        own_tools=is_bundle(source.config.domain.name),
+        own_tools=is_folder(source.config.domain.name),
     )
     found = ways(served)
     about = facts(source, made, today)

@@ -6,9 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from genenv.domains.tools.private import filled
 from genenv.errors import DataError, UsageError, disk_is_full, first_line
-from genenv.runs.files import check_writable
+from genenv.files import check_writable, filled
 
 
 def check_vacant(out: Path) -> None:

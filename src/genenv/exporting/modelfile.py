@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from genenv.backends.chat.turns import Turns
+from genenv.chat.turns import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from pydantic import BaseModel, ValidationError
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.domains.base import Domain
-from genenv.domains.parameters import read_base
+from genenv.environments.base import Domain
+from genenv.environments.parameters import read_base
 from genenv.gate.novelty import Archive
-from genenv.runs.progress import advance
+from genenv.progress import advance
 from genenv.seeding import generator
 from genenv.types import (
     Context,

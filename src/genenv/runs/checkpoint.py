@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import cast
 
 from genenv.errors import DataError, disk_is_full
-from genenv.runs.files import sync
+from genenv.files import sync
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import Identity
 

@@ -14,11 +14,10 @@ from rich.text import Text
 from genenv.config.run import load_config
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
-from genenv.runs.folder import RunFolder, changed
+from genenv.runs.folder import RunFolder, changed, read_again
 from genenv.runs.store.database import MEND
 from genenv.runs.store.records import Identity
 from genenv.runs.store.store import PoolStore
-from genenv.runs.world import read_again
 
 _FINE = "fine"
 _NAMED = 10

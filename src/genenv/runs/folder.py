@@ -23,7 +23,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from genenv.config.run import RunConfig
 from genenv.errors import DataError, UsageError
+from genenv.files import check_writable, locked, sync, write_whole
 from genenv.runs.checkpoint import (
     checkpoint_path,
     checkpoint_round,
@@ -38,8 +40,6 @@ from genenv.runs.checkpoint import (
     sweep,
     verify_checkpoint,
 )
-from genenv.runs.files import check_writable, sync, write_whole
-from genenv.runs.locking import locked
 from genenv.runs.store.database import MEND
 from genenv.runs.store.identity import read_identity
 from genenv.runs.store.records import RoundRecord
@@ -377,3 +377,15 @@ def changed(parts: Sequence[str], *, most: int) -> str:
 def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:
     """The line of `metrics.jsonl` for a round; equal metrics give equal lines."""
     return json.dumps({"round": round_, **dict(sorted(metrics.items()))}, allow_nan=False) + "\n"
+
+
+def read_again(config: RunConfig) -> set[str]:
+    """Parts of every earlier round that this run reads as it goes on, beside those that every run reads.
+
+    They are named as for `PoolStore.damage`. Traces say which tasks are valid, and specs that are written
+    once are drawn from again.
+    """
+    parts = {"traces"} if config.curriculum.replay_share else set[str]()
+    if config.simulator.per_seed:
+        parts |= {"contexts", "generations", "rejections", "batches"}
+    return parts

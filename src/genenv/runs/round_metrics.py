@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 
-from genenv.backends.base import Sampler
-from genenv.domains.base import Domain
+from genenv.environments.base import Domain
 from genenv.runs.store.records import Evaluation
+from genenv.sampling import Sampler
 from genenv.types import Group, Origin, StopReason, Task, TaskBatch, Trace
 
 _TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)

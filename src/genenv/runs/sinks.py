@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
+from genenv.config.logging import LoggingConfig
 from genenv.errors import UsageError
 from genenv.runs.metrics import check_names, describe
-from genenv.runs.settings import LoggingConfig
 from genenv.types import JsonObject
 
 log = logging.getLogger(__name__)

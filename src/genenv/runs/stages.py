@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Mapping
 
-from genenv.runs.progress import Reporter, staged
+from genenv.progress import Reporter, staged
 
 
 class Stages:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from genenv.assistants.base import ChatMessage
 from genenv.backends.settings import EndpointConfig, SamplingConfig
-from genenv.domains.base import Domain
+from genenv.chat.assistant import ChatMessage
+from genenv.environments.base import Domain
 from genenv.errors import GenenvError, RolloutError
-from genenv.runs.progress import advance
+from genenv.progress import advance
 from genenv.seeding import stream
 from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import Unlearning, names, without_tokens
@@ -36,7 +36,7 @@ class EndpointSource(Unlearning):
         Raises:
             UsageError: the server cannot be asked.
         """
-        from genenv.assistants.endpoint import EndpointAssistant  # needs the extra `api`
+        from genenv.clients.endpoint import EndpointAssistant  # needs the extra `api`
 
         self._config, self._seed = config, seed
         endpoint = EndpointConfig.model_validate(config.endpoint.model_dump() | {"tools": "text"})
@@ -84,7 +84,7 @@ class EndpointSource(Unlearning):
         Raises:
             RolloutError: there was no answer.
         """
-        from genenv.assistants.endpoint import Refused
+        from genenv.clients.endpoint import Refused
 
         messages: list[ChatMessage] = [{"role": m.role, "content": m.content} for m in context.messages]
         body = self._assistant.body(messages, (), stream(self._seed, "endpoint", name) % 2**31)

@@ -6,15 +6,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from genenv.backends.settings import EndpointConfig
-from genenv.config.base import PLACE, Address, Settings
-from genenv.learning.settings import (
+from genenv.algorithms.settings import (
     Batch,
     LearningRate,
     OptimizerConfig,
     SimulatorLearningConfig,
     WarmupConfig,
 )
+from genenv.backends.settings import EndpointConfig
+from genenv.settings import PLACE, Address, Settings
 
 
 class SimulatorWarmupConfig(WarmupConfig, frozen=True):

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from genenv.domains.base import Domain
+from genenv.algorithms.datum import Lesson
+from genenv.environments.base import Domain
 from genenv.errors import DataError, UsageError
-from genenv.learning.datum import Lesson
-from genenv.runs.progress import advance
+from genenv.progress import advance
 from genenv.seeding import generator
 from genenv.simulator.schema_sampling import sample_json
 from genenv.types import Context, Generation, Json, JsonObject

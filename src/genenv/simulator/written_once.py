@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from genenv.domains.base import Domain
-from genenv.learning.datum import Lesson
+from genenv.algorithms.datum import Lesson
+from genenv.environments.base import Domain
 from genenv.seeding import generator
 from genenv.simulator.source import TaskSource, names, without_tokens
 from genenv.types import Context, Generation, JsonObject

@@ -13,7 +13,8 @@ import safetensors.torch
 import torch
 import transformers
 
-from genenv.backends.base import SampleRequest
+from genenv.algorithms.datum import Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.adapters import sentence, unadapted, with_adapter
 from genenv.backends.local.player_weights import ADAPTER
 from genenv.backends.local.trainer import LocalTrainer
@@ -21,8 +22,7 @@ from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 from genenv.exporting.agent import Wanted, export_agent
 from genenv.exporting.serving import Form
-from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
+from genenv.sampling import SampleRequest
 from lessons import weighted
 from trained import agents_logprobs, logprobs, trained_run
 from typed import succeeds

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.base import SampleRequest
-from genenv.backends.chat.choices import encoded
 from genenv.backends.local.choices import OneOf
 from genenv.backends.local.grammar import is_forbidden
+from genenv.chat.choices import encoded
+from genenv.sampling import SampleRequest
 from genenv.types import Choices
 
 TEXTS = ("go to bed 1", "go to desk 1", "look")

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from genenv.backends.base import Conversation, SampleRequest
 from genenv.backends.local.kv_cache import Remembered
 from genenv.backends.local.layouts import DecodeLayout
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.runs.progress import Silent, staged
+from genenv.progress import Silent, staged
+from genenv.sampling import Conversation, SampleRequest
 
 PROMPTS = [(5, 9, 2), (7, 7, 7, 7, 8, 1, 30), (5, 9, 2, 44), (5, 9, 2)]
 

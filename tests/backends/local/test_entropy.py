@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import OptimizerConfig
 from learners import gradients_of
 from lessons import SEQUENCES, imitated
 

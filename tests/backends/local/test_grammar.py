@@ -9,9 +9,9 @@ import pytest
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from genenv.backends.base import SampleRequest
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UsageError
+from genenv.sampling import SampleRequest
 
 
 class Order(BaseModel):

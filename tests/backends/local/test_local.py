@@ -7,7 +7,8 @@ import asyncio
 import pytest
 import torch
 
-from genenv.backends.base import SampleRequest
+from genenv.algorithms.datum import Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import trainer as trainer_module
 from genenv.backends.local.micro_batches import micro_batches
 from genenv.backends.local.optimizer import Optimizer
@@ -16,8 +17,7 @@ from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import RolloutError, UsageError
-from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
+from genenv.sampling import SampleRequest
 from lessons import imitated
 
 CPU = torch.device("cpu")

@@ -10,10 +10,10 @@ import pytest
 import safetensors.torch
 import torch
 
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.optimizer import FILE, Optimizer
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import DataError, UsageError
-from genenv.learning.settings import OptimizerConfig
 
 PACKED = Packed([Bundle(prompt_ids=[3, 5, 9], completions=[[4, 4, 8], [1]])], torch.device("cpu"))
 

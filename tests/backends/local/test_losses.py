@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from genenv.algorithms.datum import Objective
 from genenv.backends.local.losses import Tokens, k3, token_losses
-from genenv.learning.datum import Objective
 from lessons import imitated
 
 

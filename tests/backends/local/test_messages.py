@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv.agent.settings import AgentConfig
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.base import Role
 from genenv.backends.local.messages import Call, Opening, decoded, encoded
 from genenv.backends.settings import PolicyConfig, VllmConfig
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import OptimizerConfig
 from genenv.types import Choices
 
 DATUM = Datum(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from genenv.algorithms.datum import Datum
 from genenv.backends.local.micro_batches import sample_of
-from genenv.learning.datum import Datum
 from lessons import imitated
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.base import SampleRequest
+from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.algorithms.settings import OptimizerConfig
+from genenv.algorithms.update import learn
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.learning.datum import Datum, Lesson, Objective
-from genenv.learning.settings import OptimizerConfig
-from genenv.learning.update import learn
+from genenv.sampling import SampleRequest
 
 ROUNDS = 50
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from genenv.backends.base import Conversation, SampleRequest
 from genenv.backends.local import model_forward as own_forward
 from genenv.backends.local import selfcheck
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.sampling import Conversation, SampleRequest
 
 GEMMA = {"query_pre_attn_scalar": 16, "final_logit_softcapping": None, "attn_logit_softcapping": None}
 SINKS = {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 8}

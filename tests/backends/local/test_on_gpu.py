@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from genenv.backends.base import SampleRequest
+from genenv.algorithms.datum import Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
+from genenv.sampling import SampleRequest
 from learners import gradients_of
 from lessons import weighted
 

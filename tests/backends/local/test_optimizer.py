@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import optimizer
 from genenv.backends.local.optimizer import Optimizer
-from genenv.learning.settings import OptimizerConfig
 
 BETAS = (0.9, 0.999)
 

@@ -15,7 +15,8 @@ import torch
 import transformers
 
 from composites import COMPOSITES, composite, original
-from genenv.backends.base import SampleRequest
+from genenv.algorithms.datum import Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import loading
 from genenv.backends.local.fitting import shape_of
 from genenv.backends.local.packing import Bundle, Packed
@@ -23,8 +24,7 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import UsageError
 from genenv.exporting.agent import Wanted, export_agent
 from genenv.exporting.serving import Form
-from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
+from genenv.sampling import SampleRequest
 from lessons import weighted
 from trained import agents_logprobs, logprobs, trained_run
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 import transformers
 
-from genenv.backends.base import SampleRequest
 from genenv.backends.local import selfcheck
 from genenv.backends.local.kl import frozen_head
 from genenv.backends.local.output_layer import Shaping, shaping
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.errors import UsageError
+from genenv.sampling import SampleRequest
 
 SHAPED = [
     ("gemma2", {"final_logit_softcapping": 1.0, "query_pre_attn_scalar": 16, "attn_logit_softcapping": None}),

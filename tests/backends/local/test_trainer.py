@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from genenv.agent.settings import AgentConfig
-from genenv.backends.base import SampleRequest
+from genenv.algorithms.datum import Datum, Objective, averaged
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.kl import kl_full
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import STATE, LocalTrainer, _Rows
 from genenv.errors import DataError, UpdateSkipped
-from genenv.learning.datum import Datum, Objective, averaged
-from genenv.learning.settings import OptimizerConfig
 from genenv.runs.folder import metrics_line
+from genenv.sampling import SampleRequest
 from genenv.simulator.settings import SimulatorConfig
 from learners import AgentLearner, SimulatorLearner, gradients_of
 from lessons import SEQUENCES, imitated, make_groups, samples, weighted

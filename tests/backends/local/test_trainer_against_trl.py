@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from genenv.agent.settings import AgentConfig
+from genenv.algorithms.credit.grpo import group_advantages
+from genenv.algorithms.datum import Objective
 from genenv.backends.local.losses import Tokens, token_losses
-from genenv.learning.credit.grpo import group_advantages
-from genenv.learning.datum import Objective
 from genenv.types import Group
 from learners import AgentLearner
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from genenv.algorithms.datum import Datum, Objective, averaged
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.grammar import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.learning.datum import Datum, Objective, averaged
-from genenv.learning.settings import OptimizerConfig
 from genenv.simulator.settings import SimulatorConfig
 from learners import SimulatorLearner, gradients_of
 from lessons import imitated, samples

@@ -18,15 +18,16 @@ from typing import Any, cast
 os.environ.setdefault("TINKER_TELEMETRY", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from genenv.backends.base import Opened, Role, SampleRequest, open_backend
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import OptimizerConfig
+from genenv.algorithms.trust_region import TrustRegion
+from genenv.backends.base import Opened, Role, open_backend
 from genenv.backends.local.backend import open_local
 from genenv.backends.settings import PolicyConfig, TinkerConfig
 from genenv.backends.tinker.service import ServerError
 from genenv.backends.tinker.trainer import TinkerTrainer
 from genenv.errors import GenenvError, UpdateSkipped
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import OptimizerConfig
-from genenv.learning.trust_region import TrustRegion
+from genenv.sampling import SampleRequest
 from genenv.types import Message
 
 SETTINGS = OptimizerConfig(lr=3e-3)

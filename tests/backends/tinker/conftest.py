@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from genenv.backends.settings import PolicyConfig
-from genenv.tinker_server.serving import TinkerServer, open_base
+from genenv.servers.tinker.serving import TinkerServer, open_base
 from tinker_sdk import Client
 
 POLICY = PolicyConfig(

@@ -9,10 +9,10 @@ from typing import Any
 
 from backend_cases import PROMPT, attempted, imitated, main, opened, trainer
 
+from genenv.algorithms.datum import Datum, Lesson, Objective
+from genenv.algorithms.update import Done, learn
 from genenv.backends.base import Opened
 from genenv.backends.tinker.trainer import TinkerTrainer
-from genenv.learning.datum import Datum, Lesson, Objective
-from genenv.learning.update import Done, learn
 
 RATE = 3e-3
 GOOD, BAD, PLAIN = (40, 41, 42, 43), (50, 51, 52), (60, 61, 62, 63, 64, 65)

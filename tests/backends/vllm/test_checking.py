@@ -14,7 +14,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from genenv.backends.base import Opened, SampleRequest
+from genenv.algorithms.datum import Objective
+from genenv.backends.base import Opened
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
@@ -22,8 +23,8 @@ from genenv.backends.vllm import server as servers
 from genenv.backends.vllm.addresses import write_address
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.errors import GenenvError, RolloutError, UsageError
-from genenv.learning.datum import Objective
-from genenv.sampling_server.serving import SamplingServer
+from genenv.sampling import SampleRequest
+from genenv.servers.vllm.serving import SamplingServer
 from lessons import imitated
 from liars import Bend, Liar, Lie, louder, lying, other_tokens, stale
 from policies_on_servers import HERE, lines_of, opened, played, request

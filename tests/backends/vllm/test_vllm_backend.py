@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from genenv.backends.base import SampleRequest
+from genenv.algorithms.datum import Objective
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
@@ -22,8 +22,8 @@ from genenv.backends.vllm.addresses import read_addresses, remove_address, write
 from genenv.backends.vllm.fleet import Refused
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.errors import GenenvError, UsageError
-from genenv.learning.datum import Objective
-from genenv.sampling_server.serving import SamplingServer
+from genenv.sampling import SampleRequest
+from genenv.servers.vllm.serving import SamplingServer
 from lessons import imitated
 from policies_on_servers import HERE, lines_of, opened, played, request
 from typed import succeeds

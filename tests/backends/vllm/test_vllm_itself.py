@@ -23,12 +23,13 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from genenv.backends.base import Role, SampleRequest, open_backend
+from genenv.algorithms.datum import Objective
+from genenv.algorithms.settings import OptimizerConfig
+from genenv.backends.base import Role, open_backend
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.fleet import Fleet, Refused
 from genenv.errors import UsageError
-from genenv.learning.datum import Objective
-from genenv.learning.settings import OptimizerConfig
+from genenv.sampling import SampleRequest
 from genenv.types import Message
 from lessons import imitated
 from typed import succeeds

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends import ranks
 from genenv.backends.base import Role
 from genenv.backends.local.micro_batches import bundled, micro_batches
 from genenv.backends.local.together import dismiss, follow, open_together
 from genenv.backends.settings import PolicyConfig
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import OptimizerConfig
 from lessons import imitated
 
 HERE: dict[str, Any] = {"dtype": "float32", "device": "cpu", "threads": 1, "compiled": False}

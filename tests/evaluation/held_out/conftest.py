@@ -20,9 +20,9 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from genenv import Lineage, Message, Seed, Task, Verdict
-from genenv.domains.base import OutOfTurns
-from genenv.domains.common import QuestionDomain, held_out_tasks
-from genenv.config.base import Settings
+from genenv.environments.base import OutOfTurns
+from genenv.environments.common import QuestionDomain, held_out_tasks
+from genenv.settings import Settings
 
 
 class Spec(BaseModel, extra="forbid"):

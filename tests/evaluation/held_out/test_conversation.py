@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from genenv.assistants.base import Reply, ToolCall
-from genenv.assistants.call_formats import read_calls
-from genenv.domains import load_domain
-from genenv.domains.base import OutOfTurns
+from genenv.chat.assistant import Reply, ToolCall
+from genenv.chat.call_formats import read_calls
+from genenv.environments import load_domain
+from genenv.environments.base import OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.evaluation.base import Grade
 from genenv.evaluation.data import DataFolder

@@ -13,7 +13,7 @@ from genenv.backends.local.processes import ALONE, Processes
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
-from genenv.domains.base import Domain
+from genenv.environments.base import Domain
 from genenv.seeding import stream
 
 

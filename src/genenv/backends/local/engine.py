@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.base import Completion, Conversation, SampleRequest
-from genenv.backends.chat.choices import forced_places
 from genenv.backends.local.attention import prompt_mask
 from genenv.backends.local.categorical import Odds, nucleus
 from genenv.backends.local.choices import OneOf
@@ -29,7 +27,9 @@ from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayou
 from genenv.backends.local.model_forward import OwnBatch
 from genenv.backends.local.packing import Bundle, Packed, Slots, within_budget
 from genenv.backends.local.token_tree import TokenTree
-from genenv.runs.progress import advance
+from genenv.chat.choices import forced_places
+from genenv.progress import advance
+from genenv.sampling import Completion, Conversation, SampleRequest
 
 Hidden = Callable[[Tensor, Tensor, AnyLayout], Tensor]
 """(ids [1, N], positions [1, N], layout) -> last hidden states [N, width]; with an `OwnLayout` of R rows

@@ -1,5 +1,5 @@
 # pyright: standard
-"""The losses of `genenv.learning.datum`, token by token, in torch.
+"""The losses of `genenv.algorithms.datum`, token by token, in torch.
 
     ppo: -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A) + beta k3_t - c H_t,   rho_t = pi(t) / pi_old(t)
     nll: -log pi(t)
@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.ratios import K3_MAX, LOG_RATIO_MAX
 from genenv.backends.local.token_tree import on_device
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.ratios import K3_MAX, LOG_RATIO_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

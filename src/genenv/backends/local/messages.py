@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.base import Role
 from genenv.backends.settings import PolicyConfig
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import OptimizerConfig
 from genenv.types import Choices
 
 _TAG = "is"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from genenv.algorithms.datum import Datum
 from genenv.backends.local.packing import Bundle, within_budget
-from genenv.learning.datum import Datum
 
 Piece = tuple[Bundle, Sequence[Datum]]
 """A prompt with completions, and the datum behind each of these."""

@@ -14,7 +14,6 @@ import torch
 import transformers
 from torch import Tensor
 
-from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import hardware, loading, sharding
 from genenv.backends.local.adapters import sentence, unadapted, with_adapter
 from genenv.backends.local.cpu import build, waiting
@@ -28,6 +27,7 @@ from genenv.backends.local.model_forward import own_hidden
 from genenv.backends.local.output_layer import shaping
 from genenv.backends.local.selfcheck import fused_decoder, use_packed_attention
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
+from genenv.chat.format import ChatFormat
 from genenv.errors import UsageError
 
 log = logging.getLogger(__name__)

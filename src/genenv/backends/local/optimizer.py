@@ -12,8 +12,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from genenv.algorithms.settings import Moments, OptimizerConfig
 from genenv.errors import DataError, UpdateSkipped
-from genenv.learning.settings import Moments, OptimizerConfig
 
 FILE = "optimizer.safetensors"
 

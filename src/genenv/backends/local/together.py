@@ -14,7 +14,7 @@ from genenv.backends.local.messages import Call, Opening
 from genenv.backends.local.processes import LED, connected
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
-from genenv.domains.base import Domain
+from genenv.environments.base import Domain
 from genenv.errors import GenenvError
 
 

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.base import blocking
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import Moments, OptimizerConfig
 from genenv.backends.local.kl import frozen_head, kl_between
 from genenv.backends.local.losses import Tokens, k3, token_losses
 from genenv.backends.local.memory import within_memory
@@ -30,9 +31,8 @@ from genenv.backends.local.processes import ALONE, Processes, Turn, together
 from genenv.backends.local.token_logprobs import Scores
 from genenv.backends.local.token_tree import TokenTree, on_device
 from genenv.errors import DataError, UpdateSkipped
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import Moments, OptimizerConfig
-from genenv.runs.progress import advance
+from genenv.progress import advance
+from genenv.sampling import blocking
 
 _SHARE_MEASURED = 8
 """Of the tokens of an update, about one in so many is asked of the reference where KL is measured alone, and

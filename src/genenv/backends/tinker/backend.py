@@ -6,18 +6,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role
-from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import loading
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.backends.tinker.probe import Facts, probe
 from genenv.backends.tinker.sampler import TinkerSampler
 from genenv.backends.tinker.service import Service, reason
 from genenv.backends.tinker.trainer import Base, TinkerTrainer
-from genenv.domains.base import Domain
+from genenv.chat.format import ChatFormat
+from genenv.environments.base import Domain
 from genenv.errors import GenenvError, UsageError
 from genenv.seeding import stream
+from genenv.threads import run_coroutine as apart
 from genenv.types import Message
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,5 @@
 # pyright: standard
-"""The losses of `genenv.learning.datum` in those that the protocol has, and what they come to.
+"""The losses of `genenv.algorithms.datum` in those that the protocol has, and what they come to.
 
     ppo        `ppo`, log-probabilities of the sampling, advantages w A
     nll        `cross_entropy`, weights w; or as below with A = w, where a server scales weights away
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import tinker
 
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.ratios import K3_MAX, LOG_RATIO_MAX, held, k3
 from genenv.backends.tinker.wire import encoded, targets
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.ratios import K3_MAX, LOG_RATIO_MAX, held, k3
 
 Rows = Mapping[int, tuple[float, ...]]
 """By place in the data: [T] log-probabilities. Nats."""

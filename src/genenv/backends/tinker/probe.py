@@ -20,12 +20,12 @@ from statistics import fmean
 
 import tinker
 
+from genenv.algorithms.datum import Datum
 from genenv.backends.tinker import wire
 from genenv.backends.tinker.losses import Sums
 from genenv.backends.tinker.service import ServerError, Service, reason
 from genenv.backends.tinker.states import States
 from genenv.errors import UsageError
-from genenv.learning.datum import Datum
 
 LOSSES: Sequence[tinker.types.LossFnType] = ("cross_entropy", "importance_sampling", "ppo")
 """What a run asks for."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import tinker
 
-from genenv.backends.base import Completion, SampleRequest
-from genenv.backends.chat.format import ChatFormat
-from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.sampled import wrong_in
 from genenv.backends.settings import COLDEST
 from genenv.backends.tinker.service import ServerError, Service
+from genenv.chat.format import ChatFormat
+from genenv.chat.sampler import ChatSampler
 from genenv.errors import UsageError
-from genenv.runs.progress import advance
+from genenv.progress import advance
+from genenv.sampling import Completion, SampleRequest
 
 SEEDS = 2**31 - 1
 """Seeds of requests are below it: servers take 32 bits with a sign."""

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import httpx2
 import tinker
 
-from genenv.backends.apart import apart
 from genenv.backends.settings import TinkerConfig
 from genenv.errors import GenenvError, UsageError, first_line
+from genenv.threads import run_coroutine as apart
 
 T = TypeVar("T")
 

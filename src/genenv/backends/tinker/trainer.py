@@ -16,7 +16,9 @@ from pathlib import Path
 
 import tinker
 
-from genenv.backends.base import Role, SampleRequest
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import Moments
+from genenv.backends.base import Role
 from genenv.backends.sampled import GAP, NEARER, QUESTION, SMALL, TOKENS, is_older, mean_gap
 from genenv.backends.tinker import wire
 from genenv.backends.tinker.losses import (
@@ -32,9 +34,8 @@ from genenv.backends.tinker.sampler import TinkerSampler
 from genenv.backends.tinker.service import ServerError, Service
 from genenv.backends.tinker.states import States
 from genenv.errors import DataError, UpdateSkipped, UsageError
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import Moments
-from genenv.runs.progress import advance
+from genenv.progress import advance
+from genenv.sampling import SampleRequest
 from genenv.types import Message
 
 STATE = "tinker.json"

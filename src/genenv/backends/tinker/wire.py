@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import tinker
 
-from genenv.learning.datum import Datum
+from genenv.algorithms.datum import Datum
 
 
 def encoded(datum: Datum, **beside: Sequence[float]) -> tinker.Datum:

@@ -13,9 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
-from genenv.backends.apart import apart
 from genenv.backends.base import Opened, Role
-from genenv.backends.beside import Beside
 from genenv.backends.local.together import open_together
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
@@ -26,8 +24,10 @@ from genenv.backends.vllm.fleet import Broken, Fleet, Forgot
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.backends.vllm.starting import check_players
 from genenv.backends.vllm.trainer import PublishingTrainer
-from genenv.domains.base import Domain
+from genenv.environments.base import Domain
 from genenv.errors import GenenvError, UsageError
+from genenv.threads import WorkerThread as Beside
+from genenv.threads import run_coroutine as apart
 
 T = TypeVar("T")
 

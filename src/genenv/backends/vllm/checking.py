@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from genenv.backends.base import SampleRequest
+from genenv.algorithms.datum import Datum
 from genenv.backends.sampled import GAP, QUESTION, SMALL, TOKENS, is_older, mean_gap
 from genenv.backends.vllm.answers import Unfit
 from genenv.backends.vllm.asking import LOST
@@ -21,7 +21,7 @@ from genenv.backends.vllm.sampler import Reply, VllmSampler
 from genenv.backends.vllm.server import Server
 from genenv.backends.vllm.trainer import PublishingTrainer
 from genenv.errors import GenenvError, UsageError
-from genenv.learning.datum import Datum
+from genenv.sampling import SampleRequest
 from genenv.types import Message
 
 log = logging.getLogger(__name__)

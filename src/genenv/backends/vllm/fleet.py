@@ -37,7 +37,7 @@ from genenv.backends.vllm.asking import (
 )
 from genenv.backends.vllm.server import Server
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
-from genenv.servers.keys import key_headers
+from genenv.http.keys import key_headers
 
 log = logging.getLogger(__name__)
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from genenv.backends.base import Completion, SampleRequest
-from genenv.backends.chat.choices import forced_places, structural_tag
-from genenv.backends.chat.format import ChatFormat
-from genenv.backends.chat.sampler import ChatSampler
 from genenv.backends.sampled import TOKENS
 from genenv.backends.settings import COLDEST
 from genenv.backends.vllm.fleet import Broken, Busy, Fleet
 from genenv.backends.vllm.server import Server
+from genenv.chat.choices import forced_places, structural_tag
+from genenv.chat.format import ChatFormat
+from genenv.chat.sampler import ChatSampler
 from genenv.errors import RolloutError, UsageError
-from genenv.runs.progress import advance
+from genenv.progress import advance
+from genenv.sampling import Completion, SampleRequest
 from genenv.types import Message
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from genenv.backends.beside import Beside
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import Moments
+from genenv.algorithms.trainer import Trainer
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.sampler import VllmSampler
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import Moments
-from genenv.learning.trainer import Trainer
+from genenv.threads import WorkerThread as Beside
 
 T = TypeVar("T")
 

@@ -14,20 +14,20 @@ from typing import ClassVar, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from genenv.agent.rollout import UNFINISHED
 from genenv.agent.settings import AgentConfig
-from genenv.assistants.base import Talk
-from genenv.config.base import Settings
+from genenv.chat.assistant import Talk
 from genenv.config.run import RunConfig, as_tables, load_config
-from genenv.domains import load_domain
-from genenv.domains.base import Domain
+from genenv.environments import load_domain
+from genenv.environments.base import Domain
 from genenv.errors import UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.held_out.conversation import Conversation, Limits
 from genenv.evaluation.policy_under_test import run_of
 from genenv.evaluation.statistics import Figure
+from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
+from genenv.settings import Settings
 from genenv.texts import masked
 from genenv.types import Json, JsonObject, StopReason, Task
 

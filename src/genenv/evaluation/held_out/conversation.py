@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from genenv.agent.rollout import choices_of, tools_of
-from genenv.assistants.base import ChatMessage, Reply, Talk
-from genenv.backends.chat.tool_format import as_text
-from genenv.domains.base import Episode, OutOfTurns
+from genenv.chat.assistant import ChatMessage, Reply, Talk
+from genenv.chat.tool_format import as_text
+from genenv.environments.base import Episode, OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.rollout.driver import choices_of, tools_of
 from genenv.types import JsonObject, Message
 
 

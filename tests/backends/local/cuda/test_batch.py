@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from genenv.backends.base import Conversation, SampleRequest
 from genenv.backends.local import engine
 from genenv.backends.local.cuda.batch import PagedBatch
 from genenv.backends.local.cuda.decode import buckets
 from genenv.backends.local.cuda.learning import TreeDecoder
 from genenv.backends.local.cuda.opening import difference, open_step
 from genenv.backends.local.served.drawing import DrawingSampler
+from genenv.sampling import Conversation, SampleRequest
 
 PROMPTS = [(5, 9, 2), tuple(range(3, 100)), (5, 9, 2, 44), (5, 9, 2), tuple(range(3, 67))]
 

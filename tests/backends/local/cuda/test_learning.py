@@ -8,6 +8,8 @@ import logging
 import pytest
 import torch
 
+from genenv.algorithms.datum import Datum, Objective
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.cuda import layer_math, learning, tree_attention
 from genenv.backends.local.cuda.learning import TreeDecoder
 from genenv.backends.local.cuda.scores import compiled_scores
@@ -16,8 +18,6 @@ from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.token_logprobs import frozen_scores
 from genenv.backends.local.token_tree import TokenTree
 from genenv.backends.local.trainer import LocalTrainer
-from genenv.learning.datum import Datum, Objective
-from genenv.learning.settings import OptimizerConfig
 from tensors import random
 
 CPU = torch.device("cpu")

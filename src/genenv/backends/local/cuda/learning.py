@@ -34,7 +34,7 @@ from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.token_logprobs import frozen_scores
 from genenv.backends.local.token_tree import TokenTree
 from genenv.errors import first_line
-from genenv.runs.progress import advance
+from genenv.progress import advance
 
 log = logging.getLogger(__name__)
 

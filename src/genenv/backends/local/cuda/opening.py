@@ -18,7 +18,7 @@ from genenv.backends.local.layouts import Layout
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import first_line
-from genenv.runs.progress import advance
+from genenv.progress import advance
 
 log = logging.getLogger(__name__)
 

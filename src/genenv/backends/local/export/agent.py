@@ -20,10 +20,10 @@ import transformers
 from peft.tuners.lora import LoraLayer
 from torch import Tensor
 
-from genenv.backends.chat.format import ChatFormat
 from genenv.backends.local import hardware, hub, loading, weights
 from genenv.backends.local.player_weights import ADAPTER
 from genenv.backends.settings import EMBEDDED, PolicyConfig
+from genenv.chat.format import ChatFormat
 from genenv.errors import DataError, UsageError
 from genenv.types import Message
 

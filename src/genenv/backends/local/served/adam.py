@@ -8,11 +8,11 @@ import math
 import torch
 from torch import nn
 
+from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.served.weights import ServedWeights
 from genenv.backends.served import Adam
 from genenv.errors import UsageError
-from genenv.learning.settings import OptimizerConfig
 
 _NAME = "adapter"
 """Of the adapter in a file: it may be called otherwise where it is read again."""

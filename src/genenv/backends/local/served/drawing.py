@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.base import Completion, SampleRequest
 from genenv.backends.local.categorical import Odds, nucleus
 from genenv.backends.local.engine import Engine, Row
 from genenv.backends.local.layouts import Layout
@@ -25,6 +24,7 @@ from genenv.backends.local.served.weights import ServedWeights
 from genenv.backends.served import Answered, Asked, Numbers, Sampled
 from genenv.backends.settings import COLDEST
 from genenv.errors import UsageError
+from genenv.sampling import Completion, SampleRequest
 from genenv.seeding import stream
 
 NOT_SCORED = -99999.0

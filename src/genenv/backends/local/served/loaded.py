@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from genenv.backends.base import Completion, SampleRequest
 from genenv.backends.local import hardware
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.player_weights import PlayerWeights
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import DataError, UsageError
+from genenv.sampling import Completion, SampleRequest
 
 _NONE = "base"
 """An adapter that changes nothing."""

@@ -1,0 +1,155 @@
+"""Player 2: the agent, which attempts tasks and learns from its attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from genenv.agent.settings import AgentConfig
+from genenv.algorithms.credit.imitation import imitate
+from genenv.algorithms.datum import Lesson
+from genenv.algorithms.schedules import lr_scale
+from genenv.algorithms.trainer import Trainer
+from genenv.algorithms.update import learn
+from genenv.environments.base import Domain
+from genenv.errors import GenenvError, UsageError
+from genenv.rollout.driver import NO_ROOM, Sampling, attempt, guide
+from genenv.sampling import Sampler
+from genenv.seeding import stream
+from genenv.types import Group, Origin, Task, Trace
+
+
+class Agent:
+    """What attempts tasks, and the trainer of its weights."""
+
+    def __init__(self, sampler: Sampler, trainer: Trainer, config: AgentConfig, *, seed: int) -> None:
+        self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
+        self._guided = dict[str, Trace]()
+        """Known solutions of base tasks, by id: they come again, and are the same for every agent."""
+        self._replied_in = 0
+        """The last round in which it replied to any task."""
+
+    async def attempt(self, domain: Domain, tasks: Sequence[Task], *, round_: int) -> list[Group]:
+        """Attempt each task `rollouts` times.
+
+        Raises:
+            GenenvError: there are tasks, and nothing was sampled, nor earlier in this round.
+        """
+        sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
+        groups = await attempt(domain, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
+        if any(trace.response_tokens for group in groups for trace in group.traces):
+            self._replied_in = round_
+        return groups if self._replied_in == round_ else self._some_sampled(groups)
+
+    async def solve(self, domain: Domain, tasks: Sequence[Task]) -> list[Group]:
+        """Attempt each task once, greedily: how success is measured. Raises as `attempt` does."""
+        sampling = self._sampling(0.0, 0)
+        return self._some_sampled(await attempt(domain, self.sampler, tasks, rollouts=1, sampling=sampling))
+
+    async def solutions(
+        self, domain: Domain, groups: Sequence[Group], others: Sequence[Task] = ()
+    ) -> dict[str, Trace]:
+        """Known solutions that pass as they are played here, by the id of their task.
+
+        Args:
+            domain: plays them.
+            groups: attempts; their tasks' solutions are wanted as the settings say.
+            others: tasks whose solutions are wanted anyway.
+        """
+        guidance = self.config.guidance
+        wanted = [
+            group.task
+            for group in groups
+            if guidance == "all" or (guidance == "unsolved" and not group.successes)
+        ]
+        tasks = [task for task in (*wanted, *others) if task.oracle]
+        played = await self._played(domain, tasks)
+        return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
+
+    async def likelihoods(self, domain: Domain, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
+        """How likely the agent finds the known solutions of tasks, at the temperature at which it attempts.
+
+        Args:
+            domain: plays the solutions.
+            tasks: those whose solution does not pass, or does not fit, are left out.
+
+        Returns:
+            By task id L = sum_t log pi(y_t) over the replies' tokens, nats; how many tokens those replies
+            have; and how many were read, prompts included.
+        """
+        if tasks and not any(task.oracle for task in tasks):
+            raise UsageError(
+                f"nobody knows solutions of tasks of {domain.name}, so nothing can be foretold by them; set "
+                'curriculum.foretold_by to "attempts", or curriculum.candidates to 1'
+            )
+        played = await self._played(domain, tasks)
+        known = [
+            (task.id, datum)
+            for task, trace in zip(tasks, played, strict=True)
+            if trace.success
+            for datum in imitate(trace)
+        ]
+        data = [replace(datum, temperature=self.config.temperature) for _, datum in known]
+        found = await self.trainer.logprobs(data)
+        likely: dict[str, float] = {}
+        for (name, datum), values in zip(known, found, strict=True):
+            likely[name] = likely.get(name, 0.0) + math.fsum(itertools.compress(values, datum.weights))
+        replies = sum(sum(weight > 0 for weight in datum.weights) for datum in data)
+        return likely, replies, sum(len(datum.prompt_ids) + len(datum.completion_ids) for datum in data)
+
+    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Take a round's lesson.
+
+        Args:
+            lesson: what there is to learn.
+            round_: from 1; names the random stream.
+            rounds: of the whole run, over which the learning rate may fall.
+
+        Returns:
+            Metrics of the update, and `tokens/trained`.
+        """
+        rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
+        seed = stream(self.seed, "agent-update", round_)
+        done = await learn(self.trainer, lesson, player="agent", learning_rate=rate, seed=seed)
+        return done.metrics()
+
+    async def _played(self, domain: Domain, tasks: Sequence[Task]) -> list[Trace]:
+        """The known solutions of tasks, in order."""
+        new = [task for task in tasks if task.id not in self._guided]
+        played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in new))
+        found = {task.id: trace for task, trace in zip(new, played, strict=True)}
+        self._guided |= {task.id: found[task.id] for task in new if task.lineage.origin is Origin.SEED}
+        return [found.get(task.id) or self._guided[task.id] for task in tasks]
+
+    def _some_sampled(self, groups: list[Group]) -> list[Group]:
+        """The groups: a run whose agent never gets to reply would go on to its end and learn nothing.
+
+        Raises:
+            GenenvError: no trace has a token that was sampled; says why, and what to change.
+        """
+        traces = [trace for group in groups for trace in group.traces]
+        if not traces or any(trace.response_tokens for trace in traces):
+            return groups
+        ((why, count),) = Counter(trace.explanation for trace in traces).most_common(1)
+        advice = ""
+        if why in NO_ROOM:
+            advice = (
+                f" Raise policy.context_tokens (the window has {self.sampler.context_tokens} here), or lower "
+                f"agent.max_new_tokens ({self.config.max_new_tokens})."
+            )
+        raise GenenvError(
+            f"the agent could reply to none of {len(groups)} tasks, so there is nothing to learn from or to "
+            f"measure; {count} of {len(traces)} attempts: {why or 'it was asked for nothing.'}{advice}"
+        )
+
+    def _sampling(self, temperature: float, seed: int) -> Sampling:
+        return Sampling(
+            temperature=temperature,
+            max_new_tokens=self.config.max_new_tokens,
+            timeout_s=self.config.episode_timeout_s,
+            seed=seed,
+        )

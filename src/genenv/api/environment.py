@@ -1,0 +1,249 @@
+"""A world of tasks in a program's hands: look at its tasks, attempt them, check it, train on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
+
+from genenv.api.values import Values, words
+from genenv.cli.progress import ConsoleReporter
+from genenv.config.run import RunConfig, load_config
+from genenv.environments import close_domain, load_domain
+from genenv.environments import is_folder as is_folder
+from genenv.environments.attempt import Attempt
+from genenv.errors import UsageError
+from genenv.evaluation.environment_check import Finding, check_domain
+from genenv.files import check_writable
+from genenv.gate.gate import base_tasks, examined
+from genenv.progress import Reporter
+from genenv.threads import run_with_own_loop as apart
+from genenv.tools.bounded import USUAL, Limits
+from genenv.tools.bundle import as_typed
+from genenv.tools.making import Wanted, make, warnings
+from genenv.tools.openapi.service import Service
+from genenv.tools.origins import CodeOrigin, Origin, let_write, origin_of
+from genenv.tools.phrasing.adding import Added, write_wordings
+from genenv.tools.phrasing.adding import Wanted as Wording
+from genenv.tools.training import TRAINING, USUAL_CALLS
+from genenv.tools.written_out import Tool, written_out
+from genenv.types import Task, Verdict
+
+if TYPE_CHECKING:
+    from genenv.environments.base import Domain as World
+
+
+class Domain:
+    """A world in which tasks are written, attempted and checked.
+
+    Args:
+        name: one that comes with genenv (`"household"`), the folder of a bundle (`"./desk"`), or
+            `"package.module:Class"`.
+        settings: the domain's own, such as `{"mode": "single"}`; those left out are as a bundle's own
+            `train.toml` has them.
+
+    Raises:
+        UsageError: there is no such domain, or a setting is not allowed.
+    """
+
+    def __init__(self, name: str | Path, settings: Mapping[str, object] | None = None) -> None:
+        self.name = as_typed(name) if isinstance(name, Path) else name
+        own: Values = {f"domain.{key}": value for key, value in (settings or {}).items()}
+        self.overrides = tuple(words({"domain.name": self.name, **own}))
+        """Which domain it is, as for `--set`."""
+        self._config: RunConfig = load_config(self.suggested, self.overrides)
+
+    @classmethod
+    def from_tools(  # noqa: PLR0913 - each says what is made
+        cls,
+        tools: Tool | Sequence[Tool] | str | Path,
+        folder: str | Path = "tools",
+        *,
+        tasks: int = 200,
+        held_out: int = 100,
+        most_calls: int = USUAL_CALLS,
+        seed: int = 0,
+        only: Sequence[str] = (),
+        files: str | Path | None = None,
+        server: str | None = None,
+        headers: Sequence[str] = (),
+        most_requests: int | None = None,
+        allow_writes: bool = False,
+        may_write: Sequence[str | Path] = (),
+        limits: Limits | None = None,
+        reporter: Reporter | None = None,
+    ) -> Domain:
+        """Make a domain of your own tools: find out how they can be called, draw tasks, play and check them.
+
+        The tools are called, in a process of their own and on copies of their state; those of a `server`, or
+        of an MCP server with an address, for real, and their answers are kept.
+
+        Args:
+            tools: functions with type hints, or a class whose methods are the tools; or text, as for
+                `genenv domain new --from`: a Python file, an OpenAPI document, `mcp:COMMAND`.
+            folder: where the bundle is made; it must not be there yet. `Domain(folder)` opens it again.
+            tasks: how many for training.
+            held_out: how many for measuring.
+            most_calls: so many calls at most solve one of them.
+            seed: of all that is drawn.
+            only: of an OpenAPI document: operations whose path begins like one of these.
+            files: folder whose copy an MCP server that is started works in.
+            server: address of an OpenAPI document's service; left out, mock tables take its place.
+            headers: go along with requests there, `"Authorization: Bearer $TOKEN"`; the bundle keeps the
+                variable's name, never what it holds.
+            most_requests: so many at most are sent to a service on the network.
+            allow_writes: call tools there too that may write, for real.
+            may_write: folders, beside the copy of their own, in which tools that are run here may write.
+            limits: of the time and bytes that all of it may take; left out, an hour and a GiB.
+            reporter: is told how far it is; left out, standard error shows it.
+
+        Raises:
+            UsageError: the folder is there already, nothing of the tools can be called, no task is found, or
+                something is said that is not of such tools.
+        """
+        told = reporter or ConsoleReporter()
+        of_text = (tuple(only), files, server, tuple(headers), most_requests, allow_writes)
+        if isinstance(tools, str | Path):
+            origin = _origin(str(tools), *of_text)
+            told.note(origin.warning)
+        elif any(of_text):
+            raise UsageError(
+                "only, files, server, headers, most_requests and allow_writes are of an OpenAPI document or "
+                "an MCP server, and the tools are functions"
+            )
+        else:
+            listed = cast("Sequence[Tool]", tools) if isinstance(tools, Sequence) else [tools]
+            origin = CodeOrigin(written_out(listed))
+        let_write(origin, may_write)
+        shape = {"base": tasks, "held_out": held_out, "most_calls": most_calls}
+        wanted = Wanted(origin=origin, seed=seed, limits=limits or USUAL, **shape)
+        check_writable(Path(folder), "folder")
+        made = make(Path(folder), wanted, examined, told)
+        for warning in warnings(made):
+            told.note(warning)
+        if made.stopped:
+            raise KeyboardInterrupt
+        if made.drawn.lacking is not None:
+            raise UsageError(f"{made.drawn.lacking}; {folder} keeps what was found out, README.md says more")
+        return cls(Path(folder))
+
+    @classmethod
+    def of_run(cls, config: RunConfig) -> Domain:
+        """The domain of a run's settings."""
+        own = config.domain.settings.model_dump(mode="json", exclude_none=True)
+        return cls(config.domain.name, own)
+
+    @cached_property
+    def world(self) -> World:
+        """What it is made of: see `genenv.environments.base.Domain`."""
+        return load_domain(self._config.domain.name, self._config.domain.settings)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """The base data as tasks."""
+        return tuple(base_tasks(self.world, self.world.seeds(), seed=self._config.run.seed).values())
+
+    @cached_property
+    def held_out(self) -> tuple[Task, ...]:
+        """Tasks for measuring only."""
+        return tuple(self.world.held_out())
+
+    def attempt(self, task: Task) -> Attempt:
+        """Begin an attempt at a task, to be played reply by reply."""
+        return Attempt(self.world, task)
+
+    def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """The verdict on an attempt, from the agent's replies alone."""
+        return self.world.check(task, replies)
+
+    def check(self, n: int = 100) -> tuple[Finding, ...]:
+        """Whether it keeps what it promises, as `genenv check` says it.
+
+        Args:
+            n: how many tasks of each kind are looked at.
+        """
+        return apart(lambda: tuple(check_domain(self.world, self._config, n=n)))
+
+    def words(
+        self, by: str, *, each: int = 6, seed: int = 0, reporter: Reporter | None = None
+    ) -> Sequence[Added]:
+        """Have a model write ways in which users ask for the tools of a bundle, and add those that pass.
+
+        Args:
+            by: who writes them, as for `load_agent`, or `BASE_URL#MODEL`.
+            each: so many each tool is to have in the end.
+            seed: of all that is drawn.
+            reporter: is told how far it is; left out, standard error shows it.
+
+        Raises:
+            UsageError: it is no bundle, the model cannot be had, or nothing that it wrote passes.
+            GenenvError: it stopped answering; what had passed is kept.
+        """
+        self.close()
+        for found in ("world", "tasks", "held_out"):
+            vars(self).pop(found, None)  # they are said otherwise from now on
+        wanted = Wording(by=by, each=each, seed=seed)
+        return write_wordings(Path(self.name), wanted, reporter or ConsoleReporter())
+
+    @property
+    def suggested(self) -> Path | None:
+        """The settings of a run that a bundle brings along; None for other domains."""
+        file = Path(self.name) / TRAINING
+        return file if is_folder(self.name) and file.is_file() else None
+
+    def run_config(self, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
+        """Settings of a run on it: those that its bundle suggests, or the defaults.
+
+        Args:
+            overrides: laid over them, `key=value` each.
+            variant: laid over them by name.
+        """
+        return load_config(self.suggested, [*self.overrides, *overrides], variant=variant)
+
+    def close(self) -> None:
+        """End the processes that hold its tools, where there are any."""
+        if "world" in self.__dict__:
+            close_domain(self.world)
+
+    def __enter__(self) -> Self:
+        """It is closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See `close`."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """How it is opened."""
+        return f"Domain({self.name!r})"
+
+
+def named(domain: Domain | str | Path) -> Domain:
+    """A domain, or the one that is named.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    return domain if isinstance(domain, Domain) else Domain(domain)
+
+
+def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
+    text: str,
+    only: Sequence[str],
+    files: str | Path | None,
+    server: str | None,
+    headers: Sequence[str],
+    most: int | None,
+    writes: bool,
+) -> Origin:
+    """Where tools that are named by a text are to be had.
+
+    Raises:
+        UsageError: it is nothing that tools can come from, or something is said that is not of it.
+    """
+    if headers and server is None:
+        raise UsageError("headers go along with requests to a server, and none is given")
+    service = None if server is None else Service(address=server, headers=tuple(headers))
+    folder = None if files is None else Path(files)
+    return origin_of(text, only, folder, writes=writes, service=service, most=most)

@@ -1,0 +1,1 @@
+"""Benchmarks of the field, scored as their authors score them."""

@@ -1,0 +1,88 @@
+"""API-Bank as ToolRL prepares it: 399 + 67 + 131 prompts, one recorded call each.
+
+What is to be known of these files: every value is recorded as text, also where the prompt declares a number
+or a list (107 answers). 6 recorded calls are of a tool that the prompt does not offer, 8 give a parameter
+that it does not declare, and 5, all of BookHotel, lost a value at a quotation mark; the other 578 follow from
+their prompts. All 597 are scored as they stand, as everybody scores them; `typed` shows what the types cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from genenv.benchmarks.api_bank.calls import Call, call_of, calls_in, difference, is_subset
+from genenv.benchmarks.api_bank.questions import Question, reply_of, text_of
+from genenv.benchmarks.api_bank.toolrl_code import right_by_code
+from genenv.benchmarks.api_bank.values import declared_in, same_values
+from genenv.evaluation.base import Grade, Item
+from genenv.evaluation.data import DataFolder
+from genenv.types import Json
+
+FILES: Mapping[str, str] = {
+    level: f"api-bank/toolrl/{level}-api_processed.json" for level in ("level-1", "level-2", "level-3")
+}
+
+
+def read_toolrl(data: DataFolder, level: str) -> list[Item]:
+    """The questions of a level.
+
+    Raises:
+        DataError: its file is missing, changed or damaged.
+    """
+    return data.entries(FILES[level], lambda place, entry: _item(level, place, entry))
+
+
+def _item(level: str, place: int, entry: Any) -> Item:  # noqa: ANN401
+    system, user = text_of(entry, "system"), text_of(entry, "user")
+    gold = _gold(entry["answer"])
+    question = Question(
+        kind="call",
+        messages=({"role": "system", "content": system}, {"role": "user", "content": user}),
+        gold=gold,
+        declared=declared_in(system, gold.name),
+    )
+    return Item(id=f"{level}/{place}", groups={"level": level}, data=question)
+
+
+def _gold(answer: Any) -> Call:  # noqa: ANN401
+    """The one recorded call: a list of one in levels 1 and 3, bare in level 2."""
+    (only,) = cast("list[Any]", answer) if isinstance(answer, list) else [answer]
+    gold = call_of(only)
+    if gold is None:
+        raise ValueError("the answer is no call with name and parameters")
+    return gold
+
+
+def grade_toolrl(question: Question, answer: Json) -> Grade:
+    """1 if any call of the reply has the recorded name and exactly the recorded parameters: the paper's rule.
+
+    Measures: `toolrl_code`, what ToolRL's published code says, which differs in some kinds of reply
+    (`genenv.benchmarks.api_bank.toolrl_code`); `lenient`, GenEnv's rule (`is_subset`); `typed`, values equal
+    under their declarations (`genenv.benchmarks.api_bank.values`); `name`, the API alone; `readable`, whether
+    there is a call at all.
+    """
+    gold, reply, native = question.gold, reply_of(answer), _native(answer)
+    calls = [*calls_in(reply), *native]
+    right = gold in calls
+    named = [call for call in calls if call.name == gold.name]
+    return Grade(
+        score=float(right),
+        explanation=f"{gold.name} as recorded." if right else f"{difference(gold, calls)}.",
+        measures={
+            "toolrl_code": float(right_by_code(reply, native, gold)),
+            "lenient": float(any(is_subset(gold, call) for call in named)),
+            "typed": float(
+                any(same_values(call.parameters, gold.parameters, question.declared) for call in named)
+            ),
+            "name": float(bool(named)),
+            "readable": float(bool(calls)),
+        },
+    )
+
+
+def _native(answer: Json) -> list[Call]:
+    """Calls that an endpoint took out of the reply."""
+    calls = answer.get("calls") if isinstance(answer, Mapping) else None
+    found = [call_of(each) for each in calls] if isinstance(calls, list) else []
+    return [call for call in found if call is not None]

@@ -1,0 +1,190 @@
+"""Bamboogle: 125 questions of two hops whose answers search engines do not give directly.
+
+Measured by exact match (the headline), token F1 and sub-string match after SQuAD's normalization, and by a
+judge if there is one. Published numbers often rest on a web search and a judge; `mode` and the judge's name
+are in the summary, so that nothing is compared that was measured otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from genenv.benchmarks.bamboogle.answers import MAX_REPLY_CHARS, closeness, final_answer
+from genenv.benchmarks.bamboogle.conversation import Searching, ask, judged, says_yes
+from genenv.chat.assistant import Assistant, Talk
+from genenv.environments.multihop_qa.corpus import load_corpus
+from genenv.environments.multihop_qa.search import SearchIndex, require_search
+from genenv.errors import ContextOverflow, DataError, UsageError
+from genenv.evaluation.base import Grade, Item, PlainBenchmark
+from genenv.evaluation.data import DataFolder, a_list
+from genenv.settings import Settings
+from genenv.types import Json, JsonObject
+
+MAIN = "bamboogle/bamboogle.json"
+COPIES = {
+    "bamboogle/bamboogle_test_questions_and_answers.json": ("question", "answer"),
+    "bamboogle/data.json": ("Question", "Answer"),
+}
+"""The same questions in other layouts: what is there must say the same."""
+JUDGE_PROMPT_VERSION = "1"
+_MAX_SHOWN = 80
+
+
+class BamboogleConfig(Settings, frozen=True):
+    """Settings of Bamboogle."""
+
+    mode: Literal["closed_book", "search"] = "closed_book"
+    """closed_book: from what the model knows. search: with searches in `corpus`."""
+    corpus: str | None = Field(default=None, min_length=1)
+    """In mode search, a JSONL file of passages: `{"title": ..., "text": ...}` a line, as for the domain
+    multihop_qa."""
+    max_searches: int = Field(default=5, ge=1, le=20)
+    """Searches that a question may take, in mode search."""
+    results: int = Field(default=3, ge=1, le=10)
+    """Passages that a search shows."""
+    result_chars: int = Field(default=500, ge=120, le=2_000)
+    """Characters of each passage that a search shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question with its right answers."""
+
+    text: str
+    right: tuple[str, ...]
+
+
+class Bamboogle(PlainBenchmark):
+    """Bamboogle, from memory or with searches."""
+
+    name: ClassVar[str] = "bamboogle"
+    config = BamboogleConfig
+    prompt_version: ClassVar[str] = "1"
+    splits: ClassVar[Mapping[str, str]] = {"all": "all 125 questions"}
+    headline = "exact_match"
+
+    def __init__(self, settings: BamboogleConfig | None = None) -> None:
+        self._chosen = settings or BamboogleConfig()
+        super().__init__(self._chosen)
+        self.judge: Assistant | None = None
+        """Asked whether an answer means the right one, if set before the first attempt: measure `judge`."""
+        self._passages: SearchIndex | None = None
+        self._corpus_sum = ""
+
+    def load(self, data: DataFolder, split: str) -> Sequence[Item]:
+        """The questions; in mode search also the corpus.
+
+        Raises:
+            DataError: a file is missing, changed or damaged, or a copy says something else.
+            UsageError: mode search lacks its corpus or the package for searching; or there is no such split.
+        """
+        if split not in self.splits:
+            raise UsageError(f"bamboogle has no split {split!r}; leave it out")
+        if self._chosen.mode == "search":
+            self._index()
+        items = _read(data)
+        _check_copies(data, [item.data for item in items])
+        return items
+
+    def _index(self) -> SearchIndex:
+        """The index of the corpus, made once."""
+        if self._passages is None:
+            if self._chosen.corpus is None:
+                raise UsageError("mode search needs passages: set corpus to a JSONL file of them")
+            require_search()
+            path = Path(self._chosen.corpus)
+            if not path.is_file():
+                raise UsageError(f"there is no file {self._chosen.corpus!r}; check the setting corpus")
+            self._passages = SearchIndex(load_corpus(path).passages.values())
+            self._corpus_sum = hashlib.sha256(path.read_bytes()).hexdigest()
+        return self._passages
+
+    def many_turns(self, item: Item) -> bool:
+        """Whether it may search."""
+        return self._chosen.mode == "search"
+
+    def most_replies(self, item: Item) -> int:
+        """One after each search, and one before."""
+        return 1 + (self._chosen.max_searches if self.many_turns(item) else 0)
+
+    async def attempt(self, item: Item, talk: Talk) -> Json:
+        """Ask, perhaps with searches, then ask the judge; returns the replies."""
+        question: Question = item.data
+        answer: dict[str, Json] = {}
+        if self._chosen.mode == "search":
+            chosen = self._chosen
+            limits = (chosen.max_searches, chosen.results, chosen.result_chars)
+            searching = Searching(self._index(), talk, limits=limits)
+            answer["reply"] = (await searching.ask(question.text))[-MAX_REPLY_CHARS:]
+            answer["searches"] = searching.used
+        else:
+            answer["reply"] = (await ask(question.text, talk))[-MAX_REPLY_CHARS:]
+        if self.judge is not None:
+            judge = self.judge.talk(zlib.crc32(item.id.encode()))
+            given = final_answer(str(answer["reply"]))
+            try:
+                verdict = await judged(question.text, " / ".join(question.right), given, judge)
+                answer["judge"] = verdict[:2_000]
+            except ContextOverflow:
+                answer["judge"] = "no, the judge's window is too small"
+        return answer
+
+    def grade(self, item: Item, answer: Json) -> Grade:
+        """Exact match, with F1 and sub-string match; what is no answer of `attempt` is an empty one."""
+        question: Question = item.data
+        found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
+        reply, verdict = found.get("reply"), found.get("judge")
+        given = final_answer(reply) if isinstance(reply, str) else ""
+        near = closeness(given, question.right)
+        measures = {"f1": near.f1, "sub_em": near.sub_em}
+        if isinstance(verdict, str):
+            measures["judge"] = float(says_yes(verdict))
+        right = " or ".join(map(ascii, question.right))
+        what = f"the answer is {given[:_MAX_SHOWN]!a}" if given else "there is no answer"
+        why = f"{what}, as wanted" if near.em else f"{what}; {right} was wanted"
+        return Grade(score=near.em, explanation=f"{why[0].upper()}{why[1:]}.", measures=measures)
+
+    def describe(self) -> JsonObject:
+        """From memory or with which passages, how answers are found in replies, and who judges."""
+        found: dict[str, Json] = {"mode": self._chosen.mode, "answers": "boxes opened"}
+        if self._corpus_sum:
+            found["corpus_sha256"] = self._corpus_sum
+        if self.judge is not None:
+            found["judge"] = {"prompt_version": JUDGE_PROMPT_VERSION, **self.judge.describe()}
+        return found
+
+
+def _read(data: DataFolder) -> list[Item]:
+    return data.entries(MAIN, lambda _, entry: _item(entry))
+
+
+def _item(entry: Any) -> Item:  # noqa: ANN401
+    right = tuple(_text(each) for each in a_list(entry["answer"]))
+    if not right:
+        raise ValueError("there is no answer")
+    return Item(id=_text(entry["id"]), groups={}, data=Question(_text(entry["Question"]), right))
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError("a text was expected")
+    return value
+
+
+def _check_copies(data: DataFolder, questions: Sequence[Question]) -> None:
+    for name, (question, answer) in COPIES.items():
+        if not (data.root / name).is_file():
+            continue
+        said = data.entries(name, lambda _, e, q=question, a=answer: (_text(e[q]), _text(e[a])))
+        if len(said) != len(questions):
+            raise DataError(f"{data.root / name}: it has {len(said)} questions, {MAIN} {len(questions)}")
+        for place, ((text, right), known) in enumerate(zip(said, questions, strict=True)):
+            if text != known.text or right not in known.right:
+                raise DataError(f"{data.root / name}, entry {place}: it is not what {MAIN} says; fetch both")

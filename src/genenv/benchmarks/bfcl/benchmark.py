@@ -1,0 +1,188 @@
+"""The Berkeley Function Calling Leaderboard, v4: single-turn and multi-turn categories.
+
+Data, checker, prompts and simulated APIs come from the package bfcl-eval (Apache-2.0). Of the agentic
+categories two memories are here; `categories.MISSING` says what is not, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal, cast
+
+from pydantic import BaseModel, Field
+
+from genenv.benchmarks.bfcl import memory, multi, single
+from genenv.benchmarks.bfcl.categories import LONG_CONTEXT, SPLITS, categories_of
+from genenv.benchmarks.bfcl.figures import figures
+from genenv.benchmarks.bfcl.leaderboard import table
+from genenv.benchmarks.bfcl.load import Conversation, MemoryTask, Question, items_of
+from genenv.benchmarks.bfcl.official_results import result_files
+from genenv.benchmarks.bfcl.package import INSTALL, VERSION, data_folder, version
+from genenv.benchmarks.bfcl.worker import Stopped, worker
+from genenv.chat.assistant import Talk
+from genenv.errors import UsageError, unknown_name
+from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark, Prices
+from genenv.evaluation.data import DataFolder
+from genenv.evaluation.statistics import Figure
+from genenv.settings import Settings
+from genenv.types import Json, JsonObject
+
+_PER_TURN = ("all", "multi_turn", LONG_CONTEXT)
+"""Splits that the paper's protocol has: all mean the same."""
+
+
+class BfclSettings(Settings, frozen=True):
+    """How BFCL is asked."""
+
+    prompting: Literal["auto", "text", "native"] = "auto"
+    """Calls as text after the official prompt, or in the model's own format; `auto`: that, if it has one."""
+    protocol: Literal["official", "genenv"] = "official"
+    """`official`: whole conversations; `genenv`: long-context turns, each after the right calls before it."""
+    max_steps: int = Field(default=20, ge=1, le=100)
+    """Replies with calls that a turn may have; one more ends the conversation."""
+
+
+class Bfcl(PlainBenchmark):
+    """BFCL v4, without web search and the memory of vectors."""
+
+    name: ClassVar[str] = "bfcl"
+    config: ClassVar[type[BaseModel]] = BfclSettings
+    prompt_version: ClassVar[str] = "1"
+    splits: ClassVar = SPLITS
+    max_tokens = 1024
+    headline = "turns_right"
+    settings: BfclSettings
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        """No memory is filled yet.
+
+        Args:
+            settings: how it is asked; None: as by default.
+        """
+        super().__init__(settings)
+        self._memories = memory.Memories()
+
+    def load(self, data: DataFolder, split: str) -> Sequence[Item]:
+        """The items of a split, category by category, from the installed package.
+
+        Raises:
+            DataError: a file is missing, changed or damaged.
+            UsageError: the package is missing, or there is no such split under this protocol.
+        """
+        if split not in SPLITS:
+            raise unknown_name("split", split, SPLITS)
+        files = data.elsewhere(data_folder())
+        if version() != VERSION and not data.allow_changed:
+            raise UsageError(
+                f"bfcl-eval {version()} is installed, and {VERSION} is known; install that, or allow the "
+                "other with --changed-data"
+            )
+        if self.settings.protocol == "genenv":
+            items = list(_turn_by_turn(files, split))
+        else:
+            items = [item for category in categories_of(split) for item in items_of(files, category)]
+        worker().check()
+        if any(isinstance(item.data, MemoryTask) for item in items) and (problem := _memory_problem()):
+            raise UsageError(f"the memory categories of BFCL cannot be asked ({problem}): {INSTALL}")
+        return items
+
+    def prerequisites(self, items: Sequence[Item]) -> Sequence[Sequence[Item]]:
+        """The conversations that fill the memories that these items ask about."""
+        tasks = [item.data for item in items if isinstance(item.data, MemoryTask)]
+        return list({task.memory: task.before for task in tasks}.values())
+
+    def held(self, item: Item, answer: Json) -> None:
+        """Keep the memory that a conversation left."""
+        self._memories.keep(cast("MemoryTask", item.data), answer)
+
+    def many_turns(self, item: Item) -> bool:
+        """Whether it is a conversation, or a turn of one."""
+        return isinstance(item.data, Conversation | MemoryTask)
+
+    def most_replies(self, item: Item) -> int:
+        """The steps of all its turns."""
+        content = _content(item)
+        if isinstance(content, Question):
+            return 1
+        if isinstance(content, MemoryTask):
+            return (self.settings.max_steps + 1) * len(content.turns)
+        return (self.settings.max_steps + 1) * (len(content.truth) if content.only is None else 1)
+
+    async def attempt(self, item: Item, talk: Talk) -> Json:
+        """Ask a question, or hold a conversation."""
+        native, max_steps = self._is_native(talk), self.settings.max_steps
+        content = _content(item)
+        if isinstance(content, Question):
+            if native and content.prompt_format:
+                raise UsageError(
+                    "format_sensitivity is about prompts in text, as it is officially: set "
+                    "bfcl.prompting=text, or leave it out for this model"
+                )
+            return await single.ask(content, talk, native=native)
+        if isinstance(content, MemoryTask):
+            start = self._memories.of(content)
+            return await memory.ask(content, talk, start, native=native, max_steps=max_steps)
+        return await multi.ask(content, talk, native=native, max_steps=max_steps)
+
+    def grade(self, item: Item, answer: Json) -> Grade:
+        """Compare the calls, or carry them out again and compare the worlds."""
+        content = _content(item)
+        if isinstance(content, Question):
+            return single.grade(content, answer)
+        if isinstance(content, MemoryTask):
+            return memory.grade(content, answer)
+        return multi.grade(content, answer)
+
+    def figures(self, graded: Sequence[Graded]) -> list[Figure]:
+        """The official averages; under the paper's protocol the share of right turns."""
+        if self.settings.protocol == "genenv":
+            return super().figures(graded)
+        return figures(graded)
+
+    def leaderboard(
+        self, answered: Sequence[Answered], prices: Prices | None
+    ) -> tuple[JsonObject, Sequence[str]]:
+        """The columns of the official table; none of the paper's protocol."""
+        return ({}, ()) if self.settings.protocol == "genenv" else table(answered, prices)
+
+    def export(self, answered: Sequence[Answered], policy: str) -> Mapping[str, str]:
+        """The official result files; none of the paper's protocol, whose turns are no official items."""
+        return {} if self.settings.protocol == "genenv" else result_files(answered)
+
+    def describe(self) -> JsonObject:
+        """The version of what grades, what of a reply is evaluated, and how was asked."""
+        return {"bfcl_eval": version(), "evaluated": "constants only", **self.settings.model_dump()}
+
+    def _is_native(self, talk: Talk) -> bool:
+        if self.settings.prompting == "native" and not talk.native_tools:
+            raise UsageError("this model has no format of its own for tools; set prompting to text or auto")
+        return talk.native_tools and self.settings.prompting != "text"
+
+
+def _content(item: Item) -> Question | Conversation | MemoryTask:
+    return cast("Question | Conversation | MemoryTask", item.data)
+
+
+def _memory_problem() -> str:
+    """Why no memory can be filled; empty: it can."""
+    try:
+        return worker().ask("memory_problem")
+    except Stopped as error:
+        return str(error)
+
+
+def _turn_by_turn(files: DataFolder, split: str) -> Iterator[Item]:
+    """The paper's protocol: an item is one turn of a long-context conversation that has right calls."""
+    if split not in _PER_TURN:
+        raise UsageError(f"the paper's protocol has long-context turns only; splits: {', '.join(_PER_TURN)}")
+    for item in items_of(files, LONG_CONTEXT):
+        conversation = cast("Conversation", item.data)
+        for turn, calls in enumerate(conversation.truth):
+            if calls:
+                yield Item(
+                    id=f"{item.id}:{turn}",
+                    groups={"turn": str(turn + 1)},
+                    data=replace(conversation, only=turn),
+                    cluster=item.id,
+                )

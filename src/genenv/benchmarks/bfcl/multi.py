@@ -1,0 +1,296 @@
+"""Multi-turn items: the user's turns one after the other, up to so many steps in each, results fed back.
+
+Source: `inference_multi_turn_prompting` and `inference_multi_turn_FC` of bfcl-eval's `base_handler.py`, with
+the messages of its `openai_completion.py`. A turn ends with the first reply in which no calls can be read.
+More steps than allowed end the whole conversation: that is wrong, unless it was the last turn, as officially.
+
+The official `multi_turn_checker` grades, in a process of its own: after each turn that has right calls, the
+model must have made calls in it, the public attributes of all instances must equal those after the right
+calls, and the results of those must be among all that the model has had so far, in any order.
+
+The paper's form (`--protocol genenv`): each turn on its own. Those before it are shown as the right calls
+make them, results included, and one turn is asked and graded.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from genenv.benchmarks.bfcl.load import Conversation
+from genenv.benchmarks.bfcl.package import prompts
+from genenv.benchmarks.bfcl.prompts import shown, tools, with_system_prompt
+from genenv.benchmarks.bfcl.single import as_sent, line, readable, spoken
+from genenv.benchmarks.bfcl.worker import Stopped, worker
+from genenv.chat.assistant import ChatMessage, Reply, Talk, ToolCall
+from genenv.evaluation.base import Grade
+from genenv.types import Json
+
+Turns = list[list[list[str]]]
+"""Calls as text, by turn and step."""
+
+
+class Executor(Protocol):
+    """What carries out the calls of a conversation, and keeps their effects."""
+
+    def run(self, calls: Sequence[str]) -> list[str]:
+        """Carry out calls one after the other; what each answers, as text."""
+        ...
+
+
+class World:
+    """The simulated APIs of a conversation, as calls have left them."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._about = conversation
+        self._steps: list[list[str]] = []
+
+    def run(self, calls: Sequence[str]) -> list[str]:
+        """Carry out calls one after the other; what each answers, as text.
+
+        Those before are carried out again: the process that does it keeps nothing. Calls that take too much
+        answer an error, and change nothing.
+        """
+        steps, about = [*self._steps, list(calls)], self._about
+        try:
+            results = worker().ask(
+                "execute",
+                entry_id=about.id,
+                config=about.config,
+                classes=about.classes,
+                long_context=about.long_context,
+                steps=steps,
+            )
+        except Stopped as error:
+            return [f"Error during execution: {error}"] * len(calls)
+        self._steps = steps
+        return results
+
+
+async def ask(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
+    """Hold a conversation: the answer is `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
+    world = World(conversation)
+    turns, _ = await hold(conversation, talk, world, native=native, max_steps=max_steps)
+    return {"turns": turns}
+
+
+async def hold(
+    conversation: Conversation, talk: Talk, world: Executor, *, native: bool, max_steps: int
+) -> tuple[Turns, str | None]:
+    """Hold a conversation whose calls something carries out.
+
+    Returns:
+        The calls by turn and step; and the last message as the official grader of answers takes it, that
+        which has no calls: None where too many steps ended the conversation before there was one.
+    """
+    form = _Native(conversation) if native else _Text(conversation)
+    messages: list[ChatMessage] = []
+    turns: Turns = []
+    said: str | None = None
+    for index in range(len(conversation.turns)):
+        messages = form.opened(messages, index)
+        if conversation.only is not None and index < conversation.only:
+            messages += form.shown_calls(conversation.truth[index], world)
+            continue
+        steps, last = await _turn(form, talk, world, messages, max_steps)
+        turns.append(steps)
+        said = None if last is None else form.answer(last)
+        if last is None or index == conversation.only:
+            break
+    return turns, said
+
+
+def grade(conversation: Conversation, answer: Json) -> Grade:
+    """Grade the calls of all turns, or of the one turn that was asked."""
+    turns = _turns(answer)
+    if turns is None:
+        return _wrong("The answer is not a list of turns of steps of calls")
+    first, truth = conversation.only or 0, conversation.truth
+    asked = len(truth) if conversation.only is None else 1
+    if len(turns) != asked:
+        return _wrong(f"The conversation was ended by force: {len(turns)} of {asked} turns were carried out")
+    entry = {"id": conversation.id, "initial_config": conversation.config}
+    try:
+        result = worker().ask(
+            "grade_turns",
+            turns=[*([calls] for calls in truth[:first]), *turns],
+            truth=truth[: first + asked],
+            entry={**entry, "involved_classes": conversation.classes},
+            category=conversation.category,
+        )
+    except Stopped as error:
+        return _wrong(f"The calls cannot be carried out: {error}")
+    if result["valid"]:
+        return Grade(score=1.0, explanation="After each turn the world is as it should be.")
+    return _wrong(line(result["why"]))
+
+
+def _wrong(why: str) -> Grade:
+    return Grade(score=0.0, explanation=f"{why}.")
+
+
+def _turns(answer: Json) -> Turns | None:
+    """The calls of an answer; None where it has another shape."""
+    turns: Any = answer.get("turns") if isinstance(answer, Mapping) else None
+    if not _lists(turns) or not all(_lists(turn) for turn in turns):
+        return None
+    calls = [call for turn in turns for step in turn for call in step]
+    return turns if all(isinstance(call, str) for call in calls) else None
+
+
+def _lists(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, list) and all(isinstance(part, list) for part in value)  # pyright: ignore[reportUnknownVariableType]
+
+
+async def _turn(
+    form: _Form, talk: Talk, world: Executor, messages: list[ChatMessage], max_steps: int
+) -> tuple[list[list[str]], Reply | None]:
+    """The calls of a turn's steps, and the reply without calls that ended it; None: too many steps did.
+
+    Messages are added to the list.
+    """
+    steps: list[list[str]] = []
+    while True:
+        reply = await talk(list(messages), tools=form.tools)
+        calls = form.calls(reply)
+        messages.append(form.said(reply))
+        if not calls:
+            return steps, reply
+        steps.append(calls)
+        messages += form.results(reply, calls, world.run(calls))
+        if len(steps) > max_steps:
+            return steps, None
+
+
+class _Form(ABC):
+    """How calls and results are written: what text and native mode have in common."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.functions = shown(conversation.functions, conversation.category)
+        self.tools: list[Any] = []
+
+    @abstractmethod
+    def opened(self, messages: list[ChatMessage], index: int) -> list[ChatMessage]:
+        """The conversation with the user's part of a turn."""
+
+    @abstractmethod
+    def calls(self, reply: Reply) -> list[str]:
+        """The calls of a reply as text; empty where there are none."""
+
+    @abstractmethod
+    def said(self, reply: Reply) -> ChatMessage:
+        """The reply as a message."""
+
+    @abstractmethod
+    def answer(self, reply: Reply) -> str:
+        """What a reply without calls says, as text."""
+
+    @abstractmethod
+    def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
+        """What the calls answered, as messages."""
+
+    @abstractmethod
+    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
+        """The reply of a model that makes these calls."""
+
+    def shown_calls(self, calls: Sequence[str], world: Executor) -> list[ChatMessage]:
+        """Calls that are carried out without asking the model, as if it had made them."""
+        if not calls:
+            return []
+        reply = self.reply_with(calls, world)
+        return [self.said(reply), *self.results(reply, calls, world.run(calls))]
+
+
+class _Text(_Form):
+    """Functions in the system prompt, calls as Python, results in a message of the user."""
+
+    def opened(self, messages: list[ChatMessage], index: int) -> list[ChatMessage]:
+        turn = self.conversation.turns[index]
+        if index in self.conversation.added:
+            template = prompts().DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING
+            turn = [{"role": "user", "content": template.format(functions=self.conversation.added[index])}]
+        if index == 0:
+            return with_system_prompt(turn, self.functions)
+        if turn and messages[-1]["role"] == turn[0]["role"] == "user":  # only after calls that were shown
+            joined = f"{messages[-1]['content']}\n\n{turn[0]['content']}"
+            return [*messages[:-1], {"role": "user", "content": joined}, *turn[1:]]
+        return [*messages, *turn]
+
+    def calls(self, reply: Reply) -> list[str]:
+        try:
+            return worker().ask("commands", text=spoken(reply))
+        except Stopped:
+            return []
+
+    def said(self, reply: Reply) -> ChatMessage:
+        return {"role": "assistant", "content": spoken(reply)}
+
+    def answer(self, reply: Reply) -> str:
+        return spoken(reply)
+
+    def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
+        told = [
+            {"role": "tool", "name": call, "content": result}
+            for call, result in zip(calls, results, strict=True)
+        ]
+        return [{"role": "user", "content": repr(told)}]
+
+    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
+        return Reply(text=f"[{', '.join(calls)}]")
+
+
+class _Native(_Form):
+    """Functions as tools, calls and results in the model's own format."""
+
+    def opened(self, messages: list[ChatMessage], index: int) -> list[ChatMessage]:
+        turn = self.conversation.turns[index]
+        if index in self.conversation.added:
+            self.functions = [*self.functions, *self.conversation.added[index]]
+            turn = [{"role": "user", "content": prompts().DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC}]
+        self.tools = tools(self.functions)
+        return [*messages, *turn]
+
+    def calls(self, reply: Reply) -> list[str]:
+        try:
+            return native_commands([(call.name, call.arguments) for call in reply.calls])
+        except (ValueError, RecursionError):  # a number of thousands of digits, or endless nesting
+            return []
+
+    def said(self, reply: Reply) -> ChatMessage:
+        return reply.message()
+
+    def answer(self, reply: Reply) -> str:
+        """As officially: the first call as it was sent, where there are calls that cannot be read."""
+        if not reply.calls:
+            return spoken(reply)
+        return str({reply.calls[0].name: as_sent(reply.calls[0].arguments)})
+
+    def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
+        return [
+            {"role": "tool", "tool_call_id": call.id or f"call_{index}", "content": result}
+            for index, (call, result) in enumerate(zip(reply.calls, results, strict=True))
+        ]
+
+    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
+        named = [named_arguments(call, self.conversation) for call in calls]
+        return Reply(text="", calls=tuple(ToolCall(name=name, arguments=words) for name, words in named))
+
+
+def named_arguments(call: str, conversation: Conversation) -> tuple[str, dict[str, Any]]:
+    """A right call's name, and its arguments by name."""
+    name, arguments = worker().ask("name_arguments", call=call, classes=conversation.classes)
+    return name, arguments
+
+
+def native_commands(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Calls in the model's own format as the text that is carried out (`convert_to_function_call`).
+
+    Raises:
+        Unreadable: some arguments are no JSON: then no call of the reply counts, as officially.
+    """
+    return [
+        f"{name}({','.join(f'{key}={value!r}' for key, value in readable(arguments).items())})"
+        for name, arguments in calls
+    ]

@@ -1,0 +1,128 @@
+"""Asks the process that runs the official code (`official.py`), and starts another where it ended."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from functools import cache
+from typing import IO, Any, cast
+
+from genenv.benchmarks.bfcl.package import INSTALL, data_folder
+from genenv.errors import UsageError
+
+_MODULE = "genenv.benchmarks.bfcl.official"
+_MEMORY_GIB = 1
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""For numpy: each thread of its library would take address space, of which there is little."""
+_WALL_S = 60
+"""Seconds that a reply may take by the clock, on however busy a machine."""
+
+
+class Stopped(Exception):
+    """What was asked took too long, too much memory, or ended the process in another way."""
+
+
+class Worker:
+    """One process for one request after the other. May be asked by several threads."""
+
+    def __init__(self, cpu_s: float = 5) -> None:
+        """Nothing is started yet.
+
+        Args:
+            cpu_s: seconds of processor time that a request may take. Right answers take some milliseconds.
+        """
+        self._cpu_s = cpu_s
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, what: str, **arguments: Any) -> Any:  # noqa: ANN401
+        """The reply to a request: what the function `what` of `official.py` returns.
+
+        Raises:
+            Stopped: there is none.
+            UsageError: the package bfcl-eval or another that it needs is missing.
+        """
+        too_much = f"it takes more than {self._cpu_s} s of processor time or {_MEMORY_GIB} GiB of memory"
+        stopped = Stopped(f"{too_much}, or is nested too deeply")
+        try:
+            request = json.dumps([what, arguments])
+        except RecursionError:
+            raise stopped from None
+        with self._lock:
+            process = self._process = self._process or _started(self._cpu_s)
+            reply = _told(process, request)
+            if not reply.endswith("\n"):  # also of one that was broken off
+                self._end()
+                raise stopped
+        return json.loads(reply)
+
+    def check(self) -> None:
+        """Start the process, if there is none.
+
+        Raises:
+            UsageError: a package is missing.
+        """
+        with self._lock:
+            self._process = self._process or _started(self._cpu_s)
+
+    def end(self) -> None:
+        """End the process; the next request starts another."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            _ended(process)
+
+
+@cache
+def worker() -> Worker:
+    """The one worker of this process, which ends with it."""
+    made = Worker()
+    atexit.register(made.end)
+    return made
+
+
+def _started(cpu_s: float) -> subprocess.Popen[str]:
+    data_folder()
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-P", "-m", _MODULE, str(cpu_s), str(_MEMORY_GIB << 30)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    greeting = _told(process)
+    problem = json.loads(greeting) if greeting else "its process ends at once"
+    if problem:
+        _ended(process)
+        raise UsageError(f"the package bfcl-eval cannot be used ({problem}): {INSTALL}")
+    return process
+
+
+def _told(process: subprocess.Popen[str], request: str = "") -> str:
+    """The next line that a process writes, once it has a request; empty where it ended, or was too slow."""
+    to, of = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
+    try:
+        if request:
+            to.write(request + "\n")
+            to.flush()
+    except BrokenPipeError:
+        return ""
+    return of.readline() if select.select([of], [], [], _WALL_S)[0] else ""
+
+
+def _ended(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()

@@ -1,0 +1,192 @@
+"""TravelPlanner: a trip of 3, 5 or 7 days, planned from given information under 13 constraints.
+
+Xie et al., "TravelPlanner: A Benchmark for Real-World Planning with Language Agents" (arXiv:2402.01622),
+github.com/OSU-NLP-Group/TravelPlanner, in its mode "sole-planning": the model is given all information it
+needs, in the authors' form, and writes the plan at once. It is asked in words of genenv's, or in theirs. The
+constraints are those of the authors' evaluator (`genenv.environments.travel.constraints`). One part of their
+pipeline is different: code, not a second model, reads the plan out of the reply (`replies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.benchmarks.travelplanner import figures, prompts, two_stage
+from genenv.benchmarks.travelplanner.loading import Question, read_questions
+from genenv.benchmarks.travelplanner.settings import TravelPlannerSettings
+from genenv.benchmarks.travelplanner.submission import reading_of, submission
+from genenv.benchmarks.travelplanner.tools import Searches
+from genenv.chat.assistant import Talk
+from genenv.environments.travel.constraints import COMMONSENSE, HARD, Score, score
+from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
+from genenv.evaluation.data import DataFolder
+from genenv.evaluation.records import Record
+from genenv.evaluation.statistics import Figure
+from genenv.types import Json, JsonObject
+
+OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
+"""The commit whose rules these are; its evaluators were last changed on 2024-12-11."""
+READER = "3"
+"""1 read names and cities only where nothing else was beside them; 2 dropped days that are no JSON, and said
+nothing."""
+_LONGEST = 300
+"""Characters of an explanation."""
+_DIRECT_TOKENS, _THINKING_TOKENS = 2048, 4096
+
+
+class TravelPlanner(PlainBenchmark):
+    """The benchmark. Its headline is the mean of the four constraint rates, as GenEnv reports it."""
+
+    name: ClassVar[str] = "travelplanner"
+    config: ClassVar[type[BaseModel]] = TravelPlannerSettings
+    prompt_version: ClassVar[str] = prompts.VERSION
+    splits: ClassVar[Mapping[str, str]] = {
+        "validation": "180 queries, 20 of each level and length: what is reported",
+        "train": "45 queries, 5 of each level and length, with plans by people",
+        "test": "1,000 queries that the authors' leaderboard alone can grade: for --export",
+    }
+
+    settings: TravelPlannerSettings
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        super().__init__(settings)
+        thinks = self.settings.strategy == "cot"
+        self.max_tokens = _THINKING_TOKENS if thinks else _DIRECT_TOKENS
+        """A plan for a week is about 1,300 tokens of JSON."""
+
+    def load(self, data: DataFolder, split: str) -> Sequence[Item]:
+        """The queries of a split, in the order of its file."""
+        theirs = self.settings.prompt == "authors"
+        template = prompts.authors_template(data, self.settings) if theirs else None
+        two_stage = self.settings.mode == "two-stage"
+        searching = prompts.authors_searching(data) if theirs and two_stage else None
+        questions = read_questions(data, split, template, searching=searching, two_stage=two_stage)
+        return [
+            Item(
+                id=f"{split}-{number:03}",
+                groups=question.groups,
+                data=question,
+            )
+            for number, question in enumerate(questions, 1)
+        ]
+
+    def many_turns(self, item: Item) -> bool:
+        """Whether the model searches first."""
+        return self.settings.mode == "two-stage"
+
+    def most_replies(self, item: Item) -> int:
+        """A thought and an action a step, and the plan."""
+        return 2 * two_stage.MAX_STEPS + 1 if self.many_turns(item) else 1
+
+    async def attempt(self, item: Item, talk: Talk) -> Json:
+        """Ask once, or let the model search first; the answer holds the reply's text, to be read again."""
+        searches = _question(item).split.searches
+        if searches is not None:
+            return await self._agent(_question(item), searches).run(talk)
+        content = prompts.prompt(_question(item), self.settings)
+        reply = await talk([{"role": "user", "content": content}])
+        return reply.text
+
+    def _agent(self, question: Question, searches: Searches) -> two_stage.Agent:
+        theirs = question.split.searching
+
+        def step(query: str, done: str) -> str:
+            if theirs is None:
+                return two_stage.instruction(query, done)
+            return prompts.filled(theirs, {"query": query, "scratchpad": done})
+
+        def planning(notebook: str, query: str) -> str:
+            return prompts.prompt(replace(question, information=notebook, text=query), self.settings)
+
+        return two_stage.Agent(query=question.text, searches=searches, prompt=step, planning=planning)
+
+    def grade(self, item: Item, answer: Json) -> Grade:
+        """Check the plan in a reply, or a plan in the form of a submission, which is taken as it is."""
+        question = _question(item)
+        read = reading_of(question, answer)
+        if question.query is None:
+            return _ungraded(len(read.plan), read.unread)
+        found = score(question.query, read.plan[: question.query.days], question.database)
+        return _graded(found, found.sentence if read.plan else "The reply holds no plan.", read.unread)
+
+    def unanswered(self, item: Item, reason: str) -> Grade:
+        """A plan that was not delivered: no constraint is met."""
+        question = _question(item)
+        if question.query is None:
+            return Grade(score=0.0, explanation=_printable(reason))
+        return _graded(score(question.query, [], question.database), reason)
+
+    def export(self, answered: Sequence[tuple[Item, Record]], policy: str) -> Mapping[str, str]:
+        """`submission.jsonl`, as the authors' evaluator and leaderboard read it."""
+        plans = [(_question(item), record.answer) for item, record in answered]
+        return {"submission.jsonl": submission(plans)}
+
+    def figures(self, graded: Sequence[Graded]) -> list[Figure]:
+        """The mean of four rates, the authors' six numbers, both by level and by days, each constraint."""
+        if any(_question(item).query is None for item, _ in graded):
+            return super().figures(graded)
+        return figures.figures(graded)
+
+    def headline_of(self, graded: Sequence[Graded]) -> str:
+        """Of the test split only whether there is a plan is known here."""
+        return "delivery_rate"
+
+    def describe(self) -> JsonObject:
+        """What the plans are held to."""
+        return {
+            "mode": self.settings.mode,
+            "prompt": prompts.described(self.settings),
+            "plans_read_by": f"code, version {READER} (the authors: GPT-4)",
+            "rules_of": OFFICIAL,
+            "flights": "all" if self.settings.mode == "two-stage" else "those of the reference information",
+            "constraints": [*COMMONSENSE, *HARD],
+        }
+
+
+def _question(item: Item) -> Question:
+    return cast(Question, item.data)
+
+
+def _ungraded(days: int, unread: Sequence[str]) -> Grade:
+    """Whether there is a plan: all that can be said without the constraints."""
+    plan = f"There is a plan of {days} days" if days else "The reply holds no plan"
+    return Grade(
+        score=float(days > 0),
+        explanation=f"{plan}; the authors' leaderboard grades it.",
+        unread=tuple(map(_printable, unread)),
+    )
+
+
+def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade:
+    """The numbers of one plan, and for each constraint that is asked for whether it is met.
+
+    A constraint that was not looked at is not met, as in the authors' rates: all of them without a plan, the
+    hard ones without a complete plan within the sandbox.
+    """
+    (met, asked), (hard_met, hard_asked) = found.commonsense, found.hard
+    rates = (met / asked, float(met == asked), hard_met / hard_asked, float(hard_met == hard_asked))
+    numbers = {
+        figures.DELIVERED: float(found.delivered),
+        figures.COMMONSENSE_MET: float(met),
+        figures.COMMONSENSE_ASKED: float(asked),
+        figures.HARD_MET: float(hard_met),
+        figures.HARD_ASKED: float(hard_asked),
+        figures.PASSED: float(found.passed),
+    }
+    judged = {name: found.delivered and (name in COMMONSENSE or found.judged_hard) for name in found.asked}
+    constraints = {name: float(judged[name] and name not in found.problems) for name in found.asked}
+    return Grade(
+        score=sum(rates) / len(rates),
+        explanation=_printable(explanation),
+        unread=tuple(map(_printable, unread)),
+        measures={**numbers, **constraints},
+    )
+
+
+def _printable(text: str) -> str:
+    """One line that can be written anywhere, whatever the plan quotes."""
+    return "".join(char if char.isprintable() else "?" for char in text[:_LONGEST])

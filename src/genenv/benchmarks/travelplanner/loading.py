@@ -1,0 +1,233 @@
+"""Reads TravelPlanner's queries, reference information and tables.
+
+The flights are those of the split's reference information: a plan may name no others, and the authors' table
+of all flights of 2022 is a download of 300 MB. Everything else is looked up in the authors' tables.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from genenv.benchmarks.travelplanner.places import Places
+from genenv.benchmarks.travelplanner.tools import Searches
+from genenv.environments.travel.database import Database, Flight
+from genenv.environments.travel.query import HouseRule, Query, RoomType, Transport, benchmark_query
+from genenv.environments.travel.rows import BadRow, rows
+from genenv.environments.travel.tables import FILES, read_database
+from genenv.errors import DataError, UsageError
+from genenv.evaluation.data import DataFolder
+
+FOLDER = "travelplanner"
+TEST = "test"
+"""The split whose constraints the authors keep to themselves: its rows have a text and its information."""
+LEVELS = ("easy", "medium", "hard")
+_DAYS = (3, 5, 7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """What all questions of a split share."""
+
+    places: Places
+    """The names and cities of its database, to read replies."""
+    texts: Sequence[str]
+    """Its queries in words, in order."""
+    template: str | None = None
+    """The authors' prompt for planning, where that is asked for."""
+    searching: str | None = None
+    """The authors' prompt for searching, where that is asked for."""
+    searches: Searches | None = None
+    """The tools of the two-stage mode, where that is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A query, and what is needed to ask and to grade it."""
+
+    query: Query | None
+    """None: nobody but the authors can grade it."""
+    groups: Mapping[str, str]
+    """Its level and its days, where the file has them."""
+    text: str
+    """The query in words."""
+    information: str
+    """The reference information, as the authors' script puts it into the prompt."""
+    database: Database
+    """Shared by all questions of a split."""
+    number: int
+    """Its place in the split, from 1: what the authors call `idx`."""
+    split: Split
+
+
+def read_questions(
+    data: DataFolder,
+    split: str,
+    template: str | None = None,
+    *,
+    searching: str | None = None,
+    two_stage: bool = False,
+) -> list[Question]:
+    """The questions of a split, in the order of its file.
+
+    Args:
+        data: the files.
+        split: which.
+        template: the authors' prompt for planning, if it is wanted.
+        searching: the authors' prompt for searching, if it is wanted.
+        two_stage: with the tools, and all flights that there are.
+
+    Raises:
+        DataError: a file is missing, changed or damaged; names file and line.
+    """
+    name = f"{FOLDER}/{split}.csv"
+    read = list(_rows(data, name))
+    database = _database(data, split, whole=two_stage)
+    shared = Split(
+        places=Places(database),
+        searching=searching,
+        searches=Searches(database, _cities(data)) if two_stage else None,
+        texts=[row.get("query", "") for _, row in read],
+        template=template,
+    )
+    make = _ungraded if split == TEST else _question
+    questions = [make(data, name, (number, line), row, shared) for number, (line, row) in enumerate(read, 1)]
+    if not questions:
+        raise DataError(f"{data.root / name} holds no query; fetch the file again")
+    return questions
+
+
+def annotated_plans(data: DataFolder, split: str) -> list[str]:
+    """The people's plans of a split that has them, as Python writes them; in the order of the file.
+
+    Raises:
+        DataError: as `read_questions`, or the file has no plans.
+    """
+    name = f"{FOLDER}/{split}.csv"
+    return [
+        data.reading(name, f"line {line}", lambda row=row: row["annotated_plan"])
+        for line, row in _rows(data, name)
+    ]
+
+
+def _rows(data: DataFolder, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Line numbers and cells of a file of comma-separated values."""
+    try:
+        yield from rows(io.StringIO(data.read(name), newline=""))
+    except BadRow as error:
+        place = f"{data.root / name}, line {error.line}"
+        raise DataError(f"{place}: {error}; the file may be cut off, fetch it again") from error
+
+
+def _question(
+    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
+) -> Question:
+    number, line = place
+    try:
+        query = benchmark_query(row)
+    except DataError as error:
+        raise DataError(f"{data.root / name}, line {line}: {error}") from error
+    return data.reading(name, f"line {line}", lambda: _checked(query, number, row, split))
+
+
+def _ungraded(
+    data: DataFolder, name: str, place: tuple[int, int], row: Mapping[str, str], split: Split
+) -> Question:
+    """A query of the test split: what it asks for stays in words, as its authors want it."""
+    number, line = place
+    return data.reading(
+        name,
+        f"line {line}",
+        lambda: Question(
+            query=None,
+            groups={key: row[key] for key in ("level", "days") if row.get(key)},
+            text=row["query"],
+            information=row["reference_information"],
+            database=split.places.database,
+            number=number,
+            split=split,
+        ),
+    )
+
+
+def _checked(query: Query, number: int, row: Mapping[str, str], split: Split) -> Question:
+    """A row whose values are those that the rules know.
+
+    Raises:
+        KeyError, ValueError: they are not.
+    """
+    wishes = {"house rule": (query.house_rule, HouseRule), "room type": (query.room_type, RoomType)}
+    wishes["transportation"] = (query.transport, Transport)
+    for what, (wish, known) in wishes.items():
+        if wish is not None and wish not in get_args(known):
+            raise ValueError(f"an unknown {what}, {wish!r}")
+    if row["level"] not in LEVELS or query.days not in _DAYS or query.people < 1:
+        raise ValueError("an unknown level or number of days, or no people")
+    if not all(isinstance(cuisine, str) for cuisine in cast(Sequence[object], query.cuisines)):
+        raise ValueError("cuisines that are not texts")
+    return Question(
+        query=query,
+        groups={"level": row["level"], "days": str(query.days)},
+        text=row["query"],
+        information=row["reference_information"],
+        database=split.places.database,
+        number=number,
+        split=split,
+    )
+
+
+# --- the database ---
+
+
+def _cities(data: DataFolder) -> list[str]:
+    """The cities that may be searched for, in the order of their file."""
+    return data.read(f"{FOLDER}/database/background/citySet.txt").strip().split("\n")
+
+
+def _database(data: DataFolder, split: str, *, whole: bool) -> Database:
+    """The tables; each of their files is hashed before it is read; `whole`: that of all flights too.
+
+    Of the test split there are no flights: its plans are read, and not graded.
+    """
+    for table, names in FILES.items():
+        if table != "flights" or whole:
+            data.read(f"{FOLDER}/database/{names[0]}")
+    flights: list[Flight] | None
+    if whole or split == TEST:
+        flights = None if whole else []
+    else:
+        flights = _flights(data, f"{FOLDER}/{split}_ref_info.jsonl")
+    try:
+        return read_database(str(data.root / FOLDER / "database"), flights=flights)
+    except UsageError as error:
+        raise DataError(str(error)) from error
+
+
+def _flights(data: DataFolder, name: str) -> list[Flight]:
+    """The flights of a split's reference information, each once, in the order in which they come."""
+    found: dict[Flight, None] = {}
+    for flights in data.each_line(name, _flights_in):
+        found |= flights
+    return list(found)
+
+
+def _flights_in(information: Mapping[str, Any]) -> dict[Flight, None]:
+    """Those of one query. `There is no flight ...` stands for none."""
+    lists = [value for key, value in information.items() if key.startswith("Flight from ")]
+    return dict.fromkeys(_flight(row) for rows in lists if not isinstance(rows, str) for row in rows)
+
+
+def _flight(row: Mapping[str, Any]) -> Flight:
+    return Flight(
+        number=str(row["Flight Number"]),
+        price=float(row["Price"]),
+        departure=str(row["DepTime"]),
+        arrival=str(row["ArrTime"]),
+        elapsed=str(row["ActualElapsedTime"]),
+        date=str(row["FlightDate"]),
+        origin=str(row["OriginCityName"]),
+        destination=str(row["DestCityName"]),
+        distance=float(row["Distance"]),
+    )

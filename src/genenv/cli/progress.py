@@ -1,0 +1,223 @@
+"""Progress in the terminal: one live line per stage with rate and time left, a table line per round.
+
+Where there is no terminal (a log file, a pipe), a line says where the work is when a tenth more is done or
+half a minute has passed, ten seconds after the line before at the earliest; while nothing advances, lines
+come at waits that double. Before the first row of the table each stage is announced as it begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Generator, Mapping
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from genenv.progress import Stage
+from genenv.texts import inert
+
+_COLUMNS = (
+    ("held-out", "agent/eval_success", "{:.1%}"),
+    ("p_hat", "curriculum/p_hat_mean", "{:.2f}"),
+    ("in band", "simulator/in_band_rate", "{:.0%}"),
+    ("valid", "simulator/valid_rate", "{:.0%}"),
+    ("R_env", "simulator/env_reward", "{:.2f}"),
+    ("novelty", "simulator/novelty", "{:.2f}"),
+    ("agent KL", "agent/kl", "{:.3f}"),
+    ("sim KL", "simulator/kl", "{:.3f}"),
+    ("sampled", "tokens/sampled", "{:.0f}"),
+    ("trained", "tokens/trained", "{:.0f}"),
+    ("seconds", "time/round_s", "{:.0f}"),
+)
+PLAIN_EVERY_S = 10.0
+"""Without a terminal, the least time between two lines."""
+_SLOW = 3
+"""So many times as long between lines where less than a tenth was done since the last one."""
+_LONGEST = 30
+"""So many times as long at most where nothing advances."""
+
+
+class _Count(ProgressColumn):
+    """Items done, out of how many where that is known; nothing where there are no items."""
+
+    def render(self, task: Task) -> Text:
+        """The column's text."""
+        if not task.fields["unit"]:
+            return Text("")
+        total = "" if task.total is None else f"/{task.total:.0f}"
+        return Text(f"{task.completed:.0f}{total} {task.fields['unit']}")
+
+
+class _Rate(ProgressColumn):
+    """Tokens per second over the whole stage."""
+
+    def render(self, task: Task) -> Text:
+        """The column's text."""
+        tokens = float(task.fields.get("tokens", 0))
+        elapsed = task.elapsed or 0.0
+        return Text(f"{tokens / elapsed:,.0f} tokens/s" if tokens and elapsed > 0.5 else "")
+
+
+class _PlainStage:
+    """What is done of a stage, and the line that says so."""
+
+    def __init__(self, name: str, total: int | None, unit: str) -> None:
+        self.name, self.total, self.unit = name, total, unit
+        self.tokens = self.items = 0
+        self.said = ""
+        self.lines = 0
+        self._start = time.monotonic()
+        self._told, self._wait = 0, 1.0
+
+    def __call__(self, tokens: int, items: int, note: str = "") -> None:
+        """So much more is done."""
+        self.tokens, self.items, self.said = self.tokens + tokens, self.items + items, note or self.said
+
+    def due(self, silent_s: float, every_s: float) -> bool:
+        """Whether a line is worth reading after some seconds without one."""
+        moved = self.items - self._told
+        if not moved:
+            return silent_s >= self._wait * every_s
+        return silent_s >= every_s * (1 if self.total and moved * 10 >= self.total else _SLOW)
+
+    def line(self) -> str:
+        """Items, tokens a second, time left; only what there is to say."""
+        took, moved = time.monotonic() - self._start, self.items - self._told
+        self.lines, self._told = self.lines + 1, self.items
+        self._wait = 1.0 if moved else min(2 * self._wait, _LONGEST)
+        parts = [self._done] if self.unit else []
+        if not self.items:
+            parts.append(f"{took:.0f} s so far")
+        if self.tokens and took:
+            parts.append(f"{self.tokens / took:,.0f} tokens/s")
+        if self.total and self.items:
+            parts.append(f"{took * (self.total - self.items) / self.items:.0f} s left")
+        return f"  {self.name}: {', '.join([*parts, self.said] if self.said else parts)}"
+
+    def last_line(self) -> str:
+        """What there is to say when it is over."""
+        took = f"done in {time.monotonic() - self._start:.0f} s"
+        return f"  {self.name}: {', '.join([self._done, took] if self.unit else [took])}"
+
+    @property
+    def _done(self) -> str:
+        return f"{self.items}{'' if self.total is None else f'/{self.total}'} {self.unit}"
+
+
+class ConsoleReporter:
+    """Writes to a terminal; where there is none, a line now and then instead of a live one.
+
+    Args:
+        console: where to; standard error when left out.
+        every_s: seconds between lines where there is no terminal.
+    """
+
+    def __init__(self, console: Console | None = None, *, every_s: float = PLAIN_EVERY_S) -> None:
+        self.console = console or Console(stderr=True, highlight=False)
+        self._every_s, self._last = every_s, time.monotonic()
+        self._headed = False
+        self._live: Progress | None = None
+        self._stages = 0
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
+        """One live line, which goes when the stage ends."""
+        if not self.console.is_terminal:
+            with self._plain_stage(name, items, unit) as stage:
+                yield stage
+            return
+        with self._shared() as progress:
+            task = progress.add_task(name, total=items, tokens=0, unit=unit, note="")
+            tokens_done = 0
+
+            def advance(tokens: int, items: int, note: str = "") -> None:
+                nonlocal tokens_done
+                tokens_done += tokens
+                progress.update(task, advance=items, tokens=tokens_done)
+                if note:
+                    progress.update(task, note=note)
+
+            try:
+                yield advance
+            finally:
+                progress.remove_task(task)
+                progress.refresh()
+
+    @contextlib.contextmanager
+    def _shared(self) -> Generator[Progress]:
+        """The live lines of all stages under way: a terminal has room for one such display."""
+        if self._live is None:
+            self._live = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                _Count(),
+                _Rate(),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[note]}"),
+                console=self.console,
+                transient=True,
+            )
+            self._live.start()
+        live = self._live
+        self._stages += 1
+        try:
+            yield live
+        finally:
+            self._stages -= 1
+            if not self._stages:
+                live.stop()
+                self._live = None
+
+    @contextlib.contextmanager
+    def _plain_stage(self, name: str, total: int | None, unit: str) -> Generator[Stage]:
+        stage, over = _PlainStage(name, total, unit), threading.Event()
+        if not self._headed:
+            self._line(f"  {name}" + (f": {total} {unit}" if total is not None else ""))
+
+        def speak() -> None:
+            while not over.wait(self._every_s / 4):
+                if stage.due(time.monotonic() - self._last, self._every_s):
+                    self._line(stage.line())
+
+        speaker = threading.Thread(target=speak, name="progress", daemon=True)
+        speaker.start()
+        try:
+            yield stage
+        finally:
+            over.set()
+            speaker.join()
+        if stage.lines:
+            self._line(stage.last_line())
+
+    def round(self, number: int, rounds: int, metrics: Mapping[str, float]) -> None:
+        """A line of the table; the head comes first, and again every 20 rounds."""
+        widths = [max(len(title), 8) for title, _, _ in _COLUMNS]
+        if not self._headed or number % 20 == 0:
+            head = " ".join(title.rjust(width) for (title, _, _), width in zip(_COLUMNS, widths, strict=True))
+            self._line(f"{'round':>9} {head}", "bold")
+            self._headed = True
+        cells = [
+            (form.format(metrics[name]) if name in metrics else "").rjust(width)
+            for (_, name, form), width in zip(_COLUMNS, widths, strict=True)
+        ]
+        self._line(f"{f'{number}/{rounds}':>9} {' '.join(cells)}")
+
+    def note(self, text: str) -> None:
+        """One line."""
+        self._line(text, "dim")
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._last = time.monotonic()
+        self.console.print(Text(inert(text), style=style), soft_wrap=True)

@@ -1,0 +1,396 @@
+# pyright: standard
+"""Any OpenAI-compatible endpoint as an assistant: the official client, retries, a rate and a cost limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import openai
+
+from genenv.backends.settings import EndpointConfig, SamplingConfig
+from genenv.chat.assistant import ChatMessage, Reply, ToolCall
+from genenv.chat.call_formats import arguments_of
+from genenv.chat.reasoning import answer_of, as_usual
+from genenv.clients.endpoint_client import Address, TooMuch, client
+from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.progress import advance
+from genenv.seeding import stream
+from genenv.texts import clean
+from genenv.types import JsonObject
+
+_PROBE_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "noop",
+        "description": "Does nothing.",
+        "parameters": {"type": "object", "properties": {}, "required": []},
+    },
+}
+_PROBE_TOKENS = 16
+"""Servers that think first refuse to answer in fewer."""
+_OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+_OVERFLOW = re.compile(
+    r"context[ _](?:length|size|window)|maximum context|max_model_len"
+    r"|(?:prompt|input)\b.{0,80}\b(?:too long|longer than|exceeds?)\b"
+)
+_MAY_OVERFLOW = {400, 413, 422, 500}
+_PASSING = {408, 409, 425, 429}
+"""Refusals that may be none a moment later, beside those of a server in trouble."""
+_NO_TOOLS = {400, 404, 422, 501}
+_OPTIONAL = ("temperature", "top_p", "seed")
+"""Left out where a server names them in a refusal: some models take none of them."""
+_MAX_TEXT = 2_000_000
+"""Characters of a reply; longer ones are no answer."""
+_MAX_COUNT = 10**9
+"""Tokens that one request can have used; a server that tells of more tells nothing."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+
+
+class _Nonsense(Exception):
+    """An answer that is no chat completion."""
+
+
+_NO_ANSWER = (
+    *(openai.OpenAIError, TooMuch, _Nonsense),
+    *(ValueError, TypeError, AttributeError, RecursionError, OverflowError),
+)
+"""What the client and the reading of its answer raise for a body that is no chat completion."""
+
+
+class Refused(RolloutError):
+    """The server does not want the request, and would not want it later."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"the endpoint refuses the request: {said}")
+        self.status = status
+
+
+class EndpointAssistant:
+    """A model behind an endpoint."""
+
+    def __init__(self, address: str, endpoint: EndpointConfig, sampling: SamplingConfig) -> None:
+        """Connect, and find out how the server takes tools.
+
+        Args:
+            address: `BASE_URL#MODEL`.
+            endpoint: how it may be asked.
+            sampling: how it answers.
+
+        Raises:
+            UsageError: the address is not of that form, or the server cannot be asked as the settings want.
+        """
+        self.address = Address(address, endpoint)
+        self.name = self.model = self.address.model
+        if endpoint.max_cost and not (endpoint.price_in or endpoint.price_out):
+            raise UsageError("endpoint.max_cost needs prices: set endpoint.price_in and endpoint.price_out")
+        self.endpoint, self.sampling = endpoint, sampling
+        self.spent = Spent(endpoint)
+        self._pace = Pace(endpoint.requests_per_minute)
+        self._limit_name = "max_tokens"
+        self._left_out: set[str] = set()
+        self._client: openai.AsyncOpenAI | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.native_tools = endpoint.tools == "native"
+        asyncio.run(self._meet())
+
+    def concurrency(self, *, many_turns: bool) -> int:
+        """As the settings say."""
+        return self.endpoint.concurrency
+
+    def talk(self, seed: int, *, many_turns: bool = False) -> EndpointTalk:
+        """A fresh conversation; what to remember of it is the server's affair."""
+        return EndpointTalk(self, seed)
+
+    def describe(self) -> JsonObject:
+        """Where it is, how tools were offered, and which settings it does not take."""
+        return {
+            "kind": "endpoint",
+            "model": self.model,
+            "base_url": self.address.shown,
+            "native_tools": self.native_tools,
+            "left_out": sorted(self._left_out),
+        }
+
+    def spending(self) -> JsonObject:
+        """Tokens that were billed, and what they cost, since the start of the process."""
+        spent = self.spent
+        return {"prompt_tokens": spent.prompt_tokens, "tokens": spent.tokens, "cost": round(spent.cost, 6)}
+
+    async def ask(self, body: dict[str, Any], max_tokens: int) -> Reply:
+        """One completion, with retries.
+
+        Raises:
+            ContextOverflow: the server says that the conversation is too long.
+            RolloutError: no answer after all retries, or the cost limit is reached.
+        """
+        failures, wait_s, limited = 0, _FIRST_WAIT_S, True
+        while True:
+            self.spent.check()
+            await self._pace.wait()
+            sent = {name: value for name, value in body.items() if name not in self._left_out}
+            if limited:
+                sent[self._limit_name] = max_tokens
+            try:
+                asking = self._here().chat.completions.create(**sent)
+                return self._reply(await asyncio.wait_for(asking, self.endpoint.timeout_s))
+            except openai.APIStatusError as error:
+                if _is_overflow(error):
+                    if not limited:
+                        raise ContextOverflow(f"the endpoint says: {self.address.sentence(error)}") from error
+                    limited = False  # the server then gives what room there is
+                    continue
+                if self._corrects(error, sent):
+                    continue
+                if error.status_code < 500 and error.status_code not in _PASSING:
+                    raise Refused(error.status_code, self.address.sentence(error)) from error
+                why, wait_s = self.address.sentence(error), _asked_wait_s(error) or wait_s
+            except TimeoutError:
+                why = f"it took longer than {self.endpoint.timeout_s:g} s"
+            except _NO_ANSWER as error:
+                for one in (error, error.__cause__):  # as the version of the client has it
+                    if isinstance(one, TooMuch):
+                        raise RolloutError(f"the endpoint gave no answer: {one}") from error
+                why = self.address.sentence(error)
+            failures += 1
+            if failures > self.endpoint.retries:
+                raise RolloutError(f"the endpoint gave no answer after {failures - 1} retries: {why}")
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _corrects(self, error: openai.APIStatusError, sent: dict[str, Any]) -> bool:
+        """Whether a refusal names something that can be asked otherwise from now on."""
+        if error.status_code not in (400, 422):
+            return False
+        said = str(error).lower()
+        if "max_completion_tokens" in said and "max_tokens" in sent:
+            self._limit_name = "max_completion_tokens"
+            return True
+        named = [name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", said)]
+        self._left_out.update(named)
+        return bool(named)
+
+    def _here(self) -> openai.AsyncOpenAI:
+        """The client of the running event loop: connections cannot be shared between loops."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            self._loop = loop
+            self._client = client(self.address, self.endpoint)
+        return self._client
+
+    def _reply(self, answer: Any) -> Reply:  # noqa: ANN401
+        """An answer's text and calls. It is billed, whatever it says.
+
+        Raises:
+            _Nonsense: it is no chat completion.
+        """
+        usage = getattr(answer, "usage", None)
+        prompt_tokens, tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+        self.spent.add(prompt_tokens, tokens)
+        choices = getattr(answer, "choices", None)
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message = getattr(choice, "message", None)
+        calls = getattr(message, "tool_calls", None) or []
+        if message is None or isinstance(message, str) or not isinstance(calls, list):
+            raise _Nonsense("it answered with something that is no chat completion")
+        said, finished = getattr(message, "content", None), getattr(choice, "finish_reason", None) != "length"
+        advance(tokens=tokens)
+        return Reply(
+            text=answer_of(as_usual(self.address.safe(clean(_text(said)))), finished=finished),
+            calls=tuple(_call(call, self.address.safe) for call in calls),
+            finished=finished,
+            prompt_tokens=prompt_tokens,
+            tokens=tokens,
+        )
+
+    async def _meet(self) -> None:
+        """Ask once, and once more with a tool where it is open how tools are offered.
+
+        Raises:
+            UsageError: the server cannot be reached or refuses.
+        """
+        body = self.body([{"role": "user", "content": "Hello"}], [], 0)
+        try:
+            plain = await self.ask(body, _PROBE_TOKENS)
+            if self.endpoint.max_cost and not plain.prompt_tokens:
+                raise UsageError(
+                    f"{self.address.shown} does not tell how many tokens it used: no max_cost holds"
+                )
+            if self.endpoint.tools == "auto":
+                self.native_tools = await self._shows_tools(body, plain)
+        except RolloutError as error:
+            raise UsageError(
+                f"{self.address.shown} cannot be used as an endpoint for {self.model}: {error}; check the "
+                f"address, the model's name, and the key in {self.endpoint.key_variable}"
+            ) from error
+        finally:
+            await self.close()
+
+    async def _shows_tools(self, body: dict[str, Any], plain: Reply) -> bool:
+        """Whether the server takes a tool, and the model reads more for it (where that is told)."""
+        try:
+            offered = await self.ask({**body, "tools": [_PROBE_TOOL]}, _PROBE_TOKENS)
+        except Refused as error:
+            if error.status in _NO_TOOLS:
+                return False
+            raise
+        return not offered.prompt_tokens or offered.prompt_tokens > plain.prompt_tokens
+
+    def body(self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], seed: int) -> dict[str, Any]:
+        """A request."""
+        asked: dict[str, Any] = {
+            "model": self.model,
+            "messages": [_as_sent(message) for message in messages],
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
+            "seed": seed,
+        }
+        return {**asked, "tools": list(tools)} if tools else asked
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+
+class EndpointTalk:
+    """One conversation with an endpoint."""
+
+    def __init__(self, assistant: EndpointAssistant, seed: int) -> None:
+        self.native_tools = assistant.native_tools
+        self._assistant, self._seed, self._turn = assistant, seed, 0
+
+    async def __call__(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[JsonObject] = (),
+        choices: Sequence[str] = (),
+        max_tokens: int | None = None,
+    ) -> Reply:
+        """Answer; see `Talk`."""
+        if choices:
+            raise UsageError(
+                "these tasks hold replies to those that are possible, which an endpoint's cannot be; measure "
+                "it with held_out.config, a file whose domain does not ask for it"
+            )
+        seed = stream(self._seed, "talk", self._turn) % 2**31
+        self._turn += 1
+        limit = self._assistant.sampling.reply_limit(max_tokens)
+        return await self._assistant.ask(self._assistant.body(messages, tools, seed), limit)
+
+
+class Pace:
+    """Lets requests begin at most so often."""
+
+    def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = 60 / per_minute if per_minute else 0.0
+        self._clock, self._next = clock, 0.0
+
+    async def wait(self) -> None:
+        """Until the next request may begin."""
+        if not self._interval_s:
+            return
+        now = self._clock()
+        begins = max(now, self._next)
+        self._next = begins + self._interval_s
+        await asyncio.sleep(begins - now)
+
+
+class Spent:
+    """Tokens so far, and what they cost."""
+
+    def __init__(self, endpoint: EndpointConfig) -> None:
+        self._endpoint = endpoint
+        self.prompt_tokens = self.tokens = 0
+
+    @property
+    def cost(self) -> float:
+        """In the currency of the prices."""
+        return (
+            self.prompt_tokens * self._endpoint.price_in + self.tokens * self._endpoint.price_out
+        ) / 1_000_000
+
+    def add(self, prompt_tokens: int, tokens: int) -> None:
+        """Count an answer."""
+        self.prompt_tokens, self.tokens = self.prompt_tokens + prompt_tokens, self.tokens + tokens
+
+    def check(self) -> None:
+        """Raise when the limit is reached.
+
+        Raises:
+            RolloutError: nothing more may be spent.
+        """
+        limit = self._endpoint.max_cost
+        if limit and self.cost >= limit:
+            raise RolloutError(f"endpoint.max_cost = {limit:g} is spent")
+
+
+def _is_overflow(error: openai.APIStatusError) -> bool:
+    """Whether a refusal says that the conversation is too long for the model, in one of many wordings."""
+    if error.status_code not in _MAY_OVERFLOW:
+        return False
+    kinds = {getattr(error, "code", None), getattr(error, "type", None)}
+    return bool(kinds & _OVERFLOW_CODES) or _OVERFLOW.search(str(error).lower()) is not None
+
+
+def _as_sent(message: ChatMessage) -> ChatMessage:
+    """A message in the API's form: arguments of calls are text there, and tools answer calls alone."""
+    if message["role"] == "tool" and "tool_call_id" not in message:
+        return {**message, "role": "user"}
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _text(content: object) -> str:
+    """The text of a message, which some servers give in parts.
+
+    Raises:
+        _Nonsense: it is neither text nor parts.
+    """
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        content = "".join(str(part.get("text", "")) for part in content)
+    if not isinstance(content, str | None):
+        raise _Nonsense("it answered with a message that is no text")
+    if content and len(content) > _MAX_TEXT:
+        raise _Nonsense(f"it answered with {len(content):,} characters")
+    return content or ""
+
+
+def _call(call: Any, safe: Callable[[str], str]) -> ToolCall:  # noqa: ANN401
+    """A call as the API gives it; some servers give arguments as an object."""
+    function = getattr(call, "function", None)
+    name, given = getattr(function, "name", None), getattr(function, "arguments", None)
+    id_ = getattr(call, "id", None)
+    return ToolCall(
+        name=safe(clean(name)) if isinstance(name, str) else "",
+        arguments=arguments_of(
+            {} if given in (None, "") else safe(given) if isinstance(given, str) else given
+        ),
+        id=id_ if isinstance(id_, str) else "",
+    )
+
+
+def _count(usage: Any, name: str) -> int:  # noqa: ANN401
+    value = getattr(usage, name, None)
+    return value if isinstance(value, int) and 0 < value <= _MAX_COUNT else 0
+
+
+def _asked_wait_s(error: openai.APIStatusError) -> float | None:
+    """How long the server asks to wait, in seconds; None where it does not say."""
+    try:
+        asked = float(error.response.headers["retry-after"])
+    except (KeyError, ValueError):
+        return None
+    return min(max(asked, 0.0), _LONGEST_WAIT_S) if math.isfinite(asked) else None

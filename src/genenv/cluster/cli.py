@@ -1,0 +1,83 @@
+"""`genenv launch`: a run on a cluster, whose servers and trainer Ray places and starts anew."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genenv.backends.vllm.starting import check_players
+from genenv.cli.console import begin
+from genenv.cli.options import Config, Overrides, check_named
+from genenv.cluster.on_ray import Typed, play
+from genenv.cluster.plan import Needs, Plan
+from genenv.config.files import dump_tables, read_tables
+from genenv.config.run import load_config
+from genenv.errors import GenenvError
+
+KEPT = "committed rounds are kept, `genenv train` continues them with --resume"
+"""What there is of its work when it ends early."""
+
+Address = Annotated[
+    str,
+    typer.Option("--ray", metavar="ADDRESS", help="Of the cluster: HOST:6379, ray://HOST:10001, or auto."),
+]
+Out = Annotated[Path, typer.Option(help="Folder of the run, on a disk that all nodes see.")]
+Servers = Annotated[int, typer.Option(min=1, max=10_000, help="How many servers sample.")]
+Gpus = Annotated[int, typer.Option(min=0, max=64, help="GPUs of each server.")]
+Cpus = Annotated[int, typer.Option(min=1, max=1024, help="CPUs of each server.")]
+TrainerGpus = Annotated[int, typer.Option(min=0, max=64, help="GPUs of the trainer: a process on each.")]
+TrainerCpus = Annotated[int, typer.Option(min=1, max=1024, help="CPUs of the trainer.")]
+Vllm = Annotated[bool, typer.Option("--vllm", help="Servers are vLLM's, which each node has to have.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")]
+Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for room on the cluster.")]
+
+
+def launch(  # noqa: PLR0913 - a command has the options it has
+    ray: Address,
+    out: Out,
+    config: Config = None,
+    servers: Servers = 1,
+    gpus_per_server: Gpus = 0,
+    cpus_per_server: Cpus = 1,
+    trainer_gpus: TrainerGpus = 0,
+    trainer_cpus: TrainerCpus = 1,
+    vllm: Vllm = False,
+    overrides: Overrides = [],  # noqa: B006 - Typer's form
+    resume: Resume = False,
+    wait: Wait = 60.0,
+) -> None:
+    """Play a run on a Ray cluster: servers that sample, and a trainer."""
+    check_named(config, "--resume --out RUN", run=resume)
+    if not resume:
+        check_players(load_config(config, overrides).policy)
+    plan = Plan(
+        run=out.absolute(),
+        servers=servers,
+        server=Needs(cpus=cpus_per_server, gpus=gpus_per_server),
+        trainer=Needs(cpus=trainer_cpus, gpus=trainer_gpus),
+        vllm=vllm,
+        overrides=tuple(overrides),
+        resume=resume,
+        named=config is not None,
+    )
+    settings = None if config is None else dump_tables(read_tables(config))
+    columns = {"COLUMNS": str(shutil.get_terminal_size().columns)}
+    begin(f"connecting to the Ray cluster at {ray}")
+    go_on = f"genenv launch --ray {ray} --out {shlex.quote(str(out))} --resume"
+    try:
+        status = play(ray, plan, Typed(settings, str(Path.cwd()), columns), typer.echo, wait_s=wait)
+    except KeyboardInterrupt as error:
+        typer.echo(
+            "genenv: stopped, servers and trainer have ended; committed rounds are kept, "
+            f"`{go_on}` continues them",
+            err=True,
+        )
+        raise typer.Exit(130) from error
+    if status:
+        raise GenenvError(
+            f"the trainer ended with status {status}; committed rounds are kept, `{go_on}` continues them"
+        )

@@ -1,0 +1,115 @@
+"""One attempt at a task, reply by reply, for whoever brings the replies: no event loop, no model.
+
+An episode is a coroutine that asks for replies. Here it stands still at each question until the reply is
+given, so that a caller of any kind (a person, another trainer, a server's session) can play it step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any
+
+from genenv.environments.base import Domain, OutOfTurns
+from genenv.errors import DomainError, RolloutError, UsageError
+from genenv.types import JsonObject, Message, Task, Verdict
+
+
+class _Asked:
+    """Stands where an episode waits for a reply; awaiting it gives the reply."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = tuple(messages)
+
+    def __await__(self) -> Generator[_Asked, str, str]:
+        return (yield self)
+
+
+async def _ask(messages: Sequence[Message]) -> str:
+    return await _Asked(messages)
+
+
+class Attempt:
+    """One attempt at a task.
+
+    Args:
+        domain: whose task it is.
+        task: what is attempted. Everything that the attempt begins with is derived from it.
+
+    Raises:
+        DomainError: the domain's episode asks for nothing, or waits for something that is no reply.
+    """
+
+    def __init__(self, domain: Domain, task: Task) -> None:
+        self.task = task
+        self.messages: tuple[Message, ...] = ()
+        """What is said before the next reply: the task at first, then what came of the reply before."""
+        self.done = False
+        """Whether nothing more is asked for."""
+        self.problem = ""
+        """Why the attempt could not go on, where it could not: it counts as failed."""
+        self._domain, self._replies = domain, list[str]()
+        self._episode = domain.episode(task)
+        self._run: Coroutine[Any, Any, None] = self._episode.run(_ask)
+        self._go_on(None)
+
+    @property
+    def tools(self) -> Sequence[JsonObject]:
+        """Tools that the model's own form of calls is to offer, in OpenAI's form; mostly messages say it."""
+        return getattr(self._episode, "tools", ())
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The replies among which the next one must be; none: any text."""
+        return () if self.done else getattr(self._episode, "choices", ())
+
+    @property
+    def max_turns(self) -> int:
+        """It asks for no more replies than this."""
+        return self._episode.max_turns
+
+    @property
+    def replies(self) -> tuple[str, ...]:
+        """The replies so far: the log of the attempt, from which alone it is graded."""
+        return tuple(self._replies)
+
+    def reply(self, text: str) -> tuple[Message, ...]:
+        """Reply, and hear what comes of it.
+
+        Args:
+            text: the agent's whole reply.
+
+        Returns:
+            The messages before the next reply; none when the attempt has ended.
+
+        Raises:
+            UsageError: the attempt has ended.
+            DomainError: the domain's episode is at fault.
+        """
+        if self.done:
+            raise UsageError("the attempt has ended; begin another one")
+        self._replies.append(text)
+        self._go_on(text)
+        return self.messages
+
+    def verdict(self) -> Verdict:
+        """What the domain's check says of the replies so far. Equal replies get equal verdicts."""
+        if self.problem:
+            return Verdict(reward=0.0, success=False, explanation=self.problem, readable=False)
+        return self._domain.check(self.task, self._replies)
+
+    def _go_on(self, text: str | None) -> None:
+        try:
+            asked = self._run.send(text)
+        except (StopIteration, OutOfTurns):
+            self.messages, self.done = (), True
+            return
+        except RolloutError as error:
+            self.messages, self.done, self.problem = (), True, str(error)
+            return
+        if not isinstance(asked, _Asked):
+            self._run.close()
+            raise DomainError(
+                f"the episode of {self.task.id} waits for something else than a reply; such a domain is "
+                "played within an event loop, by its own `run`"
+            )
+        self.messages = asked.messages

@@ -1,0 +1,137 @@
+"""What a domain is: specs become tasks, tasks episodes, episodes get verdicts. Code decides what is right.
+
+A domain author sees messages only; one class alone (`genenv.chat.format`) handles tokens.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar, Protocol, runtime_checkable
+
+from pydantic import BaseModel
+
+from genenv.types import JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+
+Ask = Callable[[Sequence[Message]], Awaitable[str]]
+"""Append these messages to the conversation and return the agent's next reply."""
+
+
+class OutOfTurns(Exception):
+    """Raised by an episode whose agent has used all its turns; what it did so far is graded."""
+
+
+class Episode(Protocol):
+    """One attempt at one task. Fresh for every attempt, so it may hold state."""
+
+    max_turns: int
+    """It asks for no more replies than this; between turns a policy may remember the conversation."""
+
+    async def run(self, ask: Ask) -> None:
+        """Converse until the episode ends. The first `ask` gets `task.messages`.
+
+        Raises:
+            RolloutError: the attempt cannot go on.
+        """
+        ...
+
+
+@runtime_checkable
+class OffersTools(Protocol):
+    """An episode whose tools the model's chat template offers in its own form, instead of a message.
+
+    Calls are then in the agent's replies, and in the task's known solution, as text of one form, whatever
+    the model's: for each `<tool_call>`, a line with `{"name": ..., "arguments": {...}}`, `</tool_call>`.
+    """
+
+    @property
+    def tools(self) -> Sequence[JsonObject]:
+        """In OpenAI's form, `{"type": "function", "function": {...}}`; none where messages describe them."""
+        ...
+
+
+class OffersChoices(Protocol):
+    """An episode whose agent may reply with one of some texts only: it samples, and learns, among them."""
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The replies that are possible now, before each `ask`; none where any text is."""
+        ...
+
+
+class Domain(Protocol):
+    """A world in which tasks are written, attempted and checked."""
+
+    name: ClassVar[str]
+    spec: ClassVar[type[BaseModel]]
+    """What the simulator writes; also its grammar, parser and documentation. Difficulty fields come first."""
+
+    config: ClassVar[type[BaseModel]]
+    """The domain's own settings (`genenv.settings.Settings`). The class is called with an instance."""
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data, always the same, in a fixed order."""
+        ...
+
+    def held_out(self) -> Sequence[Task]:
+        """Tasks for measuring only, always the same, in a fixed order.
+
+        They share with the seeds no combination of values, and nothing that a simulator can write shares one
+        with them; the domain says which values it means. A property `main_held_out` may say how many of them,
+        from the first, `genenv eval held-out` asks unasked; else it asks all.
+        """
+        ...
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The JSON schema under whose grammar the simulator varies a seed."""
+        ...
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed.
+
+        Args:
+            seed: the item to vary.
+            profile: the agent's success per skill.
+            target: the success rate to aim at, alpha in (0, 1).
+        """
+        ...
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A hand-written-quality spec that varies the seed: the supervised warm-up's target."""
+        ...
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Execute a spec: derive the ground truth and the messages the agent sees."""
+        ...
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The domain's own gate checks: literals stated, nothing leaked, checks agree. None: all is well."""
+        ...
+
+    def episode(self, task: Task) -> Episode:
+        """A fresh attempt."""
+        ...
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Grade an attempt from the agent's replies alone. Pure: equal replies get equal verdicts.
+
+        Replies that an episode would not have heard, as it had ended or was out of turns, do not count.
+        """
+        ...
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """A well-formed but uninformed attempt. A task that some of them pass is refused as trivial."""
+        ...
+
+    def steps(self, task: Task) -> int:
+        """How long its solution is, in what the domain counts: calls, commands, hops, days."""
+        ...
+
+    def surface(self, task: Task) -> str:
+        """The text by which two tasks are compared for novelty, and with held-out ones, as sets of words.
+
+        What tells tasks apart belongs into it; where all tasks are worded alike, that is not the wording.
+        """
+        ...

@@ -1,0 +1,148 @@
+"""What domains share: the profile in one line, episodes of one question, held-out tasks built from specs.
+
+`QuestionDomain` puts them together: a domain of single questions has to say what is its own, and no more.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, TypeVar
+
+from pydantic import BaseModel
+
+from genenv.environments.base import Ask, Domain, Episode
+from genenv.settings import NoSettings
+from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, RejectReason, Seed, Task
+
+SpecT = TypeVar("SpecT", bound=BaseModel)
+
+
+def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
+    """The agent's success in one line: overall, the seed's skills, the best, the worst. Empty at first."""
+    if profile.overall is None:
+        return ""
+    rates = profile.success
+    parts = [f"{skill} {rates[skill]:.0%}" for skill in skills if skill in rates]
+    ranked = sorted(rates, key=lambda skill: (rates[skill], skill))
+    for rank, skill in (("best", ranked[-1:]), ("worst", ranked[:1])):
+        parts += [f"{rank} {name} {rates[name]:.0%}" for name in skill if name not in skills]
+    return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
+
+
+def request(
+    system: str, example: JsonObject, profile: Profile, skills: tuple[str, ...], *, thing: str
+) -> tuple[Message, Message]:
+    """What a simulator is told: its job, how the agent does, an example, and that another one is wanted.
+
+    Args:
+        system: the job, and what may be chosen.
+        example: a spec.
+        profile: the agent's success per skill.
+        skills: those of the seed.
+        thing: what is to be written, e.g. `task`.
+    """
+    shown = json.dumps(example, ensure_ascii=False, separators=(",", ":"))
+    user = f"{profile_line(profile, skills)}Example: {shown}\nWrite one new, different {thing}."
+    return Message(role="system", content=system), Message(role="user", content=user)
+
+
+class Refused(Exception):
+    """Carries a rejection out of the depths of a `build` or an `audit`: what is written is no task."""
+
+    def __init__(self, reason: RejectReason, explanation: str) -> None:
+        super().__init__(explanation)
+        self.rejection = Rejection(reason, explanation)
+
+
+class OneQuestion:
+    """An episode of one question and one reply."""
+
+    max_turns = 1
+
+    def __init__(self, task: Task, tools: Sequence[JsonObject] = (), choices: Sequence[str] = ()) -> None:
+        """Take a task, tools that the model's chat template is to offer, and the possible replies if few."""
+        self._task, self.tools, self.choices = task, tools, choices
+
+    async def run(self, ask: Ask) -> None:
+        """Ask, once."""
+        await ask(self._task.messages)
+
+
+def caseless(text: str) -> str:
+    """A text by which two are compared whose capitals and spaces do not matter."""
+    return " ".join(text.casefold().split())
+
+
+def seeds_of(
+    domain: Domain, specs: Iterable[tuple[str, SpecT]], skills_of: Callable[[SpecT], tuple[str, ...]]
+) -> list[Seed]:
+    """Training specs, by id, as seeds.
+
+    Args:
+        domain: whose specs they are.
+        specs: ids and specs.
+        skills_of: what a spec exercises.
+    """
+    return [
+        Seed(id=name, domain=domain.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
+        for name, spec in specs
+    ]
+
+
+def held_out_tasks(domain: Domain, specs: Iterable[tuple[str, BaseModel]]) -> list[Task]:
+    """Held-out specs, by id, as tasks.
+
+    Raises:
+        ValueError: a spec is not a task; the base data is broken.
+    """
+    tasks: list[Task] = []
+    for name, spec in specs:
+        lineage = Lineage(origin=Origin.HELD_OUT)
+        task = domain.build(spec, task_id=name, lineage=lineage, rng=random.Random(name))
+        if isinstance(task, Rejection):
+            raise ValueError(f"held-out spec {name} is not a task: {task.explanation}")
+        tasks.append(task)
+    return tasks
+
+
+class QuestionDomain:
+    """A domain of one question and one reply, with what such domains have in common.
+
+    A subclass gives `name`, `spec`, `job`, `seeds`, `held_out`, `variation`, `build`, `check` and
+    `random_replies`, and may replace whatever is here.
+    """
+
+    spec: ClassVar[type[BaseModel]]
+    config: ClassVar[type[BaseModel]] = NoSettings
+    job: ClassVar[str]
+    """What the simulator is asked for, in a sentence."""
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        self.settings = settings or self.config()
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The schema of the spec, whatever the seed."""
+        return self.spec.model_json_schema()
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The job, the rate to aim at, how the agent has been doing, and the seed as the example."""
+        system = f"{self.job} The agent should solve {target:.0%}."
+        return request(system, seed.spec, profile, seed.skills, thing="task")
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """No checks beside those of every gate."""
+        return None
+
+    def episode(self, task: Task) -> Episode:
+        """One question."""
+        return OneQuestion(task)
+
+    def steps(self, task: Task) -> int:
+        """A question takes one answer."""
+        return len(task.oracle)
+
+    def surface(self, task: Task) -> str:
+        """The question itself."""
+        return task.messages[-1].content

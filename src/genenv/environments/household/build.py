@@ -1,0 +1,191 @@
+"""From a household spec to a task: furnish the room, plan, write what the agent sees."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from pydantic import BaseModel
+
+from genenv.environments.household.engine import Game, Play
+from genenv.environments.household.layout import compile_layout
+from genenv.environments.household.planning import good_commands, plan
+from genenv.environments.household.rooms import ABLE, all_places, is_held_out
+from genenv.environments.household.settings import HouseholdConfig
+from genenv.environments.household.spec import (
+    BLANK,
+    MAX_WORDING,
+    MIN_WORDING,
+    SIZES,
+    HouseholdSpec,
+    filled,
+    goal_of,
+    layout_of,
+    lines,
+    read_place,
+)
+from genenv.environments.household.steps import askable_steps
+from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
+
+if TYPE_CHECKING:
+    from genenv.environments.household.environment import Household
+
+_HOW = (
+    "You are in a house. Give one command a turn, and nothing else:\n"
+    "go to X, open X, close X, take O from X, move O to X, clean O with X, heat O with X, cool O with X, "
+    "use O, examine X, look, inventory.\n"
+    "You can hold one thing. A microwave heats what you hold, a fridge cools it, a sinkbasin cleans it, open "
+    "or closed. To look at something under a lamp, hold it and use the lamp."
+)
+_NEXT = "What is the next command of the shortest way?"
+MOST_TARGETS = 4
+"""Objects of the target's type in a room: each pair of them is a plan to look at."""
+_STEPS = ((4, "short"), (7, "middle"))
+"""Plans up to so many steps, and how their skill is called; longer ones are long."""
+
+
+def build(
+    domain: Household, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+) -> Task | Rejection:
+    """Make the game of a spec and its shortest plan, the ground truth.
+
+    Args:
+        domain: with its settings.
+        spec: with or without blanks in its wording.
+        task_id: of the task.
+        lineage: where it comes from.
+        rng: in which order the places are numbered; in single steps also which step is asked for.
+    """
+    spec, settings = cast(HouseholdSpec, spec), domain.settings
+    if (problem := _reserved(spec, lineage) or _misdescribed(spec)) is not None:
+        return problem
+    spec = filled(spec)
+    if not MIN_WORDING <= len(spec.wording) <= MAX_WORDING:
+        sentence = f"With its names the wording has {len(spec.wording)} characters."
+        return Rejection(RejectReason.INCONSISTENT, sentence)
+    order = list(range(2 + len(spec.others)))
+    rng.shuffle(order)
+    try:
+        world = compile_layout(layout_of(spec, order))
+    except ValueError as error:
+        return Rejection(RejectReason.EXECUTION, f"There is no such room: {error}.")
+    game = Game(world)
+    commands = plan(game)
+    if commands == []:
+        return Rejection(RejectReason.TRIVIAL, "The goal holds before the first command.")
+    if commands is None:
+        return Rejection(RejectReason.EXECUTION, "No sequence of commands reaches the goal.")
+    if len(commands) > settings.max_turns:
+        return Rejection(RejectReason.EXECUTION, f"The shortest plan has {len(commands)} steps.")
+    step = rng.choice(askable_steps(game, commands)) if settings.mode == "single" else None
+    payload: dict[str, Json] = {"mode": settings.mode, "order": order, "steps": len(commands), "step": step}
+    if step is None:
+        messages, oracle = _whole(game, settings), tuple(commands)
+    else:
+        play = game.start()
+        told = play.play(commands[:step])
+        payload |= {"played": commands[:step], "right": list(good_commands(play))}
+        messages, oracle = _next_step(play, commands[:step], told, settings), (commands[step],)
+    return Task(
+        id=task_id,
+        domain=domain.name,
+        skills=(*skills_of(spec), _length(len(commands))),
+        messages=messages,
+        spec=spec.model_dump(mode="json"),
+        payload=payload,
+        oracle=oracle,
+        lineage=lineage,
+    )
+
+
+def skills_of(spec: HouseholdSpec) -> tuple[str, ...]:
+    """The task, the size of the room, and whether the object is hidden; a task has its plan's length too."""
+    return (spec.task, f"size:{spec.size}", *(("hidden",) if spec.hidden else ()))
+
+
+def _length(steps: int) -> str:
+    """How long a shortest plan is, as a skill."""
+    return f"plan:{next((name for most, name in _STEPS if steps <= most), 'long')}"
+
+
+def game_of(task: Task) -> Game:
+    """The game of a task, made again from its spec; the newest few are kept."""
+    order = cast(Sequence[int], task.payload["order"])
+    return _game(json.dumps(task.spec, sort_keys=True), tuple(order))
+
+
+@functools.lru_cache(maxsize=256)
+def _game(spec: str, order: tuple[int, ...]) -> Game:
+    return Game(compile_layout(layout_of(HouseholdSpec.model_validate_json(spec), list(order))))
+
+
+def _misdescribed(spec: HouseholdSpec) -> Rejection | None:
+    """Whether the difficulty fields and the parts of a spec fit together."""
+    least, most = SIZES[spec.size]
+    if not least <= len(spec.others) <= most:
+        sentence = f"A {spec.size} room has {least} to {most} other places, not {len(spec.others)}."
+        return Rejection(RejectReason.INCONSISTENT, sentence)
+    written = [read_place(line) for line in lines(spec)]
+    kinds = [kind for kind, _, _ in written]
+    if strange := sorted(set(kinds) - all_places()):
+        return Rejection(RejectReason.EXECUTION, f"There is no place {strange[0]} in a house.")
+    if spec.task == "look" and not ({"DeskLamp", "FloorLamp"} & set(written[1][2]) and not written[1][1]):
+        return Rejection(RejectReason.EXECUTION, "The place of the goal is not an open one with a lamp.")
+    if spec.task == "two" and kinds.count(kinds[1]) > 1:
+        return Rejection(
+            RejectReason.INCONSISTENT, f"There are several places of the goal's type, {kinds[1]}."
+        )
+    inside = [closed for _, closed, held in written for kind in held if kind == spec.target]
+    wanted = 2 if spec.task == "two" else 1
+    if len(inside) < wanted:
+        return Rejection(RejectReason.EXECUTION, f"The room has {len(inside)} {spec.target}, not {wanted}.")
+    if len(inside) > MOST_TARGETS:
+        return Rejection(RejectReason.INCONSISTENT, f"The room has {len(inside)} {spec.target}: too many.")
+    if spec.target not in written[0][2]:
+        return Rejection(RejectReason.INCONSISTENT, f"The first place does not hold the {spec.target}.")
+    if all(inside) is not spec.hidden or (not spec.hidden and any(inside) and wanted == 1):
+        sentence = (
+            f"hidden is {str(spec.hidden).lower()}, but {sum(inside)} of {len(inside)} are in closed places."
+        )
+        return Rejection(RejectReason.INCONSISTENT, sentence)
+    if spec.target not in ABLE.get(spec.task, {spec.target}):
+        return Rejection(RejectReason.EXECUTION, f"A {spec.target} cannot be treated so: {spec.task}.")
+    allowed = {"object", "lamp" if spec.task == "look" else "place"}
+    if odd := next((blank for blank in BLANK.findall(spec.wording) if blank not in allowed), None):
+        return Rejection(
+            RejectReason.INCONSISTENT, f"The wording has the blank <{odd}>, which has no name here."
+        )
+    return None
+
+
+def _reserved(spec: HouseholdSpec, lineage: Lineage) -> Rejection | None:
+    """Pairs of object and goal that are kept for measuring are for held-out tasks alone."""
+    goal = goal_of(spec)
+    if lineage.origin is Origin.HELD_OUT or not is_held_out(spec.target, goal):
+        return None
+    return Rejection(RejectReason.HELD_OUT, f"{spec.target} and {goal} are kept for held-out tasks.")
+
+
+def _whole(game: Game, settings: HouseholdConfig) -> tuple[Message, ...]:
+    return (
+        Message(role="system", content=f"{_HOW}\nYou have {settings.max_turns} commands."),
+        Message(role="user", content=game.intro + possible(game.start(), settings)),
+    )
+
+
+def possible(play: Play, settings: HouseholdConfig) -> str:
+    """The commands that are possible now, where the agent is told them."""
+    return f"\nPossible: {', '.join(play.admissible)}." if settings.show_commands else ""
+
+
+def _next_step(
+    play: Play, commands: Sequence[str], answers: Sequence[str], settings: HouseholdConfig
+) -> tuple[Message, ...]:
+    """The game so far, command by command, and the question."""
+    pairs = zip(commands, answers, strict=True)
+    told = "".join(f"\n> {command}\n{answer}" for command, answer in pairs)
+    asked = f"{play.game.intro}{told}{possible(play, settings)}\n{_NEXT}"
+    return Message(role="system", content=_HOW), Message(role="user", content=asked)

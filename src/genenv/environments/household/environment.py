@@ -1,0 +1,104 @@
+"""The household: text games of ALFWorld's kind, from specs that a simulator writes.
+
+This module joins the parts: `rooms` (what there is), `spec` and `grammar` (what can be written), `seeds` (the
+base data), `layout` (spec to room), `build` (spec to task), `planning` (the oracle), `world` and `engine`
+(the game; ALFWorld's recorded ones are played by it, too), `playing` (attempts and what they are worth),
+`commands` (how replies are read), `facts` (the second check) and `wording` (how goals are said).
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.environments.base import Episode
+from genenv.environments.common import held_out_tasks, request, seeds_of
+from genenv.environments.household import parameters as by_parameters
+from genenv.environments.household.audit import audit
+from genenv.environments.household.build import build, skills_of
+from genenv.environments.household.grammar import spec_schema
+from genenv.environments.household.playing import HouseholdEpisode, check, one_step, random_replies
+from genenv.environments.household.seeds import N_MAIN, held_out_specs, offered_for, training_specs, variation
+from genenv.environments.household.settings import HouseholdConfig
+from genenv.environments.household.spec import HouseholdSpec, lines
+from genenv.types import JsonObject, Message, Profile, Rejection, Seed, Task
+
+
+class Household:
+    """The household domain, with its settings."""
+
+    name: ClassVar[str] = "household"
+    spec: ClassVar[type[BaseModel]] = HouseholdSpec
+    config: ClassVar[type[BaseModel]] = HouseholdConfig
+    parameters: ClassVar[type[BaseModel]] = by_parameters.HouseholdParameters
+
+    # longer methods, each in a module of its own; their first argument is the domain
+    variation = staticmethod(variation)
+    build = build
+    audit = audit
+    check = check
+    random_replies = random_replies
+
+    def __init__(self, settings: HouseholdConfig | None = None) -> None:
+        self.settings = settings or HouseholdConfig()
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 320 specs in a fixed order."""
+        return seeds_of(self, training_specs(), skills_of)
+
+    def held_out(self) -> Sequence[Task]:
+        """500 tasks for measuring; seeds have neither their phrasings nor their pairs of object and goal."""
+        return list(_held_out(self.settings))
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """The JSON schema under whose grammar the simulator varies a seed, with the objects it is told of."""
+        return spec_schema(offered_for(seed))
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """The conversation that asks the simulator for a variation of a seed."""
+        offered = offered_for(seed)
+        system = (
+            "Write a household game as JSON: difficulty, the object, where it starts, where it must go, the "
+            f"other places with what is in them, and the wording. The player should solve {target:.0%}.\n"
+            f"Room: {offered.room}. Places: {', '.join(offered.places)}.\n"
+            f"Objects to ask for: {', '.join(offered.targets)}. Others: {', '.join(offered.distractors)}."
+        )
+        return request(system, seed.spec, profile, seed.skills, thing="game")
+
+    # by parameters
+
+    parameter_options = staticmethod(by_parameters.options)
+    parameter_messages = staticmethod(by_parameters.messages)
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        return by_parameters.drawn(cast(by_parameters.HouseholdParameters, parameters), seed, rng)
+
+    def episode(self, task: Task) -> Episode:
+        """A fresh attempt."""
+        single = task.payload["mode"] == "single"
+        return one_step(task, self.settings) if single else HouseholdEpisode(task, self.settings)
+
+    @property
+    def main_held_out(self) -> int:
+        """The first 120 held-out tasks: what a measurement takes unasked."""
+        return N_MAIN
+
+    def steps(self, task: Task) -> int:
+        """Commands of the shortest plan, also where only one of them is asked for."""
+        return int(str(task.payload["steps"]))
+
+    def surface(self, task: Task) -> str:
+        """The text by which tasks are compared for novelty: the wording and the room."""
+        spec = HouseholdSpec.model_validate(task.spec)
+        return "\n".join([spec.wording, f"{spec.task} {spec.target}", *lines(spec)])
+
+
+@functools.lru_cache(maxsize=4)
+def _held_out(settings: HouseholdConfig) -> tuple[Task, ...]:
+    """Made once a process, which may open many runs."""
+    return tuple(held_out_tasks(Household(settings), held_out_specs()))

@@ -1,4 +1,0 @@
-"""Environments of others as domains: OpenEnv servers and verifiers tasksets, played by our agent.
-
-`genenv.domains` opens them by name, `openenv:http://HOST:PORT` and `verifiers:TASKSET`.
-"""

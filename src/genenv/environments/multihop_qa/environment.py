@@ -1,0 +1,136 @@
+"""Multi-hop questions: a chain of facts fixes the answer, the simulator words the question.
+
+This module joins the parts: `relations` and `kb` (what is known), `chains` (what can be asked, and by whom),
+`wording` (questions, and how they are read back), `grammar`, `prompting` and `seeds` (for the simulator),
+`build`, `audit` and `check`; `passages` and `search` are what the agent reads, `corpus` a user's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.environments.base import Episode
+from genenv.environments.common import OneQuestion, held_out_tasks, seeds_of
+from genenv.environments.multihop_qa import parameters as by_parameters
+from genenv.environments.multihop_qa.audit import audit
+from genenv.environments.multihop_qa.build import build, skills_of
+from genenv.environments.multihop_qa.check import SearchEpisode, check, random_replies
+from genenv.environments.multihop_qa.grammar import offered, spec_schema
+from genenv.environments.multihop_qa.prompting import simulator_messages
+from genenv.environments.multihop_qa.search import require_search
+from genenv.environments.multihop_qa.seeds import held_out_specs, spec_of, training_specs
+from genenv.environments.multihop_qa.settings import MultihopConfig
+from genenv.environments.multihop_qa.spec import QuestionSpec
+from genenv.environments.multihop_qa.world import load_world
+from genenv.errors import UsageError
+from genenv.types import JsonObject, Rejection, Seed, Task
+
+_log = logging.getLogger(__name__)
+
+
+class MultihopQA:
+    """The multi-hop domain, with its settings.
+
+    Raises:
+        UsageError: the user's corpus cannot be used, or the package for search is not installed.
+    """
+
+    name: ClassVar[str] = "multihop_qa"
+    spec: ClassVar[type[BaseModel]] = QuestionSpec
+    config: ClassVar[type[BaseModel]] = MultihopConfig
+    parameters: ClassVar[type[BaseModel]] = by_parameters.QuestionParameters
+
+    # longer methods, each in a module of its own; their first argument is the domain
+    spec_schema = spec_schema
+    simulator_messages = simulator_messages
+    build = build
+    audit = audit
+    check = check
+    random_replies = random_replies
+
+    def __init__(self, settings: MultihopConfig | None = None) -> None:
+        self.settings = settings or MultihopConfig()
+        if self.settings.mode == "search":
+            require_search()
+        self.world = load_world(self.settings.corpus)
+        if self.world.base.written and not (self._seeds and self._held_out):
+            raise UsageError(
+                f"{self.settings.corpus}: its facts make {len(self._seeds)} questions to train on and "
+                f"{len(self._held_out)} held-out ones, one each is needed; add facts that share names"
+            )
+
+    @functools.cached_property
+    def _seeds(self) -> list[Seed]:
+        hops = self.world.base.hops
+        return seeds_of(
+            self,
+            training_specs(self.world),
+            lambda spec: skills_of(spec, [hops[name] for name in spec.relations]),
+        )
+
+    @functools.cached_property
+    def _held_out(self) -> list[Task]:
+        tasks = held_out_tasks(self, held_out_specs(self.world))
+        sound = [task for task in tasks if self.audit(task, random.Random(task.id)) is None]
+        if len(sound) < len(tasks):
+            _log.warning(
+                "%d of %d held-out questions cannot be answered with these settings and are left out",
+                len(tasks) - len(sound),
+                len(tasks),
+            )
+        return sound
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 400 specs in a fixed order; of a user's corpus, as many as its facts allow."""
+        return self._seeds
+
+    def held_out(self) -> Sequence[Task]:
+        """160 tasks for measuring only; of a user's corpus, as many as its facts allow.
+
+        Those that the domain's own audit refuses under these settings, such as what a search that shows one
+        short passage does not find, are left out, and how many is logged as a warning.
+
+        No start or answer of theirs is the start or the answer of a seed, of a variation or of anything that
+        the grammar can write (`genenv.environments.multihop_qa.chains`).
+        """
+        return self._held_out
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """Another chain of those offered for a seed, in words drawn from the grammar's."""
+        return spec_of(rng.choice(offered(self.world, seed)), rng).model_dump(mode="json")
+
+    # by parameters
+
+    parameter_options = by_parameters.options
+    parameter_messages = by_parameters.messages
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        return by_parameters.drawn(self, cast(by_parameters.QuestionParameters, parameters), seed, rng)
+
+    def episode(self, task: Task) -> Episode:
+        """A fresh attempt."""
+        if task.payload["mode"] != "search":
+            return OneQuestion(task)
+        return SearchEpisode(task, self.world, self.settings)
+
+    def steps(self, task: Task) -> int:
+        """Hops."""
+        return int(str(task.spec["hops"]))
+
+    def surface(self, task: Task) -> str:
+        """The text by which tasks are compared for novelty: the things and relations on the path.
+
+        Other words for the same facts are no new task, and the same words about other facts are one; so the
+        question's wording does not count. Each name and relation is one word here.
+        """
+        spec = QuestionSpec.model_validate(task.spec)
+        steps = self.world.base.follow(spec.start, [self.world.base.hops[name] for name in spec.relations])
+        path = [spec.start, *(part for step in steps for part in (step.hop.name, step.end))]
+        return " ".join("".join(char for char in part if char.isalnum()) or "sign" for part in path)

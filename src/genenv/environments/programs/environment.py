@@ -1,0 +1,187 @@
+"""Programs: what digit do a few operations make of a string of digits? A world for very small models.
+
+A task is some ten characters, such as `4306>ruf=`: reverse 4306, move every digit up by one, take the first.
+The reply is the value, `7`. Difficulty is real and has three sides: which operations, how many, how long a
+text. One digit is guessed right in a tenth of all attempts, so that attempts alone can teach what a program
+does: a transformer of two layers learns much of it in half a minute.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.environments.common import QuestionDomain, held_out_tasks, seeds_of
+from genenv.environments.parameters import Options
+from genenv.environments.programs import drafting
+from genenv.environments.programs import parameters as by_parameters
+from genenv.environments.programs.operations import DIGITS, OPERATIONS, Language, holds, steps
+from genenv.environments.programs.settings import ProgramsConfig
+from genenv.environments.programs.spec import ProgramSpec, is_held_out, schema
+from genenv.types import (
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+    Verdict,
+)
+
+
+class Programs(QuestionDomain):
+    """The domain of short programs."""
+
+    name: ClassVar[str] = "programs"
+    spec: ClassVar[type[BaseModel]] = ProgramSpec
+    config: ClassVar[type[BaseModel]] = ProgramsConfig
+    parameters: ClassVar[type[BaseModel]] = by_parameters.ProgramParameters
+
+    def __init__(self, settings: ProgramsConfig | None = None) -> None:
+        self.settings = settings or ProgramsConfig()
+        self._language = Language.of(self.settings.operations, renamed=self.settings.renamed)
+
+    @functools.cached_property
+    def _seeds(self) -> list[Seed]:
+        return seeds_of(
+            self, drafting.seed_specs(self._language, drafting.of_base(self.settings)), self._skills
+        )
+
+    @functools.cached_property
+    def _held_out(self) -> list[Task]:
+        return held_out_tasks(self, drafting.held_out_specs(self._language, drafting.of_base(self.settings)))
+
+    @functools.cached_property
+    def _schema(self) -> JsonObject:
+        return schema(self._language, drafting.writable(self.settings))
+
+    def seeds(self) -> Sequence[Seed]:
+        """The base data: 4,000 programs, every depth and length alike, as far as there are so many."""
+        return self._seeds
+
+    def held_out(self) -> Sequence[Task]:
+        """500 programs for measuring only, every depth and length alike, as far as there are so many.
+
+        Their texts are multiples of 7, which `build` refuses to everyone else.
+        """
+        return self._held_out
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """All programs, whatever the seed: depth and length first, which what follows must have."""
+        return self._schema
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """How the agent does, and the seed, in a code of some forty characters.
+
+        For a target of 50%: `50 6 965 r8s2u-f7l7 4306>ruf` says that the agent solves 6 tenths of all
+        tasks, 9, 6 and 5 of those of one, two, three operations, 8 of those that reverse; `-` is not known.
+        """
+        spec = ProgramSpec.model_validate(seed.spec)
+        return (Message(role="user", content=f"{self._code(profile, target)} {spec.p}"),)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """A program a little like the seed's, on another text."""
+        spec = ProgramSpec.model_validate(seed.spec)
+        return drafting.variation(spec, rng, self._language, drafting.writable(self.settings)).model_dump()
+
+    def parameter_options(self, seed: Seed) -> Options:
+        """See `HasParameters`: the same for every seed."""
+        return by_parameters.options(self._language, drafting.writable(self.settings))
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """See `HasParameters`: the code without a seed."""
+        return (Message(role="user", content=self._code(profile, target)),)
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        parameters = cast(by_parameters.ProgramParameters, parameters)
+        return by_parameters.drawn(parameters, self._language, drafting.writable(self.settings), rng)
+
+    def _code(self, profile: Profile, target: float) -> str:
+        """The target, and how the agent does: overall, by depth, by operation, a digit each."""
+        rates = profile.success
+        shallow, deep = self.settings.depths
+        depths = "".join(_tenth(rates.get(f"depth:{n}")) for n in range(shallow, deep + 1))
+        of_ops = "".join(
+            f"{key}{_tenth(rates.get(OPERATIONS[plain].name))}" for key, plain in self._language.plain.items()
+        )
+        return f"{target * 100:.0f} {_tenth(profile.overall)} {depths} {of_ops}"
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """Run the program: the task asks for its value."""
+        spec = cast(ProgramSpec, spec)
+        if (spec.d, spec.n) != (len(spec.ops), len(spec.text)):
+            sentence = f"{spec.p} is not of depth {spec.d} and length {spec.n}."
+            return Rejection(RejectReason.INCONSISTENT, sentence)
+        if not drafting.writable(self.settings).has(spec.d, spec.n):
+            sentence = f"{spec.p} is longer or shorter than the programs of this world."
+            return Rejection(RejectReason.SCHEMA, sentence)
+        if not self._language.knows(spec.ops):
+            return Rejection(RejectReason.SCHEMA, f"{spec.p} has an operation that this world lacks.")
+        if is_held_out(spec.text) and lineage.origin is not Origin.HELD_OUT:
+            return Rejection(
+                RejectReason.HELD_OUT, f"{spec.text} is a multiple of 7, which is for measuring."
+            )
+        value = steps(self._language.read(spec.ops), spec.text)[-1]
+        return Task(
+            id=task_id,
+            domain=self.name,
+            skills=self._skills(spec),
+            lineage=lineage,
+            messages=(Message(role="user", content=f"{spec.p}="),),
+            spec=spec.model_dump(),
+            payload={"value": value},
+            oracle=(value,),
+        )
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """The second check must agree, on a wrong value too."""
+        spec, value = ProgramSpec.model_validate(task.spec), str(task.payload["value"])
+        (wrong,) = self.random_replies(task, rng)
+        for said in (value, wrong):
+            if holds(self._language.read(spec.ops), spec.text, said) is not self.check(task, (said,)).success:
+                sentence = f"Two ways to check {spec.p} differ about {said}."
+                return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
+        return None
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Right is the value and nothing else; blanks around it do not count."""
+        value = str(task.payload["value"])
+        said = replies[0].strip() if replies else ""
+        right = said == value
+        explanation = f"It is {value}." if right else f"It is {value}, not {said[:40]!r}."
+        readable = bool(said) and set(said) <= set(DIGITS)
+        return Verdict(reward=float(right), success=right, explanation=explanation, readable=readable)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """So many digits as the value has, but another number."""
+        value = str(task.payload["value"])
+        while (said := "".join(rng.choices(DIGITS, k=len(value)))) == value:
+            pass
+        return (said,)
+
+    def steps(self, task: Task) -> int:
+        """Operations."""
+        return int(str(task.spec["d"]))
+
+    def surface(self, task: Task) -> str:
+        """Text and program, a word each: to share one of them is to be a fifth alike."""
+        return str(task.spec["p"])
+
+    def _skills(self, spec: ProgramSpec) -> tuple[str, ...]:
+        names = dict.fromkeys(OPERATIONS[letter].name for letter in self._language.read(spec.ops))
+        return (*names, f"depth:{spec.d}", f"length:{spec.n}")
+
+
+def _tenth(rate: float | None) -> str:
+    """A rate as one digit; `-` for none."""
+    return "-" if rate is None else str(min(9, int(rate * 10)))

@@ -1,0 +1,74 @@
+"""Settings of the domain of short programs: their operations, and how long they and their texts are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple, get_args
+
+from pydantic import Field, model_validator
+
+from genenv.settings import Settings
+
+Change = Literal["reverse", "sort", "up", "down", "turn", "complement"]
+Pick = Literal["first", "last", "largest", "whole"]
+
+Range = tuple[int, int]
+"""The least and the most."""
+MOST_DEPTH, LEAST_LENGTH, MOST_LENGTH = 16, 2, 32
+
+_Depth = Annotated[int, Field(ge=1, le=MOST_DEPTH)]
+_Length = Annotated[int, Field(ge=LEAST_LENGTH, le=MOST_LENGTH)]
+
+CHANGES, PICKS = frozenset(get_args(Change)), frozenset(get_args(Pick))
+
+
+class Sizes(NamedTuple):
+    """How long programs and their texts are."""
+
+    depths: Range
+    lengths: Range
+
+    def has(self, depth: int, length: int) -> bool:
+        """Whether a program of this depth on a text of this length is one of them."""
+        (shallow, deep), (short, long) = self
+        return shallow <= depth <= deep and short <= length <= long
+
+
+class ProgramsConfig(Settings, frozen=True):
+    """Settings of the domain of short programs."""
+
+    operations: tuple[Change | Pick, ...] = Field(
+        default=("reverse", "sort", "up", "first", "last"), strict=False
+    )
+    """The operations there are: some that change the text, and some that end a program. What `whole` ends has
+    all that became of the text for its value: it is hardly ever guessed."""
+    renamed: bool = False
+    """Operations go by other letters: the same programs in another writing."""
+    depths: tuple[_Depth, _Depth] = Field(default=(1, 3), strict=False)
+    """The fewest and the most operations of a program."""
+    lengths: tuple[_Length, _Length] = Field(default=(2, 5), strict=False)
+    """The fewest and the most digits of a text."""
+    base_depths: tuple[_Depth, _Depth] | None = Field(default=None, strict=False)
+    """The same of base tasks and held-out ones, where they are only some of what can be written."""
+    base_lengths: tuple[_Length, _Length] | None = Field(default=None, strict=False)
+    """The same of base tasks and held-out ones, where they are only some of what can be written."""
+
+    @model_validator(mode="after")
+    def _both_kinds(self) -> ProgramsConfig:
+        if CHANGES.isdisjoint(self.operations) or PICKS.isdisjoint(self.operations):
+            raise ValueError(
+                f"operations must name at least one of {', '.join(get_args(Change))}, and at least one of "
+                f"{', '.join(get_args(Pick))}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ranges(self) -> ProgramsConfig:
+        for name, inner, outer in (
+            ("depths", self.depths, (1, MOST_DEPTH)),
+            ("lengths", self.lengths, (LEAST_LENGTH, MOST_LENGTH)),
+            ("base_depths", self.base_depths or self.depths, self.depths),
+            ("base_lengths", self.base_lengths or self.lengths, self.lengths),
+        ):
+            if not outer[0] <= inner[0] <= inner[1] <= outer[1]:
+                raise ValueError(f"{name} must be a least and a most within {list(outer)}, not {list(inner)}")
+        return self

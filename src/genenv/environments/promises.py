@@ -1,0 +1,201 @@
+"""What a domain's answers must be: each function returns one that is, and says what is wrong with another."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from pydantic import BaseModel, ValidationError
+
+from genenv.environments.base import Episode, OffersTools
+from genenv.types import JsonObject, Message, Rejection, Seed, Task, Verdict
+
+SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
+"""Names of skills are parts of the names of metrics."""
+
+
+class Broken(ValueError):
+    """The answer is not as promised. The message goes after the method's name: `returns 3, not a text`."""
+
+
+def text(answer: object) -> str:
+    """A text."""
+    if not isinstance(answer, str):
+        raise Broken(f"returns {_shown(answer)}, not a text")
+    return answer
+
+
+def count(answer: object) -> int:
+    """A whole number, 0 or more."""
+    if isinstance(answer, bool) or not isinstance(answer, int) or answer < 0:
+        raise Broken(f"returns {_shown(answer)}, not a whole number from 0 on")
+    return answer
+
+
+def replies(answer: object) -> tuple[str, ...]:
+    """Texts, one a turn."""
+    if isinstance(answer, str) or not isinstance(answer, Sequence):
+        raise Broken(f"returns {_shown(answer)}, not a tuple of texts")
+    return tuple(text(one) for one in cast("Sequence[object]", answer))
+
+
+def messages(answer: object) -> tuple[Message, ...]:
+    """Messages, at least one."""
+    listed = tuple(_listed(answer, "messages"))
+    if not listed:
+        raise Broken("returns no message")
+    for one in listed:
+        if not isinstance(one, Message):
+            raise Broken(f"returns {_shown(one)} among its messages")
+        if one.role not in ("system", "user", "assistant", "tool"):
+            raise Broken(f"returns a message of the role {_shown(one.role)}")
+    return cast("tuple[Message, ...]", listed)
+
+
+def json_object(answer: object) -> JsonObject:
+    """An object that JSON can hold."""
+    if not isinstance(answer, Mapping):
+        raise Broken(f"returns {_shown(answer)}, not a JSON object")
+    try:
+        json.dumps(answer, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Broken(f"returns an object that is no JSON ({error})") from error
+    return cast("JsonObject", answer)
+
+
+def verdict(answer: object) -> Verdict:
+    """A verdict whose reward is in [0, 1]."""
+    if not isinstance(answer, Verdict):
+        raise Broken(f"returns {_shown(answer)}, not a Verdict")
+    reward = cast("object", answer.reward)
+    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+        raise Broken(f"returns a reward of {_shown(reward)}, not a number in [0, 1]")
+    if not 0 <= reward <= 1:
+        raise Broken(f"returns a reward of {reward:g}, which is not in [0, 1]")
+    if not isinstance(cast("object", answer.success), bool):
+        raise Broken(f"returns a success of {_shown(answer.success)}, not True or False")
+    text(answer.explanation)
+    return answer
+
+
+def rejection_or_none(answer: object) -> Rejection | None:
+    """A rejection, or None."""
+    if answer is not None and not isinstance(answer, Rejection):
+        raise Broken(f"returns {_shown(answer)}, not a Rejection or None")
+    return answer
+
+
+def built(task_id: str) -> Callable[[object], Task | Rejection]:
+    """A task of this id, or a rejection."""
+
+    def check(answer: object) -> Task | Rejection:
+        if isinstance(answer, Rejection):
+            return answer
+        found = task(answer)
+        if found.id != task_id:
+            raise Broken(f"returns a task with the id {found.id!r}, not the one that it was given")
+        return found
+
+    return check
+
+
+def task(answer: object) -> Task:
+    """A task that can be asked, stored and counted."""
+    if not isinstance(answer, Task):
+        raise Broken(f"returns {_shown(answer)}, not a Task or a Rejection")
+    messages(answer.messages)
+    _skills(answer.skills)
+    if not replies(answer.oracle):
+        raise Broken("returns a task without an oracle, the replies that solve it")
+    json_object(answer.spec)
+    json_object(answer.payload)
+    return answer
+
+
+def tasks(answer: object) -> Sequence[Task]:
+    """Tasks of different ids."""
+    found = [task(one) for one in _listed(answer, "tasks")]
+    _different([one.id for one in found])
+    return found
+
+
+def seeds(spec: type[BaseModel]) -> Callable[[object], Sequence[Seed]]:
+    """Seeds of different ids, whose specs are of this class."""
+
+    def check(answer: object) -> Sequence[Seed]:
+        found: list[Seed] = []
+        for one in _listed(answer, "seeds"):
+            if not isinstance(one, Seed):
+                raise Broken(f"returns {_shown(one)} among its seeds")
+            json_object(one.spec)
+            _skills(one.skills)
+            try:
+                spec.model_validate(one.spec)
+            except ValidationError as error:
+                raise Broken(
+                    f"returns {one.id}, whose spec is no {spec.__name__}: {error.errors()[0]['msg']}"
+                ) from error
+            found.append(one)
+        _different([one.id for one in found])
+        return found
+
+    return check
+
+
+def tools(episode: Episode) -> Sequence[JsonObject]:
+    """The tools that an episode wants offered; none where messages describe them."""
+    if not isinstance(episode, OffersTools):
+        return ()
+    offered = [json_object(one) for one in _listed(episode.tools, "tools")]
+    for one in offered:
+        if not isinstance(one.get("function"), Mapping):
+            raise Broken(f"returns the tool {_shown(one)}, not one of OpenAI's form")
+    return offered
+
+
+def choices(episode: Episode) -> Sequence[str]:
+    """The replies that are possible now; none where any text is."""
+    offered = _listed(getattr(episode, "choices", ()), "choices")
+    if odd := [one for one in offered if not isinstance(one, str)]:
+        raise Broken(f"offers the choice {_shown(odd[0])}, not a text")
+    return cast("Sequence[str]", offered)
+
+
+def episode(answer: object) -> Episode:
+    """Something that runs, with a limit of turns."""
+    turns: object = getattr(answer, "max_turns", None)
+    if not callable(getattr(answer, "run", None)):
+        raise Broken(f"returns {_shown(answer)}, not an episode with a coroutine `run`")
+    if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
+        raise Broken(f"returns an episode with max_turns = {_shown(turns)}, not a whole number from 1 on")
+    return cast("Episode", answer)
+
+
+def _skills(names: object) -> None:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise Broken(f"returns skills that are {_shown(names)}, not a tuple of names")
+    for name in cast("Sequence[object]", names):
+        if not isinstance(name, str) or not SKILL.fullmatch(name):
+            raise Broken(f"returns the skill {_shown(name)}; names are up to 64 of A-Z a-z 0-9 _ . : + = -")
+
+
+def _listed(answer: object, what: str) -> list[object]:
+    if isinstance(answer, str) or not isinstance(answer, Sequence):
+        raise Broken(f"returns {_shown(answer)}, not a sequence of {what}")
+    return list(cast("Sequence[object]", answer))
+
+
+def _different(ids: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for id_ in ids:
+        if text(id_) in seen:
+            raise Broken(f"returns the id {id_!r} twice")
+        seen.add(id_)
+
+
+def _shown(value: object) -> str:
+    shown = f"{type(value).__name__} {value!r}" if value is not None else "None"
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -1,0 +1,233 @@
+"""From a spec to a task: is it consistent, what does the cheapest plan cost, what does the agent see?"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from pydantic import BaseModel, ValidationError
+
+from genenv.environments.travel.choices import Atlas
+from genenv.environments.travel.hard import total_cost
+from genenv.environments.travel.prompting import agent_system
+from genenv.environments.travel.query import Query
+from genenv.environments.travel.reference import reference
+from genenv.environments.travel.replies import MISSING, without_missing_day
+from genenv.environments.travel.sandbox import CUISINES, DATES
+from genenv.environments.travel.settings import TravelConfig
+from genenv.environments.travel.solver import solve
+from genenv.environments.travel.spec import HOUSE_RULES, ROOM_TYPES, Slack, TravelSpec
+from genenv.environments.travel.tools import lookups
+from genenv.environments.travel.trips import Trip, written
+from genenv.environments.travel.words import filled, wordings
+from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
+
+if TYPE_CHECKING:
+    from genenv.environments.travel.environment import Travel
+
+FACTORS: Mapping[Slack, float] = {"tight": 1.1, "fair": 1.4, "loose": 2.0}
+"""Slack -> the budget, as a multiple of what the cheapest plan costs."""
+_MOST: Mapping[Slack, float] = {"tight": 1.25, "fair": 1.7}
+"""Slack -> the largest such multiple that a given budget may have; what is above is loose."""
+_ROUND_USD = 10
+
+
+def build(
+    domain: Travel, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+) -> Task | Rejection:
+    """Solve a spec and make a task of it: the cheapest plan, the budget, and the messages the agent sees.
+
+    Args:
+        domain: the database, what is held out, and how the task is played.
+        spec: with or without blanks, with or without a budget.
+        task_id: names the task.
+        lineage: where it comes from; only held-out tasks may go to a held-out destination.
+        rng: chooses the day that is missing.
+    """
+    spec, atlas, settings = cast(TravelSpec, spec), domain.atlas, domain.settings
+    problem = _inconsistent(spec, lineage, atlas, settings)
+    if problem is not None:
+        return problem
+    query = query_of(spec)
+    solution = solve(query, atlas.database)
+    if solution is None:
+        return Rejection(RejectReason.EXECUTION, "No plan fits: no way to travel, no room, or no such meals.")
+    missing = rng.choice([i for i, day in enumerate(solution.trip.days) if len(day.cities) == 1])
+    missing = missing if settings.form == "day" else None
+    fixed = _fixed_cost(query, solution.trip, missing, atlas)
+    budget = spec.budget or budget_for(solution.cost, spec.slack, fixed=fixed)
+    if (problem := _wrong_budget(spec, solution.cost, fixed)) is not None:
+        return problem
+    text = filled(spec.query, wordings(spec, budget))
+    if text is None:
+        return Rejection(RejectReason.INCONSISTENT, "The query has a blank for which the spec has no value.")
+    try:
+        spec = TravelSpec.model_validate({**spec.model_dump(), "query": text.strip()})
+    except ValidationError as error:
+        return Rejection(RejectReason.SCHEMA, f"The query, blanks filled in: {error.errors()[0]['msg']}.")
+    query = query_of(spec, budget)
+    payload = _payload(query, solution.trip, solution.cost, missing)
+    return Task(
+        id=task_id,
+        domain=domain.name,
+        skills=skills_of(spec),
+        messages=_messages(spec.query, query, solution.trip, missing, atlas, settings),
+        spec=spec.model_dump(mode="json"),
+        payload=payload,
+        oracle=_oracle(solution.trip, query, missing, settings),
+        lineage=lineage,
+    )
+
+
+def query_of(spec: TravelSpec, budget: float = math.inf) -> Query:
+    """The structured query of a spec."""
+    return Query(
+        origin=spec.origin,
+        destination=spec.destination,
+        days=spec.days,
+        cities=spec.cities,
+        dates=DATES[spec.start - 1 : spec.start - 1 + spec.days],
+        people=spec.people,
+        budget=budget,
+        house_rule=HOUSE_RULES[spec.room_rule] if spec.room_rule else None,
+        cuisines=spec.cuisines,
+        room_type=ROOM_TYPES[spec.room_type] if spec.room_type else None,
+        transport=spec.transport,
+    )
+
+
+def budget_for(cheapest: float, slack: Slack, *, fixed: float = 0.0) -> int:
+    """The budget, in USD, rounded up to tens: what is fixed, and a multiple of the rest of the cheapest plan.
+
+    Args:
+        cheapest: cost of the cheapest plan.
+        slack: which multiple.
+        fixed: the part of that cost which is not the agent's to choose.
+    """
+    return max(math.ceil((fixed + (cheapest - fixed) * FACTORS[slack]) / _ROUND_USD), 1) * _ROUND_USD
+
+
+def skills_of(spec: TravelSpec) -> tuple[str, ...]:
+    """What a spec exercises: its length, its slack, its limits."""
+    return (f"days:{spec.days}", spec.slack, *spec.given)
+
+
+def _inconsistent(
+    spec: TravelSpec, lineage: Lineage, atlas: Atlas, settings: TravelConfig
+) -> Rejection | None:
+    """What is wrong with a spec before it is solved."""
+    data = atlas.database
+    state = data.state_of(spec.destination)
+    problem = None
+    if spec.limits != len(spec.given):
+        problem = f"limits is {spec.limits}, but {len(spec.given)} are given"
+    elif spec.days > settings.longest:
+        problem = f"trips have at most {settings.longest} days"
+    elif spec.start + spec.days - 1 > len(DATES):
+        problem = f"{spec.days} days from March {spec.start} do not end in March"
+    elif data.state_of(spec.origin) is None:
+        problem = f"there is no city {spec.origin[:40]!r}"
+    elif spec.days == 3 and state is None:
+        problem = f"there is no city {spec.destination[:40]!r}, and 3 days go to a city"
+    elif spec.days > 3 and not data.cities_of(spec.destination):
+        problem = f"there is no state {spec.destination[:40]!r}, and {spec.days} days go through a state"
+    elif data.state_of(spec.origin) in (state, spec.destination):
+        problem = f"{spec.origin} is in the state that the trip goes to"
+    elif len(set(spec.cuisines)) < len(spec.cuisines) or not set(spec.cuisines) <= set(CUISINES):
+        problem = f"cuisines are some of {', '.join(CUISINES)}, each once"
+    if problem is not None:
+        return Rejection(RejectReason.INCONSISTENT, f"{problem[0].upper()}{problem[1:]}.")
+    for place in (spec.destination, spec.origin):
+        if place in atlas.reserved and lineage.origin is not Origin.HELD_OUT:
+            return Rejection(RejectReason.HELD_OUT, f"{place} is kept for held-out tasks.")
+    return None
+
+
+def _fixed_cost(query: Query, trip: Trip, missing: int | None, atlas: Atlas) -> float:
+    """What the agent does not choose: the plan without its missing day, in USD; 0 for a whole plan."""
+    if missing is None:
+        return 0.0
+    rest = without_missing_day(written(trip), missing, trip.days[missing].cities[0])
+    return total_cost(query, rest, atlas.database)
+
+
+def _wrong_budget(spec: TravelSpec, cheapest: float, fixed: float) -> Rejection | None:
+    """Whether a given budget is too small, or not as slack as it says."""
+    if spec.budget is None:
+        return None
+    if spec.budget < cheapest:
+        sentence = f"The cheapest plan costs ${cheapest:,.0f}, more than the budget of ${spec.budget:,}."
+        return Rejection(RejectReason.EXECUTION, sentence)
+    largest = {slack: fixed + (cheapest - fixed) * most for slack, most in _MOST.items()}
+    fitting = next((slack for slack, most in largest.items() if spec.budget <= most), "loose")
+    if fitting != spec.slack and spec.budget != budget_for(cheapest, spec.slack, fixed=fixed):
+        sentence = (
+            f"A budget of ${spec.budget:,} is {fitting}, not {spec.slack}: one can do with ${cheapest:,.0f}."
+        )
+        return Rejection(RejectReason.INCONSISTENT, sentence)
+    return None
+
+
+def _payload(query: Query, trip: Trip, cheapest: float, missing: int | None) -> Mapping[str, Json]:
+    return {
+        "query": query.to_json(),
+        "cheapest": cheapest,
+        "missing": missing,
+        "plan": written(trip),
+    }
+
+
+def _oracle(trip: Trip, query: Query, missing: int | None, settings: TravelConfig) -> tuple[str, ...]:
+    """The replies that solve the task."""
+    plan = written(trip)
+    answer: Json = plan
+    if missing is not None:
+        answer = {field: _short(str(plan[missing][field])) for field in MISSING}
+    final = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    return (*lookups(trip, query), final) if settings.mode == "tools" else (final,)
+
+
+def _short(entry: str) -> str:
+    """`Name` of `Name, City;`."""
+    return entry.rstrip(";").rsplit(", ", 1)[0]
+
+
+def _messages(
+    text: str, query: Query, trip: Trip, missing: int | None, atlas: Atlas, settings: TravelConfig
+) -> tuple[Message, ...]:
+    """The system message, and the user's: information, query, what is already planned."""
+    data = atlas.database
+    city = trip.days[missing].cities[0] if missing is not None else None
+    parts: list[str] = []
+    if settings.mode == "sole":
+        tokens = settings.reference_tokens
+        left_out = () if query.destination in atlas.reserved else atlas.reserved
+        parts.append(reference(query, trip, data, tokens=tokens, city=city, left_out=left_out))
+    elif query.days > 3:
+        parts.append(f"Cities in {query.destination}: {', '.join(data.cities_of(query.destination))}.")
+    parts.append(text)
+    if missing is not None:
+        parts.append(_rest_of_plan(query, trip, missing, atlas))
+    system = Message(role="system", content=agent_system(query, settings))
+    return system, Message(role="user", content="\n".join(parts))
+
+
+def _rest_of_plan(query: Query, trip: Trip, missing: int, atlas: Atlas) -> str:
+    """The plan without the missing day, and what it costs."""
+    city = trip.days[missing].cities[0]
+    rest = without_missing_day(written(trip), missing, city)
+    lines = [
+        f"Day {day['days']}: " + "; ".join(str(day[field]) for field in _TOLD if day[field] != "-")
+        for day in rest
+    ]
+    lines[missing] = f"Day {missing + 1}: {city}; missing"
+    nights = sum(day.accommodation is not None and day.cities[-1] == city for day in trip.days)
+    cost = _fixed_cost(query, trip, missing, atlas)
+    wanted = f"Choose day {missing + 1}, and the room in {city} for {nights} night{'s' * (nights > 1)}."
+    return "\n".join(["The plan so far:", *lines, f"It costs {cost:g}. {wanted}"])
+
+
+_TOLD = ("current_city", "transportation", "breakfast", "lunch", "dinner", "accommodation")

@@ -1,0 +1,283 @@
+"""`genenv check DOMAIN`: whether a domain keeps what it promises, before hours of training find out.
+
+No model takes part. Seeds, held-out tasks and variations go through the gate of a run; solutions are played
+turn by turn; garbage is graded; everything that is to be equal twice is asked for twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, runtime_checkable
+
+from pydantic import ValidationError
+
+from genenv.backends.scripted import ScriptedSampler
+from genenv.config.run import RunConfig
+from genenv.environments.base import Domain
+from genenv.gate.gate import Gate, base_task, written
+from genenv.progress import Reporter, Silent, staged
+from genenv.rollout.driver import Sampling, attempt
+from genenv.seeding import generator
+from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task
+
+GOOD, POOR, BROKEN = "good", "poor", "broken"
+LIMIT_S = 30.0
+"""So long at most a part takes, but for the item that is under way and the held-out tasks."""
+T = TypeVar("T")
+_FEW_VALID, _UNINFORMED = 0.5, 0.05
+_GARBAGE = ((), ("",), ("{" * 10_000,), ("\x00\u202e\ud800",), ("0" * 1_000_000,), ("yes",) * 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was looked at, how it stands, and what was seen."""
+
+    what: str
+    state: str
+    """`good`, `poor`: it works and could be better, or `broken`."""
+    seen: str
+
+
+@runtime_checkable
+class HasFindings(Protocol):
+    """An environment that knows more to check of itself than what every environment promises."""
+
+    def findings(self) -> Iterable[Finding]:
+        """What `genenv check` adds to its table."""
+        ...
+
+
+class Pace:
+    """Goes through what is to be looked at, tells how far it is, and stops where a domain is slow.
+
+    Args:
+        reporter: is told.
+        limit_s: no new item is begun after so many seconds of one part.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self, reporter: Reporter, limit_s: float = LIMIT_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.reporter, self._limit_s, self._clock = reporter, limit_s, clock
+        self._cut: dict[str, str] = {}
+
+    def through(self, what: str, items: Sequence[T]) -> Iterator[T]:
+        """The items, as far as there is time; one at least."""
+        start = self._clock()
+        with self.reporter.stage(what, items=len(items), unit="tasks") as stage:
+            for number, item in enumerate(items):
+                if number and self._clock() - start > self._limit_s:
+                    self._cut[what] = (
+                        f"; no more than {number} of {len(items)}, as {self._limit_s:g} s were over"
+                    )
+                    break
+                yield item
+                stage(0, 1)
+
+    def note(self, what: str) -> str:
+        """That time was over, if it was."""
+        return self._cut.get(what, "")
+
+
+def check_domain(domain: Domain, config: RunConfig, *, n: int, pace: Pace | None = None) -> Iterator[Finding]:
+    """Look at a domain part by part.
+
+    Args:
+        domain: as a run has it.
+        config: its settings; the gate's are read.
+        n: how many seeds, held-out tasks and variations to look at, at most.
+        pace: is told how far it is, and says how long a part may take; left out, nobody is told.
+
+    Raises:
+        DomainError: a method of a user's own domain raises, hangs or returns the wrong thing.
+    """
+    seed, pace = config.run.seed, pace or Pace(Silent())
+    yield _seeds(domain)
+    gate = Gate(domain, config.curriculum, seed=seed)
+    with staged(pace.reporter, "held-out tasks", items=None, unit=""):
+        held_out = list(domain.held_out())
+    gate.protect(held_out)
+    what = "seeds that are tasks"
+    chosen = list(domain.seeds())[:n]
+    built = [base_task(domain, item.id, item.spec, seed=seed) for item in pace.through(what, chosen)]
+    base = [task for task in built if isinstance(task, Task)]
+    refused = [task for task in built if isinstance(task, Rejection)]
+    yield Finding(
+        what=what,
+        state=GOOD if len(base) > _FEW_VALID * len(built) else BROKEN,
+        seen=_share(len(base), len(built)) + _reasons(refused) + pace.note(what),
+    )
+    tasks = [*base, *held_out[:n]]
+    if not tasks:
+        return
+    what = "variations that pass the gate"
+    proposals = _variations(domain, gate, pace.through(what, chosen), seed)
+    valid = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
+    yield Finding(
+        what=what,
+        state=GOOD if len(valid) > _FEW_VALID * len(proposals) else POOR,
+        seen=_share(len(valid), len(proposals))
+        + _reasons([p.outcome for p in proposals if isinstance(p.outcome, Rejection)])
+        + pace.note(what),
+    )
+    tasks += valid
+    solved = [task for task in tasks if task.oracle]
+    if solved:
+        yield _all("solutions that pass the check", solved, lambda task: _passes(domain, task), pace)
+        yield _played(domain, solved, pace)
+    else:
+        yield Finding(what="solutions", state=GOOD, seen="nobody knows any; attempts alone teach")
+    yield _all("garbage that fails", tasks, lambda task: _garbage_fails(domain, task), pace)
+    yield _uninformed(domain, tasks, seed, pace)
+    yield _all("the same twice", tasks, lambda task: _repeats(domain, task, seed), pace)
+    yield _held_out(domain, base, held_out)
+    yield _sizes(domain, chosen, tasks, config)
+
+
+def _seeds(domain: Domain) -> Finding:
+    first, again = list(domain.seeds()), list(domain.seeds())
+    what = "base data, the same every time"
+    if not first:
+        return Finding(what=what, state=BROKEN, seen="there are no seeds")
+    if first != again:
+        return Finding(what=what, state=BROKEN, seen="seeds() gives others when it is called again")
+    skills = {skill for item in first for skill in item.skills}
+    few = "" if skills else "; none names a skill, so that the simulator is told nothing of the agent"
+    return Finding(
+        what=what, state=GOOD if skills else POOR, seen=f"{len(first)} seeds, {len(skills)} skills{few}"
+    )
+
+
+def _variations(domain: Domain, gate: Gate, seeds: Iterable[Seed], seed: int) -> list[Proposal]:
+    """What the gate makes of a variation of each seed."""
+    proposals: list[Proposal] = []
+    for number, item in enumerate(seeds):
+        text = json.dumps(domain.variation(item, generator(seed, "check", item.id)))
+        context, spec = written(item, text, context_id=f"c{number}", generation_id=f"c{number}-g0")
+        proposals += gate.admit([context], [spec])
+    return proposals
+
+
+def _passes(domain: Domain, task: Task) -> str:
+    found = domain.check(task, task.oracle)
+    return "" if found.success else f"its own solution fails: {found.explanation}"
+
+
+def _garbage_fails(domain: Domain, task: Task) -> str:
+    for replies in _GARBAGE:
+        if domain.check(task, replies).success:
+            return f"{str(replies)[:40]} passes"
+    return ""
+
+
+def _repeats(domain: Domain, task: Task, seed: int) -> str:
+    if domain.check(task, task.oracle) != domain.check(task, task.oracle):
+        return "check says something else when it is called again"
+    try:
+        spec = domain.spec.model_validate(task.spec)
+    except ValidationError as error:
+        return f"its spec is none of the domain's ({error.errors()[0]['msg']})"
+    one, other = (
+        domain.build(spec, task_id=task.id, lineage=task.lineage, rng=generator(seed, "check", task.id))
+        for _ in range(2)
+    )
+    return "" if one == other else "build makes another task of the same spec and random numbers"
+
+
+def _played(domain: Domain, tasks: Sequence[Task], pace: Pace) -> Finding:
+    """Solutions as an agent would give them, turn by turn."""
+
+    async def play(task: Task) -> str:
+        replies = iter(task.oracle)
+
+        def say(prompt: str, rng: random.Random) -> str:
+            return next(replies, "")
+
+        policy = ScriptedSampler(say, context_tokens=10_000_000)
+        sampling = Sampling(temperature=1.0, max_new_tokens=1_000_000, timeout_s=60.0, seed=0)
+        (group,) = await attempt(domain, policy, [task], rollouts=1, sampling=sampling)
+        trace = group.traces[0]
+        return "" if trace.success else f"{trace.stop_reason.value}: {trace.explanation}"
+
+    return _all("solutions that pass when they are played", tasks, lambda task: asyncio.run(play(task)), pace)
+
+
+def _uninformed(domain: Domain, tasks: Sequence[Task], seed: int, pace: Pace) -> Finding:
+    rng, what = generator(seed, "check", "uninformed"), "an uninformed agent"
+    tried = [
+        domain.check(task, domain.random_replies(task, rng)).success
+        for task in pace.through(what, tasks)
+        for _ in range(4)
+    ]
+    rate = sum(tried) / len(tried)
+    return Finding(
+        what=what,
+        state=GOOD if rate <= _UNINFORMED else POOR,
+        seen=f"solves {rate:.1%} of {len(tried)} attempts (best under {_UNINFORMED:.0%})" + pace.note(what),
+    )
+
+
+def _held_out(domain: Domain, base: Sequence[Task], held_out: Sequence[Task]) -> Finding:
+    what = "held-out tasks, apart from the seeds"
+    if not held_out:
+        return Finding(what=what, state=POOR, seen="there are none, so that nothing can be measured")
+    if list(domain.held_out()) != list(held_out):
+        return Finding(what=what, state=BROKEN, seen="held_out() gives others when it is called again")
+    wrong = [task.id for task in held_out if task.lineage.origin is not Origin.HELD_OUT]
+    if wrong:
+        return Finding(what=what, state=BROKEN, seen=f"{wrong[0]} is not marked as held out in its lineage")
+    surfaces = {domain.surface(task) for task in held_out}
+    shared = [task.id for task in base if domain.surface(task) in surfaces]
+    if shared:
+        return Finding(what=what, state=BROKEN, seen=f"{shared[0]} reads like one of them")
+    return Finding(what=what, state=GOOD, seen=f"{len(held_out)} tasks")
+
+
+def _sizes(domain: Domain, seeds: Sequence[Seed], tasks: Sequence[Task], config: RunConfig) -> Finding:
+    """How long prompts and specs are, in characters: about four to a token."""
+    asked = [_length(task.messages) for task in tasks]
+    told = [_length(domain.simulator_messages(item, Profile(), config.curriculum.alpha)) for item in seeds]
+    specs = [len(json.dumps(task.spec, ensure_ascii=False)) for task in tasks]
+    window = 4 * config.policy.context_tokens
+    longest = max(*asked, *told)
+    short = f"; a window of {config.policy.context_tokens} tokens is short"
+    seen = f"prompts up to {max(asked):,} characters, the simulator's {max(told):,}, specs {max(specs):,}"
+    return Finding(
+        what="sizes",
+        state=GOOD if longest < window else POOR,
+        seen=seen if longest < window else seen + short,
+    )
+
+
+def _length(messages: Sequence[Message]) -> int:
+    return sum(len(message.content) for message in messages)
+
+
+def _all(what: str, tasks: Sequence[Task], problem: Callable[[Task], str], pace: Pace) -> Finding:
+    """All tasks but those with a problem; the first of these is told."""
+    looked = [(task.id, problem(task)) for task in pace.through(what, tasks)]
+    found = [(name, said) for name, said in looked if said]
+    seen = _share(len(looked) - len(found), len(looked)) + pace.note(what)
+    if found:
+        seen += f"; {found[0][0]}: {found[0][1]}"
+    return Finding(what=what, state=BROKEN if found else GOOD, seen=seen)
+
+
+def _share(some: int, all_: int) -> str:
+    return f"{some} of {all_}"
+
+
+def _reasons(refused: Sequence[Rejection]) -> str:
+    """The reasons by number, and one of them in words."""
+    if not refused:
+        return ""
+    counts = Counter(one.reason.value for one in refused)
+    listed = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+    return f"; refused: {listed} ({refused[0].explanation})"

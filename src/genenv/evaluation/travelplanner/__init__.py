@@ -1,5 +1,0 @@
-"""TravelPlanner (arXiv:2402.01622): trips planned from given information, held to 13 constraints."""
-
-from genenv.evaluation.travelplanner.benchmark import TravelPlanner
-
-__all__ = ["TravelPlanner"]

@@ -1,0 +1,295 @@
+"""The middleware of all HTTP servers: it refuses a request before a route sees it.
+
+A page in a browser can send requests to every server that the browser's machine reaches, and after DNS
+rebinding read the answers. So a request that comes from a page is refused, and so is one whose Host header is
+no name of the server. Beyond loopback each request needs the key. Bodies, and the number of requests under
+way, have limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from genenv.http.keys import is_loopback
+from genenv.types import JsonObject
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MIB = 2**20
+_DIGITS = 19
+"""So many of a length are looked at: more would be no length of anything."""
+_BODIES = 4
+"""Bodies of all requests under way are together at most so many times as large as one may be."""
+_BODY_S, _BYTES_PER_S = 30.0, 65_536
+"""A body must have arrived after so long, and a second more for so many bytes of it."""
+_ANSWER_S = 60.0
+"""A client must take a piece of an answer within so long."""
+_DISCARDED_S, _DISCARDED_BYTES = 2.0, 16 * MIB
+"""What still comes of a refused body is thrown away for so long, so that the client reads the refusal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may use a server, and how much of it."""
+
+    key: str | None = None
+    """The API key that requests must have. None: on loopback no key is needed, elsewhere one is made."""
+    names: tuple[str, ...] = ()
+    """Names and addresses by which clients may call the server, beside loopback and the bound address."""
+    body_bytes: int = 16 * MIB
+    """The largest body of a request."""
+    requests: int = 4096
+    """How many requests may be under way."""
+
+
+Form = Callable[[int, str], JsonObject]
+"""(status, sentence) -> the body of a refusal, in the form that the server's clients read."""
+
+
+def detail(_: int, sentence: str) -> JsonObject:
+    """A refusal as FastAPI and the Tinker protocol have it."""
+    return {"detail": sentence}
+
+
+class Guard:
+    """ASGI middleware that lets through only requests that the server should look at."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        *,
+        bound: str | None = None,
+        form: Form = detail,
+        types: tuple[str, ...] = ("application/json",),
+        keyless: tuple[str, ...] = (),
+    ) -> None:
+        """A guard.
+
+        Args:
+            app: what is served.
+            access: to whom.
+            bound: the address that the server listens on, as it was given; None where it is not known.
+            form: makes the body of a refusal.
+            types: content types that a body may have.
+            keyless: paths that need no key, such as that of a health check.
+        """
+        self._app, self._access, self._form = app, access, form
+        self._types, self._keyless = types, keyless
+        self._names = {_name(one) for one in (*access.names, *(() if bound is None else (bound,)))}
+        if bound is not None and not is_loopback(bound):
+            self._names.add(_name(socket.gethostname()))
+        self._under_way = self._held_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or refuse it."""
+        if scope["type"] == "websocket":
+            if self._refusal(scope) is None:
+                await self._app(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refused = self._refusal(scope) or self._wrong_body(scope)
+        if refused is not None:
+            await self._refuse(receive, send, *refused)
+            return
+        if self._under_way >= self._access.requests:
+            await self._refuse(
+                receive, send, 503, f"{self._under_way} requests are under way, ask again in a moment"
+            )
+            return
+        self._under_way += 1
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._under_way -= 1
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = bytearray()
+        try:
+            try:
+                await self._read(receive, body)
+            except _Gone:
+                return
+            except _Refused as error:
+                await self._refuse(receive, send, error.status, error.sentence)
+                return
+            await self._app(scope, _replayed(bytes(body), receive), _patient(send))
+        except _NotTaken:
+            return  # the connection is closed by the server, as the answer is not whole
+        finally:
+            self._held_bytes -= len(body)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Why a request is not served, whatever it asks for."""
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        hosts = [value for name, value in headers if name == "host"]
+        if len(hosts) != 1 or not self._is_own(hosts[0], scope):
+            shown = ", ".join(hosts) or "none"
+            return 400, (
+                f"this server is not called so (Host: {shown[:200]}); use its address, or allow that name "
+                "(--allow-host; in Python, Access.names)"
+            )
+        known = dict(headers)
+        if "origin" in known or known.get("sec-fetch-site", "none") != "none":
+            return 403, "this server answers no web pages: the request has the headers of one"
+        key = self._access.key
+        if key is not None and scope["path"] not in self._keyless and not _has(known, key):
+            return 401, (
+                "the API key is missing or wrong; send the one that the server was started with, as "
+                "Authorization: Bearer KEY"
+            )
+        return None
+
+    def _is_own(self, host: str, scope: Scope) -> bool:
+        """Whether a Host header names this server."""
+        name = _name(_without_port(host))
+        server = scope.get("server")
+        own = {_name(server[0])} if server and server[0] else set[str]()
+        return is_loopback(name) or name in self._names or name in own
+
+    def _wrong_body(self, scope: Scope) -> tuple[int, str] | None:
+        """Why the body of a request is not read, as its headers say."""
+        known = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        length = known.get(b"content-length", "0")
+        if length == "0" and b"transfer-encoding" not in known:
+            return None
+        if length.isdecimal() and int(length[:_DIGITS]) > self._access.body_bytes:
+            return self._too_large()
+        kind = known.get(b"content-type", "").partition(";")[0].strip().lower()
+        if kind not in self._types:
+            return 415, f"the body is {kind or 'of no type'}; send {' or '.join(self._types)} (Content-Type)"
+        return None
+
+    def _too_large(self) -> tuple[int, str]:
+        return 413, f"the body is larger than {self._access.body_bytes / MIB:g} MiB; send less at a time"
+
+    async def _read(self, receive: Receive, body: bytearray) -> None:
+        """Read a body into `body`; it counts among those that are held.
+
+        Raises:
+            _Gone: the client has left.
+            _Refused: it is too large, too slow, or too much with those of others.
+        """
+        loop = asyncio.get_running_loop()
+        until, more = loop.time() + _BODY_S, True
+        while more:
+            try:
+                async with asyncio.timeout_at(until + len(body) / _BYTES_PER_S):
+                    message = await receive()
+            except TimeoutError as error:
+                raise _Refused(408, "the body of the request did not arrive in time") from error
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            part: bytes = message.get("body", b"")
+            if len(body) + len(part) > self._access.body_bytes:
+                raise _Refused(*self._too_large())
+            if self._held_bytes + len(part) > _BODIES * self._access.body_bytes:
+                raise _Refused(503, "other requests fill the memory for bodies, ask again in a moment")
+            body += part
+            self._held_bytes += len(part)
+            more = message.get("more_body", False)
+
+    async def _refuse(self, receive: Receive, send: Send, status: int, sentence: str) -> None:
+        """Answer with a sentence, and close the connection: what else comes on it is not looked at."""
+        body = json.dumps(self._form(status, sentence)).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers += [(b"connection", b"close")]
+        if status == 503:
+            headers += [(b"retry-after", b"1")]
+        send = _patient(send)
+        with contextlib.suppress(_NotTaken):
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await _discard(receive)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Gone(Exception):
+    """The client has left."""
+
+
+class _NotTaken(Exception):
+    """The client does not read its answer."""
+
+
+class _Refused(Exception):
+    """A body is not read to its end."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+def _name(host: str) -> str:
+    """A name or an address in one spelling."""
+    plain = host.strip().strip("[]").rstrip(".").lower()
+    try:
+        return ip_address(plain).compressed
+    except ValueError:
+        return plain
+
+
+def _without_port(host: str) -> str:
+    """The name in a Host header."""
+    if host.startswith("["):
+        return host.partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _has(headers: Mapping[str, str], key: str) -> bool:
+    """Whether a request has the key."""
+    scheme, _, said = headers.get("authorization", "").partition(" ")
+    given = said.strip().encode() if scheme.lower() == "bearer" else b""
+    if scheme.lower() == "basic":  # as `key_headers` sends a key with a colon
+        with contextlib.suppress(ValueError):
+            given = base64.b64decode(said, validate=True)
+    given = headers.get("x-api-key", "").encode() or given
+    return hmac.compare_digest(given, key.encode())
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """What an application receives of a request whose body was read."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
+
+
+def _patient(send: Send) -> Send:
+    """`send` with a limit of time."""
+
+    async def within(message: Message) -> None:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await send(message)
+        except TimeoutError as error:
+            raise _NotTaken from error
+
+    return within
+
+
+async def _discard(receive: Receive) -> None:
+    """Throw away what comes of a body, for a moment."""
+    left, more = _DISCARDED_BYTES, True
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARDED_S):
+            while more and left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                more = message["type"] == "http.request" and message.get("more_body", False)

@@ -1,0 +1,287 @@
+"""An environment on disk: tasks, one a row, and the domain that plays and grades them.
+
+A row holds everything that an attempt at it begins with; nothing is drawn when it is played. Equal rows and
+equal replies get equal verdicts, whoever plays them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from genenv.chat.assistant import ChatMessage, ToolCall
+from genenv.chat.call_formats import arguments_of
+from genenv.chat.tool_format import as_text
+from genenv.environments import close_domain, domain_config, load_domain
+from genenv.environments.attempt import Attempt
+from genenv.environments.base import Domain
+from genenv.errors import DataError, UsageError, first_line
+from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
+
+ABOUT, BUNDLE = "environment.json", "bundle"
+SPLITS = ("train", "held_out")
+
+
+class About(BaseModel, frozen=True, extra="forbid"):
+    """What `environment.json` says."""
+
+    version: int = 1
+    name: str
+    domain: str
+    """A domain's name, `bundle` for the bundle beside, or `package.module:Class`."""
+    settings: dict[str, Any]
+    """The domain's own."""
+
+
+class Session:
+    """One attempt at a task, in the form of chat messages.
+
+    Args:
+        exported: whose task it is.
+        task: what is attempted.
+    """
+
+    def __init__(self, exported: Exported, task: Task) -> None:
+        self._exported = exported
+        with exported.lock:
+            self._attempt = Attempt(exported.domain, task)
+        self.messages = _chat(self._attempt.messages, ())
+        """What is said before the next reply: the task at first, then what came of the reply before."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more is asked for."""
+        return self._attempt.done
+
+    @property
+    def max_turns(self) -> int:
+        """It asks for no more replies than this."""
+        return self._attempt.max_turns
+
+    @property
+    def tools(self) -> list[JsonObject]:
+        """Tools to offer, in OpenAI's form; none where the messages describe them."""
+        return list(self._attempt.tools)
+
+    @property
+    def choices(self) -> list[str]:
+        """The replies among which the next one must be; none: any text."""
+        with self._exported.lock:
+            return list(self._attempt.choices)
+
+    @property
+    def replies(self) -> tuple[str, ...]:
+        """The replies so far, as text: the log of the attempt."""
+        return self._attempt.replies
+
+    def reply(self, content: str, calls: Sequence[JsonObject] = ()) -> list[ChatMessage]:
+        """Reply, and hear what comes of it.
+
+        Args:
+            content: the agent's words.
+            calls: its calls, in OpenAI's form: `{"id", "function": {"name", "arguments"}}`.
+
+        Raises:
+            UsageError: the attempt has ended.
+        """
+        with self._exported.lock:
+            heard = self._attempt.reply(reply_text(content, calls))
+        self.messages = _chat(heard, [str(one.get("id", "")) for one in calls])
+        return self.messages
+
+    def verdict(self) -> Verdict:
+        """What the domain's check says of the replies so far."""
+        with self._exported.lock:
+            return self._attempt.verdict()
+
+
+class Exported:
+    """An environment.
+
+    Args:
+        folder: where `environment.json` and the tasks are.
+
+    Raises:
+        UsageError: there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lock = threading.RLock()
+        """Attempts of several sessions share a domain."""
+        self._rows: dict[str, list[JsonObject]] = {}
+        try:
+            self.about = About.model_validate_json((folder / ABOUT).read_bytes())
+        except OSError as error:
+            raise UsageError(
+                f"{folder} holds no environment: {ABOUT} cannot be read; write one with `genenv export-env`"
+            ) from error
+        except ValidationError as error:
+            raise DataError(f"{folder / ABOUT}: {error.errors()[0]['msg']}") from error
+
+    @cached_property
+    def domain(self) -> Domain:
+        """What plays and grades."""
+        name = str(self.folder / BUNDLE) if self.about.domain == BUNDLE else self.about.domain
+        return load_domain(name, domain_config(name).model_validate(self.about.settings))
+
+    def rows(self, split: str = "train") -> list[JsonObject]:
+        """The rows of a split: `id`, `prompt` (chat messages), `task` (text).
+
+        Args:
+            split: `train` or `held_out`.
+
+        Raises:
+            UsageError: there is no such split.
+        """
+        if split not in SPLITS:
+            raise UsageError(f"there is no split {split!r}; there are {' and '.join(SPLITS)}")
+        if split not in self._rows:
+            self._rows[split] = self._read(split)
+        return self._rows[split]
+
+    def _read(self, split: str) -> list[JsonObject]:
+        file = self.folder / f"{split}.jsonl"
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+        return [cast(JsonObject, json.loads(line)) for line in lines]
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        """The tasks of a split."""
+        return [task_of(str(row["task"])) for row in self.rows(split)]
+
+    def close(self) -> None:
+        """End the processes that hold its tools, where there are any."""
+        if "domain" in self.__dict__:
+            close_domain(self.domain)
+
+    def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """The verdict on an attempt, from the agent's replies alone."""
+        with self.lock:
+            return self.domain.check(task, replies)
+
+    def session(self, task: Task | str) -> Session:
+        """Begin an attempt.
+
+        Args:
+            task: it, or what a row's `task` says.
+        """
+        return Session(self, task_of(task) if isinstance(task, str) else task)
+
+    @cached_property
+    def tools(self) -> list[JsonObject]:
+        """All tools that any of its tasks offers, by name; those of one task may be fewer."""
+        found: dict[str, JsonObject] = {}
+        for split in SPLITS:
+            for task in self.tasks(split):
+                for tool in getattr(self.domain.episode(task), "tools", ()):
+                    found.setdefault(str(tool["function"]["name"]), tool)
+        return list(found.values())
+
+    @cached_property
+    def max_turns(self) -> int:
+        """The most replies that any of its tasks asks for."""
+        tasks = [task for split in SPLITS for task in self.tasks(split)]
+        return max((self.domain.episode(task).max_turns for task in tasks), default=1)
+
+
+CALLS = (
+    'Write each call as <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one after the other; '
+    "a reply without a call ends the task."
+)
+"""How an agent that replies in text calls tools that are offered."""
+
+
+def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
+    """A reply as a domain reads it.
+
+    Args:
+        content: its words.
+        calls: its calls, in OpenAI's form.
+    """
+    return as_text(content, [_call(one) for one in calls])
+
+
+def row_of(domain: Domain, task: Task) -> JsonObject:
+    """A task as a row."""
+    return {"id": task.id, "prompt": _chat(Attempt(domain, task).messages, ()), "task": task_text(task)}
+
+
+def task_text(task: Task) -> str:
+    """A task as text that `task_of` reads."""
+    return json.dumps(dataclasses.asdict(task), ensure_ascii=False, separators=(",", ":"))
+
+
+def task_of(text: str) -> Task:
+    """The task that a text is.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        found = _TaskText.model_validate_json(text)
+    except ValidationError as error:
+        raise DataError(f"a row's task cannot be read: {first_line(error)}") from error
+    return Task(
+        id=found.id,
+        domain=found.domain,
+        skills=found.skills,
+        messages=tuple(Message(role=one.role, content=one.content) for one in found.messages),
+        spec=found.spec,
+        payload=found.payload,
+        oracle=found.oracle,
+        lineage=Lineage(**found.lineage.model_dump()),
+    )
+
+
+class _MessageText(BaseModel, frozen=True, extra="forbid"):
+    role: Role
+    content: str
+
+
+class _LineageText(BaseModel, frozen=True, extra="forbid"):
+    origin: Origin
+    seed_id: str | None = None
+    context_id: str | None = None
+    generation_id: str | None = None
+
+
+class _TaskText(BaseModel, frozen=True, extra="forbid"):
+    id: str
+    domain: str
+    skills: tuple[str, ...]
+    messages: tuple[_MessageText, ...]
+    spec: dict[str, JsonValue]
+    payload: dict[str, JsonValue]
+    oracle: tuple[str, ...]
+    lineage: _LineageText
+
+
+def _chat(messages: Iterable[Message], ids: Sequence[str]) -> list[ChatMessage]:
+    """Messages in OpenAI's form; what tools answer names the calls, in order."""
+    left = iter(ids)
+    return [
+        {"role": one.role, "content": one.content}
+        if one.role != "tool"
+        else {"role": "tool", "content": one.content, "tool_call_id": next(left, "")}
+        for one in messages
+    ]
+
+
+def _call(given: JsonObject) -> ToolCall:
+    function = given.get("function")
+    named = cast(JsonObject, function) if isinstance(function, dict) else given
+    return ToolCall(
+        name=str(named.get("name", "")),
+        arguments=arguments_of(named.get("arguments")),
+        id=str(given.get("id", "")),
+    )

@@ -1,0 +1,393 @@
+"""A domain whose tasks, attempts and verdicts are somebody else's: what all of them have in common.
+
+Nobody knows solutions of such tasks, so that the gate asks for none; the verdict is the reward that the
+environment gave in the very session that the agent had. Replies that it did not hear are played to it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, cast
+
+from pydantic import BaseModel
+
+from genenv.environments.base import Ask, Episode, OutOfTurns
+from genenv.environments.common import request
+from genenv.environments.parameters import Options, asked_for
+from genenv.errors import RolloutError, UsageError
+from genenv.interop.imported.settings import ImportedConfig
+from genenv.interop.imported.space import Chosen, Space, digest
+from genenv.types import (
+    Json,
+    JsonObject,
+    Lineage,
+    Message,
+    Origin,
+    Profile,
+    Rejection,
+    RejectReason,
+    Seed,
+    Task,
+    Verdict,
+)
+
+_OFFER = (
+    "You may call tools. To call one, reply with\n<tool_call>\n"
+    '{"name": NAME, "arguments": {...}}\n</tool_call>\nTools:'
+)
+_REMEMBERED = 20_000
+"""Verdicts of attempts that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What an attempt begins with."""
+
+    given: JsonObject
+    number: int | None
+
+
+class Talk(ABC):
+    """One attempt in an environment of others."""
+
+    messages: tuple[Message, ...] = ()
+    """What is said before the next reply."""
+    tools: Sequence[JsonObject] = ()
+    choices: Sequence[str] = ()
+    """The replies among which the next one must be; none: any text."""
+    done: bool = False
+    """Whether nothing more is asked for."""
+    explanation: str = ""
+    """What the environment says of it."""
+
+    @property
+    @abstractmethod
+    def total(self) -> float:
+        """The environment's reward so far."""
+
+    @abstractmethod
+    def reply(self, text: str) -> None:
+        """Reply, and hear what comes of it.
+
+        Raises:
+            RolloutError: the environment failed; this attempt is over.
+            UsageError: no attempt can be played any more.
+        """
+
+    @abstractmethod
+    def uninformed(self, rng: random.Random) -> str:
+        """A reply that could be one, at random."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class ImportedDomain(ABC):
+    """See `Domain`. A subclass says how an attempt begins, and what its settings are.
+
+    Args:
+        settings: of the domain.
+        space: of its tasks.
+        first_held_out: the number of the first held-out task.
+    """
+
+    name: ClassVar[str]
+    spec: ClassVar[type[BaseModel]] = Chosen
+    config: ClassVar[type[BaseModel]]
+    parameters: ClassVar[type[BaseModel]] = Chosen
+    thing: ClassVar[str] = "task"
+
+    def __init__(self, settings: ImportedConfig, space: Space, first_held_out: int) -> None:
+        self.settings, self.space = settings, space
+        self._first_held_out = first_held_out
+        self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
+
+    @abstractmethod
+    def begin(self, setting: Setting) -> Talk:
+        """An attempt, at once.
+
+        Raises:
+            RolloutError: it cannot begin.
+            UsageError: none can.
+        """
+
+    async def begin_later(self, setting: Setting) -> Talk:
+        """An attempt, as soon as there is room for one."""
+        return self.begin(setting)
+
+    @property
+    def about(self) -> str:
+        """What it is, in a sentence or two, for a simulator; nothing where that is not known."""
+        return ""
+
+    # base data
+
+    def seeds(self) -> Sequence[Seed]:
+        """The first numbers, with the values of `vary` in turn."""
+        return [
+            Seed(
+                id=f"{self.space.number}{place}",
+                domain=self.name,
+                spec=chosen,
+                skills=self.space.skills(chosen, self.name),
+            )
+            for place, chosen in enumerate(self.space.spread(self._base, 0))
+        ]
+
+    @property
+    def _base(self) -> int:
+        numbers = self.space.numbers
+        return min(self.settings.base, numbers) if numbers else self.settings.base
+
+    def held_out(self) -> Sequence[Task]:
+        """Other numbers, or the same ones of what `given_held_out` says."""
+        return self._held_out
+
+    @cached_property
+    def _held_out(self) -> list[Task]:
+        found: list[Task] = []
+        if not self.space.numbers and not self.settings.given_held_out:
+            return found  # there is nothing by which they would be others
+        for place, chosen in enumerate(self.space.spread(self.settings.held_out, self._first_held_out)):
+            lineage = Lineage(origin=Origin.HELD_OUT)
+            task = self._built(chosen, f"held-out-{place}", lineage)
+            if isinstance(task, Rejection):
+                raise UsageError(
+                    f"{self.name}: held-out task {place} ({chosen}) is none: {task.explanation}; "
+                    "set domain.held_out lower, or domain.given_held_out to what there is"
+                )
+            found.append(task)
+        return found
+
+    # tasks
+
+    def spec_schema(self, seed: Seed) -> JsonObject:
+        """All that can be set, the number included."""
+        return self.space.schema()
+
+    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """What can be set, how the agent does, and an example."""
+        names = ", ".join([*self.space.values, *([self.space.number] if self.space.numbers else [])])
+        return request(self._job(names, target), seed.spec, profile, seed.skills, thing=self.thing)
+
+    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
+        """Anything that can be set."""
+        return self.space.drawn(rng)
+
+    def parameter_options(self, seed: Seed) -> Options:
+        """See `HasParameters`: the values of `vary`; the number is drawn."""
+        return self.space.options()
+
+    def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+        """What the simulator is told that sets parameters."""
+        names = ", ".join(self.space.options()[0])
+        return asked_for(self._job(names, target), profile, seed.skills, thing=self.thing)
+
+    def _job(self, names: str, target: float) -> str:
+        about = f"{self.about}\n" if self.about else ""
+        return f"{about}Set up tasks for an agent, as JSON: {names}. It should solve {target:.0%}."
+
+    def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
+        """See `HasParameters`."""
+        return Chosen(**self.space.numbered(cast(Chosen, parameters).values, rng))
+
+    def build(
+        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    ) -> Task | Rejection:
+        """The environment begins with it, and what it says first is the task."""
+        return self._built(cast(Chosen, spec).values, task_id, lineage)
+
+    def _built(self, chosen: JsonObject, task_id: str, lineage: Lineage) -> Task | Rejection:
+        if problem := self.space.problem(chosen):
+            return Rejection(RejectReason.SCHEMA, f"{problem[0].upper()}{problem[1:]}.")
+        number = chosen.get(self.space.number)
+        if lineage.origin is not Origin.HELD_OUT and isinstance(number, int) and number >= self.space.numbers:
+            sentence = f"{self.space.number} {number} is not for training."
+            return Rejection(RejectReason.HELD_OUT, sentence)
+        beneath = cast(JsonObject, self.settings.given)
+        if lineage.origin is Origin.HELD_OUT:
+            beneath = {**beneath, **cast(JsonObject, self.settings.given_held_out)}
+        given = self.space.given(chosen, beneath)
+        numbered = number if isinstance(number, int) else None
+        try:
+            talk = self.begin(Setting(given=given, number=numbered))
+        except RolloutError as error:
+            return Rejection(RejectReason.EXECUTION, str(error))
+        talk.close()
+        if talk.done or not talk.messages:
+            return Rejection(RejectReason.EXECUTION, "The environment asks for nothing.")
+        native = self.settings.tools == "native"
+        return Task(
+            id=task_id,
+            domain=self.name,
+            skills=self.space.skills(chosen, self.name),
+            messages=self.opening(talk),
+            spec=chosen,
+            payload={
+                "given": given,
+                "number": numbered,
+                "tools": list(talk.tools) if native else [],
+                "choices": list(talk.choices),
+            },
+            oracle=(),
+            lineage=lineage,
+        )
+
+    def opening(self, talk: Talk) -> tuple[Message, ...]:
+        """What an attempt says first, with the tools where the prompt is to offer them."""
+        if not talk.tools or self.settings.tools == "native":
+            return talk.messages
+        listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in talk.tools)
+        said = f"{_OFFER}\n{listed}"
+        first, *others = talk.messages
+        if first.role == "system":
+            return Message(role="system", content=f"{first.content}\n\n{said}"), *others
+        return Message(role="system", content=said), *talk.messages
+
+    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
+        """No checks beside those of every gate."""
+        return None
+
+    def steps(self, task: Task) -> int:
+        """Nobody knows."""
+        return 1
+
+    def surface(self, task: Task) -> str:
+        """A word for what the environment is given: tasks are the same where that is the same."""
+        return digest([task.payload["given"], task.payload["number"]])
+
+    # attempts
+
+    def episode(self, task: Task) -> Episode:
+        """A fresh attempt."""
+        return ImportedEpisode(self, task)
+
+    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """What the environment said of them, or says of them now."""
+        known = self._verdicts.get(_key(task, replies))
+        if known is not None:
+            return known
+        try:
+            talk = self.begin(setting_of(task))
+        except RolloutError as error:
+            return failed(str(error))
+        try:
+            for reply in replies[: self.settings.max_turns]:
+                if talk.done:
+                    break
+                talk.reply(reply)
+            verdict = self.verdict(talk)
+        except RolloutError as error:
+            verdict = failed(str(error))
+        finally:
+            talk.close()
+        self.remember(task, replies, verdict)
+        return verdict
+
+    def remember(self, task: Task, replies: Sequence[str], verdict: Verdict) -> None:
+        """Keep what was said of an attempt: its trace is graded by that."""
+        key = _key(task, replies)
+        self._verdicts[key] = verdict
+        self._verdicts.move_to_end(key)
+        if len(self._verdicts) > _REMEMBERED:
+            self._verdicts.popitem(last=False)
+
+    def verdict(self, talk: Talk) -> Verdict:
+        """The environment's reward as a verdict."""
+        settings, total = self.settings, talk.total
+        if not math.isfinite(total):
+            return failed(f"The environment gave the reward {total}.")
+        share = (total - settings.reward_low) / (settings.reward_high - settings.reward_low)
+        solved = total > 0 and talk.done if settings.success_at == 0 else total >= settings.success_at
+        said = talk.explanation or f"The environment gives {total:g}."
+        return Verdict(reward=min(1.0, max(0.0, share)), success=solved, explanation=said)
+
+    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
+        """Replies at random, to what the environment says to them."""
+        replies: list[str] = []
+        try:
+            talk = self.begin(setting_of(task))
+        except RolloutError:
+            return ()
+        try:
+            while not talk.done and len(replies) < self.settings.max_turns:
+                replies.append(talk.uninformed(rng))
+                talk.reply(replies[-1])
+            self.remember(task, replies, self.verdict(talk))
+        except RolloutError as error:
+            self.remember(task, replies, failed(str(error)))
+        finally:
+            talk.close()
+        return tuple(replies)
+
+
+class ImportedEpisode:
+    """One attempt, in a session of its own.
+
+    How it begins is known since the task was built, so that a session is taken when there is a reply: first
+    replies are sampled together however few sessions there are.
+    """
+
+    def __init__(self, domain: ImportedDomain, task: Task) -> None:
+        self._domain, self._task = domain, task
+        self._talk: Talk | None = None
+        self.max_turns = domain.settings.max_turns
+        self.tools = cast("Sequence[JsonObject]", task.payload["tools"])
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """See `OffersChoices`."""
+        if self._talk is not None:
+            return self._talk.choices
+        return cast("Sequence[str]", self._task.payload["choices"])
+
+    async def run(self, ask: Ask) -> None:
+        """Converse until the environment ends it, or the turns are used.
+
+        Raises:
+            RolloutError: the environment failed, or began otherwise than when the task was built.
+        """
+        domain, task = self._domain, self._task
+        replies = [await ask(task.messages)]
+        talk = self._talk = await domain.begin_later(setting_of(task))
+        try:
+            if domain.opening(talk) != task.messages:
+                raise RolloutError(
+                    "The environment began otherwise than before, though it was given the same; tasks must "
+                    "begin alike whenever they are attempted."
+                )
+            talk.reply(replies[0])
+            while not talk.done and len(replies) < self.max_turns:
+                replies.append(await ask(talk.messages))
+                talk.reply(replies[-1])
+            domain.remember(task, replies, domain.verdict(talk))
+        finally:
+            talk.close()
+        if not talk.done:
+            raise OutOfTurns
+
+
+def failed(why: str) -> Verdict:
+    """Of an attempt that the environment could not play."""
+    return Verdict(reward=0.0, success=False, explanation=why, readable=False)
+
+
+def setting_of(task: Task) -> Setting:
+    """What an attempt at a task begins with."""
+    number = task.payload["number"]
+    return Setting(
+        given=cast(JsonObject, task.payload["given"]), number=number if isinstance(number, int) else None
+    )
+
+
+def _key(task: Task, replies: Sequence[str]) -> str:
+    said: Json = [task.payload["given"], task.payload["number"], list(replies)]
+    return digest(said)

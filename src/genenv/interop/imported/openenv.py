@@ -1,0 +1,252 @@
+"""An OpenEnv server as a domain: `[domain] name = "openenv:http://HOST:PORT"`.
+
+An attempt is a session of it; what `reset` is given is the task, and what the simulator sets of it. No
+package of OpenEnv's is needed here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, cast, get_args
+
+from pydantic import BaseModel
+
+from genenv.errors import RolloutError, UsageError
+from genenv.interop.imported.actions import Actions, Calls, Chat, actions_of
+from genenv.interop.imported.environment import ImportedDomain, Setting, Talk
+from genenv.interop.imported.settings import OpenEnvConfig
+from genenv.interop.imported.space import Space
+from genenv.interop.imported.wire import Answer, Refused, Server, Session
+from genenv.texts import inert
+from genenv.types import Json, JsonObject, Message, Role
+
+_HELD_OUT_SEED = 1_000_000_000
+"""The first seed of held-out tasks: no task for training has one as high."""
+_HIDDEN = ("done", "reward", "metadata")
+"""Fields of an observation that an agent is not shown, as long as nobody asks for them."""
+
+
+class OpenEnv(ImportedDomain):
+    """A server of OpenEnv.
+
+    Args:
+        settings: see `OpenEnvConfig`.
+        address: `http://HOST:PORT`.
+    """
+
+    name: ClassVar[str] = "openenv"
+    config: ClassVar[type[BaseModel]] = OpenEnvConfig
+
+    def __init__(self, settings: OpenEnvConfig | None, address: str) -> None:
+        chosen = settings or OpenEnvConfig()
+        space = Space(chosen.vary, "seed", chosen.seeds)
+        super().__init__(chosen, space, 0 if chosen.given_held_out else _HELD_OUT_SEED)
+        self.chosen = chosen
+        self.world = Server(
+            address, sessions=chosen.sessions, connect_s=chosen.connect_s, step_s=chosen.step_s
+        )
+
+    @cached_property
+    def actions(self) -> Actions:
+        """How replies become actions of this server.
+
+        Raises:
+            UsageError: there is no server, or it says nothing of actions.
+        """
+        schema = self.world.get("/schema").get("action")
+        if not isinstance(schema, Mapping):
+            raise UsageError(
+                f"{self.world.shown}/schema says nothing of actions; genenv speaks the protocol of OpenEnv "
+                "0.3: is it a server of another version?"
+            )
+        return actions_of(schema)
+
+    @property
+    def about(self) -> str:
+        """See `ImportedDomain`."""
+        return self._about
+
+    @cached_property
+    def _about(self) -> str:
+        """What the server says of itself."""
+        try:
+            said = self.world.get("/metadata").get("description")
+        except UsageError:
+            return ""
+        return inert(str(said))[:500] if isinstance(said, str) else ""
+
+    @cached_property
+    def tools(self) -> list[JsonObject]:
+        """The tools of a server of MCP tools; of others those that they tell of when an attempt begins."""
+        if not isinstance(self.actions, Calls):
+            return []
+        session = self.world.take()
+        try:
+            found = session.step({"type": "list_tools"}).observation.get("tools")
+        except Refused as error:
+            raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
+        except RolloutError as error:
+            raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
+        finally:
+            self.world.give_back(session)
+        return [_offered(one) for one in _objects(found)]
+
+    def begin(self, setting: Setting) -> Talk:
+        """See `ImportedDomain`."""
+        self.tools  # noqa: B018 - before a session is taken: it takes one itself
+        while (found := self._begun(setting, self.world.take())) is None:
+            pass
+        return found
+
+    async def begin_later(self, setting: Setting) -> Talk:
+        """See `ImportedDomain`."""
+        self.tools  # noqa: B018 - as above
+        while (found := self._begun(setting, await self.world.wait())) is None:
+            pass
+        return found
+
+    def _begun(self, setting: Setting, session: Session) -> Talk | None:
+        """An attempt in a session; None where that had one before and is of no more use: then in another."""
+        again, session.used = session.used, True
+        numbered: JsonObject = {} if setting.number is None else {"seed": setting.number}
+        try:
+            answer = session.reset({**setting.given, **numbered})
+            return OpenEnvTalk(self, session, answer)
+        except RolloutError:
+            self.world.give_back(session)
+            if again and session.broken:
+                return None
+            raise
+        except BaseException:
+            self.world.give_back(session)
+            raise
+
+
+class OpenEnvTalk(Talk):
+    """One attempt, in a session."""
+
+    def __init__(self, domain: OpenEnv, session: Session, first: Answer) -> None:
+        self._domain, self._session = domain, session
+        self._rewards: list[float] = []
+        self.tools = domain.tools or _objects(first.observation.get("tools"))
+        self._heard(first)
+        if isinstance(domain.actions, Chat) and first.observation.get("messages"):
+            return
+        system = domain.chosen.system or "\n".join(filter(None, (domain.about, domain.actions.told)))
+        if system:
+            self.messages = (Message(role="system", content=system), *self.messages)
+
+    def reply(self, text: str) -> None:
+        """See `Talk`. What is no action is answered, and costs a turn."""
+        actions = self._domain.actions.read(text)
+        if isinstance(actions, str):
+            if isinstance(self._domain.actions, Calls):
+                self.messages, self.done = (), True  # words alone end a conversation with tools
+                return
+            self.messages = (Message(role="user", content=actions),)
+            return
+        called: list[Message] = []
+        for action in actions:
+            try:
+                answer = self._session.step(action)
+            except Refused as error:
+                role: Role = "tool" if "tool_name" in action else "user"
+                called.append(Message(role=role, content=f"That is no action: {error}"))
+                continue
+            if answer.reward is not None:
+                self._rewards.append(answer.reward)
+            self._heard(answer)
+            called += self.messages
+            if self.done:
+                break
+        self.messages = () if self.done else tuple(called)
+
+    @property
+    def total(self) -> float:
+        """The rewards of its steps, as the settings have it."""
+        kept = self._rewards or [0.0]
+        how = self._domain.chosen.reward
+        return sum(kept) if how == "sum" else kept[-1] if how == "last" else max(kept)
+
+    def uninformed(self, rng: random.Random) -> str:
+        """See `Talk`."""
+        if self.choices:
+            return rng.choice(self.choices)
+        return self._domain.actions.uninformed(self.tools, rng)
+
+    def close(self) -> None:
+        """See `Talk`."""
+        self._domain.world.give_back(self._session)
+
+    def _heard(self, answer: Answer) -> None:
+        """Take in what the environment says."""
+        seen = answer.observation
+        self.done = answer.done
+        offered = [one for one in cast("Sequence[Any]", seen.get("choices") or ()) if isinstance(one, str)]
+        self.choices = () if answer.done else offered or self._domain.actions.choices
+        said = seen.get("explanation")
+        if answer.done and isinstance(said, str):
+            self.explanation = said
+        if "messages" in seen:
+            found = [_message(one) for one in _objects(seen["messages"])]
+            self.messages = tuple(one for one in found if one is not None)
+        elif "tool_name" in seen:
+            self.messages = (Message(role="tool", content=_result(seen)),)
+        else:
+            self.messages = (Message(role="user", content=self._shown(seen)),)
+
+    def _shown(self, seen: JsonObject) -> str:
+        """An observation as text: a field alone as it is, several as JSON."""
+        wanted = self._domain.chosen.show
+        if missing := [name for name in wanted if name not in seen]:
+            raise UsageError(
+                f"domain.show names {missing[0]!r}, which no observation of {self._domain.world.shown} has; "
+                f"it has {', '.join(seen) or 'no fields'}"
+            )
+        kept = {
+            name: value
+            for name, value in seen.items()
+            if (name in wanted if wanted else name not in _HIDDEN and value not in (None, "", [], {}))
+        }
+        values = list(kept.values())
+        if len(values) == 1:
+            return values[0] if isinstance(values[0], str) else json.dumps(values[0], ensure_ascii=False)
+        return json.dumps(kept, ensure_ascii=False)
+
+
+def _objects(found: Json) -> list[JsonObject]:
+    listed = found if isinstance(found, Sequence) and not isinstance(found, str) else ()
+    return [one for one in listed if isinstance(one, Mapping)]
+
+
+def _offered(tool: JsonObject) -> JsonObject:
+    """A tool of MCP's in OpenAI's form."""
+    schema = tool.get("input_schema") or tool.get("inputSchema") or {"type": "object", "properties": {}}
+    function = {"name": tool.get("name"), "description": tool.get("description") or "", "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+def _message(said: JsonObject) -> Message | None:
+    """A message in OpenAI's form."""
+    role, content = said.get("role"), said.get("content")
+    if role not in get_args(Role):
+        return None
+    return Message(
+        role=cast(Role, role), content=content if isinstance(content, str) else json.dumps(content)
+    )
+
+
+def _result(seen: JsonObject) -> str:
+    """What a tool of MCP's found."""
+    error, result = seen.get("error"), seen.get("result")
+    if isinstance(error, Mapping):
+        return f"Error: {error.get('message')}"
+    if isinstance(result, Mapping):
+        texts = [one["text"] for one in _objects(result.get("content")) if isinstance(one.get("text"), str)]
+        if texts:
+            return "\n".join(map(str, texts))
+        result = result.get("data", result)
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)

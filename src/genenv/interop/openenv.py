@@ -1,0 +1,149 @@
+# pyright: basic, reportMissingImports=false
+"""Tasks behind an OpenEnv server: a session a client, one attempt after the other in it.
+
+Needs the package `openenv` (or `openenv-core` 0.3); it wants another version of `mcp` than genenv's extra, so
+it is best installed into an environment of its own, beside genenv without extras.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openenv.core.env_server import create_fastapi_app
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State
+from pydantic import Field
+
+from genenv.errors import UsageError
+from genenv.http.guard import Access, Guard
+from genenv.interop.exported import Exported, Session
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+class ChatAction(Action):
+    """One reply of the agent: its words and its calls, in OpenAI's form."""
+
+    content: str = ""
+    tool_calls: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class ChatObservation(Observation):
+    """What the agent hears: messages in OpenAI's form; at first also the tools it may call."""
+
+    messages: list[dict[str, Any]] = Field(default_factory=list)
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    choices: list[str] = Field(default_factory=list)
+    """The replies among which the next one must be; none: any text."""
+    task_id: str = ""
+    explanation: str = ""
+    """Of the verdict, at the end."""
+
+
+class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
+    """Attempts at the tasks of an exported environment.
+
+    Args:
+        exported: it, shared by all sessions.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, exported: Exported) -> None:
+        super().__init__()
+        self._exported = exported
+        self._session: Session | None = None
+        self._name = ""
+        self._state = State(step_count=0)
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        split: str = "train",
+        task_id: str | None = None,
+        task: str | None = None,
+        **others: Any,  # noqa: ANN401 - as the base class has it
+    ) -> ChatObservation:
+        """Begin an attempt: at a row's own `task`, at that of an id or of number `seed`, or at any."""
+        del others
+        self._name = ""
+        if task is None:
+            row = _chosen(self._exported.rows(split), task_id, seed)
+            task, self._name = str(row["task"]), str(row["id"])
+        self._session = self._exported.session(task)
+        self._state = State(episode_id=episode_id, step_count=0)
+        return self._observed(tools=self._session.tools)
+
+    def step(
+        self,
+        action: ChatAction,
+        timeout_s: float | None = None,
+        **others: Any,  # noqa: ANN401 - as above
+    ) -> ChatObservation:
+        """Reply, and hear what comes of it; at the end the reward is the verdict's."""
+        del timeout_s, others
+        self._playing().reply(action.content, action.tool_calls)
+        self._state.step_count += 1
+        return self._observed()
+
+    @property
+    def state(self) -> State:
+        """How many replies there were."""
+        return self._state
+
+    def _playing(self) -> Session:
+        if self._session is None:
+            raise UsageError("no attempt has begun; reset comes before step")
+        return self._session
+
+    def _observed(self, tools: list[Any] | None = None) -> ChatObservation:
+        session = self._playing()
+        verdict = session.verdict() if session.done else None
+        return ChatObservation(
+            messages=session.messages,
+            tools=tools or [],
+            choices=session.choices,
+            task_id=self._name,
+            done=session.done,
+            reward=None if verdict is None else verdict.reward,
+            explanation="" if verdict is None else verdict.explanation,
+        )
+
+
+def _chosen(rows: list[Any], task_id: str | None, number: int | None) -> Any:  # noqa: ANN401 - JSON
+    if not rows:
+        raise UsageError("this split has no tasks")
+    if task_id is None:
+        return rows[number % len(rows)] if number is not None else random.choice(rows)
+    for row in rows:
+        if row["id"] == task_id:
+            return row
+    raise UsageError(f"there is no task {task_id!r} in this split")
+
+
+def app(
+    folder: str | Path,
+    *,
+    sessions: int = 64,
+    timeout_s: float | None = 3600.0,
+    access: Access = Access(),  # noqa: B008 - frozen
+) -> FastAPI:
+    """The server's application: `uvicorn MODULE:app`.
+
+    Args:
+        folder: of an environment that `genenv export-env` wrote.
+        sessions: how many clients at a time.
+        timeout_s: a session that nobody steps for so long ends; None: never.
+        access: the key that clients need, and the names by which they call the server, beside loopback and
+            the address that they have reached.
+    """
+    made = partial(TaskEnvironment, Exported(Path(folder)))
+    limits = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=timeout_s)
+    application = create_fastapi_app(made, ChatAction, ChatObservation, concurrency_config=limits)
+    application.add_middleware(Guard, access=access)
+    return application

@@ -1,0 +1,59 @@
+"""Parts that are found by name: environments, backends, benchmarks, commands and exporters.
+
+Each is an entry point of a Python distribution, so a package of yours adds one in its `pyproject.toml`:
+
+    [project.entry-points."genenv.environments"]
+    warehouse = "my_package.warehouse:Warehouse"
+
+The parts that come with genenv are declared the same way, in its own `pyproject.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Literal
+
+Group = Literal["environments", "environment_kinds", "backends", "benchmarks", "commands", "exporters"]
+
+_SOURCE = Path(__file__).parents[2] / "pyproject.toml"
+"""In a checkout the file itself is read: what an editable installation wrote down may be older."""
+
+
+@cache
+def parts(group: Group) -> Mapping[str, str]:
+    """Where each part of a kind is, `module:attribute` by its name; those of genenv come first.
+
+    A name that genenv itself uses cannot be taken by another distribution.
+    """
+    ours, others = dict(_of_checkout(group)), dict[str, str]()
+    for point in entry_points(group=f"genenv.{group}"):
+        is_ours = point.dist is not None and point.dist.name == "genenv"
+        if not is_ours:
+            others[point.name] = point.value
+        elif not _SOURCE.is_file():
+            ours[point.name] = point.value
+    return {**ours, **{name: others[name] for name in sorted(others) if name not in ours}}
+
+
+def _of_checkout(group: Group) -> Mapping[str, str]:
+    if not _SOURCE.is_file():
+        return {}
+    found = _checkout().get(f"genenv.{group}", {})
+    return {name: str(where) for name, where in found.items()}
+
+
+@cache
+def _checkout() -> Mapping[str, Mapping[str, object]]:
+    project = tomllib.loads(_SOURCE.read_text(encoding="utf-8")).get("project", {})
+    return project.get("entry-points", {}) if project.get("name") == "genenv" else {}
+
+
+def load(where: str) -> object:
+    """What `module:attribute` names."""
+    module, _, attribute = where.partition(":")
+    return getattr(import_module(module), attribute)

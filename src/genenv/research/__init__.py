@@ -1,0 +1,1 @@
+"""Simulated learners, and sweeps over settings and seeds with their statistics."""

@@ -1,0 +1,267 @@
+"""`genenv compare` for runs: variants held against each other at equal budgets, paired by seed and task."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+
+from genenv.errors import UsageError
+from genenv.research.sweeps.readings import BUDGETS, Reading, read_all
+from genenv.research.sweeps.recovery import Recovery, Sooner, recoveries, sooner
+from genenv.research.sweeps.statistics import LEVEL, Difference, difference, holm, ratio
+
+AT_THE_END = "the end"
+_ROUNDING = 1e-9
+"""The mean of three times 0.8 is more than 0.8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Two variants at one budget."""
+
+    one: str
+    other: str
+    budget: str
+    """`the end`, or a key of `BUDGETS`."""
+    amount: float
+    """Of the budget, the mean over seeds; NaN at the end."""
+    means: tuple[float, float]
+    """Held-out success of both, over the seeds that both have."""
+    difference: Difference
+    adjusted: float
+    """Its p-value after Holm, over all pairs at this budget."""
+    named: bool
+    """Whether the pair was named before the runs began, or asked for."""
+
+    def outcome(self) -> Literal["better", "worse", "within noise", "one seed"]:
+        """What is shown of the one against the other."""
+        if self.difference.seeds < 2:
+            return "one seed"
+        if self.adjusted >= LEVEL:
+            return "within noise"
+        return "better" if self.difference.value > 0 else "worse"
+
+    def verdict(self) -> str:
+        """In words: what is shown, what is within noise, and how many seeds would settle it."""
+        outcome, needed = self.outcome(), self.difference.needed
+        if outcome == "one seed":
+            return "one seed: nothing can be said of seeds"
+        if outcome != "within noise":
+            return f"{self.one} is {outcome}"
+        if needed is None:
+            return "within noise"
+        return f"within noise; if this is the true difference, {needed} seeds would show it"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How many attempts two variants took to a level."""
+
+    one: str
+    other: str
+    level: float
+    ratio: tuple[float, float, float] | None
+    """Of one to the other with its interval, over seeds in which both reached it; None without two."""
+    missing: tuple[int, int]
+    """Seeds in which one, and the other, never reached it."""
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that runs say together."""
+
+    domain: str
+    variants: Mapping[str, Sequence[Reading]]
+    """By name, in the order in which they came; runs by seed."""
+    contrasts: Sequence[Contrast]
+    reached: Sequence[Reached]
+    recoveries: Sequence[Recovery] = ()
+    """Where the world has changed: how each variant has got over it."""
+    sooner: Sequence[Sooner] = ()
+    """And how the pairs differ in that."""
+    notes: Sequence[str] = field(default_factory=tuple[str, ...])
+    """What is missing or odd."""
+
+
+def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Comparison:
+    """Compare runs.
+
+    Args:
+        paths: folders of runs and sweeps.
+        asked: pairs to compare; left out, those that the sweeps named, or all variants against the first.
+
+    Raises:
+        UsageError: fewer than two variants, different domains or held-out tasks, no seed in common, or a pair
+            names what is not there.
+        DataError: a run is damaged.
+    """
+    readings, contrasts, notes = read_all(paths)
+    domain = _shared_domain(readings)
+    variants = _by_variant(readings)
+    if len(variants) < 2:
+        raise UsageError(
+            f"these are runs of {', '.join(variants) or 'nothing'}: name runs of two variants or more, or a "
+            "sweep that has them"
+        )
+    pairs = list(asked) or list(dict.fromkeys(contrasts))
+    named = bool(pairs)
+    first, *others = variants
+    pairs = pairs or [(other, first) for other in others]
+    for name in (name for pair in pairs for name in pair):
+        if name not in variants:
+            raise UsageError(f"there is no run of variant {name!r}; there are {', '.join(variants)}")
+    if not named:
+        notes.append(f"no comparison was named beforehand: every variant is held against {first}")
+    found: list[Contrast] = []
+    for budget in (AT_THE_END, *BUDGETS):
+        rows = [_contrast(variants, pair, budget, named=named) for pair in pairs]
+        there = [row for row in rows if row is not None]
+        adjusted = holm([row.difference.p for row in there])
+        found += [_with(row, p) for row, p in zip(there, adjusted, strict=True)]
+    if not found:
+        raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
+    notes += _unpaired(variants, pairs)
+    notes += _unfinished(readings)
+    return Comparison(
+        domain,
+        variants,
+        found,
+        [_reached(variants, pair) for pair in pairs],
+        recoveries(variants),
+        sooner({pair: paired(variants, pair) for pair in pairs}),
+        notes,
+    )
+
+
+def paired(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> list[tuple[Reading, Reading]]:
+    """The runs of two variants that have a seed in common, by seed."""
+    one, other = ({run.seed: run for run in variants[name]} for name in pair)
+    return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
+
+
+def _finished(runs: Sequence[tuple[Reading, Reading]]) -> list[tuple[Reading, Reading]]:
+    """Those of which both have come to their end."""
+    return [(one, other) for one, other in runs if one.finished and other.finished]
+
+
+def _contrast(
+    variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str], budget: str, *, named: bool
+) -> Contrast | None:
+    """A pair at a budget; None where no seeds are paired, or nothing of it was spent.
+
+    At the end are runs that have come to it: one that is not finished says nothing of where it will end.
+    """
+    runs = paired(variants, pair)
+    if budget == AT_THE_END:
+        runs = _finished(runs)
+    if not runs:
+        return None
+    tasks = sorted(_shared_tasks([run for both in runs for run in both]))
+    amounts: list[float] = []
+    scores: tuple[list[list[float]], list[list[float]]] = ([], [])
+    for both in runs:
+        amount = min(run.measured[-1].spent.get(budget, math.nan) for run in both)
+        if budget != AT_THE_END and amount <= 0:
+            return None
+        found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
+        if any(tasks[0] not in of_run for of_run in found):
+            return None  # one has spent as much in the world before the shift already
+        for side, of_run in zip(scores, found, strict=True):
+            side.append([of_run[name] for name in tasks])
+        amounts.append(amount)
+    one, other = (np.array(side, dtype=np.float64) for side in scores)
+    apart = difference(one, other)
+    means = (float(one.mean()), float(other.mean()))
+    return Contrast(*pair, budget, fmean(amounts), means, apart, apart.p, named)
+
+
+def _with(row: Contrast, adjusted: float) -> Contrast:
+    return Contrast(
+        row.one, row.other, row.budget, row.amount, row.means, row.difference, adjusted, row.named
+    )
+
+
+def _reached(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> Reached:
+    """Attempts to the mean level at which the other variant ends, or stands where no run has ended."""
+    runs = paired(variants, pair)
+    ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
+    level = fmean(ends) - _ROUNDING if ends else math.nan
+    took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
+    both = [(a, b) for a, b in took if a and b]
+    value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
+    missing = sum(a is None for a, _ in took), sum(b is None for _, b in took)
+    return Reached(*pair, level, value, missing, len(runs))
+
+
+def _by_variant(readings: Sequence[Reading]) -> dict[str, list[Reading]]:
+    """Runs by variant and seed.
+
+    Raises:
+        UsageError: two runs of one variant have the same seed.
+    """
+    found: defaultdict[str, list[Reading]] = defaultdict(list)
+    for reading in readings:
+        for other in found[reading.variant]:
+            if other.seed == reading.seed:
+                raise UsageError(
+                    f"{other.path} and {reading.path} are both of variant {reading.variant} with seed "
+                    f"{reading.seed}; give one another run.seed, or name one of them"
+                )
+        found[reading.variant].append(reading)
+    return {name: sorted(runs, key=lambda run: run.seed) for name, runs in found.items()}
+
+
+def _shared_domain(readings: Sequence[Reading]) -> str:
+    """The one domain of all runs, which measure on the same tasks.
+
+    Raises:
+        UsageError: there are several, or no task is measured by all.
+    """
+    if not readings:
+        raise UsageError("none of these runs can be compared: no held-out task was measured in any")
+    domains = list(dict.fromkeys(reading.config.domain.name for reading in readings))
+    if len(domains) > 1:
+        raise UsageError(f"these are runs of {' and '.join(domains)}; compare runs of one domain")
+    if not _shared_tasks(readings):
+        raise UsageError(
+            "these runs measured no held-out task in common; give them the same run.eval_tasks and [shift]"
+        )
+    worlds = [reading.config.later_domain() for reading in readings if reading.config.shift.round]
+    if any(world != worlds[0] for world in worlds):
+        raise UsageError("these runs shift into different worlds; compare runs of one [shift.domain]")
+    return domains[0]
+
+
+def _shared_tasks(readings: Sequence[Reading]) -> set[str]:
+    tasks = set(readings[0].measured[-1].scores)
+    for reading in readings[1:]:
+        tasks &= reading.measured[-1].scores.keys()
+    return tasks
+
+
+def _unpaired(variants: Mapping[str, Sequence[Reading]], pairs: Sequence[tuple[str, str]]) -> list[str]:
+    notes: list[str] = []
+    for pair in pairs:
+        one, other = ({run.seed for run in variants[name]} for name in pair)
+        if alone := sorted(one ^ other):
+            notes.append(
+                f"{pair[0]} and {pair[1]}: seeds {', '.join(map(str, alone))} have a run of one of them only"
+            )
+    return notes
+
+
+def _unfinished(readings: Sequence[Reading]) -> list[str]:
+    return [
+        f"{reading.path} is not finished: round {max(reading.metrics)} of {reading.config.run.rounds}; "
+        f"its last measurement is of round {reading.measured[-1].round}, and it is no part of {AT_THE_END}"
+        for reading in readings
+        if not reading.finished
+    ]

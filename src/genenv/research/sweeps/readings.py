@@ -1,0 +1,165 @@
+"""What runs have measured, and what it cost them: read from their folders."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from genenv.config.run import RunConfig, load_config
+from genenv.errors import GenenvError, UsageError
+from genenv.research.sweeps.grid import FILE, Grid
+from genenv.runs.folder import RunFolder
+from genenv.runs.store.records import Evaluation
+from genenv.runs.store.store import PoolStore
+
+BUDGETS: Mapping[str, tuple[str, ...]] = {
+    "attempts": ("agent/attempts",),
+    "agent tokens": ("tokens/agent_sampled", "tokens/agent_probed", "tokens/agent_trained"),
+    "all tokens": (
+        *("tokens/agent_sampled", "tokens/agent_probed", "tokens/agent_trained"),
+        *("tokens/simulator_sampled", "tokens/simulator_trained"),
+    ),
+    "optimizer steps": ("agent/steps",),
+}
+"""What runs may be compared at equal amounts of, and the metrics that it is the sum of, over all rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Held-out tasks after a round, and what had been spent by then."""
+
+    round: int
+    spent: Mapping[str, float]
+    """By budget."""
+    scores: Mapping[str, float]
+    """Success, 0 or 1, by task id."""
+
+    @property
+    def mean(self) -> float:
+        """Share of tasks solved."""
+        return sum(self.scores.values()) / len(self.scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One run."""
+
+    path: Path
+    variant: str
+    seed: int
+    config: RunConfig
+    measured: Sequence[Measurement]
+    metrics: Mapping[int, Mapping[str, float]]
+    """By round."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its rounds have been played."""
+        return max(self.metrics) >= self.config.run.rounds
+
+    def at(self, budget: str, amount: float) -> Mapping[str, float]:
+        """Scores when so much had been spent, by straight lines between measurements; at most the last."""
+        spent = [measurement.spent[budget] for measurement in self.measured]
+        place = bisect.bisect_left(spent, amount)
+        if place >= len(spent):
+            return self.measured[-1].scores
+        if place == 0 or spent[place] == amount:
+            return self.measured[place].scores
+        before, after = self.measured[place - 1], self.measured[place]
+        if before.scores.keys() != after.scores.keys():  # between them the world has changed
+            return before.scores
+        share = (amount - spent[place - 1]) / (spent[place] - spent[place - 1])
+        return {
+            name: (1 - share) * before.scores[name] + share * after.scores[name] for name in before.scores
+        }
+
+    def in_last_world(self) -> Sequence[Measurement]:
+        """Measurements on the tasks of the last one: all of them, unless the world has changed."""
+        last = self.measured[-1].scores.keys()
+        return [measurement for measurement in self.measured if measurement.scores.keys() == last]
+
+    def spent_to_reach(self, level: float, budget: str = "attempts") -> float | None:
+        """How much was spent when held-out success first reached a level; None if it never did.
+
+        Where the world has changed, success counts that is of the last one.
+        """
+        measured = self.in_last_world()
+        if measured[0].mean >= level:
+            return measured[0].spent[budget]
+        for before, after in itertools.pairwise(measured):
+            if after.mean >= level:
+                share = (level - before.mean) / (after.mean - before.mean)
+                return before.spent[budget] + share * (after.spent[budget] - before.spent[budget])
+        return None
+
+
+def read_run(path: Path, variant: str | None = None) -> Reading:
+    """A run's measurements.
+
+    Args:
+        path: its folder.
+        variant: what it is called; left out, its config's variant, or the preset.
+
+    Raises:
+        UsageError: it holds no run, or measured nothing.
+        DataError: it is damaged.
+    """
+    folder = RunFolder.open(path)
+    config = load_config(folder.config)
+    with PoolStore.open(folder.pool, create=False) as store:
+        metrics = store.metrics_by_round()
+        taken = {n: store.evaluations(n) for n, values in metrics.items() if "agent/eval_success" in values}
+    if not taken:
+        raise UsageError(f"{path} has measured no held-out tasks; set run.eval_every and play it again")
+    measured, spent = list[Measurement](), dict.fromkeys(BUDGETS, 0.0)
+    for number, values in metrics.items():
+        found = taken.get(number, ())
+        if "agent/eval_at_shift" in values:  # measured twice: before and after the round
+            measured.append(Measurement(number - 1, dict(spent), _scores(found[: len(found) // 2])))
+        for budget, names in BUDGETS.items():
+            spent[budget] += sum(values.get(name, 0.0) for name in names)
+        if found:
+            measured.append(Measurement(number, dict(spent), _scores(found)))
+    return Reading(
+        path, variant or config.variant or config.preset, config.run.seed, config, measured, metrics
+    )
+
+
+def _scores(evaluations: Iterable[Evaluation]) -> dict[str, float]:
+    """By task; of several attempts at one the last counts."""
+    return {one.task_id: float(one.success) for one in evaluations}
+
+
+def read_all(paths: Iterable[Path]) -> tuple[list[Reading], list[tuple[str, str]], list[str]]:
+    """All runs of run and sweep folders.
+
+    Returns:
+        The runs; contrasts that sweeps named beforehand; and a sentence for each run that is left out.
+
+    Raises:
+        UsageError: a folder is neither a run nor a sweep.
+    """
+    found, contrasts, notes = list[Reading](), list[tuple[str, str]](), list[str]()
+    for path in paths:
+        if (path / FILE).is_file():
+            grid = Grid.open(path)
+            contrasts += grid.contrasts
+            absent: dict[str, list[int]] = {}
+            for cell in grid.cells():
+                if not cell.path.exists():
+                    absent.setdefault(cell.variant, []).append(cell.seed)
+                    continue
+                try:
+                    found.append(read_run(cell.path, cell.variant))
+                except GenenvError as error:
+                    notes.append(f"{cell.name} is left out: {error}")
+            for variant, seeds in absent.items():
+                named = "seed" if len(seeds) == 1 else "seeds"
+                left = "is left out: it was" if len(seeds) == 1 else "are left out: they were"
+                notes.append(f"{variant}, {named} {', '.join(map(str, seeds))} {left} not begun yet")
+        else:
+            found.append(read_run(path))
+    return found, contrasts, notes

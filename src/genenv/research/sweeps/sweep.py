@@ -1,0 +1,229 @@
+"""Plays the runs of a grid, some at a time, each in a process of its own: one that fails ends no other."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_all_start_methods, get_context, parent_process
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from genenv.config.run import RunConfig, load_config
+from genenv.errors import GenenvError
+from genenv.research.sweeps.grid import WARM_UP, Cell, Grid, rounds_done
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+_OWN = ["genenv.cli.train"]
+_LIBRARIES = ["genenv.backends.local.backend", "transformers.models.llama.modeling_llama"]
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 80
+"""Characters of a variant that stand in the name of a run, which holds 100."""
+_END_S = 20.0
+"""How long an interrupted run may take to end before it is killed."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the cells of a grid."""
+
+    done: list[Cell] = field(default_factory=list[Cell])
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    """By the cell's name: the last thing it said."""
+
+
+@dataclass(slots=True)
+class _Running:
+    cell: Cell
+    process: BaseProcess
+    began: float
+
+
+def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
+    """Play all cells that are not finished, shared warm-ups before them.
+
+    Args:
+        grid: the grid; cells that were begun go on where they stopped.
+        jobs: how many at a time.
+        say: is told a line whenever a cell ends, with the time that is left.
+
+    Returns:
+        What became of each cell. A cell that fails is left as it is, and tried again by the next call.
+    """
+    _play(list(grid.warm_ups()), grid, jobs, say)
+    return _play(list(grid.cells()), grid, jobs, say)
+
+
+def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], None]) -> Outcome:
+    outcome, waiting = Outcome(), list[Cell]()
+    for cell in cells:
+        (outcome.done if _is_done(cell, outcome) else waiting).append(cell)
+    total, took = len(cells), list[float]()
+    if outcome.done:
+        say(f"{len(outcome.done)} of {total} runs are finished already")
+    running: list[_Running] = []
+    with _ended(running):
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(_begun(grid, waiting.pop(0), jobs))
+            wait([one.process.sentinel for one in running])
+            for one in [one for one in running if not one.process.is_alive()]:
+                running.remove(one)
+                seconds = time.monotonic() - one.began
+                if _is_done(one.cell, outcome):
+                    took.append(seconds)
+                    outcome.done.append(one.cell)
+                    outcome.failed.pop(one.cell.name, None)
+                    news = f"{one.cell.name} took {_time(seconds)}"
+                else:
+                    outcome.failed[one.cell.name] = _last_words(one.cell)
+                    news = f"{one.cell.name} failed: {outcome.failed[one.cell.name]}"
+                ended = len(outcome.done) + len(outcome.failed)
+                say(f"{ended} of {total} runs: {news}{_left(took, len(waiting) + len(running), jobs)}")
+    return outcome
+
+
+def threads_of(jobs: int) -> int:
+    """How many threads each of some runs at a time gets, so that together they have the cores once."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // jobs)
+
+
+def _begun(grid: Grid, cell: Cell, jobs: int) -> _Running:
+    cell.path.parent.mkdir(parents=True, exist_ok=True)
+    config = load_config(grid.config)
+    words = [*_words(grid, cell, config, threads_of(jobs)), "--out", str(cell.path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads_of(jobs))}
+    process = _processes(config).Process(target=_train, args=(words, str(cell.log), environment, os.getcwd()))
+    with _threads(environment["OMP_NUM_THREADS"]):
+        process.start()
+    return _Running(cell, process, time.monotonic())
+
+
+@contextmanager
+def _threads(number: str) -> Generator[None]:
+    """What numpy's linear algebra takes for its threads, if it is loaded now: in the process that forks."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = number
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS")
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _processes(config: RunConfig) -> ForkServerContext | SpawnContext:
+    """How runs get processes: forked, where that is safe, from one that has loaded the libraries.
+
+    Those take some seconds to load, which is much of a small run.
+    """
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(_OWN + _LIBRARIES if config.policy.backend == "local" else _OWN)
+    return context
+
+
+def _train(words: Sequence[str], log: str, environment: Mapping[str, str], folder: str) -> None:
+    """`genenv train`, in a process of its own: an interrupt by hand comes to the sweep, which tells it."""
+    if hasattr(os, "setsid"):
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # where the sweep was started to ignore it
+    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    with Path(log).open("ab") as said, Path(os.devnull).open("rb") as nothing:
+        sys.stdout.flush()
+        for theirs, ours in ((nothing, 0), (said, 1), (said, 2)):
+            os.dup2(theirs.fileno(), ours)
+    sys.argv = ["genenv", "train", *words]
+    runpy.run_module("genenv", run_name="__main__")
+
+
+def _end_with_the_sweep() -> None:
+    """A sweep that is killed cannot tell its runs: each sees for itself, and ends as after an interrupt."""
+    sweep = parent_process()
+    if sweep is not None:
+        wait([sweep.sentinel])
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _words(grid: Grid, cell: Cell, config: RunConfig, threads: int) -> Sequence[str]:
+    """What is typed after `genenv train`."""
+    if (cell.path / "config.toml").is_file():
+        return ["--resume"]
+    settings = [
+        f"run.seed={cell.seed}",
+        f"run.name={_run_name(cell)}",
+    ]
+    if not cell.variant:
+        settings.append("run.rounds=0")
+    if config.policy.threads == 0:  # measured beside other runs, each would differ
+        settings.append(f"policy.threads={threads}")
+    words = [str(grid.config), *(word for setting in settings for word in ("--set", setting))]
+    if cell.variant:
+        words += ["--variant", cell.variant]
+    return words if cell.origin is None else [*words, "--from", cell.origin]
+
+
+def _run_name(cell: Cell) -> str:
+    """What a run is called in charts: its variant, cut where it is too long for a name, and its seed."""
+    return f"{_NOT_IN_NAMES.sub('-', cell.variant or WARM_UP)[:_LONGEST_NAME]}-{cell.seed}"
+
+
+def _is_done(cell: Cell, outcome: Outcome) -> bool:
+    try:
+        found = rounds_done(cell)
+    except GenenvError as error:
+        outcome.failed[cell.name] = str(error)
+        return False
+    return found is not None and found[0] >= found[1]
+
+
+def _last_words(cell: Cell) -> str:
+    lines = cell.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    said = lines[-1].removeprefix("genenv: ") if lines else "it said nothing"
+    return f"{said[:300]} (see {cell.log})"
+
+
+def _left(took: Sequence[float], runs: int, jobs: int) -> str:
+    if not took or not runs:
+        return ""
+    return f"; about {_time(fmean(took) * -(-runs // jobs))} left"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+@contextmanager
+def _ended(running: Sequence[_Running]) -> Generator[None]:
+    """Whatever ends the block ends the runs: by an interrupt, so that each keeps its committed rounds."""
+    try:
+        yield
+    finally:
+        for one in running:
+            if one.process.is_alive() and one.process.pid is not None:
+                os.kill(one.process.pid, signal.SIGINT)
+        for one in running:
+            one.process.join(_END_S)
+            if one.process.is_alive():
+                one.process.kill()
+                one.process.join()

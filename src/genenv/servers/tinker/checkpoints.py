@@ -1,0 +1,283 @@
+"""Checkpoints on disk: a folder each, below the training run that wrote it, whole or not there.
+
+    FOLDER/runs/RUN/run.json                  what is known of a training run
+    FOLDER/runs/RUN/weights/NAME/             tinker://RUN/weights/NAME: adapter, moments, checkpoint.json
+    FOLDER/runs/RUN/sampler_weights/NAME/     tinker://RUN/sampler_weights/NAME: adapter, checkpoint.json
+    FOLDER/passing/NUMBER/                    what samplers without a name read; gone at the next start
+
+A checkpoint is written into a hidden folder beside it, flushed and renamed; one that is replaced is put aside
+first and taken back at the next start if a kill came in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, cast
+
+from genenv.backends.served import AdapterShape
+from genenv.errors import DataError, UsageError, disk_is_full
+from genenv.files import sync, write_whole
+from genenv.servers.tinker.refusals import NotHere
+from genenv.types import Json
+
+Kind = Literal["weights", "sampler_weights"]
+KINDS: tuple[Kind, ...] = ("weights", "sampler_weights")
+
+_SCHEME = "tinker://"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:=+-]{0,199}")
+_WRITING, _ASIDE = ".writing-", ".aside-"
+_ABOUT, _RUN = "checkpoint.json", "run.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a checkpoint is, as its `tinker://` path says."""
+
+    run: str
+    kind: Kind
+    name: str
+
+    @staticmethod
+    def of(path: str) -> Place:
+        """Read a path.
+
+        Raises:
+            UsageError: it is none.
+        """
+        parts = path.removeprefix(_SCHEME).split("/")
+        if not path.startswith(_SCHEME) or len(parts) != 3 or parts[1] not in KINDS:
+            raise UsageError(
+                f"{path!r} is no path of a checkpoint; they look like tinker://RUN/weights/NAME or "
+                "tinker://RUN/sampler_weights/NAME"
+            )
+        return Place(run=checked_name(parts[0]), kind=parts[1], name=checked_name(parts[2]))
+
+    @property
+    def path(self) -> str:
+        """The `tinker://` path."""
+        return f"{_SCHEME}{self.run}/{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is known of a checkpoint beside its weights."""
+
+    base_model: str
+    rank: int
+    train_mlp: bool
+    train_attn: bool
+    train_unembed: bool
+    time: str
+    """ISO 8601, UTC."""
+    steps: int = 0
+    """Of the optimizer, before it."""
+    expires_at: str | None = None
+    public: bool = False
+
+    @property
+    def shape(self) -> AdapterShape:
+        """The adapter's."""
+        return AdapterShape(
+            rank=self.rank, mlp=self.train_mlp, attention=self.train_attn, unembed=self.train_unembed
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What is known of a training run."""
+
+    id: str
+    base_model: str
+    rank: int
+    time: str
+    user_metadata: Mapping[str, str]
+
+
+def now() -> str:
+    """The time, as it is written down."""
+    return datetime.now(UTC).isoformat()
+
+
+def later(seconds: int | None) -> str | None:
+    """The time in so many seconds; None for None."""
+    return None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+class Shelf:
+    """All checkpoints of a server."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open a folder; what a kill left half done in it is mended.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._runs, self._passing = folder / "runs", folder / "passing"
+        shutil.rmtree(self._passing, ignore_errors=True)
+        self._runs.mkdir(parents=True, exist_ok=True)
+        self._passing.mkdir()
+        for run in self._runs.iterdir():
+            for kind in KINDS:
+                _mend(run / kind)
+
+    def folder(self, place: Place) -> Path:
+        """Where a checkpoint is, or would be."""
+        return self._runs / place.run.replace(":", "-") / place.kind / place.name
+
+    def passing(self, number: int) -> Path:
+        """A folder for a sampler without a name."""
+        return self._passing / str(number)
+
+    def find(self, path: str) -> tuple[Place, About]:
+        """A checkpoint by its path.
+
+        Raises:
+            UsageError: the path is none.
+            NotHere: there is no such checkpoint, or its time is over.
+            DataError: it is damaged.
+        """
+        place = Place.of(path)
+        about = self._about(place)
+        if about is None:
+            raise NotHere(f"there is no checkpoint {path}")
+        return place, about
+
+    def write(self, place: Place, about: About, save: Callable[[Path], None], *, overwrite: bool) -> None:
+        """Write a checkpoint.
+
+        Args:
+            place: where.
+            about: what is known of it.
+            save: writes the weights into an empty folder.
+            overwrite: whether one of that name is replaced.
+
+        Raises:
+            UsageError: there is one of that name.
+            DataError: the disk is full.
+        """
+        folder = self.folder(place)
+        if folder.exists() and not overwrite:
+            raise UsageError(
+                f"there is a checkpoint {place.path} already; choose another name, or overwrite it"
+            )
+        writing, aside = (folder.with_name(f"{mark}{folder.name}") for mark in (_WRITING, _ASIDE))
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(writing, ignore_errors=True)
+            writing.mkdir()
+            save(writing)
+            (writing / _ABOUT).write_text(json.dumps(asdict(about), indent=2) + "\n", encoding="utf-8")
+            _flush(writing)
+        except Exception as error:
+            shutil.rmtree(writing, ignore_errors=True)
+            if disk_is_full(error):
+                raise DataError(f"the disk is full, {place.path} was not written; free some space") from error
+            raise
+        if folder.exists():
+            folder.rename(aside)
+        writing.rename(folder)
+        sync(folder.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def remove(self, place: Place) -> None:
+        """Delete a checkpoint."""
+        folder = self.folder(place)
+        aside = folder.with_name(f"{_WRITING}{folder.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def change(self, place: Place, about: About) -> None:
+        """Note something else about a checkpoint."""
+        write_whole(self.folder(place) / _ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+
+    def note_run(self, run: Run) -> None:
+        """Write down what is known of a training run."""
+        folder = self._runs / run.id.replace(":", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / _RUN, json.dumps({**asdict(run)}, indent=2) + "\n")
+
+    def runs(self) -> list[Run]:
+        """All training runs, the newest first."""
+        found = [run for folder in self._runs.iterdir() if (run := _read_run(folder / _RUN)) is not None]
+        return sorted(found, key=lambda run: run.time, reverse=True)
+
+    def of_run(self, run: str) -> list[tuple[Place, About]]:
+        """The checkpoints of a training run, the newest first."""
+        return sorted(self._of_run(checked_name(run)), key=lambda one: one[1].time, reverse=True)
+
+    def size_bytes(self, place: Place) -> int:
+        """What a checkpoint takes on the disk."""
+        return sum(path.stat().st_size for path in self.folder(place).iterdir())
+
+    def _of_run(self, run: str) -> Iterator[tuple[Place, About]]:
+        for kind in KINDS:
+            folder = self.folder(Place(run=run, kind=kind, name="_")).parent
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if _NAME.fullmatch(path.name):
+                    place = Place(run=run, kind=kind, name=path.name)
+                    about = self._about(place)
+                    if about is not None:
+                        yield place, about
+
+    def _about(self, place: Place) -> About | None:
+        """What is known of a checkpoint; None where there is none, or its time is over: it is deleted."""
+        file = self.folder(place) / _ABOUT
+        if not file.is_file():
+            return None
+        try:
+            about = About(**cast("dict[str, Json]", json.loads(file.read_bytes())))  # type: ignore[arg-type]
+            over = about.expires_at is not None and datetime.fromisoformat(about.expires_at) < datetime.now(
+                UTC
+            )
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{file} is damaged ({error}); delete the checkpoint") from error
+        if over:
+            self.remove(place)
+            return None
+        return about
+
+
+def _read_run(file: Path) -> Run | None:
+    if not file.is_file():
+        return None
+    try:
+        return Run(**cast("dict[str, Json]", json.loads(file.read_bytes())))  # type: ignore[arg-type]
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{file} is damaged ({error}); delete it") from error
+
+
+def checked_name(name: str) -> str:
+    """A name of a run or of a checkpoint. Raises a UsageError where it cannot be one."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name here: at most 200 letters, digits and `._:=+-`, a letter or digit first"
+        )
+    return name
+
+
+def _flush(folder: Path) -> None:
+    for top, _, names in os.walk(folder):
+        for name in names:
+            sync(Path(top, name))
+        sync(Path(top))
+
+
+def _mend(folder: Path) -> None:
+    """Delete what was half written; take back what was put aside for a new one that never came."""
+    for path in list(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.startswith(_WRITING):
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name.startswith(_ASIDE):
+            own = path.with_name(path.name.removeprefix(_ASIDE))
+            if own.exists():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.rename(own)

@@ -1,0 +1,234 @@
+"""Player 1: the simulator, a model which writes tasks for contexts and learns from what they were worth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from genenv.algorithms.datum import Datum, Lesson
+from genenv.algorithms.schedules import lr_scale
+from genenv.algorithms.trainer import Trainer
+from genenv.algorithms.update import learn
+from genenv.environments.base import Domain
+from genenv.errors import GenenvError, RolloutError
+from genenv.progress import advance
+from genenv.sampling import Completion, Sampler, SampleRequest
+from genenv.seeding import generator, stream
+from genenv.simulator.settings import SimulatorConfig
+from genenv.types import Context, Generation, JsonObject, Message, Profile, Seed
+
+log = logging.getLogger(__name__)
+
+_LOOKED_AT = 16
+"""Generations of a round in which decisions are looked at."""
+_FORCED = 1e-6
+"""A token less surprising than this, in nats, had no alternative."""
+
+
+class Simulator:
+    """What writes specs, and the trainer of its weights (unless `train` is off: GenEnv-Random)."""
+
+    def __init__(self, sampler: Sampler, trainer: Trainer, config: SimulatorConfig, *, seed: int) -> None:
+        self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
+        self.learns = config.train
+        self._most_asked = 0
+        """The most specs that were asked for at a time: a call for few of them says little."""
+
+    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+        """Write `variations` specs for each context, under the grammar of the domain's spec.
+
+        Raises:
+            GenenvError: as many specs as usual were asked for, and not one could be sampled.
+        """
+        schemas = spec_schemas(domain, contexts)
+        wanted = [
+            (context, asked(self.sampler, context.messages), f"{context.id}-g{i}")
+            for context in contexts
+            for i in range(self.config.variations)
+        ]
+        failed: list[str] = []
+        found = await asyncio.gather(
+            *(
+                self._written(domain, context, prompt, name, schemas[context.id], failed)
+                for context, prompt, name in wanted
+            )
+        )
+        self._most_asked = max(self._most_asked, len(wanted))
+        if failed:
+            self._tell(failed, len(failed) + sum(not one.drawn for one in found))
+        return found
+
+    def _tell(self, failed: Sequence[str], asked_for: int) -> None:
+        """Say once a round why specs could not be sampled.
+
+        Raises:
+            GenenvError: none could.
+        """
+        ((why, count),) = Counter(failed).most_common(1)
+        if len(failed) < asked_for or 2 * asked_for < self._most_asked:
+            log.warning(
+                "the simulator could not write %d of %d tasks; %d: %s", len(failed), asked_for, count, why
+            )
+            return
+        raise GenenvError(
+            f"the simulator could not write any of {asked_for} tasks; {count}: {why}; where they do not fit, "
+            f"raise policy.context_tokens ({self.sampler.context_tokens} here), or lower "
+            f"simulator.max_new_tokens ({self.config.max_new_tokens})"
+        )
+
+    async def _written(
+        self,
+        domain: Domain,
+        context: Context,
+        prompt: tuple[int, ...],
+        name: str,
+        schema: JsonObject,
+        failed: list[str],
+    ) -> Generation:
+        """One spec: sampled, or with probability `explore` drawn by the domain, as the warm-up's are.
+
+        A reason is appended to `failed` where it could not be sampled.
+        """
+        rng = generator(self.seed, "explore", name)
+        if self.config.explore and rng.random() < self.config.explore:
+            text = json.dumps(domain.variation(context.seed, rng), ensure_ascii=False, separators=(",", ":"))
+            done = Completion(
+                token_ids=self.sampler.encode_reply(text), logprobs=(), text=text, finished=True
+            )
+            advance(items=1)
+        else:
+            done = await self._sample(
+                SampleRequest(
+                    prompt_ids=prompt,
+                    max_tokens=self.config.max_new_tokens,
+                    temperature=self.config.temperature,
+                    stream=stream(self.seed, "propose", name),
+                    schema=schema,
+                ),
+                failed,
+            )
+        return Generation(
+            id=name,
+            context_id=context.id,
+            prompt_ids=prompt,
+            token_ids=done.token_ids,
+            logprobs=done.logprobs,
+            text=done.text,
+            finished=done.finished,
+        )
+
+    async def _sample(self, request: SampleRequest, failed: list[str]) -> Completion:
+        """One completion; a request that cannot be answered becomes an unfinished generation."""
+        try:
+            completion = await self.sampler.sample(request)
+        except RolloutError as error:
+            failed.append(str(error))
+            completion = Completion(token_ids=(), logprobs=(), text="", finished=False)
+        advance(items=1)
+        return completion
+
+    async def decided(
+        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
+    ) -> Mapping[str, float]:
+        """How freely it decides where the grammar leaves a choice: estimates from what it has just written.
+
+            entropy = mean over decision tokens of -log pi(t),   KL = mean of log pi(t) - log pi_ref(t)
+
+        pi is what was sampled from: at the temperature of the sampling, among the tokens that the grammar
+        allows. A decision is a token that had an alternative. Both are unbiased for what was sampled.
+
+        Args:
+            generations: of the round, before its update; some of them, evenly chosen, are looked at.
+            schemas: of the specs of each context.
+
+        Returns:
+            `simulator/decision_entropy`, and `simulator/decision_kl` where a reference is kept. Nats a token.
+        """
+        written = [one for one in generations if one.finished and not one.drawn]
+        chosen = written[:: -(-len(written) // _LOOKED_AT)] if written else []
+        data = [
+            Datum(
+                prompt_ids=one.prompt_ids,
+                completion_ids=one.token_ids,
+                weights=(1.0,) * len(one.token_ids),
+                loss="nll",
+                temperature=self.config.temperature,
+                schema=schemas.get(one.context_id),
+            )
+            for one in chosen
+        ]
+        own = [value for row in await self.trainer.logprobs(data) for value in row]
+        decisions = [place for place, value in enumerate(own) if value < -_FORCED]
+        if not decisions:
+            return {}
+        found = {"simulator/decision_entropy": -fmean(own[place] for place in decisions)}
+        if self.config.kl_coefficient > 0:
+            then = [value for row in await self.trainer.logprobs(data, reference=True) for value in row]
+            found["simulator/decision_kl"] = fmean(own[place] - then[place] for place in decisions)
+        return found
+
+    async def learn(self, lesson: Lesson, *, round_: int, rounds: int) -> Mapping[str, float]:
+        """Take a round's lesson.
+
+        Args:
+            lesson: what there is to learn.
+            round_: from 1; names the random stream.
+            rounds: of the whole run, over which the learning rate may fall.
+
+        Returns:
+            Metrics of the update, and `tokens/trained`.
+        """
+        rate = self.config.lr * lr_scale(self.config.lr_schedule, round_, rounds)
+        seed = stream(self.seed, "simulator-update", round_)
+        done = await learn(self.trainer, lesson, player="simulator", learning_rate=rate, seed=seed)
+        return done.metrics()
+
+    async def publish(self) -> None:
+        """Write with what was learned from now on."""
+        await self.trainer.publish()
+
+    async def save(self, folder: Path) -> None:
+        """Write weights and optimizer."""
+        await self.trainer.save(folder)
+
+    async def load(self, folder: Path) -> None:
+        """Restore what `save` wrote."""
+        await self.trainer.load(folder)
+
+    def sampled_elsewhere(self) -> int:
+        """None: its tokens are in its generations."""
+        return 0
+
+    def end_round(self) -> None:
+        """Let the sampler forget grammars and prompts of the round."""
+        self.sampler.end_round()
+
+
+def asked(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
+    """A simulator's prompt. A spec is written without a thought: one that the template begins is ended."""
+    return (*sampler.render(messages, first=True), *sampler.closing)
+
+
+def spec_schemas(domain: Domain, contexts: Sequence[Context]) -> dict[str, JsonObject]:
+    """By the context's id: the schema of the specs that are written for it."""
+    return {context.id: domain.spec_schema(context.seed) for context in contexts}
+
+
+def make_contexts(
+    domain: Domain, seeds: Sequence[Seed], profile: Profile, *, round_: int, target: float
+) -> list[Context]:
+    """One context per seed: what the simulator is told this round."""
+    return [
+        Context(
+            id=f"r{round_:04d}-c{i:02d}",
+            round=round_,
+            seed=seed,
+            messages=domain.simulator_messages(seed, profile, target),
+        )
+        for i, seed in enumerate(seeds)
+    ]

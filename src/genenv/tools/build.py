@@ -1,0 +1,289 @@
+"""From a program to a task: play it, choose the tools that are shown, say it in words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date as Day
+from typing import TYPE_CHECKING, cast
+
+from pydantic import BaseModel
+
+from genenv.environments.common import Refused
+from genenv.tools.calls import format_calls
+from genenv.tools.fresh import fresh
+from genenv.tools.gaps import absent, alike, known_answer
+from genenv.tools.leaves import at
+from genenv.tools.settings import Style, ToolsConfig
+from genenv.tools.spec import Program, Step
+from genenv.tools.told import read
+from genenv.tools.world import Call, Outcome, Tool
+from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
+
+if TYPE_CHECKING:
+    from genenv.tools.environment import Tools
+
+_COMPLETIONS = 12
+"""So many values at most are tried for one that is left out."""
+_HELD_OUT_PARTS = 5
+"""One program of so many, by its calls, is for measuring alone."""
+_HOW: dict[tuple[bool, Style], str] = {
+    (False, "python"): "Answer with tool calls only, one a line, like tool(name=value).",
+    (
+        True,
+        "python",
+    ): "Call tools, one a line, like tool(name=value); you get their results. When all is done, "
+    "say so, and what was asked.",
+    (
+        False,
+        "json",
+    ): 'Answer with tool calls only, each as <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>',
+    (
+        True,
+        "json",
+    ): 'Call tools, each as <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>; you get their '
+    "results. When all is done, say so, and what was asked.",
+    (False, "native"): "Answer with tool calls only.",
+    (True, "native"): "Call tools; you get their results. When all is done, say so, and what was asked.",
+}
+
+
+_HELD_OUT_SAME = "these calls are kept for measuring, or for training"
+
+
+def is_for_measuring(program: Program) -> bool:
+    """Whether a program may only be a held-out task: by its calls, whatever the state before them.
+
+    What leaves something out has few calls that differ: of that the state counts, too.
+    """
+    steps = program.calls if program.gap == "none" else (*program.before, *program.calls)
+    told = json.dumps([step.model_dump(mode="json") for step in steps], sort_keys=True)
+    return hashlib.sha256(told.encode()).digest()[0] % _HELD_OUT_PARTS == 0
+
+
+def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
+    """What a program exercises: its tools or their groups, the number of calls, what makes it special."""
+    group_of = {tool: name for name, tools in (groups or {}).items() for tool in tools}
+    tools = dict.fromkeys(group_of.get(step.tool, step.tool)[:64] for step in program.calls)
+    special = [
+        *(["chained"] if program.chained else []),
+        *(["answer"] if program.answer else []),
+        *([program.gap] if program.gap != "none" else []),
+    ]
+    return (*tools, f"calls:{program.n_calls}", *special)
+
+
+def build(
+    domain: Tools, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+) -> Task | Rejection:
+    """Play a program, and say in words what it does. Equal programs, ids, random states: equal tasks."""
+    program, settings = cast(Program, spec), domain.settings
+    measuring = lineage.origin is Origin.HELD_OUT
+    try:
+        if domain.is_for_measuring(program) != measuring:
+            raise Refused(RejectReason.HELD_OUT, _HELD_OUT_SAME)
+        _meet(domain, program, measuring=measuring)
+        given = {value for step in program.calls for value in step.args.values() if isinstance(value, str)}
+        if not measuring and not given.isdisjoint(domain.kept_texts):
+            raise Refused(RejectReason.HELD_OUT, "a text of it is kept for measuring")
+        calls, answers = _played(domain, program, settings)
+        request = domain.said(program, rng, measuring=measuring)
+        shown = _shown(domain, program, rng)
+    except Refused as refused:
+        return refused.rejection
+    multi = settings.mode == "multi" or program.chained or program.answer
+    payload: dict[str, Json] = {
+        "before": [cast(Json, call.json) for call in _literal(program.before)],
+        "calls": [cast(Json, call.json) for call in calls],
+        "answers": list(answers),
+        "mode": "multi" if multi else "single",
+        "gap": program.gap,
+        "tools": list(shown),
+        "implied": [list(names) for names in request.implied],
+    }
+    return Task(
+        id=task_id,
+        domain=domain.name,
+        skills=skills_of(program, domain.bundle.about.groups),
+        messages=opening(domain, request.text, shown, multi=multi, today=domain.today(program)),
+        spec=domain.dumped(program),
+        payload=json.loads(json.dumps(payload)),
+        oracle=_oracle(domain, program, calls, answers, multi=multi),
+        lineage=lineage,
+    )
+
+
+def _meet(domain: Tools, program: Program, *, measuring: bool) -> None:
+    """Refuse tools that do not meet in tasks of this side."""
+    together = domain.bundle.about.together
+    tools = {step.tool for step in program.calls}
+    if together is not None and not together.allows(tools, measuring=measuring):
+        listed = " and ".join(sorted(tools))
+        side = "training" if measuring else "measuring"
+        raise Refused(RejectReason.HELD_OUT, f"{listed} meet in tasks for {side} alone")
+
+
+def _played(domain: Tools, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
+    """The program's calls with the values that they use, and the answers to its questions.
+
+    Raises:
+        Refused: it is not what its difficulty says, or a call fails.
+    """
+    world = domain.world
+    _consistent(domain, program, settings)
+    before = _literal(program.before)
+    if program.gap == "missing_info":
+        _incomplete(domain, program)
+        return _literal(program.calls), []
+    calls: list[Call] = []
+    outcomes: Sequence[Outcome] = ()
+    for number, step in enumerate(program.calls, start=1):
+        args = cast("dict[str, Json]", dict(step.args))
+        for use in step.uses:
+            args[use.parameter] = _value(outcomes[use.call].result, use.path)
+        calls.append(Call(tool=step.tool, args=args))
+        if problem := world.tools[step.tool].problem(args):
+            raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
+        if number == len(program.calls) or program.calls[number].uses:
+            outcomes = world.play([*before, *calls]).outcomes[len(before) :]
+            for call, outcome in zip(calls, outcomes, strict=True):
+                if outcome.error is not None:
+                    sentence = f"{call.tool} fails: {outcome.error[:200].rstrip('.')}"
+                    raise Refused(RejectReason.EXECUTION, sentence)
+    return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
+
+
+def _incomplete(domain: Tools, program: Program) -> None:
+    """Refuse a program that lacks no value that its call needs, more than one, or that none completes."""
+    step, tool = program.calls[0], domain.world.tools[program.calls[0].tool]
+    if len(absent(tool, step)) != 1:
+        raise Refused(RejectReason.INCONSISTENT, f"gap is missing_info, and {step.tool} lacks not one value")
+    if problem := replace(tool, parameters={**tool.parameters, "required": []}).problem(step.args):
+        raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
+    (missing,), rng, before = absent(tool, step), random.Random(0), _literal(program.before)
+    known = domain.values(program).get(domain.graph.recipes[tool.name].ways.get(missing, ""), ())
+    values = rng.sample(known, min(_COMPLETIONS, len(known))) or [
+        fresh(tool, missing, rng) for _ in range(_COMPLETIONS)
+    ]
+    calls = (Call(tool=step.tool, args={**step.args, missing: value}) for value in values)
+    if all(domain.world.play([*before, call]).outcomes[-1].error for call in calls):
+        raise Refused(RejectReason.EXECUTION, f"{step.tool} fails whatever {missing} is")
+
+
+def _consistent(domain: Tools, program: Program, settings: ToolsConfig) -> None:
+    world, starts = domain.world, domain.bundle.about.starts
+    if starts is not None and starts.state_of(program) is None:
+        raise Refused(RejectReason.INCONSISTENT, f"a task begins with {starts.tool} and a state there is")
+    before = program.before[1:] if starts else program.before
+    unknown = [step.tool for step in (*before, *program.calls) if step.tool not in world.tools]
+    if unknown:
+        raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r}")
+    if program.gap != "none" and (program.n_calls > 1 or program.chained or program.answer):
+        raise Refused(
+            RejectReason.INCONSISTENT, f"gap is {program.gap}, and there is more than one plain call"
+        )
+    if len(program.calls) != program.n_calls or program.n_calls > settings.most_calls:
+        raise Refused(
+            RejectReason.INCONSISTENT, f"n_calls is {program.n_calls}, there are {len(program.calls)} calls"
+        )
+    if program.n_tools not in domain.bundle.about.shown:
+        raise Refused(RejectReason.INCONSISTENT, f"n_tools is {program.n_tools}, which no task shows")
+    if program.chained != any(step.uses for step in program.calls):
+        raise Refused(RejectReason.INCONSISTENT, f"chained is {program.chained}, and the calls say otherwise")
+    if program.answer != bool(program.questions):
+        raise Refused(
+            RejectReason.INCONSISTENT, f"answer is {program.answer}, and the questions say otherwise"
+        )
+    if any(question.call != len(program.calls) - 1 for question in program.questions):
+        raise Refused(RejectReason.INCONSISTENT, "a question is of another call than the last")
+    if any(use.call != number - 1 for number, step in enumerate(program.calls) for use in step.uses):
+        raise Refused(RejectReason.INCONSISTENT, "a call uses what another one finds than the one before it")
+    if settings.mode == "single" and (program.chained or program.answer):
+        raise Refused(RejectReason.INCONSISTENT, "this takes several turns, and the mode is single")
+
+
+def _value(result: Json, path: Sequence[str | int]) -> Json:
+    try:
+        value = at(read(result), path)
+    except LookupError:
+        raise Refused(RejectReason.EXECUTION, f"a result has nothing at {'.'.join(map(str, path))}") from None
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise Refused(RejectReason.EXECUTION, f"at {'.'.join(map(str, path))} there is no single value")
+    return value
+
+
+def _literal(steps: Sequence[Step]) -> list[Call]:
+    return [Call(tool=step.tool, args=dict(step.args)) for step in steps]
+
+
+def _shown(domain: Tools, program: Program, rng: random.Random) -> list[str]:
+    """The tools that are needed and others, in any order; two in three of the same groups, if any."""
+    about = domain.bundle.about
+    named = list(dict.fromkeys(step.tool for step in program.calls))
+    needed = [] if program.gap == "no_tool" else named
+    excluded = {*named, *(alike(named, about.alike) if program.gap == "no_tool" else ())}
+    others = [name for name in domain.world.tools if name not in excluded]
+    count = program.n_tools - len(needed)
+    if not 0 <= count <= len(others):
+        raise Refused(
+            RejectReason.INCONSISTENT,
+            f"n_tools is {program.n_tools}; {len(needed)} are needed, {len(domain.world.tools)} there",
+        )
+    near = {one for tools in about.groups.values() if not set(tools).isdisjoint(named) for one in tools}
+    same = [name for name in others if name in near]
+    first = rng.sample(same, min(len(same), -(-2 * count // 3))) if same else []
+    rest = [name for name in others if name not in first]
+    shown = [*needed, *first, *rng.sample(rest, count - len(first))]
+    rng.shuffle(shown)
+    return shown
+
+
+def opening(
+    domain: Tools, request: str, shown: Sequence[str], *, multi: bool, today: Day | None = None
+) -> tuple[Message, ...]:
+    """How a conversation begins.
+
+    Args:
+        domain: whose tools they are, and how calls are written.
+        request: what the user says.
+        shown: names of tools.
+        multi: whether results of calls come back.
+        today: the day that it is, where that is known.
+    """
+    return (
+        Message(role="system", content=_system(domain, shown, multi=multi, today=today)),
+        Message(role="user", content=request),
+    )
+
+
+def _system(domain: Tools, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
+    settings = domain.settings
+    told = _HOW[multi, settings.style]
+    if domain.has_gaps:
+        told += " If no tool fits or a value is missing, say so instead."
+    if today is not None:
+        told += f" Today is {today:%A}, {today.isoformat()}."
+    if settings.style == "native":
+        return told
+    tools = [domain.world.tools[name] for name in shown]
+    return f"{told} Tools:\n" + "\n".join(_line(tool, described=settings.descriptions) for tool in tools)
+
+
+def _line(tool: Tool, *, described: bool) -> str:
+    return f"{tool.heading}  # {tool.description}" if described and tool.description else tool.heading
+
+
+def _oracle(
+    domain: Tools, program: Program, calls: Sequence[Call], answers: Sequence[Json], *, multi: bool
+) -> tuple[str, ...]:
+    style = domain.settings.style
+    if program.gap != "none":
+        step = program.calls[0]
+        return (known_answer(program.gap, domain.world.tools[step.tool], step),)
+    if not multi:
+        return (format_calls(calls, style),)
+    said = "Done." if not answers else f"Done: {', '.join(str(answer) for answer in answers)}."
+    return (*(format_calls([call], style) for call in calls), said)

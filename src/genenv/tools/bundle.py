@@ -1,0 +1,339 @@
+"""A bundle: the folder that a domain of your own tools is. All of it is data that can be edited.
+
+bundle.toml    where the tools come from; what of their state does not count
+files/         the tools' own files
+graph.json     how each tool can be called, as it was found out
+wordings.toml  how each tool is asked for; wordings-measuring.toml: in held-out tasks, where that is otherwise
+values.toml    what people say of their own, where that is given; values-measuring.toml: in held-out tasks
+tasks/         base data and held-out tasks, one program a line
+train.toml     settings of a run on it, to begin with
+README.md      what was found
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from genenv.environments import FOLDER_MARK
+from genenv.errors import DataError, UsageError, first_line
+from genenv.texts import inert
+from genenv.tools.leaves import ANY, KEY
+from genenv.tools.parts import Starts, Together
+from genenv.tools.recipes import Graph
+from genenv.tools.sayings import Sayings, with_words_of
+from genenv.tools.sources import McpSource, PythonSource, Source
+from genenv.tools.spec import SIZES, Program, Size
+from genenv.tools.told import read
+from genenv.tools.world import LimitedWorld, World
+from genenv.types import Json
+from genenv.untrusted.documents import read_toml
+
+VERSION = 1
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+
+
+class StateRules(BaseModel, frozen=True, extra="forbid"):
+    """What of a state counts."""
+
+    volatile: tuple[str, ...] = ()
+    """Kinds of values that may differ, such as `tickets.*.created_at`; `tickets.#`: names of records;
+    `files.logs/`: all files of a folder."""
+    results: tuple[str, ...] = ()
+    """`TOOL.KIND`: values in what tools find that may differ, such as `get_time.now`."""
+
+
+class About(BaseModel, frozen=True, extra="forbid"):
+    """What `bundle.toml` holds."""
+
+    version: int = Field(default=VERSION, ge=1, le=VERSION)
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    source: Source
+    state: StateRules = StateRules()
+    leave_out: tuple[str, ...] = ()
+    """Tools that nobody is shown, and no task calls."""
+    quoted: bool = True
+    """Texts stand in quotation marks in what users say; else wordings have them where they are wanted."""
+    today: str = ""
+    """The value at the top of the state that is today's date; agents are told it."""
+    starts: Starts | None = None
+    """Several states that attempts start in."""
+    groups: dict[str, tuple[str, ...]] = {}
+    """Tools that belong together, such as those of an app. They are told together, and are a skill."""
+    alike: tuple[tuple[str, ...], ...] = ()
+    """Tools that can pass for each other: where one of them is withheld, the others are not shown either.
+    Where there are some, there are tasks whose tool is withheld."""
+    shown: tuple[Size, ...] = SIZES
+    """How many tools a task may show."""
+    together: Together | None = None
+    """Which tools meet in one task; else any do."""
+
+
+@cache
+def _say_that_nothing_confines() -> None:
+    """Once in a process."""
+    _LOG.warning(
+        "this system cannot keep tools from writing outside their folder (it has no Landlock): what they "
+        "are asked to write or delete elsewhere, they do"
+    )
+
+
+def as_typed(folder: Path) -> str:
+    """The path of a bundle so that it is not taken for the name of a domain."""
+    return str(folder) if "/" in str(folder) else f"./{folder}"
+
+
+class Bundle:
+    """A bundle on disk.
+
+    Args:
+        path: its folder.
+        about: what its first file says.
+    """
+
+    def __init__(self, path: Path, about: About) -> None:
+        self.path, self.about = path, about
+        self.name = about.name
+
+    @classmethod
+    def open(cls, path: Path) -> Bundle:
+        """Read a bundle's first file.
+
+        Raises:
+            UsageError: there is none, or it is not as it should be.
+        """
+        file = path / FOLDER_MARK
+        if not file.is_file():
+            raise UsageError(
+                f"{path} is no bundle of tools: it has no {FOLDER_MARK}; make one with "
+                "`genenv domain new NAME --from tools.py`"
+            )
+        try:
+            return cls(path, About.model_validate(read_toml(file.read_text(encoding="utf-8"), str(file))))
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{file} is not valid TOML: {error}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UsageError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+    def world(self, call_s: float) -> World:
+        """The tools, ready to be called.
+
+        Raises:
+            UsageError: they cannot be loaded.
+        """
+        self._say_that_it_is_code()
+        opened, starts = self.about.source.open(self.path / "files", call_s), self.about.starts
+        if not opened.confined:
+            _say_that_nothing_confines()
+        hidden = (*self.about.leave_out, *([starts.tool] if starts else []))
+        return LimitedWorld(opened, hidden) if hidden else opened
+
+    def opened_before(self) -> bool:
+        """Whether it was opened on this machine before as it is now; from now on it was."""
+        digest = hashlib.sha256(cast(Any, self.about.source).model_dump_json().encode())
+        files = self.path / "files"
+        for file in sorted(path for path in files.rglob("*") if path.is_file()):
+            digest.update(f"\0{file.relative_to(files)}\0".encode("utf-8", "replace"))
+            digest.update(file.read_bytes())
+        try:
+            usual = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+            mark = Path(usual, "genenv", "opened", digest.hexdigest()[:32])
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            return True
+        except (OSError, RuntimeError):  # there is no home, or nothing can be written there
+            return False
+        return False
+
+    def _say_that_it_is_code(self) -> None:
+        """Say what of it is run on this machine; once, until it is another."""
+        source = self.about.source
+        if not isinstance(source, PythonSource | McpSource) or self.opened_before():
+            return
+        may = ["reach the network"] if isinstance(source, McpSource) and source.network else []
+        may += [f"write in {', '.join(source.may_write)}"] if source.may_write else []
+        beyond = f"; beyond its own folder it may {' and '.join(may)}" if may else ""
+        _LOG.warning(
+            "%s runs code on this machine: %s%s; if it is not your own, look at it before you go on "
+            "(this is said once)",
+            *(inert(one) for one in (as_typed(self.path), source.code, beyond)),
+        )
+
+    @cached_property
+    def graph(self) -> Graph:
+        """How each tool can be called."""
+        return _read(self.path / "graph.json", Graph)
+
+    @cached_property
+    def wordings(self) -> dict[str, list[str]]:
+        """How each tool is asked for."""
+        return _toml(self.path / "wordings.toml", dict[str, list[str]], "lists of wordings by tool")
+
+    @cached_property
+    def measuring_wordings(self) -> dict[str, list[str]] | None:
+        """How each is asked for in tasks for measuring; None: as in those for training."""
+        file = self.path / "wordings-measuring.toml"
+        return _toml(file, dict[str, list[str]], "lists of wordings by tool") if file.is_file() else None
+
+    @cached_property
+    def sayings(self) -> Sayings:
+        """What people say of their own in tasks for training, and words for all values."""
+        own, other = (self._sayings(name) for name in ("values", "values-measuring"))
+        return with_words_of(own, other)
+
+    @cached_property
+    def measuring_sayings(self) -> Sayings:
+        """What people say of their own in tasks for measuring."""
+        return self._sayings("values-measuring")
+
+    def _sayings(self, name: str) -> Sayings:
+        file = self.path / f"{name}.toml"
+        return _toml(file, Sayings, "lists of values by name") if file.is_file() else Sayings()
+
+    @cached_property
+    def base(self) -> dict[str, Program]:
+        """Programs for training, by id."""
+        return self._programs("base")
+
+    @cached_property
+    def held_out(self) -> dict[str, Program]:
+        """Programs for measuring, by id."""
+        return self._programs("held-out")
+
+    def _programs(self, which: str) -> dict[str, Program]:
+        file = self.path / "tasks" / f"{which}.jsonl"
+        found: dict[str, Program] = {}
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+        for number, line in enumerate(lines):
+            try:
+                found[f"{self.name}-{which}-{number:04d}"] = Program.model_validate_json(line)
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(map(str, first["loc"]))
+                raise DataError(f"{file}, line {number + 1}: {place}: {first['msg']}") from error
+        return found
+
+    def comparable(self, state: Json) -> Json:
+        """A state without what is declared volatile."""
+        return comparable(state, frozenset(self.about.state.volatile)) if self.about.state.volatile else state
+
+    def found(self, tool: str, result: Json) -> Json:
+        """What a tool found, without what is declared to differ."""
+        own = (one.removeprefix(f"{tool}.") for one in self.about.state.results if one.startswith(f"{tool}."))
+        kinds = frozenset(own)
+        return comparable(read(result), kinds) if kinds else result
+
+
+def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:
+    """A state without volatile values; records with volatile names are a list, ordered by what they hold."""
+
+    def inner(name: str) -> str:
+        return f"{kind}.{name}" if kind else name
+
+    if isinstance(state, Mapping):
+        folders = tuple(one for one in volatile if one.endswith("/"))
+        if inner(KEY) in volatile:
+            kept = [comparable(one, volatile, inner(ANY)) for one in state.values()]
+            return sorted(kept, key=lambda one: json.dumps(one, sort_keys=True))
+        return {
+            key: comparable(one, volatile, inner(ANY) if _is_record(kind, key, volatile) else inner(key))
+            for key, one in state.items()
+            if inner(key) not in volatile
+            and inner(ANY) not in volatile
+            and not (folders and inner(key).startswith(folders))
+        }
+    if isinstance(state, list):
+        return [comparable(one, volatile, inner(ANY)) for one in state]
+    return state
+
+
+def _is_record(kind: str, key: str, volatile: frozenset[str]) -> bool:
+    """Whether what stands at a key is named `*` in the kinds that are volatile."""
+    here, literal = f"{kind}.{ANY}" if kind else ANY, f"{kind}.{key}" if kind else key
+    starts = any(one.startswith(f"{here}.") for one in volatile)
+    return starts and not any(one == literal or one.startswith(f"{literal}.") for one in volatile)
+
+
+def _toml(file: Path, kind: type[T], what: str) -> T:
+    try:
+        return TypeAdapter(kind).validate_python(read_toml(file.read_text(encoding="utf-8"), str(file)))
+    except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
+        raise UsageError(f"{file} cannot be read as {what}: {first_line(error)}") from error
+
+
+def _read(file: Path, kind: type[T]) -> T:
+    try:
+        return TypeAdapter(kind).validate_json(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DataError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def graph_json(graph: Graph) -> str:
+    """What is known of tools, as it is kept."""
+    return json.dumps(dataclasses.asdict(graph), ensure_ascii=False, indent=1) + "\n"
+
+
+def about_toml(about: About) -> str:
+    """What `bundle.toml` holds, with a line for each setting."""
+    told = {key: json.dumps(value) for key, value in about.model_dump().items()}
+    source = "\n".join(f"{key} = {json.dumps(value)}" for key, value in about.source.model_dump().items())
+    return f"""# A bundle of tools, made by `genenv domain new`. All of it can be edited.
+version = {about.version}
+name = {told["name"]}
+leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls
+
+# Where the tools come from; files are those of the folder `files`.
+[source]
+{source}
+
+[state]
+# What may differ without being wrong, such as "tickets.*.created_at"; "tickets.#": the names of records;
+# "files.logs/": all files of a folder.
+volatile = {json.dumps(about.state.volatile)}
+# The same of what tools find, such as "get_time.now".
+results = {json.dumps(about.state.results)}
+"""
+
+
+def wordings_toml(wordings: Mapping[str, Sequence[str]]) -> str:
+    """Wordings as TOML, with a line that says how to edit them."""
+    lines = [
+        "# How a user asks for each tool. {name} stands for the value of a parameter, {arguments} for all",
+        "# values that have no blank of their own. Add your own, such as:",
+        '# refund = ["refund {amount} dollars of order {order_id}"]',
+        "",
+    ]
+    for name, listed in wordings.items():
+        lines.append(
+            f"{toml_key(name)} = [{', '.join(json.dumps(one, ensure_ascii=False) for one in listed)}]"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def toml_key(name: str) -> str:
+    """A tool's name as a key of TOML."""
+    bare = name.replace("_", "").replace("-", "").isalnum() and name.isascii()
+    return name if bare else json.dumps(name)
+
+
+def program_line(program: Program) -> str:
+    """A program as one line."""
+    return cast(Any, program).model_dump_json(exclude_defaults=True)

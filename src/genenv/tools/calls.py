@@ -1,0 +1,277 @@
+r"""How tool calls look as text, in two formats: writes and reads them. Data only; nothing is evaluated.
+
+python: one call a line, `create_event(title="Dentist", date="2025-03-17", start="09:30")`. Compact, for small
+models. json: Hermes and Qwen blocks, `<tool_call>\n{"name": "create_event", "arguments":
+{...}}\n</tool_call>`. A third, native, is the second here: the model's own form, which is put into that one
+before a reply comes here (`genenv.environments.base.OffersTools`).
+
+A reply is read as calls, or as words, or as malformed: text that looks like a call and cannot be read is
+never taken for words, so that a broken call cannot pass for a refusal.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from genenv.tools.settings import Style
+from genenv.tools.world import Call
+from genenv.types import Json
+
+Known = Mapping[str, Sequence[str]]
+"""The tools there are, and the names of their parameters in order."""
+
+MAX_REPLY_CHARS = 20_000
+"""A longer reply is malformed without being read."""
+MAX_LINE_CHARS = 4_000
+MAX_CALLS = 32
+MAX_DEPTH = 8
+"""Brackets inside brackets, over all of a call's text."""
+MAX_NUMBER = 1e15
+"""Beyond it a float no longer tells neighboring integers apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What one assistant reply says."""
+
+    calls: tuple[Call, ...] = field(default=())
+    malformed: str | None = None
+    """Why it cannot be read, as the end of a sentence; None if it can."""
+    words: str = ""
+    """What it says next to or instead of calls, where a person can read it."""
+
+
+class _Unreadable(Exception):
+    """Text that looks like a call but is none. The message ends a sentence."""
+
+
+def format_calls(calls: Iterable[Call], style: Style) -> str:
+    """Write calls the way the agent is asked to; `parse_calls` reads them back unchanged."""
+    if style == "python":
+        return "\n".join(_python_call(call) for call in calls)
+    blocks = (json.dumps({"name": c.tool, "arguments": dict(c.args)}, ensure_ascii=False) for c in calls)
+    return "\n".join(f"<tool_call>\n{block}\n</tool_call>" for block in blocks)
+
+
+def parse_calls(text: str, style: Style, known: Known) -> list[Call]:
+    """The calls of a reply; none when it is words or malformed."""
+    return list(read_reply(text, style, known).calls)
+
+
+def read_reply(text: str, style: Style, known: Known) -> Reply:
+    """Read an assistant reply. Never raises, whatever the text.
+
+    Args:
+        text: the reply.
+        style: how calls are to be written.
+        known: the tools there are.
+    """
+    if len(text) > MAX_REPLY_CHARS:
+        return Reply(malformed=f"it is longer than {MAX_REPLY_CHARS} characters")
+    try:
+        calls, rest = _read_python(text, known) if style == "python" else _read_json(text)
+        if len(calls) > MAX_CALLS:
+            return Reply(malformed=f"it holds more than {MAX_CALLS} calls")
+        if _looks_like_call(rest, known):
+            return Reply(malformed="it holds a call that is not written as asked")
+    except _Unreadable as err:
+        return Reply(malformed=str(err))
+    return Reply(calls=tuple(calls), words=rest if re.search(r"[^\W\d_]{2}", rest) else "")
+
+
+def python_literal(value: Json) -> str:
+    """A JSON value as a Python literal with double-quoted strings, on one line."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{python_literal(k)}: {python_literal(v)}" for k, v in value.items()) + "}"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    return "[" + ", ".join(map(python_literal, value)) + "]"
+
+
+def _python_call(call: Call) -> str:
+    args = ", ".join(f"{name}={python_literal(value)}" for name, value in call.args.items())
+    return f"{call.tool}({args})"
+
+
+# --- reading the python style ---
+
+_LINE_CALL = re.compile(r"\[?\s*([A-Za-z_]\w*)\s*\(", re.ASCII)
+_WHOLE_CALL = re.compile(r"\[?[A-Za-z_]\w*\(.*\)\]?", re.ASCII)
+"""A call of whatever tool that fills its line; "Sorry (no tool fits)" is words."""
+_INNER_CALL = re.compile(r"(?<!\w)([A-Za-z_]\w*)\(", re.ASCII)
+
+
+def _looks_like_call(text: str, known: Known) -> bool:
+    """Whether words contain something that only a caller writes; "event(s)" and "(sorry)" are words."""
+    if "tool_call>" in text or re.search(r'[{,]\s*"(?:name|arguments)"\s*:', text):
+        return True
+    return any(_is_tool_like(match[1], known) for match in _INNER_CALL.finditer(text))
+
+
+def _is_tool_like(name: str, known: Known) -> bool:
+    return name in known or "_" in name.strip("_")
+
+
+def _read_python(text: str, known: Known) -> tuple[list[Call], str]:
+    calls: list[Call] = []
+    words: list[str] = []
+    for line in text.split("\n"):
+        stripped = line.strip()
+        if stripped.startswith("```"):
+            continue
+        start = _LINE_CALL.match(stripped)
+        if start is not None and (_is_tool_like(start[1], known) or _WHOLE_CALL.fullmatch(stripped)):
+            calls += _python_calls(stripped, known)
+        else:
+            words.append(line)
+    return calls, "\n".join(words)
+
+
+def _python_calls(line: str, known: Known) -> list[Call]:
+    """The calls of one line: `f(x=1)`, `f(x=1); g(y=2)` or `[f(x=1), g(y=2)]`."""
+    if len(line) > MAX_LINE_CHARS or _depth(line) > MAX_DEPTH:
+        raise _Unreadable("a call in it is too long or too deeply nested")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            statements = ast.parse(line).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _Unreadable("a call in it is not valid Python syntax") from None
+    calls: list[Call] = []
+    for statement in statements:
+        if not isinstance(statement, ast.Expr):
+            raise _Unreadable("a line in it is Python, but not a call")
+        node = statement.value
+        calls += [
+            _python_parsed(item, known) for item in (node.elts if isinstance(node, ast.List) else [node])
+        ]
+    return calls
+
+
+def _depth(text: str) -> int:
+    """Deepest nesting of brackets, strings not told apart; an upper bound is enough."""
+    depth = deepest = 0
+    for char in text:
+        if char in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in ")]}":
+            depth -= 1
+    return deepest
+
+
+def _python_parsed(node: ast.expr, known: Known) -> Call:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        raise _Unreadable("a line in it is Python, but not a plain call")
+    tool = node.func.id
+    names = known.get(tool, [f"arg{i + 1}" for i in range(len(node.args))])
+    if len(node.args) > len(names):
+        raise _Unreadable(f"it gives {tool} more arguments than it has parameters")
+    args = {name: _literal(value) for name, value in zip(names, node.args, strict=False)}
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in args:
+            raise _Unreadable(f"it gives {tool} the same argument twice or unpacks one")
+        args[keyword.arg] = _literal(keyword.value)
+    return Call(tool=tool, args=args)
+
+
+_NAMED: dict[str, Json] = {"true": True, "false": False, "null": None, "none": None}
+
+
+def _literal(node: ast.expr) -> Json:
+    if isinstance(node, ast.Constant):
+        return _checked(node.value)
+    if isinstance(node, ast.Name) and node.id in _NAMED:
+        return _NAMED[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        value = _checked(node.operand.value) if isinstance(node.operand, ast.Constant) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return -value if isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        items: dict[str, Json] = {}
+        for key_node, value_node in zip(node.keys, node.values, strict=True):
+            key = _literal(key_node) if key_node is not None else None
+            if not isinstance(key, str):
+                raise _Unreadable("an object in it has a key that is not a string")
+            items[key] = _literal(value_node)
+        return items
+    raise _Unreadable("an argument in it is not a literal")
+
+
+def _checked(value: object) -> Json:
+    """A scalar that JSON can hold, or _Unreadable."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        if not abs(value) <= MAX_NUMBER:  # also true for NaN
+            raise _Unreadable("a number in it is out of range")
+        return value
+    if isinstance(value, str):
+        if any("\ud800" <= char <= "\udfff" for char in value):
+            raise _Unreadable("a string in it is not valid Unicode")
+        return value
+    raise _Unreadable("an argument in it is not a JSON value")
+
+
+# --- reading the json style ---
+
+_BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+
+
+def _read_json(text: str) -> tuple[list[Call], str]:
+    blocks = _BLOCK.findall(text)
+    if not blocks and text.lstrip().startswith(("{", "[")) and text.rstrip().endswith(("}", "]")):
+        blocks, rest = [text], ""  # a model may leave out the tags when it says nothing else
+    else:
+        rest = _BLOCK.sub(" ", text)
+    return [call for block in blocks for call in _json_calls(block)], rest
+
+
+def _json_calls(block: str) -> list[Call]:
+    if _depth(block) > MAX_DEPTH:
+        raise _Unreadable("a call in it is too deeply nested")
+    try:
+        value = cast(Json, json.loads(block, object_pairs_hook=_unique, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError):
+        raise _Unreadable("a call in it is not valid JSON") from None
+    items = value if isinstance(value, list) else [value]
+    return [_json_parsed(item) for item in items]
+
+
+def _json_parsed(item: Json) -> Call:
+    if not isinstance(item, Mapping) or set(item) != {"name", "arguments"}:
+        raise _Unreadable('a call in it is not an object with "name" and "arguments"')
+    name, arguments = item["name"], item["arguments"]
+    if not isinstance(name, str) or not isinstance(arguments, Mapping):
+        raise _Unreadable('a call in it has a "name" or "arguments" of the wrong type')
+    return Call(tool=name, args={key: _checked_tree(value) for key, value in arguments.items()})
+
+
+def _checked_tree(value: Json) -> Json:
+    if isinstance(value, Mapping):
+        return {key: _checked_tree(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_checked_tree(item) for item in value]
+    return _checked(value)
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    items = dict(pairs)
+    if len(items) != len(pairs):
+        raise ValueError("a key appears twice")
+    return items
+
+
+def _refuse_constant(name: str) -> Json:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,295 @@
+"""`genenv domain`: a checked training world of your own tools, and wordings for it that a model writes."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from genenv.cli.console import begin, ended, stoppable
+from genenv.cli.progress import ConsoleReporter
+from genenv.errors import UsageError
+from genenv.files import check_writable
+from genenv.gate.gate import examined
+from genenv.texts import inert, tallied
+from genenv.tools import making
+from genenv.tools.bounded import USUAL, Limits
+from genenv.tools.bundle import as_typed
+from genenv.tools.openapi.service import Service
+from genenv.tools.origins import let_write, origin_of
+from genenv.tools.phrasing.adding import Wanted, reasons, write_wordings
+from genenv.tools.recorded import MOST_SENT
+from genenv.tools.training import TRAINING, USUAL_CALLS
+
+
+class Action(StrEnum):
+    """What can be done."""
+
+    NEW = "new"
+    WORDS = "words"
+    TASKS = "tasks"
+
+
+What = Annotated[
+    Action,
+    typer.Argument(
+        help="new: make a bundle. words: have a model write ways to ask for the tools of one. tasks: draw "
+        "the tasks of one anew, after its files were edited.",
+        show_default=False,
+    ),
+]
+Where = Annotated[Path, typer.Argument(metavar="NAME", help="The folder of the bundle.", show_default=False)]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="FILE.py[:CLASS] | OPENAPI | mcp:COMMAND | mcp:ADDRESS",
+        help="Python file whose functions, or whose class's methods, are the tools: it is imported and its "
+        "tools are called, in a process of their own and on copies. Or an OpenAPI 3 document, a file or an "
+        "address: its operations are the tools, on mock tables of its resources; nothing is sent anywhere, "
+        "unless --server has them asked for real. "
+        "Or the command of an MCP server, in which {folder} stands for the folder that it works in: it is "
+        "run, on copies of that folder. Or an MCP server's address: it is asked, and its answers are kept.",
+        show_default=False,
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="/PATH",
+        help="Of an OpenAPI document: operations whose path begins so. Can be given again.",
+        show_default=False,
+    ),
+]
+Files = Annotated[
+    Path | None,
+    typer.Option(
+        "--files",
+        metavar="FOLDER",
+        help="What is in the folder of an MCP server when an attempt begins; left out, nothing.",
+        show_default=False,
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Of an OpenAPI document: where its service is. It is asked with GET, and its answers are kept "
+        "and replayed; left out, mock tables take its place.",
+        show_default=False,
+    ),
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="'NAME: VALUE'",
+        help="Goes along with each request to --server, such as 'Authorization: Bearer $TOKEN' in single "
+        "quotes: the bundle keeps the variable's name, never what it holds. Can be given again.",
+        show_default=False,
+    ),
+]
+MostRequests = Annotated[
+    int | None,
+    typer.Option(
+        "--most-requests",
+        min=1,
+        max=100_000,
+        help="So many requests at most are sent to --server, or to an MCP server with an address; left out, "
+        f"{MOST_SENT}.",
+        show_default=False,
+    ),
+]
+Writes = Annotated[
+    bool,
+    typer.Option(
+        "--allow-writes",
+        help="Of --server, or an MCP server with an address: call tools too that may write, for real. Left "
+        "out, operations other than GET, and tools that do not say that they only read, are none.",
+    ),
+]
+MayWrite = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--may-write",
+        metavar="FOLDER",
+        help="Of a Python file or an MCP server that is started: a folder, beside the copy of its own, in "
+        "which it may write. Can be given again.",
+        show_default=False,
+    ),
+]
+MostSeconds = Annotated[
+    float,
+    typer.Option(
+        "--most-seconds",
+        min=1.0,
+        help="What all of it may take; tasks that were found by then are kept.",
+    ),
+]
+MostMiB = Annotated[int, typer.Option("--most-mib", min=1, help="So much at most tools send, in MiB.")]
+Tasks = Annotated[int, typer.Option("--tasks", min=1, max=100_000, help="How many tasks for training.")]
+HeldOut = Annotated[int, typer.Option("--held-out", min=1, max=100_000, help="How many for measuring.")]
+MostCalls = Annotated[
+    int, typer.Option("--most-calls", min=1, max=8, help="So many calls at most solve a task.")
+]
+RandomSeed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn.")]
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="BASE_URL#MODEL | MODEL | RUN",
+        help="Of words: who writes them. A model behind an OpenAI-compatible endpoint, one on this machine, "
+        "or the agent of a run.",
+        show_default=False,
+    ),
+]
+Each = Annotated[
+    int, typer.Option("--each", min=1, max=64, help="Of words: so many each tool is to have in the end.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Of words: a setting of how the model is loaded and asked, as for `genenv eval`. Repeatable.",
+        show_default=False,
+    ),
+]
+
+
+def domain(  # noqa: PLR0913 - each is an option
+    action: What,
+    name: Where,
+    source: From = "",
+    only: Only = None,
+    files: Files = None,
+    server: Server = None,
+    header: Header = None,
+    most_requests: MostRequests = None,
+    allow_writes: Writes = False,
+    may_write: MayWrite = None,
+    most_seconds: MostSeconds = USUAL.seconds,
+    most_mib: MostMiB = USUAL.mib,
+    tasks: Tasks = 200,
+    held_out: HeldOut = 100,
+    most_calls: MostCalls = USUAL_CALLS,
+    seed: RandomSeed = 0,
+    by: By = "",
+    each: Each = 6,
+    overrides: Overrides = None,
+) -> None:
+    """Make a domain of your own tools: `genenv domain new NAME --from tools.py`.
+
+    Finds out how they can be called, draws tasks, plays and checks them. What comes out is a bundle: a
+    folder, all of it data that can be edited.
+
+    `genenv domain words NAME --by MODEL` has a model write ways in which users ask for its tools; those that
+    pass every check are added to the bundle.
+
+    `genenv domain tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
+    values, ways to call, circles of tools.
+    """
+    of_new = bool(source or only or files or server or header or most_requests or allow_writes or may_write)
+    _check(action, name, of_new=of_new, by=by, of_words=bool(by or overrides))
+    if action is Action.WORDS:
+        _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
+        return
+    limits = Limits(seconds=most_seconds, mib=most_mib)
+    asked = making.Asked(base=tasks, held_out=held_out, seed=seed, most_calls=most_calls, limits=limits)
+    if action is Action.TASKS:
+        _tasks(name, asked)
+        return
+    if not source:
+        raise UsageError(f"say what the tools are: genenv domain new {name} --from tools.py")
+    begin(f"making {name}")
+    if header and server is None:
+        raise UsageError("--header goes along with requests to --server, and there is none")
+    service = Service(address=server, headers=tuple(header or ())) if server is not None else None
+    origin = origin_of(source, only or (), files, writes=allow_writes, service=service, most=most_requests)
+    check_writable(name, "name")
+    let_write(origin, may_write or ())
+    typer.echo(origin.warning, err=True)
+    _new(name, making.Wanted(origin=origin, **{one.name: getattr(asked, one.name) for one in fields(asked)}))
+
+
+def _new(folder: Path, wanted: making.Wanted) -> None:
+    """Make a bundle, and say at the end what came of it.
+
+    Raises:
+        typer.Exit: it was stopped (status 130 or 143), or has no tasks (status 1).
+    """
+    with stoppable(f"nothing of {folder} is kept, and the same command begins anew"):
+        made = making.make(folder, wanted, examined, ConsoleReporter())
+    typer.echo(inert(making.readme(made)))
+    again = f"genenv domain tasks {shlex.quote(str(folder))}"
+    if made.stopped:
+        drawn = f"{made.drawn.base} tasks for training and {made.drawn.held_out} for measuring"
+        raise ended(f"stopped; {folder} is kept, with {drawn}; `{again}` draws them anew", 130)
+    for warning in making.warnings(made):
+        typer.echo(f"warning: {inert(warning)}", err=True)
+    if (lacking := made.drawn.lacking) is not None:
+        kept = f"{folder} keeps what was found out: edit it and draw again with `{again}`, or remove it"
+        raise ended(f"{lacking}; {kept}", 1)
+    typer.echo(
+        f"the bundle is in {folder}; `genenv check {as_typed(folder)}` says whether it keeps its promises,"
+    )
+    run = shlex.quote(f"runs/{made.bundle.name}")
+    typer.echo(f"and `genenv train {shlex.quote(str(folder / TRAINING))} --out {run}` trains on it")
+
+
+def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool) -> None:
+    """Refuse options of another action than the one that is asked for.
+
+    Raises:
+        UsageError: there is one, or it is not said who writes.
+    """
+    if action is not Action.NEW and of_new:
+        raise UsageError(
+            "--from, --only, --files, --server, --header, --most-requests, --allow-writes and --may-write "
+            "are of `genenv domain new`"
+        )
+    if action is not Action.WORDS and of_words:
+        raise UsageError("--by and --set are of `genenv domain words`")
+    if action is Action.WORDS and not by:
+        raise UsageError(
+            f"say who writes them: genenv domain words {name} --by BASE_URL#MODEL, or a model's name"
+        )
+
+
+def _tasks(folder: Path, asked: making.Asked) -> None:
+    """Draw them, and say what came of it."""
+    begin(f"drawing the tasks of {folder} anew")
+    with stoppable(f"the tasks of {folder} are as they were"):
+        done = making.redraw(folder, asked, examined, ConsoleReporter())
+    drawn = done.drawn
+    typer.echo(f"{folder}: {drawn.base} tasks for training and {drawn.held_out} for measuring")
+    if drawn.refused:
+        typer.echo(f"drawn programs that are no tasks: {tallied(drawn.refused)}")
+    typer.echo(f"their replies need agent.max_new_tokens = {done.tokens} in {folder / TRAINING}")
+    for warning in drawn.warnings:
+        typer.echo(f"warning: {inert(warning)}", err=True)
+
+
+def _words(folder: Path, wanted: Wanted) -> None:
+    """Have wordings written, and say what came of each."""
+    begin(f"asking {wanted.by} for wordings")
+    with stoppable("what passed is kept, and the same command goes on"):
+        done = write_wordings(folder, wanted, ConsoleReporter())
+    if not done:
+        typer.echo(f"every tool has {wanted.each} wordings or more; --each asks for others")
+        return
+    for one in done:
+        typer.echo(f"{one.tool}: {one.before} were there, {one.read} read, {len(one.kept)} added")
+        for text in one.kept:
+            typer.echo(f"  + {inert(text)}")
+    for reason, count in reasons(done).most_common():
+        said, why = next((text, no.why) for one in done for text, no in one.refused if no.reason == reason)
+        typer.echo(f"refused, {reason}: {count}, such as {inert(said[:80])!r}: {inert(why)}")
+    kept, read = sum(len(one.kept) for one in done), sum(one.read for one in done)
+    typer.echo(f"{kept} of {read} wordings pass; they are in {folder / 'wordings.toml'}")

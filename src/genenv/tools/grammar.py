@@ -1,0 +1,178 @@
+"""The grammar of programs that begin in the state of a seed: plans there are, values that this state has.
+
+So what is written can nearly always be played, though words and numbers are chosen from lists. A bundle whose
+state is made by calls that a simulator writes itself has no such grammar (`Tools.spec_schema`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from genenv.tools.gaps import left_out
+from genenv.tools.leaves import ANY
+from genenv.tools.plans import Plan
+from genenv.tools.recipes import Link
+from genenv.tools.spec import Program, ToolsParameters
+from genenv.types import Json, JsonObject, Seed
+from genenv.untrusted.patterns import is_simple
+
+if TYPE_CHECKING:
+    from genenv.tools.environment import Tools
+
+_ABOUT = frozenset(("title", "description", "default", "example", "examples"))
+_BOUNDS = (
+    ("minimum", "maximum"),
+    ("exclusiveMinimum", "exclusiveMaximum"),
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+)
+_MOST_NUMBER = 2**53
+_MOST_VALUES = 64
+"""A longer list of values is not written down: what the tool's own schema allows may be written."""
+
+
+def schema_from_state(domain: Tools, seed: Seed, own: ToolsParameters) -> JsonObject:
+    """The schema of programs that begin as a seed does.
+
+    Args:
+        domain: whose programs they are.
+        seed: it.
+        own: the parameters of its program, which are among those that can be written.
+    """
+    steps = _Steps(domain, Program.model_validate(seed.spec))
+    alternatives: list[Json] = []
+    options = [*domain.parameter_options(seed), {k: (v,) for k, v in own.model_dump().items()}]
+    for option in options:
+        for tools in option["tools"]:
+            for gap in option.get("gap", ("none",)):
+                for calls in steps.ways(Plan.read(str(tools)), str(gap)):
+                    alternatives.append(_program(option, gap, calls, seed.spec["before"]))
+    return {"anyOf": _distinct(alternatives), "$defs": steps.definitions}
+
+
+def _program(
+    option: Mapping[str, Sequence[Json]], gap: Json, calls: Sequence[Json], before: Json
+) -> JsonObject:
+    fields: dict[str, Json] = {
+        name: {"enum": list(option[name])} for name in ("n_calls", "chained", "answer")
+    }
+    fields["n_tools"] = {"enum": list(option["n_tools"])}
+    fields["gap"] = {"const": gap}
+    fields["calls"] = {"type": "array", "prefixItems": list(calls), "items": False, "minItems": len(calls)}
+    fields |= {"questions": {"const": []}, "before": {"const": before}}
+    return _object(fields)
+
+
+class _Steps:
+    """How each call is written, once for all programs."""
+
+    def __init__(self, domain: Tools, program: Program) -> None:
+        self._domain, self._values = domain, domain.values(program)
+        self.definitions: dict[str, Json] = {}
+
+    def ways(self, plan: Plan, gap: str) -> list[list[Json]]:
+        """The calls of a plan, in each way in which its links can be followed."""
+        if gap == "missing_info":
+            tool = self._domain.world.tools[plan.tools[0]]
+            return [[self._step(tool.name, without=one)] for one in left_out(tool, self._domain.wordings)]
+        links = itertools.product(*(self._links(plan, number) for number in range(len(plan.tools))))
+        return [
+            [
+                self._step(name, link=link, number=number, reads_for=after)
+                for number, (name, link, after) in enumerate(
+                    zip(plan.tools, some, (*some[1:], None), strict=True)
+                )
+            ]
+            for some in links
+        ]
+
+    def _links(self, plan: Plan, number: int) -> Sequence[Link | None]:
+        if number not in plan.links:
+            return [None]
+        pair = plan.tools[number - 1 : number + 1]
+        links = [link for link in self._domain.graph.links if (link.reader, link.user) == pair]
+        return [link for link in links if ANY not in link.kind.split(".")]
+
+    def _step(
+        self,
+        name: str,
+        *,
+        link: Link | None = None,
+        number: int = 0,
+        without: str = "",
+        reads_for: Link | None = None,
+    ) -> Json:
+        """A reference to how a call is written; `reads_for`: how the next one uses what it finds."""
+        fixed = dict(reads_for.first) if reads_for else {}
+        key = f"{name}.{link.parameter}.{number}" if link else f"{name}.{without}" if without else name
+        key += f".{reads_for.user}.{reads_for.parameter}" if reads_for and fixed else ""
+        if key not in self.definitions:
+            tool, absent = self._domain.world.tools[name], link.parameter if link else without
+            args: JsonObject = {
+                "type": "object",
+                "properties": {
+                    one: {"const": fixed[one]} if one in fixed else self._value(name, one)
+                    for one in tool.properties
+                    if one != absent
+                },
+                "required": [
+                    one for one in tool.properties if (one in tool.required or one in fixed) and one != absent
+                ],
+                "additionalProperties": False,
+            }
+            uses: Json = []
+            if link:
+                path = link.kind.split(".")
+                uses = [{"parameter": link.parameter, "call": number - 1, "path": path}]
+            self.definitions[key] = _object({"tool": {"const": name}, "args": args, "uses": {"const": uses}})
+        return {"$ref": f"#/$defs/{key}"}
+
+    def _value(self, name: str, parameter: str) -> Json:
+        """What can be given: what the state has, or what people say; else what the tool's schema allows."""
+        tool = self._domain.world.tools[name]
+        known = self._values.get(self._domain.graph.recipes[name].ways.get(parameter, ""), ())
+        if 0 < len(known) <= _MOST_VALUES:
+            return {"enum": list(known)}
+        return writable(tool.resolved(tool.properties[parameter]))
+
+
+def writable(schema: JsonObject) -> JsonObject:
+    """A parameter's schema without what grammars cannot hold to, such as bounds that leave nothing.
+
+    What is written is checked against the whole schema afterwards.
+
+    Args:
+        schema: a plain one.
+    """
+    kept = {name: one for name, one in schema.items() if name not in _ABOUT}
+    for low, high in _BOUNDS:
+        least, most = cast("float", kept.get(low, -_MOST_NUMBER)), cast("float", kept.get(high, _MOST_NUMBER))
+        if not -_MOST_NUMBER <= least <= most <= _MOST_NUMBER:
+            kept = {name: one for name, one in kept.items() if name not in (low, high)}
+    if not is_simple(str(kept.get("pattern", ""))):
+        del kept["pattern"]
+    for name, one in kept.items():
+        if name in ("items", "additionalProperties") and isinstance(one, Mapping):
+            kept[name] = writable(one)
+        elif name == "properties":
+            kept[name] = {
+                inner: writable(cast(JsonObject, part)) for inner, part in cast(JsonObject, one).items()
+            }
+        elif name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+            kept[name] = [writable(part) for part in cast("Sequence[JsonObject]", one)]
+    return kept
+
+
+def _object(properties: Mapping[str, Json]) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _distinct(alternatives: Sequence[Json]) -> list[Json]:
+    return list({repr(one): one for one in alternatives}.values())

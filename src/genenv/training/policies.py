@@ -1,0 +1,85 @@
+"""The two players of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from genenv.agent.policy import Agent
+from genenv.backends.settings import PolicyConfig
+from genenv.progress import Reporter
+from genenv.simulator.source import TaskSource
+from genenv.types import Seed, Task
+
+T = TypeVar("T")
+
+
+class Warmup(Protocol):
+    """What brings the players to where co-evolution can start."""
+
+    async def __call__(
+        self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
+    ) -> Mapping[str, float]:
+        """Train both players on base data; returns metrics of round 0."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Players:
+    """The two players, and what happens to them before the first round."""
+
+    agent: Agent
+    simulator: TaskSource
+    warmup: Warmup | None = None
+    settled: PolicyConfig | None = None
+    """The settings of their models with what is automatic decided; None where nothing was."""
+    apart: bool = False
+    """Whether they have devices of their own, and so learn at the same time."""
+    overlaps: bool = False
+    """Whether they can sample with the weights that were published while new ones are learned."""
+    found: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What was found out of the server that they are on."""
+    check: Callable[[], Awaitable[None]] | None = None
+    """Holds what servers sampled since the last check to the weights here; None where nothing is to check."""
+    close: Callable[[], Awaitable[None]] | None = None
+    """Ends their connections."""
+
+    async def check_samples(self) -> None:
+        """Refuse what was sampled by other weights than it should be, before anybody learns from it.
+
+        Raises:
+            GenenvError: there is such; names the server and the version.
+        """
+        if self.check is not None:
+            await self.check()
+
+    async def publish(self) -> None:
+        """Let both sample with what they have learned."""
+        if self.agent.config.train:
+            await self.agent.trainer.publish()
+        if self.simulator.learns:
+            await self.simulator.publish()
+
+    async def save(self, folder: Path) -> None:
+        """Write both players into a checkpoint."""
+        await self.agent.trainer.save(folder / "agent")
+        await self.simulator.save(folder / "simulator")
+
+    async def load(self, folder: Path) -> None:
+        """Restore both players."""
+        await self.agent.trainer.load(folder / "agent")
+        await self.simulator.load(folder / "simulator")
+
+
+async def together(*wanted: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of coroutines that run at the same time; the first error ends the others, and is raised."""
+    tasks = [asyncio.ensure_future(one) for one in wanted]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,273 @@
+"""With which settings a run goes on: its own, and of what is asked for that which changes no result.
+
+A run keeps `config.toml`, all its settings as they were decided, and `started.toml`, what its CONFIG said
+when it was started. A CONFIG that still says the same asks for nothing, whatever `--set` added then. What it
+says differently by now, and what `--set` says, is asked for: it takes effect where it changes no result, and
+is refused by name where it would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from genenv.backends.local.machine import lacking, without
+from genenv.backends.settings import AUTOMATIC
+from genenv.config.checks import renamed
+from genenv.config.files import apply_override, dump_tables, flat, put, read_tables
+from genenv.config.run import RunConfig, anchored, as_tables, dump_toml, load_config, resolve
+from genenv.errors import UsageError
+from genenv.files import write_whole
+from genenv.runs.folder import RunFolder
+from genenv.types import Json
+
+FREE: Mapping[str, str] = {
+    "run.rounds": "a run may grow; it cannot shrink",
+    "run.name": "is shown in charts",
+    "run.eval_every": "measuring teaches nothing, and draws from streams of its own",
+    "shift.eval_every": "measuring teaches nothing, and draws from streams of its own",
+    "run.keep_checkpoints": "the newest one is always kept",
+    "logging.tensorboard": "a copy of the metrics",
+    "logging.wandb": "a copy of the metrics",
+    "logging.wandb_project": "where that copy goes",
+    "policy.max_batch_rows": "memory at a time; sums in another order differ in their last digits",
+    "policy.tokens_per_microbatch": "memory at a time; sums in another order differ in their last digits",
+    "policy.cache_gib": "memory at a time; what is read again differs in its last digits",
+    "policy.activation_gib": "memory at a time; what is computed twice is the same",
+    "policy.tinker.address": "a server may move, with its states",
+    "policy.tinker.key_variable": "where the key is",
+    "policy.tinker.timeout_s": "patience",
+    "policy.vllm.addresses": "servers may come and go",
+    "policy.vllm.addresses_folder": "servers may come and go",
+    "policy.vllm.key_variable": "where the key is",
+    "policy.vllm.folder": "where adapters lie for them",
+    "policy.vllm.timeout_s": "patience",
+    "policy.vllm.tries": "patience",
+    "policy.vllm.at_once": "where a request waits changes no answer",
+}
+"""Settings that may change when a run goes on, and why."""
+
+ARITHMETIC = frozenset(f"policy.{name}" for name in AUTOMATIC)
+"""Settings that change the last digits of what is computed: they stay, unless that is asked for."""
+
+_WEIGHTS = frozenset(
+    f"policy.{name}"
+    for name in ("model", "simulator_model", "tuning", "lora_rank", "lora_alpha", "lora_targets")
+)
+"""What the weights in a checkpoint belong to."""
+_AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """A run's settings, and those that it is to go on with."""
+
+    saved: RunConfig
+    asked: RunConfig
+    refused: Sequence[str]
+    """Settings that were asked to change and may not; `asked` has them as they were."""
+
+    def changes(self) -> dict[str, tuple[Json, Json]]:
+        """What differs, by dotted key: before and after."""
+        return _differences(self.saved, self.asked)
+
+
+def started(folder: RunFolder) -> Path:
+    """What the CONFIG said when the run was started, TOML."""
+    return folder.path / "started.toml"
+
+
+def remember(folder: RunFolder, config_path: Path | None) -> None:
+    """Keep what CONFIG says now; the run's own settings are kept anyway."""
+    if config_path is None or (folder.config.exists() and config_path.resolve() == folder.config.resolve()):
+        return
+    write_whole(started(folder), dump_tables(read_tables(config_path)))
+
+
+def continued(
+    folder: RunFolder,
+    config_path: Path | None,
+    overrides: Sequence[str],
+    *,
+    may_change: Callable[[str], bool],
+) -> Continued:
+    """The settings that a run goes on with.
+
+    Args:
+        folder: the run.
+        config_path: a CONFIG that was named again; None when none was.
+        overrides: `key=value` each.
+        may_change: whether a setting, by its dotted key, may differ from the run's.
+
+    Raises:
+        UsageError: a file cannot be read, a key is unknown or a value is not allowed.
+    """
+    saved = anchored(load_config(folder.config))
+    wanted: dict[str, Json] = {}
+    if config_path is not None:
+        wanted |= _said_anew(folder, config_path, saved)
+    wanted |= _overridden(saved, overrides)
+    tables = as_tables(saved)
+    before = flat(tables)
+    refused: list[str] = []
+    for key, value in sorted(wanted.items()):
+        if before.get(key) == value or (value == _AUTOMATIC.get(key) and not may_change(key)):
+            continue  # automatic is what was decided
+        if may_change(key) and value is not None:
+            put(tables, key, value)
+        else:
+            refused.append(key)
+    return Continued(saved=saved, asked=resolve(tables), refused=refused)
+
+
+def for_training(
+    folder: RunFolder, config_path: Path | None, overrides: Sequence[str], *, other_arithmetic: bool
+) -> Continued:
+    """The settings that a run is trained on with: `FREE` ones may change, others on purpose alone.
+
+    Raises:
+        UsageError: a setting that changes results was asked to change; names it.
+    """
+
+    def may_change(key: str) -> bool:
+        return key in FREE or (other_arithmetic and key in ARITHMETIC)
+
+    change = continued(folder, config_path, overrides, may_change=may_change)
+    if change.refused:
+        last_digits = ARITHMETIC.issuperset(change.refused)
+        raise UsageError(
+            f"{folder.path} was started with other settings: {', '.join(change.refused)} "
+            f"(see {folder.config}); "
+            + (
+                "they change results in their last digits: add --allow-other-arithmetic, or leave them"
+                if last_digits
+                else "continue with those, or choose another --out"
+            )
+        )
+    return change
+
+
+def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) -> RunConfig:
+    """The settings of a run that goes on, without those choices of its own that this machine cannot follow.
+
+    Raises:
+        UsageError: there are some, and going on with others was not allowed; names them.
+    """
+    own, config = change.saved.policy, change.asked
+    found = lacking(config.policy)
+    lacked = {name: why for name, why in found.items() if getattr(config.policy, name) == getattr(own, name)}
+    if lacked and not other_arithmetic:
+        reasons = "; ".join(f"policy.{name}: {reason}" for name, reason in lacked.items())
+        raise UsageError(
+            f"{folder.path} was computed with what is not here ({reasons}); --allow-other-arithmetic goes on "
+            f"with what is, its results then differ in their last digits, and {folder.config} says since when"
+        )
+    return config.model_copy(update={"policy": without(config.policy, lacked)})
+
+
+def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: Sequence[str]) -> RunConfig:
+    """The settings that tasks are written with: a run's own, which may change but for its weights and domain.
+
+    Args:
+        folder: the run whose simulator writes; None for an untrained one.
+        config_path: the settings; None takes the run's.
+        overrides: `key=value` each.
+
+    Raises:
+        UsageError: another model or domain is asked for than the run's; names the settings.
+    """
+    if folder is None:
+        return anchored(load_config(config_path, overrides))
+
+    def may_change(key: str) -> bool:
+        return key not in _WEIGHTS and not key.startswith(("domain.", "shift."))
+
+    change = continued(folder, config_path, overrides, may_change=may_change)
+    if change.refused:
+        raise UsageError(
+            f"{folder.path} was trained with other settings: {', '.join(change.refused)}; "
+            f"generate with its own, {folder.config}"
+        )
+    policy = change.asked.policy  # nothing goes on here that had to be equal
+    return change.asked.model_copy(update={"policy": without(policy, lacking(policy))})
+
+
+def record(folder: RunFolder, change: Continued, *, since: int) -> None:
+    """Write the settings that a run goes on with, and above them, as a comment, what changed when.
+
+    Args:
+        folder: the run.
+        change: what differs; nothing is written when nothing does.
+        since: the first round that is played with them.
+    """
+    old = folder.config.read_text(encoding="utf-8").splitlines()
+    notes = [line for line in old if line.startswith("#")]
+    was, now = change.changes(), dump_toml(change.asked)
+    if not was:
+        return
+    said = ", ".join(
+        f"{key} = {_shown(after)} (was {_shown(before)})" for key, (before, after) in was.items()
+    )
+    notes.append(f"# from round {since} on: {said}")
+    write_whole(folder.config, "\n".join([*notes, "", now]))
+
+
+def _said_anew(folder: RunFolder, config_path: Path, saved: RunConfig) -> dict[str, Json]:
+    """What a CONFIG says that it did not say when the run was started. None: it says nothing of it by now.
+
+    Without a record of that, in runs of older versions: what it says that the run's settings do not.
+    """
+    now, said = flat(as_tables(anchored(load_config(config_path)))), flat(renamed(read_tables(config_path)))
+    record_ = started(folder)
+    if not record_.is_file():
+        return {key: now.get(key) for key in now.keys() | flat(as_tables(saved)).keys()}
+    before = flat(renamed(read_tables(record_)))
+    return {key: now.get(key) for key in before.keys() | said.keys() if before.get(key) != said.get(key)}
+
+
+def _overridden(saved: RunConfig, overrides: Sequence[str]) -> dict[str, Json]:
+    """What `--set` says, checked and by dotted key."""
+    said: dict[str, Json] = {}
+    for override in overrides:
+        apply_override(said, override)
+    keys = flat(said)
+    name = keys.get("domain.name", saved.domain.name)
+    if name != saved.domain.name:
+        return {"domain.name": name}  # whose settings are others
+    tables = as_tables(saved)
+    for override in overrides:
+        apply_override(tables, override)
+    checked = flat(as_tables(anchored(resolve(tables))))
+    return {key: checked.get(key) for key in keys}
+
+
+def _differences(saved: RunConfig, asked: RunConfig) -> dict[str, tuple[Json, Json]]:
+    before, after = flat(as_tables(saved)), flat(as_tables(asked))
+    keys = sorted(before.keys() | after.keys())
+    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
+
+
+def _shown(value: Json) -> str:
+    return dump_tables({"": value}).partition("= ")[2].strip()
+
+
+def check_length(folder: RunFolder, change: Continued) -> str | None:
+    """A run may become longer; the note that is due when a learning rate falls over its length.
+
+    Raises:
+        UsageError: it would become shorter.
+    """
+    before, after = change.saved.run.rounds, change.asked.run.rounds
+    if after < before:
+        raise UsageError(
+            f"{folder.path} is a run of {before} rounds, which cannot become {after}; "
+            f"add --set run.rounds={before}, or more"
+        )
+    falling = "linear" in (change.saved.agent.lr_schedule, change.saved.simulator.lr_schedule)
+    if falling and after > before:
+        return (
+            f"note: a learning rate of {folder.path} falls over {before} rounds; with "
+            f"{after} it goes on from where it would be in a run of that length"
+        )
+    return None

@@ -1,0 +1,259 @@
+"""What a run knows apart from its players: base data, how the agent does, the archive of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Protocol
+
+from genenv.config.run import RunConfig
+from genenv.curriculum.choice import Choice, by_attempts
+from genenv.curriculum.controller import Controller
+from genenv.curriculum.foretold import Foretold, worth_most
+from genenv.curriculum.history import History
+from genenv.curriculum.probe import Probe
+from genenv.curriculum.replay import Replay
+from genenv.curriculum.rewards import in_round
+from genenv.curriculum.seed_choice import choose_seeds
+from genenv.curriculum.stats import SkillStats
+from genenv.environments.base import Domain
+from genenv.environments.shifting import ShiftingDomain
+from genenv.gate.gate import Gate, base_tasks
+from genenv.runs.store.store import PoolStore
+from genenv.seeding import generator
+from genenv.simulator.policy import make_contexts
+from genenv.types import Context, Group, JsonObject, Profile, Seed, Task
+
+
+class Tasks(Protocol):
+    """Tasks that a run has made, by id."""
+
+    def task(self, task_id: str) -> Task:
+        """The task of that id."""
+        ...
+
+
+class World:
+    """What a run knows apart from its players: base data, how the agent does, and the archive of tasks."""
+
+    def __init__(self, config: RunConfig, domain: Domain) -> None:
+        self.config, self.domain, self.seed = config, domain, config.run.seed
+        self._settle()
+        self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
+        self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
+        self.foreteller = self._foreteller()
+        self.gate = Gate(domain, config.curriculum, seed=self.seed)
+        self.gate.enter(self.base.values(), domain.held_out())
+
+    def _settle(self) -> None:
+        """Take base data and held-out tasks from the domain as it is now."""
+        self.seeds = list(self.domain.seeds())
+        self.held_out = list(self.domain.held_out())[: self.config.run.eval_tasks]
+        self.base = base_tasks(self.domain, self.seeds, seed=self.seed)
+
+    def data(self) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """All seeds and held-out tasks that the run may meet: of this world, and of the one to come."""
+        if not isinstance(self.domain, ShiftingDomain):
+            return self.seeds, self.held_out
+        seeds, held_out = self.domain.to_come
+        return [*self.seeds, *seeds], [*self.held_out, *held_out[: self.config.run.eval_tasks]]
+
+    def enter(self, number: int) -> bool:
+        """Be in the world of a round; returns whether it is the first one in another world.
+
+        Generated tasks of the world that was do not come back: nobody there could check them. What is known
+        of the agent stays, and so does the archive.
+        """
+        if not isinstance(self.domain, ShiftingDomain) or number < self.config.shift.round:
+            return False
+        if not self.domain.shifted:
+            self.domain.shift()
+            self._settle()
+            self.replay = Replay(self.config.curriculum)
+            self.gate.enter(self.base.values(), self.domain.held_out())
+            if self.controller is not None:
+                level, self.controller = self.controller.level, self._controller()
+                self.controller.level = level
+        return number == self.config.shift.round
+
+    def measures(self, number: int) -> bool:
+        """Whether held-out tasks are due after a round: every so many, at both ends, and around a shift."""
+        run, shift = self.config.run, self.config.shift
+        if not run.eval_every:
+            return False
+        if number == run.rounds or number == shift.round - 1:
+            return True
+        if 0 < shift.round <= number:
+            return (number - shift.round) % shift.eval_every == 0
+        return number % run.eval_every == 0
+
+    def recall(self, store: PoolStore, last: int) -> None:
+        """Know again what all rounds up to the last committed one have taught."""
+        self.enter(last)
+        state = store.state(last)
+        since = self.config.shift.round if self.config.shift.round <= last else 0
+        self.stats.load_state_dict(_part(state, "stats"))
+        self.replay.load_state_dict(_part(state, "replay"))
+        if self.controller is not None and "controller" in state:  # a branch may begin to steer
+            self.controller.load_state_dict(_part(state, "controller"))
+        if self.foreteller is not None and self._foretold_by in state:
+            self.foreteller.load_state_dict(_part(state, self._foretold_by))
+        if self.config.agent.replayed:
+            self.replay.recall(store.last_seen(since=since))
+        if self.config.curriculum.replay_share:
+            self.replay.recall_valid(store.valid_tasks(since=since))
+        self.gate.recall(store.surfaces(), store.without_surface())
+
+    def state(self) -> JsonObject:
+        """What `recall` needs beside the tasks themselves."""
+        steered = {} if self.controller is None else {"controller": self.controller.state_dict()}
+        foretold = {} if self.foreteller is None else {self._foretold_by: self.foreteller.state_dict()}
+        return {"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **foretold}
+
+    def observe(
+        self, number: int, groups: Sequence[Group], new: Container[str], foretold: Foretold | None = None
+    ) -> Mapping[str, float]:
+        """Take in the attempts of a round.
+
+        Args:
+            number: of the round.
+            groups: all attempts.
+            new: ids of the tasks that were written in it.
+            foretold: of the tasks before they were attempted.
+
+        Returns:
+            How far off that was.
+        """
+        self.stats.observe(groups)
+        self.replay.observe(number, groups)
+        if self.controller is not None:
+            self.controller.observe([group for group in groups if group.task.id in new])
+        if self.foreteller is None or foretold is None:
+            return {}
+        return self.foreteller.observe(foretold, groups)
+
+    def _foreteller(self) -> Probe | History | None:
+        """Who foretells success rates, if they are."""
+        if not self.config.curriculum.foretells:
+            return None
+        by_attempts = self.config.curriculum.foretold_by == "attempts"
+        return History(self.config.curriculum) if by_attempts else Probe()
+
+    @property
+    def _foretold_by(self) -> str:
+        """Under what its state is stored: another one that a branch begins with knows nothing yet."""
+        return "history" if isinstance(self.foreteller, History) else "probe"
+
+    def _controller(self) -> Controller:
+        """Steers by how long solutions are: steps, then text."""
+        difficulties = {
+            name: (float(self.domain.steps(task)), float(sum(map(len, task.oracle))))
+            for name, task in self.base.items()
+        }
+        return Controller(difficulties, alpha=self.config.curriculum.alpha)
+
+    def contexts(self, number: int, *, most: int | None = None, purpose: str = "seeds") -> list[Context]:
+        """The seeds to vary, and what the simulator is told about each.
+
+        Args:
+            number: of the round.
+            most: how many, where that is fewer than in a round.
+            purpose: names the random stream.
+        """
+        config = self.config
+        if config.simulator.source == "none":
+            return []
+        wanted = config.simulator.contexts
+        if most is not None:
+            wanted = min(wanted, most)
+        elif config.curriculum.candidates > 1:
+            wanted = max(wanted, min(wanted * config.curriculum.candidates, len(self.seeds)))
+        rng = generator(self.seed, purpose, number)
+        curriculum = in_round(config.curriculum, number, config.run.rounds)
+        if self.controller is not None:
+            chosen = self.controller.choose(self.seeds, wanted, rng)
+        else:
+            chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
+        return make_contexts(self.domain, chosen, self.told, round_=number, target=curriculum.alpha)
+
+    @property
+    def told(self) -> Profile:
+        """What the simulator is told of the agent: how it does by skill, before this round's attempts."""
+        return Profile() if self.config.simulator.per_seed else self.stats.profile()
+
+    def revisited(self, number: int, tasks: Tasks) -> tuple[list[Task], list[Task]]:
+        """Base tasks, or candidates for their places; and generated tasks that come back this round."""
+        rng = generator(self.seed, "replay", number)
+        back = self.replay.draw(
+            number,
+            planned=self._planned,
+            seeds=self.seeds,
+            rng=rng,
+            base_alone=self.config.simulator.source == "none",
+            candidates=self.config.curriculum.candidates,
+        )
+        base = [self.base[seed.id] for seed in back.seeds if seed.id in self.base]
+        return base, [tasks.task(name) for name in back.task_ids]
+
+    def chosen(
+        self, number: int, new: Sequence[Task], base: Sequence[Task], rates: Mapping[str, float]
+    ) -> Choice:
+        """The new and the base tasks that are attempted, of all candidates.
+
+        New tasks compete with new ones, base tasks with base tasks. Only what is attempted joins the archive.
+
+        Args:
+            number: of the round.
+            new: those that passed the gate.
+            base: those that were dealt.
+            rates: that were foretold, by task id; where they choose, a task without one is not attempted.
+        """
+        curriculum, each = self.config.curriculum, self.config.curriculum.candidates
+        if each == 1:
+            return Choice(new=new, base=base)
+        places = ((new, self._planned), (base, -(-len(base) // each)))
+        if self.foreteller is None or curriculum.candidate_choice == "attempted":
+            return by_attempts(places, generator(self.seed, "candidates", number))
+        kept: list[list[Task]] = []
+        for kind, (tasks, most) in zip(("new", "base"), places, strict=True):
+            own = {task.id: rates[task.id] for task in tasks if task.id in rates}
+            rng = generator(self.seed, f"candidates-{kind}", number)
+            names = worth_most(own, most, rng, curriculum)
+            kept.append([task for task in tasks if task.id in names])
+        return Choice(new=kept[0], base=kept[1])
+
+    def joined(self, groups: Sequence[Group], written: Sequence[Task]) -> list[Task]:
+        """The new tasks that were attempted; of candidates only those join the archive.
+
+        Args:
+            groups: all attempts of the round.
+            written: its new tasks.
+        """
+        attempted = {group.task.id for group in groups}
+        new = [task for task in written if task.id in attempted]
+        if self.config.curriculum.candidates > 1:
+            self.gate.remember(new)
+        return new
+
+    @property
+    def _planned(self) -> int:
+        return self.config.simulator.contexts * self.config.simulator.variations
+
+    def reminders(self, number: int, groups: Sequence[Group], tasks: Tasks) -> list[Task]:
+        """Tasks of the pool (base data and earlier rounds) whose solutions the agent sees again."""
+        if not self.config.agent.replayed:
+            return []
+        base = {task.id: task for task in self.base.values()}
+        chosen = self.replay.remind(
+            number,
+            base=list(base),
+            groups=groups,
+            n=self.config.agent.replayed,
+            rng=generator(self.seed, "replayed", number),
+        )
+        return [base[name] if name in base else tasks.task(name) for name in chosen]
+
+
+def _part(state: JsonObject, name: str) -> JsonObject:
+    part = state[name]
+    assert isinstance(part, Mapping)  # noqa: S101 - `World.state` wrote it
+    return part

@@ -1,0 +1,280 @@
+"""Before the first round: a short supervised warm-up of both players on base data.
+
+It is imitation (`nll` with equal weights), with the optimizers that both players go on with. What of their
+moments is kept is a setting (`kept_moments`): those of imitation go on moving the weights its way for some
+ten steps of learning from rewards; fresh ones move every weight by the learning rate at once, whatever its
+gradient, unless the first steps are made shorter.
+
+A small model cannot write a call or a spec at all before it has seen some. The agent's warm-up stops as soon
+as the agent solves enough to learn from, so that most of the way is left to co-evolution.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from genenv.agent.policy import Agent
+from genenv.agent.settings import AgentWarmupConfig
+from genenv.algorithms.credit.imitation import imitate
+from genenv.algorithms.datum import Datum, Objective, averaged
+from genenv.algorithms.schedules import warmup_lr_scale
+from genenv.algorithms.settings import WarmupConfig
+from genenv.algorithms.trainer import Trainer
+from genenv.environments.base import Domain
+from genenv.errors import DomainError, UpdateSkipped, UsageError
+from genenv.progress import Reporter, aside, staged
+from genenv.rollout.driver import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, guide
+from genenv.sampling import Sampler
+from genenv.seeding import generator
+from genenv.simulator.policy import Simulator, asked
+from genenv.types import Profile, Seed, Task
+
+log = logging.getLogger(__name__)
+
+_IMITATION = Objective()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedWarmup:
+    """Warms up an agent and a simulator."""
+
+    domain: Domain
+    agent: Agent
+    simulator: Simulator | None
+    """None where no model writes the tasks."""
+    target: float
+    """The success rate that the simulator is told to aim at."""
+    seed: int
+
+    async def __call__(
+        self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
+    ) -> Mapping[str, float]:
+        """Train both players; what they are then is the reference of both KL terms.
+
+        Returns:
+            `agent/warmup_steps`, `agent/warmup_success`, `simulator/warmup_loss`, and how many steps of each
+            player were skipped because they were not finite.
+
+        Raises:
+            UsageError: there are too few base tasks to check the agent and to teach it, or nothing of what a
+                player is to imitate fits into its context.
+        """
+        checked, solved = await self._solved(tasks)
+        written = self._written(seeds)
+        metrics = {
+            **await self._warm_agent(checked, solved, reporter),
+            **await self._warm_simulator(written, reporter),
+        }
+        for player in (self.agent, self.simulator):
+            if player is not None and player.config.warmup.steps:
+                await player.trainer.anchor(player.config.warmup.kept_moments)
+        return metrics
+
+    async def _solved(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Datum]]:
+        """The tasks that the agent is checked on, and solutions of others for it to imitate."""
+        config = self.agent.config.warmup
+        if not config.steps:
+            return [], []
+        shuffled = generator(self.seed, "agent-warmup").sample(list(tasks), len(tasks))
+        checked, taught = shuffled[: config.check_tasks], shuffled[config.check_tasks :]
+        if not taught:
+            raise UsageError(
+                f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base "
+                "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
+            )
+        taught = taught[: config.steps * config.batch]  # no step comes to those behind
+        sampler = self.agent.sampler
+        given = [await demonstrate(self.domain, sampler, task) for task in taught]
+        reasons = [one for one in given if isinstance(one, str)]
+        _tell_left_out("agent", reasons, len(taught), sampler.context_tokens)
+        return checked, [datum for one in given if not isinstance(one, str) for datum in one]
+
+    async def _warm_agent(
+        self, checked: Sequence[Task], solved: Sequence[Datum], reporter: Reporter
+    ) -> Mapping[str, float]:
+        config = self.agent.config.warmup
+        if not config.steps:
+            return {}
+        success = 0.0
+
+        async def solves_enough(step: int) -> bool:
+            nonlocal success
+            if step % config.check_every and step != config.steps:
+                return False
+            await self.agent.trainer.publish()  # what is checked is what was taught
+            with aside():
+                groups = await self.agent.solve(self.domain, checked)
+            success = sum(group.successes for group in groups) / len(groups)
+            return success >= config.target_low
+
+        batches = [
+            [solved[(step * config.batch + i) % len(solved)] for i in range(config.batch)]
+            for step in range(config.steps)
+        ]
+        wanted = config.steps * config.batch
+        with staged(reporter, "warm-up of the agent", items=wanted, unit="demonstrations"):
+            losses = await teach(self.agent.trainer, batches, config, until=solves_enough)
+        reporter.note(_verdict(len(losses), success, config))
+        return {
+            "agent/warmup_steps": float(len(losses)),
+            "agent/warmup_success": success,
+            "agent/skipped_updates": float(losses.count(None)),
+            **_cost("agent", batches[: len(losses)], losses),
+            "agent/imitated": float(sum(map(len, batches[: len(losses)]))),
+        }
+
+    def _written(self, seeds: Sequence[Seed]) -> Sequence[Sequence[Datum]]:
+        """What the simulator imitates, step by step: specs of the domain's own that vary seeds."""
+        simulator = self.simulator
+        if simulator is None or not simulator.config.warmup.steps:
+            return []
+        config = simulator.config.warmup
+        rng = generator(self.seed, "simulator-warmup")
+        sampler = simulator.sampler
+        variations = simulator.config.variations  # of one prompt, which then goes through the model once
+        steps: list[list[Datum]] = []
+        for _ in range(config.steps):
+            chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
+            written = [self._variation(sampler, seed, rng) for seed in chosen for _ in range(variations)]
+            steps.append(written[: config.batch])
+        limit, total = sampler.context_tokens, sum(map(len, steps))
+        fitting = [[d for d in step if len(d.prompt_ids) + len(d.completion_ids) <= limit] for step in steps]
+        reasons = [NO_ROOM_FOR_SOLUTION] * (total - sum(map(len, fitting)))
+        _tell_left_out("simulator", reasons, total, limit)
+        return [step for step in fitting if step]
+
+    async def _warm_simulator(
+        self, written: Sequence[Sequence[Datum]], reporter: Reporter
+    ) -> Mapping[str, float]:
+        if self.simulator is None or not self.simulator.config.warmup.steps:
+            return {}
+        trainer, wanted = self.simulator.trainer, sum(map(len, written))
+        with staged(reporter, "warm-up of the simulator", items=wanted, unit="demonstrations"):
+            losses = await teach(trainer, written, self.simulator.config.warmup)
+        await trainer.publish()
+        made = [loss for loss in losses if loss is not None]
+        return {
+            "simulator/warmup_loss": made[-1] if made else 0.0,
+            "simulator/skipped_updates": float(losses.count(None)),
+            **_cost("simulator", written, losses),
+        }
+
+    def _variation(self, sampler: Sampler, seed: Seed, rng: random.Random) -> Datum:
+        """A spec of the domain's own that varies a seed, as an answer to the simulator's prompt."""
+        messages = self.domain.simulator_messages(seed, Profile(), self.target)
+        spec = json.dumps(self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
+        written = sampler.encode_reply(spec)
+        return Datum(
+            prompt_ids=asked(sampler, messages),
+            completion_ids=written,
+            weights=(1.0,) * len(written),
+            loss="nll",
+        )
+
+
+async def teach(
+    trainer: Trainer,
+    batches: Sequence[Sequence[Datum]],
+    config: WarmupConfig,
+    *,
+    until: Callable[[int], Awaitable[bool]] | None = None,
+) -> list[float | None]:
+    """Imitate, a batch a step.
+
+    Args:
+        trainer: learns.
+        batches: what to imitate.
+        config: the learning rate, and how it falls.
+        until: told of each step, from 1; says whether that was the last one.
+
+    Returns:
+        The loss of each step that was begun; None where it was skipped because it is not finite.
+    """
+    losses: list[float | None] = []
+    for step, batch in enumerate(batches, start=1):
+        rate = config.lr * warmup_lr_scale(config.lr_decay, step, config.steps)
+        try:
+            found = await trainer.forward_backward(averaged(batch, {"nll": 1.0}), _IMITATION)
+            await trainer.step(rate)
+            losses.append(found["loss"])
+        except UpdateSkipped as problem:
+            log.warning("a warm-up step was skipped: %s", problem)
+            losses.append(None)
+        if until is not None and await until(step):
+            break
+    return losses
+
+
+async def demonstrate(domain: Domain, sampler: Sampler, task: Task) -> list[Datum] | str:
+    """A task solved by its oracle, as tokens: the replies count, what the environment says does not.
+
+    Where the solution could not be played to its end, such as for want of room, a sentence that says why.
+
+    Raises:
+        DomainError: it was played to its end, and the domain says that it is wrong.
+    """
+    if not task.oracle:
+        return f"nobody knows solutions of tasks of {domain.name}; set agent.warmup.steps to 0"
+    trace = await guide(domain, sampler, task)
+    if not trace.success and trace.stop_reason in GRADED:
+        raise DomainError(
+            f"domain {domain.name!r}, {task.id}: its own solution does not pass when it is played "
+            f"({trace.explanation}); mend the domain's oracle, its episode or its check"
+        )
+    if not trace.success:
+        return trace.explanation
+    return imitate(trace)
+
+
+def _cost(
+    player: str, batches: Sequence[Sequence[Datum]], losses: Sequence[float | None]
+) -> Mapping[str, float]:
+    """What a warm-up has cost, in the terms of a round: steps that were made, and tokens learned from."""
+    made = [batch for batch, loss in zip(batches, losses, strict=True) if loss is not None]
+    tokens = sum(weight > 0 for batch in made for datum in batch for weight in datum.weights)
+    return {f"{player}/steps": float(len(made)), f"tokens/{player}_trained": float(tokens)}
+
+
+def _tell_left_out(player: str, reasons: Sequence[str], total: int, context_tokens: int) -> None:
+    """Log how many demonstrations are left out, and why: most often they do not fit into a player's context.
+
+    Args:
+        player: whose demonstrations they are.
+        reasons: of each that is left out.
+        total: how many there were.
+        context_tokens: of the player.
+
+    Raises:
+        UsageError: none is left.
+    """
+    left_out = len(reasons)
+    if others := [reason for reason in reasons if reason not in NO_ROOM]:
+        said = f"demonstrations for the warm-up of the {player} cannot be given to its model: {others[0]}"
+        if left_out == total:
+            raise UsageError(said)
+        log.warning("%d of %d %s; they are left out", left_out, total, said)
+        return
+    if left_out == total:
+        raise UsageError(
+            f"no demonstration for the warm-up of the {player} fits into its context of {context_tokens} "
+            "tokens; raise policy.context_tokens, or choose a model with a longer context"
+        )
+    if left_out:
+        log.warning(
+            "%d of %d demonstrations for the warm-up of the %s do not fit into its context of %d tokens "
+            "(policy.context_tokens) and are left out",
+            *(left_out, total, player, context_tokens),
+        )
+
+
+def _verdict(step: int, success: float, config: AgentWarmupConfig) -> str:
+    text = f"the agent solves {success:.0%} of {config.check_tasks} base tasks after {step} warm-up steps"
+    if success > config.target_high:
+        return f"{text}: more than agent.warmup.target_high; lower agent.warmup.lr or check_every"
+    if success < config.target_low:
+        return f"{text}: less than agent.warmup.target_low; raise agent.warmup.steps or lr"
+    return text

@@ -1,0 +1,67 @@
+"""What the agent's algorithms make of the same attempts and the same solutions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from genenv.agent.settings import AgentConfig
+from genenv.algorithms.credit import agent_credit
+from genenv.algorithms.settings import AGENT_ALGORITHMS
+from genenv.config.run import load_config
+from genenv.errors import UsageError
+from genenv.types import Group
+
+
+@pytest.fixture
+def groups(toy) -> list[Group]:
+    """Four attempts each, of which 0, 1, 3 and 4 succeed; no two alike."""
+
+    def attempt(i: int, solved: int):
+        return toy.trace((1, 2), [(5, i)], success=i < solved, reward=float(i < solved))
+
+    return [
+        Group(task=toy.task(name=f"t{solved}"), traces=tuple(attempt(i, solved) for i in range(4)))
+        for solved in (0, 1, 3, 4)
+    ]
+
+
+def lesson(groups, name: str, solutions, **settings):
+    config = AgentConfig(algorithm=name, **settings)
+    return agent_credit(config)(groups, solutions, config, temperature=1.0)
+
+
+def test_own_successes_are_imitated_each_different_one_once(groups) -> None:
+    found = lesson(groups, "rft", {})
+    assert len(found.units) == 1 + 3 + 4
+    assert {datum.loss for datum in found.data} == {"nll"}
+    same = [replace(group, traces=(group.traces[-1],) * 4) for group in groups[3:]]
+    assert len(lesson(same, "rft", {}).units) == 1
+
+
+def test_solutions_alone_are_imitated_under_sft(groups) -> None:
+    solution = groups[3].traces[0]
+    found = lesson(groups, "sft", {"t0": solution, "other": solution})
+    assert [len(unit) for unit in found.units] == [1, 1]
+    assert {datum.loss for datum in found.data} == {"nll"}
+
+
+def test_grpo_learns_from_groups_whose_attempts_differ(groups) -> None:
+    found = lesson(groups, "grpo", {})
+    assert [len(unit) for unit in found.units] == [4, 4]
+    assert {datum.loss for datum in found.data} == {"ppo"}
+
+
+@pytest.mark.parametrize("name", AGENT_ALGORITHMS)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_steps_have_at_most_so_many_groups(groups, name: str, size: int) -> None:
+    found = lesson(groups, name, {"a": groups[3].traces[0]}, groups_per_step=size)
+    assert found.steps == math.ceil(len(found.units) / size)
+    assert lesson(groups, name, {}, updates_per_epoch=5).steps == 5
+
+
+def test_an_algorithm_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r'agent.algorithm.* is "ppo"; allowed: "grpo" or "sft" or "rft"'):
+        load_config(None, ["agent.algorithm=ppo"])

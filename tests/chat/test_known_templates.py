@@ -1,0 +1,192 @@
+"""The chat templates of well-known models, as TRL brings them along."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv.chat.format import ChatFormat
+from genenv.chat.reasoning import answer_of
+from genenv.chat.tool_format import heard, message_of
+from genenv.errors import UsageError
+from genenv.types import Message
+
+_SPEC = importlib.util.find_spec("trl")
+FOLDER = Path(_SPEC.origin).parent / "chat_templates" if _SPEC and _SPEC.origin else Path("no-trl")
+FILES = sorted(FOLDER.glob("*.jinja"))
+pytestmark = pytest.mark.skipif(not FILES, reason="TRL is not installed, or brings no templates")
+
+SPECIAL = re.compile(r"<\|[a-z_]+\|>|<｜[^｜]+｜>|<(?:start|end)_of_turn>|<\|?turn\|?>")
+FRAMES = re.compile("</?tool_(?:response|call)>|</?think>")
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "pay",
+        "description": "Pays.",
+        "parameters": {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]},
+    },
+}
+CALL = '<tool_call>\n{"name": "pay", "arguments": {"to": "Zoë <|im_end|>"}}\n</tool_call>'
+PARTS_ONLY = ("idefics3", "llava_next", "smolvlm")
+"""Templates of vision models whose contents are lists."""
+
+
+def chat_of(tiny: Any, path: Path) -> ChatFormat:
+    template = path.read_text(encoding="utf-8")
+    tokenizer = tiny.tokenizer(template)
+    tokenizer.bos_token = "<|im_start|>"  # noqa: S105
+    known = tokenizer.get_vocab()
+    tokenizer.add_tokens([s for s in set(SPECIAL.findall(template)) if s not in known], special_tokens=True)
+    tokenizer.add_tokens(sorted(set(FRAMES.findall(template))))
+    return ChatFormat(tokenizer)
+
+
+def asked(text: str) -> list[Message]:
+    return [Message(role="system", content=f"s{text}"), Message(role="user", content=f"u{text}")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_contents_add_no_control_token_to_those_of_a_template(tiny: Any, path: Path) -> None:
+    if path.stem.removesuffix("_training") in PARTS_ONLY:
+        with pytest.raises(UsageError, match="user"):
+            chat_of(tiny, path)
+        return
+    chat = chat_of(tiny, path)
+    control = set(chat.tokenizer.convert_tokens_to_ids(chat.plain.control))
+    hostile = "".join(chat.plain.control)
+
+    def shown(text: str) -> list[list[int]]:
+        told = [Message(role="tool", content=f"t{text}"), Message(role="user", content=f"v{text}")]
+        parts = [
+            chat.render(asked(text), first=True),
+            chat.render(told[:1], first=False),
+            chat.render(told[1:], first=False),
+            chat.encode_reply(f"r{text}"),
+        ]
+        return [[token for token in ids if token in control] for ids in parts]
+
+    assert shown(hostile) == shown("")
+    assert hostile in chat.tokenizer.decode(chat.render(asked(hostile), first=True))
+
+
+TOOLS_BY_TURNS = ["qwen2_5", "qwen3_instruct_2507", "qwen3_vl", "llama3_1", "llama3_2"]
+TOOLS_BY_TURNS += ["qwen3_5_think", "qwen3_5_nothink", "qwen3_8", "lfm2_2_5_v2"]
+
+
+@pytest.mark.parametrize("name", TOOLS_BY_TURNS)
+def test_native_tools_turn_by_turn_are_the_whole_conversation(tiny: Any, name: str) -> None:
+    path = FOLDER / f"{name}.jinja"
+    if not path.exists():
+        pytest.skip("this version of TRL has no such template")
+    chat = chat_of(tiny, path)
+    result = Message(role="tool", content='{"paid": 1}')
+    ids = [*chat.render(asked(""), first=True, tools=[TOOL]), *chat.encode_reply(CALL, [TOOL])]
+    ids += chat.render([result], first=False, tools=[TOOL], after=CALL)
+    told = {"role": "tool", "content": result.content, "tool_call_id": "call00000", "name": "pay"}
+    whole = [{"role": m.role, "content": m.content} for m in asked("")]
+    assert tuple(ids) == chat.render_whole([*whole, message_of(CALL), told], [TOOL])[0]
+
+
+@pytest.mark.parametrize("name", ["gemma", "gemma3"])
+def test_gemmas_system_message_begins_the_users_and_its_turns_end(tiny: Any, name: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    text = chat.tokenizer.decode(chat.render(asked(""), first=True))
+    assert "<start_of_turn>user\ns\n\nu<end_of_turn>" in text
+    assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == "<end_of_turn>"
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_think", "nemotron_3_super", "lfm2_2_5_v2", "gemma4_v2"])
+def test_calls_in_tags_in_python_and_in_gemmas_form_are_heard_as_they_were_written(
+    tiny: Any, name: str
+) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    call = '<tool_call>\n{"name": "pay", "arguments": {"to": "12 euros"}}\n</tool_call>'
+    ids = chat.encode_reply(call, [TOOL])
+    opened = chat.spelling.opens(chat.tokenizer.decode(chat.render(asked(""), first=True, tools=[TOOL])))
+    assert heard(answer_of(chat.decode(ids[:-1]), opened=opened), [TOOL]) == call
+
+
+@pytest.mark.parametrize("name", ["gptoss", "gemma4_v5", "glm4moe"])
+def test_calls_that_end_with_a_token_of_their_own_are_heard_and_refused_for_training(
+    tiny: Any, name: str
+) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    assert chat.tool_format.is_readable
+    with pytest.raises(UsageError, match="ends a turn with calls otherwise than one without"):
+        chat.encode_reply(CALL, [TOOL])
+
+
+@pytest.mark.parametrize(
+    ("name", "thought"),
+    [
+        ("gptoss", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>"),
+        ("gemma4_v5", "<|channel>thought\nhm\n<channel|>"),
+        ("qwen3_5_think", "hm\n</think>\n\n"),
+        ("glm4moe", "<think>hm</think>"),
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(tiny: Any, name: str, thought: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    text = chat.decode(chat.encode(f"{thought}12 euros{chat.tokenizer.convert_ids_to_tokens(chat.end_id)}"))
+    assert answer_of(text, opened=chat.opens_thought) == "12 euros"
+
+
+DROPPING = [
+    "qwen3",
+    "qwen3_5_think",
+    "qwen3_5_nothink",
+    "deepseek_r1_distill",
+    "gptoss",
+    "gemma4_v5",
+    "lfm2_2_5",
+]
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+@pytest.mark.parametrize("name", DROPPING)
+def test_without_what_is_left_out_a_conversation_is_what_a_server_makes_of_it(
+    tiny: Any, name: str, thinks: bool
+) -> None:
+    """A server is sent answers without thoughts, and applies the template to all of them."""
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    prompt, opening = chat.render(asked(""), first=True), "" if chat.opens_thought else chat.spelling.opening
+    if thinks:
+        begins = f"{opening}Twelve?{chat.spelling.closing}"
+    else:
+        begins = chat.spelling.closing if chat.opens_thought else chat.spelling.answer
+    reply = (*chat.encode(f"{begins}12 euros"), chat.end_id)
+    tail, head, last = chat.left_out("user", prompt, reply)
+    told = [Message(role="user", content="w")]
+    seen = (*prompt[: len(prompt) - tail], *reply[head : len(reply) - last], *chat.render(told, first=False))
+    said = [{"role": m.role, "content": m.content} for m in asked("")]
+    said += [{"role": "assistant", "content": "12 euros"}, {"role": "user", "content": "w"}]
+    decode = chat.tokenizer.decode
+    assert decode(seen) == decode(chat.render_whole(said)[0])
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "llama3_1", "qwen3_8"])
+def test_a_template_that_keeps_thoughts_leaves_nothing_out(tiny: Any, name: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    reply = (*chat.encode("<think>hm</think>12"), chat.end_id)
+    assert chat.left_out("user", chat.render(asked(""), first=True), reply) == (0, 0, 0)
+
+
+def test_thoughts_of_calls_stay_as_long_as_their_results_come(tiny: Any) -> None:
+    chat = chat_of(tiny, FOLDER / "qwen3.jinja")
+    prompt, reply = chat.render(asked(""), first=True), (*chat.encode("<think>hm</think>\n\n12"), chat.end_id)
+    assert chat.left_out("tool", prompt, reply) == (0, 0, 0)
+    assert chat.left_out("user", prompt, reply)[1] > 0
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "nemotron_3_super"])
+def test_a_template_that_writes_another_thought_instead_is_warned_of(
+    tiny: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    for _ in range(2):
+        assert chat.left_out("user", chat.render(asked(""), first=True), chat.encode_reply("12")) == (0, 0, 0)
+    assert caplog.text.count("writes something else in the place of earlier thoughts") == 1

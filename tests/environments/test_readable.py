@@ -1,0 +1,68 @@
+"""Every domain says of a reply that it cannot be read or carried out: that is no *valid* trace of D_train."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Literal
+
+import pytest
+
+from genenv.environments import domain_names, load_domain
+from genenv.environments.base import Domain
+from genenv.environments.household.settings import HouseholdConfig
+from genenv.gate.gate import base_tasks
+from genenv.tools.tool_calling.settings import ToolCallingConfig
+from genenv.types import Task
+
+
+@cache
+def some_of(name: str) -> tuple[Domain, list[Task]]:
+    domain = load_domain(name)
+    return domain, list(base_tasks(domain, list(domain.seeds())[:30], seed=0).values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", domain_names())
+def test_solutions_and_wrong_answers_are_read_and_rubbish_is_not(name: str) -> None:
+    domain, tasks = some_of(name)
+    for index, task in enumerate(tasks):
+        assert domain.check(task, task.oracle).readable
+        assert not domain.check(task, ()).readable
+        assert not domain.check(task, ("",)).readable
+        wrong = domain.check(task, domain.random_replies(task, random.Random(index)))
+        assert not wrong.success
+        # a random call may have arguments that its tool does not take
+        assert wrong.readable or name == "tool_calling"
+
+
+@pytest.mark.parametrize("reply", ["launch()", "get_weather(", "I would call a tool.", "note(town=3)"])
+def test_a_call_that_no_tool_takes_is_not_read(reply: str) -> None:
+    domain, tasks = some_of("tool_calling")
+    for task in [task for task in tasks if task.payload["gap"] == "none"]:
+        assert not domain.check(task, (reply,)).readable
+
+
+def test_a_refusal_is_read_where_a_task_has_a_gap() -> None:
+    domain, tasks = some_of("tool_calling")
+    gaps = [task for task in tasks if task.payload["gap"] != "none"]
+    assert gaps
+    for task in gaps:
+        assert domain.check(task, ("What a day.",)).readable
+        assert not domain.check(task, ("get_weather(",)).readable
+
+
+@pytest.mark.parametrize("mode", ["episode", "single"])
+def test_a_command_that_does_nothing_is_not_read(mode: Literal["episode", "single"]) -> None:
+    domain = load_domain("household", HouseholdConfig(mode=mode))
+    for task in base_tasks(domain, list(domain.seeds())[:10], seed=0).values():
+        assert domain.check(task, ("look",)).readable
+        assert not domain.check(task, ("go to the moon",)).readable
+
+
+def test_in_several_turns_one_call_that_ran_is_enough() -> None:
+    domain = load_domain("tool_calling", ToolCallingConfig(mode="multi"))
+    tasks = base_tasks(domain, list(domain.seeds())[:60], seed=0).values()
+    for task in [task for task in tasks if task.payload["gap"] == "none"]:
+        assert domain.check(task, ("launch()", task.oracle[0])).readable
+        assert not domain.check(task, ("launch()",)).readable

@@ -1,0 +1,82 @@
+"""What `genenv lab` leaves behind."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from genenv.cli.app import app
+from genenv.errors import UsageError
+from genenv.research.simulation.charts import _apart
+from genenv.research.simulation.page import write_page
+from genenv.research.simulation.run import run_arms
+from genenv.research.simulation.settings import LabConfig
+from genenv.research.simulation.summary import summary
+
+CONFIG = LabConfig(rounds=3)
+RUN = CliRunner()
+
+
+def test_the_command_prints_a_table_and_fills_a_folder(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "folder"
+    options = ["--arms", "random, oracle,state", "--seeds", "5", "--rounds", "3", "--jobs", "1"]
+    done = RUN.invoke(app, ["lab", *options, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    lines = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
+    order = [name for name in lines if name in {"random", "oracle", "state"}]
+    assert order[0] == "oracle"
+    assert sorted(order) == ["oracle", "random", "state"]
+    assert "3 arms x 5 seeds x 3 rounds of 256 attempts" in done.stdout
+    assert sorted(path.name for path in out.iterdir()) == ["curves.csv", "lab.html", "lives.csv"]
+
+
+@pytest.mark.long
+def test_the_folder_holds_the_same_numbers_as_the_table(tmp_path: Path) -> None:
+    lives = run_arms(["random", "oracle"], CONFIG, seeds=6)
+    first = write_page(tmp_path / "a", lives, CONFIG).read_text(encoding="utf-8")
+    assert first == write_page(tmp_path / "b", lives, CONFIG).read_text(encoding="utf-8")
+    best = summary(lives, CONFIG.goal)[0]
+    with (tmp_path / "a" / "lives.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(float(row["oracle"]) for row in rows) / 6 == pytest.approx(best.held_out, abs=1e-5)
+    assert best.gain == pytest.approx(
+        sum(float(row["oracle"]) - float(row["random"]) for row in rows) / 6, abs=1e-5
+    )
+    with (tmp_path / "a" / "curves.csv").open(encoding="utf-8") as file:
+        ends = [row for row in csv.DictReader(file) if row["round"] == "3" and row["arm"] == "oracle"]
+    assert float(ends[0]["held_out"]) == pytest.approx(best.held_out, abs=1e-5)
+    assert ends[0]["attempts"] == "768"
+    assert "<svg" in first
+    assert "http" not in first.replace("http-equiv", "")
+
+
+def test_without_the_reference_there_is_no_gain() -> None:
+    (row,) = summary(run_arms(["oracle"], CONFIG, seeds=2), CONFIG.goal)
+    assert row.gain is None
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="is a file"):
+        write_page(tmp_path / "file", run_arms(["base"], CONFIG, seeds=1), CONFIG)
+
+
+def test_wrong_words_end_in_one_sentence() -> None:
+    done = RUN.invoke(app, ["lab", "--arms", "genenvv"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("genenv: unknown arm 'genenvv'; did you mean 'genenv'?")
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20).map(sorted))
+def test_names_keep_their_order_and_their_distance(heights: list[float]) -> None:
+    moved = _apart(heights, 0.05)
+    assert len(moved) == len(heights)
+    assert all(b - a >= 0.05 - 1e-9 for a, b in itertools.pairwise(moved))
+    far = all(b - a >= 0.05 for a, b in itertools.pairwise(heights))
+    assert moved == pytest.approx(heights) or not far

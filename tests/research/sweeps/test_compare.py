@@ -1,0 +1,182 @@
+"""Runs compared with runs: budgets by hand, real runs through the command line, what is not comparable."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from scipy import stats
+
+from genenv.config.run import RunConfig
+from genenv.errors import UsageError
+from genenv.research.sweeps.by_metric import by_metric
+from genenv.research.sweeps.compare import AT_THE_END, compare, paired
+from genenv.research.sweeps.readings import BUDGETS, Measurement, Reading, read_run
+from typed import refused, succeeds
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+BENCH = CONFIGS.parent / "bench"
+SMALL = [
+    *("--set", "policy.backend=scripted", "--set", "run.rounds=2", "--set", "run.eval_tasks=12"),
+    *("--set", "run.eval_every=1", "--set", "simulator.contexts=2", "--set", "simulator.variations=2"),
+    *("--set", "agent.rollouts=2"),
+]
+
+
+def measured(round_: int, spent: float, *solved: float) -> Measurement:
+    scores = {f"t{i}": value for i, value in enumerate(solved)}
+    return Measurement(round_, dict.fromkeys(BUDGETS, spent), scores)
+
+
+def reading(*measurements: Measurement) -> Reading:
+    return Reading(Path("run"), "a", 0, RunConfig(), measurements, {})
+
+
+def test_between_measurements_scores_lie_on_straight_lines() -> None:
+    run = reading(measured(0, 0, 0, 0), measured(1, 100, 1, 0), measured(2, 300, 1, 1))
+    assert run.at("attempts", 0) == {"t0": 0, "t1": 0}
+    assert run.at("attempts", 25) == {"t0": 0.25, "t1": 0}
+    assert run.at("attempts", 100) == {"t0": 1, "t1": 0}
+    assert run.at("attempts", 200) == {"t0": 1, "t1": 0.5}
+    assert run.at("attempts", 9_999) == {"t0": 1, "t1": 1}
+
+
+def test_a_level_is_reached_where_the_line_crosses_it() -> None:
+    run = reading(measured(0, 0, 0, 0), measured(1, 100, 1, 0), measured(2, 300, 1, 1))
+    assert run.spent_to_reach(0.25) == 50
+    assert run.spent_to_reach(0.5) == 100
+    assert run.spent_to_reach(0.75) == 200
+    assert run.spent_to_reach(0.0) == 0
+    assert reading(measured(0, 0, 0, 0)).spent_to_reach(0.1) is None
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sweeps") / "sweep"
+    names = ["--variants", "base,variation,grammar", "--seeds", "3", "--contrast", "variation:base"]
+    succeeds("sweep", CONFIGS / "tiny.toml", *SMALL, *names, "--jobs", 2, "--out", out)
+    return out
+
+
+def test_what_a_run_has_spent_is_the_sum_of_its_rounds(sweep: Path) -> None:
+    run = read_run(sweep / "variation" / "seed-1")
+    spent = [measurement.spent["attempts"] for measurement in run.measured]
+    attempts = [run.metrics[number].get("agent/attempts", 0.0) for number in (0, 1, 2)]
+    assert spent == [attempts[0], attempts[0] + attempts[1], sum(attempts)]
+    assert run.measured[-1].mean == pytest.approx(run.metrics[2]["agent/eval_success"])
+
+
+@pytest.mark.long
+def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> None:
+    found = compare([sweep])
+    assert list(found.variants) == ["base", "variation", "grammar"]
+    assert {(one.one, one.other) for one in found.contrasts} == {("variation", "base")}
+    assert all(one.named for one in found.contrasts)
+    end = next(one for one in found.contrasts if one.budget == AT_THE_END)
+    runs = paired(found.variants, ("variation", "base"))
+    by_hand = [one.measured[-1].mean - other.measured[-1].mean for one, other in runs]
+    assert end.difference.value == pytest.approx(sum(by_hand) / 3)
+    assert end.difference.seeds == 3
+    said = succeeds("compare", sweep, "--out", tmp_path / "page")
+    assert "variation against base, at " in said.stdout
+    page = (tmp_path / "page" / "compare.html").read_text()
+    assert page.count("<svg") >= 6
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    with (tmp_path / "page" / "curves.csv").open() as file:
+        assert len(list(csv.reader(file))) == 1 + 9 * 3
+    with (tmp_path / "page" / "contrasts.csv").open() as file:
+        assert len(list(csv.reader(file))) == 1 + len(found.contrasts)
+
+
+def test_variants_are_compared_by_any_metric_of_their_last_rounds(sweep: Path) -> None:
+    found = compare([sweep])
+    (row,) = by_metric(found, ["agent/success_rate"], last=2)
+    runs = paired(found.variants, ("variation", "base"))
+    one, other = (
+        [(run.metrics[1]["agent/success_rate"] + run.metrics[2]["agent/success_rate"]) / 2 for run in own]
+        for own in zip(*runs, strict=True)
+    )
+    assert row.means == pytest.approx((sum(one) / 3, sum(other) / 3))
+    assert row.difference.p == pytest.approx(stats.ttest_rel(one, other).pvalue)
+    said = succeeds("compare", sweep, "--metric", "agent/success_rate", "--last", 2).stdout
+    assert f"{row.means[0]:.4g}" in said
+    assert "did you mean 'agent/success_rate'" in refused("compare", sweep, "--metric", "agent/sucess_rate")
+    # base has no new tasks: nothing is paired
+    assert "no two paired runs have a metric" in refused("compare", sweep, "--metric", "tasks/mixed")
+
+
+@pytest.mark.long
+def test_the_picture_of_a_results_page_is_drawn_from_a_sweep(sweep: Path, tmp_path: Path) -> None:
+    arms = ["--arm", "variation=random variations", "--arm", "base=base tasks"]
+    command = [sys.executable, BENCH / "contrast_picture.py", sweep, *arms, "--out", tmp_path / "out.svg"]
+    subprocess.run(command, check=True)
+    drawn = (tmp_path / "out.svg").read_text()
+    assert "<!-- random variations (3 seeds) -->" in drawn
+    assert "thousand attempts" in drawn
+
+
+@pytest.mark.long
+def test_the_picture_of_rare_tasks_is_drawn_from_sweeps(sweep: Path, tmp_path: Path) -> None:
+    arms = ["--arm", "base=base tasks", "--arm", "variation=random variations"]
+    out = ["--uniform", "variation", "--rare", "tasks/mixed", "--out", tmp_path / "out.svg"]
+    command = [sys.executable, BENCH / "rarity_picture.py", sweep, *arms, *out]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["arm"], one["seeds"]) for one in said] == [("base", 3)]
+    assert "<!-- random variations -->" in (tmp_path / "out.svg").read_text()
+
+
+def test_without_a_plan_all_are_held_against_the_first_and_that_is_said(sweep: Path) -> None:
+    runs = [sweep / name / f"seed-{seed}" for name in ("grammar", "base") for seed in (0, 1)]
+    said = succeeds("compare", *runs).stdout
+    assert "base against grammar" in said
+    assert "no comparison was named beforehand" in said
+    assert "grammar against base" in succeeds("compare", *runs, "--contrast", "grammar:base").stdout
+
+
+def test_one_seed_says_nothing_of_seeds(sweep: Path) -> None:
+    said = succeeds("compare", sweep / "base" / "seed-0", sweep / "variation" / "seed-0").stdout
+    assert "one seed: nothing can be said of seeds" in said
+
+
+def test_missing_and_unfinished_runs_are_said_and_the_rest_is_compared(sweep: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(sweep, tmp_path / "moved")
+    shutil.rmtree(copy / "variation" / "seed-2")
+    text = (copy / "base" / "seed-1" / "config.toml").read_text()
+    (copy / "base" / "seed-1" / "config.toml").write_text(text.replace("rounds = 2", "rounds = 9"))
+    said = succeeds("compare", copy).stdout
+    assert "variation, seed 2 is left out" in said
+    assert "seeds 2 have a run of one of them only" in said
+    assert "is not finished: round 2 of 9" in said
+    found = compare([copy], [("base", "grammar")])
+    seeds = {one.budget: one.difference.seeds for one in found.contrasts}
+    assert seeds[AT_THE_END] == 2  # without the one that has seven rounds to go
+    assert seeds["attempts"] == 3
+    level = [fmean(found.variants["grammar"][seed].measured[-1].scores.values()) for seed in (0, 2)]
+    assert found.reached[0].level == pytest.approx(fmean(level))
+
+
+@pytest.mark.long
+def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) -> None:
+    other = tmp_path / "travel"
+    succeeds("train", CONFIGS / "multihop_qa.toml", *SMALL, "--variant", "base", "--out", other)
+    never = tmp_path / "never"
+    blind = ["--set", "run.eval_every=0", "--set", "run.rounds=1", "--variant", "rl"]
+    succeeds("train", CONFIGS / "tiny.toml", *SMALL, *blind, "--out", never)
+    one = sweep / "base" / "seed-0"
+    assert "compare runs of one domain" in refused("compare", one, sweep / "grammar" / "seed-0", other)
+    assert "has measured no held-out tasks" in refused("compare", one, never)
+    assert "name runs of two variants or more" in refused("compare", one)
+    assert "nothing is paired" in refused("compare", one, sweep / "grammar" / "seed-1")
+    assert "are both of variant base" in refused("compare", one, one)
+    assert "there is no run of variant 'rl'" in refused("compare", sweep, "--contrast", "rl:base")
+    assert "holds no run" in refused("compare", one, tmp_path)
+    assert "are for runs" in refused("compare", tmp_path / "a.jsonl", "--contrast", "a:b")
+    with pytest.raises(UsageError, match="holds no run"):
+        read_run(tmp_path)

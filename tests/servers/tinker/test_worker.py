@@ -1,0 +1,130 @@
+"""One thread for all: completions that wait together are one batch, and what fails fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from genenv.backends.served import Answered, Asked
+from genenv.errors import UsageError
+from genenv.servers.tinker import worker as module
+from genenv.servers.tinker.futures import Futures
+from genenv.servers.tinker.replies import Drew, Failed, Plain, Reply
+from genenv.servers.tinker.worker import Line, Worker
+
+
+def working(test: Any) -> None:
+    """Run a test beside a worker."""
+
+    async def both() -> None:
+        worker = Worker()
+        task = asyncio.create_task(worker.run())
+        try:
+            await test(worker)
+        finally:
+            task.cancel()
+            worker.close()
+
+    asyncio.run(both())
+
+
+def future() -> asyncio.Future[Reply]:
+    return asyncio.get_running_loop().create_future()
+
+
+def test_what_waits_together_is_sampled_together_and_fails_alone() -> None:
+    batches: list[int] = []
+
+    def answer(asked: Sequence[Asked]) -> list[Answered]:
+        batches.append(len(asked))
+        if any(one.prompt_ids == (13,) for one in asked):
+            raise UsageError("no thirteen")
+        return [Answered(sequences=()) for _ in asked]
+
+    async def test(worker: Worker) -> None:
+        good = [future() for _ in range(5)]
+        for done in good:
+            worker.sample("a", answer, Asked(prompt_ids=(1,)), done)
+        assert [type(await done) for done in good] == [Drew] * 5
+        assert batches == [5]
+        mixed = [future() for _ in range(3)]
+        for number, done in zip((1, 13, 2), mixed, strict=True):
+            worker.sample("a", answer, Asked(prompt_ids=(number,)), done)
+        found = [await done for done in mixed]
+        assert [isinstance(one, Failed) for one in found] == [False, True, False]
+        assert batches == [5, 3, 1, 1, 1]
+
+    working(test)
+
+
+def test_the_order_is_that_of_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GAP_S", 0.2)
+    done: list[int] = []
+
+    async def test(worker: Worker) -> None:
+        line, futures = Line(worker), {}
+
+        def put(number: int) -> None:
+            def work() -> Reply:
+                done.append(number)
+                return Plain(json={})
+
+            futures[number] = future()
+            line.put(number, work, futures[number])
+
+        for number in (3, 2, 1):
+            put(number)
+        line.skip(4)
+        put(5)
+        await futures[5]
+        assert done == [1, 2, 3, 5]
+        put(7)  # 6 never comes
+        lost = await futures[7]
+        assert isinstance(lost, Failed)
+        assert lost.error == "request 6 never came, which request 7 waited for"
+        put(8)
+        await futures[8]
+        assert done == [1, 2, 3, 5, 8]
+
+    working(test)
+
+
+def test_a_fault_is_told_and_the_worker_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    def fault() -> Reply:
+        raise ZeroDivisionError("x / 0")
+
+    async def test(worker: Worker) -> None:
+        first, second = future(), future()
+        worker.put(fault, first)
+        worker.put(lambda: Plain(json={"thread": threading.current_thread().name}), second)
+        found = await first
+        assert isinstance(found, Failed)
+        assert (found.category, found.error) == ("server", "a fault of the server: ZeroDivisionError: x / 0")
+        assert await second == Plain(json={"thread": "tinker-server"})
+
+    working(test)
+    assert "a request failed" in caplog.text
+
+
+def test_an_answer_is_waited_for_and_kept() -> None:
+    async def test() -> None:
+        futures = Futures()
+        done = futures.open("a", "session")
+        start = time.monotonic()
+        assert await futures.fetch("a", 0.05) is None
+        assert time.monotonic() - start >= 0.05
+        done.set_result(Plain(json={"b": 1}))
+        for _ in range(2):
+            assert await futures.fetch("a", 1) == Plain(json={"b": 1})
+            futures.sweep()
+        futures.end("session")
+        with pytest.raises(UsageError, match="there is no request a"):
+            await futures.fetch("a", 1)
+
+    run: Coroutine[Any, Any, None] = test()
+    asyncio.run(run)

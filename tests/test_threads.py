@@ -1,0 +1,105 @@
+"""A thread beside the event loop: context goes along, errors come back, and the loop goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from genenv.progress import Silent, advance, staged
+from genenv.sampling import blocked_s, blocking
+from genenv.threads import WorkerThread as Beside
+
+
+def test_the_loop_goes_on_and_nothing_counts_as_blocking_it() -> None:
+    beside, ticks = Beside("test-trainer"), list[float]()
+
+    async def long() -> str:
+        with blocking():
+            time.sleep(0.2)
+        return threading.current_thread().name
+
+    async def tick() -> None:
+        while True:
+            ticks.append(time.monotonic())
+            await asyncio.sleep(0.01)
+
+    async def go() -> str:
+        ticking = asyncio.ensure_future(tick())
+        await asyncio.sleep(0)
+        found = await beside.run(long)
+        ticking.cancel()
+        return found
+
+    before = blocked_s()
+    assert asyncio.run(go()).startswith("test-trainer")
+    assert len(ticks) >= 5
+    assert blocked_s() == before
+    beside.close()
+
+
+def test_progress_is_that_of_the_stage_it_was_started_in() -> None:
+    done = list[int]()
+
+    class Telling(Silent):
+        def stage(self, name, *, items, unit):  # type: ignore[override]
+            return self
+
+        def __enter__(self):
+            return lambda tokens, items, note="": done.append(items)
+
+        def __exit__(self, *_):
+            return None
+
+    async def work() -> None:
+        advance(items=3)
+
+    async def go() -> None:
+        with staged(Telling(), "learning", items=3, unit="things"):
+            await beside.run(work)
+
+    beside = Beside("test-trainer")
+    asyncio.run(go())
+    beside.close()
+    assert done == [3]
+
+
+def test_an_error_comes_back_and_a_closed_one_can_begin_again() -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    async def works() -> int:
+        return 1
+
+    beside = Beside("test-trainer")
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(beside.run(fails))
+    beside.close()
+    beside.close()
+    assert asyncio.run(beside.run(works)) == 1
+    beside.close()
+
+
+def test_one_after_the_other_also_where_one_was_cancelled() -> None:
+    log = list[str]()
+
+    async def slow() -> None:
+        log.append("begin")
+        time.sleep(0.1)
+        log.append("end")
+
+    async def quick() -> None:
+        log.append("quick")
+
+    async def go() -> None:
+        first = asyncio.ensure_future(beside.run(slow))
+        await asyncio.sleep(0.02)
+        first.cancel()
+        await beside.run(quick)
+
+    beside = Beside("test-trainer")
+    asyncio.run(go())
+    beside.close()
+    assert log == ["begin", "end", "quick"]

@@ -1,0 +1,385 @@
+"""From a user's file to checked tasks: what is found out by calling tools, and what the tasks promise."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bundles import EXAMPLES, call, ledger, made
+from genenv.config.run import load_config
+from genenv.environments import load_domain
+from genenv.environments.parameters import ByParameters, at_random
+from genenv.errors import DataError, GenenvError, UsageError
+from genenv.gate.gate import base_tasks, examined
+from genenv.tools.audit import audit
+from genenv.tools.build import is_for_measuring
+from genenv.tools.bundle import Bundle, comparable
+from genenv.tools.calls import format_calls
+from genenv.tools.check import calls_of, says
+from genenv.tools.checking import check_tools
+from genenv.tools.environment import Tools
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.spec import Program
+from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundles") / "desk"
+    made(path, base=60, held_out=20)
+    return path
+
+
+@pytest.fixture(scope="module")
+def domain(folder: Path) -> Iterator[Tools]:
+    found = load_domain(str(folder))
+    assert isinstance(found, Tools)
+    yield found
+    found.world.close()
+
+
+@pytest.fixture(scope="module")
+def tasks(domain: Tools) -> dict[str, Task]:
+    return base_tasks(domain, domain.seeds(), seed=0)
+
+
+@pytest.mark.long
+def test_how_tools_can_be_called_is_found_out_by_calling_them(folder: Path) -> None:
+    graph = Bundle.open(folder).graph
+    ways = {name: dict(recipe.ways) for name, recipe in graph.recipes.items()}
+    assert ways["refund_order"] == {"order_id": "orders.#", "amount": "new"}  # a reason leaves no trace
+    assert ways["close_ticket"] == {"ticket_id": "tickets.#", "resolution": "new"}
+    assert ways["find_customer"] == {"name": "customers.*.name"}
+    assert ways["update_email"] == {"customer_id": "customers.#", "email": "new"}
+    assert {name for name, recipe in graph.recipes.items() if not recipe.writes} == {
+        *("find_customer", "list_orders", "get_order")
+    }
+    links = {(link.reader, link.user, link.parameter) for link in graph.links}
+    assert ("find_customer", "open_ticket", "customer_id") in links
+    assert ("list_orders", "refund_order", "order_id") in links
+    assert not graph.failures
+
+
+@pytest.mark.long
+def test_all_tasks_pass_the_gate_and_are_of_many_kinds(domain: Tools, tasks: dict[str, Task]) -> None:
+    assert (len(tasks), len(domain.held_out())) == (60, 20)
+    rng = random.Random(0)
+    for task in (*tasks.values(), *domain.held_out()):
+        assert examined(domain, task, rng) is None
+    assert Counter(task.payload["mode"] for task in tasks.values()).keys() == {"single", "multi"}
+    assert {domain.steps(task) for task in tasks.values()} == {1, 2, 3}
+    assert {task.skills[0] for task in tasks.values()} >= {"find_customer", "refund_order", "close_ticket"}
+
+
+def test_held_out_calls_are_in_no_task_for_training(domain: Tools) -> None:
+    held = [Program.model_validate(task.spec) for task in domain.held_out()]
+    base = [Program.model_validate(seed.spec) for seed in domain.seeds()]
+    assert all(map(is_for_measuring, held))
+    assert not any(map(is_for_measuring, base))
+    refused = domain.build(held[0], task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0))
+    assert isinstance(refused, Rejection)
+    assert refused.reason is RejectReason.HELD_OUT
+
+
+def test_another_way_to_the_same_end_counts_and_more_than_was_asked_does_not(domain: Tools) -> None:
+    program = Program.model_validate(
+        {
+            "n_calls": 1, "chained": False, "answer": False, "n_tools": 8,
+            "calls": [{"tool": "refund_order", "args": {"order_id": "O-5003", "amount": 30}}],
+        }
+    )  # fmt: skip
+    origin = Origin.HELD_OUT if is_for_measuring(program) else Origin.SEED
+    task = domain.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+    assert isinstance(task, Task)
+
+    def earns(*calls: tuple[str, dict[str, object]]) -> bool:
+        reply = format_calls([call(name, **args) for name, args in calls], "python")
+        return domain.check(task, (reply,)).success
+
+    whole = ("refund_order", {"order_id": "O-5003", "amount": 30})
+    half = ("refund_order", {"order_id": "O-5003", "amount": 15})
+    assert earns(whole)
+    assert earns(half, half)
+    assert earns(
+        ("get_order", {"order_id": "O-5003"}), whole, ("refund_order", {"order_id": "O-1", "amount": 1})
+    )
+    assert not earns(half)
+    assert not earns(whole, ("cancel_order", {"order_id": "O-5003"}))
+    assert domain.check(
+        task, (format_calls([call("refund_order", order_id="O-5003", amount=30.5)], "python"),)
+    ).explanation == ("The state differs at orders.O-5003.refunded, which is 30.5, not 30.0.")
+
+
+def test_leaving_out_or_spoiling_any_call_fails(domain: Tools, tasks: dict[str, Task]) -> None:
+    spoiled = passed = 0
+    rng = random.Random(1)
+    for task in tasks.values():
+        calls = calls_of(task.payload, "calls")
+        for number, one in enumerate(calls):
+            if not domain.graph.recipes[one.tool].writes:
+                continue
+            shorter = [*calls[:number], *calls[number + 1 :]]
+            spoiled += 1
+            passed += succeeds(domain, task, shorter)
+            name = rng.choice([name for name, value in one.args.items() if isinstance(value, str)])
+            other = call(one.tool, **{**one.args, name: f"{one.args[name]}x"})
+            spoiled += 1
+            passed += succeeds(domain, task, [*calls[:number], other, *calls[number + 1 :]])
+    assert spoiled > 80
+    assert passed == 0
+
+
+def succeeds(domain: Tools, task: Task, calls: list) -> bool:
+    if task.payload["mode"] == "single":
+        return domain.check(task, (format_calls(calls, "python"),)).success
+    return domain.check(task, (*(format_calls([one], "python") for one in calls), task.oracle[-1])).success
+
+
+def test_values_are_stated_and_answers_are_not(domain: Tools, tasks: dict[str, Task]) -> None:
+    for task in tasks.values():
+        text = task.messages[-1].content
+        for answer in task.payload["answers"]:
+            assert not says(text, answer)
+        assert audit(domain, task, random.Random(0)) is None
+    task = next(task for task in tasks.values() if task.payload["answers"])
+    assert not domain.check(task, (*task.oracle[:-1], "Done.")).success
+    assert not domain.check(task, task.oracle[-1:]).success
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "stated"),
+    [
+        ("It is 1,189.50 dollars.", 1189.5, True),
+        ("It is 3 of 4.", 4, True),
+        ("Order O-40.", 40, False),
+        ("The ticket is t-1.", "T-1", True),
+        ("The ticket is T-12.", "T-1", False),
+        ("ADA   wong", "Ada Wong", True),
+        ("", "x", False),
+    ],
+)
+def test_an_answer_is_said_as_a_number_or_in_whole_words(
+    words: str, answer: float | str, stated: bool
+) -> None:
+    assert says(words, answer) is stated
+
+
+@pytest.mark.long
+def test_parameters_draw_tasks_for_training_alone(domain: Tools) -> None:
+    by_parameters = ByParameters(domain)
+    rng, seeds = random.Random(3), domain.seeds()
+    built = Counter[str]()
+    for number in range(80):
+        seed = seeds[number % len(seeds)]
+        parameters = by_parameters.spec.model_validate(at_random(domain.parameter_options(seed), rng))
+        lineage = Lineage(origin=Origin.GENERATED, seed_id=seed.id)
+        task = by_parameters.build(parameters, task_id=f"t{number}", lineage=lineage, rng=rng)
+        if isinstance(task, Task):
+            task = examined(domain, task, rng) or task
+        built["task" if isinstance(task, Task) else task.reason] += 1
+    assert built["task"] > 48
+    assert (
+        built[RejectReason.SCHEMA]
+        == built[RejectReason.INCONSISTENT]
+        == built[RejectReason.ORACLE_FAILS]
+        == 0
+    )
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_spoiled_program_is_refused_or_still_a_sound_task(data: st.DataObject, domain: Tools) -> None:
+    program = data.draw(st.sampled_from([seed.spec for seed in domain.seeds()]))
+    spoiled = dict(program)
+    field = data.draw(st.sampled_from(["n_calls", "chained", "answer", "n_tools", "calls", "questions"]))
+    match field:
+        case "n_calls" | "n_tools":
+            spoiled[field] = data.draw(st.integers(-2, 20))
+        case "chained" | "answer":
+            spoiled[field] = not program[field]
+        case "calls":
+            number = data.draw(st.integers(0, len(program["calls"]) - 1))
+            calls = [dict(one) for one in program["calls"]]
+            key = data.draw(st.sampled_from(["tool", "args", "uses"]))
+            calls[number][key] = data.draw(
+                {
+                    "tool": st.sampled_from(["get_order", "no_tool", ""]),
+                    "args": st.dictionaries(
+                        st.sampled_from(["order_id", "x"]),
+                        st.one_of(st.none(), st.text(), st.floats()),
+                        max_size=2,
+                    ),
+                    "uses": st.just([{"parameter": "order_id", "call": 3, "path": ["x"]}]),
+                }[key]
+            )
+            spoiled["calls"] = calls
+        case _:
+            spoiled["questions"] = [{"call": data.draw(st.integers(-1, 9)), "path": ["nothing"]}]
+    try:
+        read = Program.model_validate(spoiled)
+    except ValueError:
+        return
+    task = domain.build(read, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0))
+    if isinstance(task, Task):
+        assert spoiled == program or examined(domain, task, random.Random(0)) is None
+
+
+@pytest.mark.long
+def test_what_differs_from_one_time_to_the_next_does_not_count(tmp_path: Path) -> None:
+    found = made(tmp_path / "shelf", "shelf.py")
+    assert set(found.bundle.about.state.volatile) == {"loans.*.loan_id", "loans.*.since"}
+    assert found.left_out == {"anything": "it takes any number of arguments (*things)"}
+    readme = (tmp_path / "shelf" / "README.md").read_text()
+    assert "- `anything` is no tool: it takes any number of arguments" in readme
+    assert "do not count: loans.*." in readme
+    assert found.base > 0
+
+
+def test_a_name_of_records_that_differs_does_not_count_and_what_they_hold_does() -> None:
+    volatile = frozenset({"tickets.#", "orders.*.at"})
+    first = {"tickets": {"a1": {"s": 1}, "b7": {"s": 2}}, "orders": {"O": {"at": 1, "n": 1}}}
+    again = {"tickets": {"z9": {"s": 2}, "y3": {"s": 1}}, "orders": {"O": {"at": 2, "n": 1}}}
+    other = {"tickets": {"z9": {"s": 2}, "y3": {"s": 3}}, "orders": {"O": {"at": 2, "n": 1}}}
+    assert comparable(first, volatile) == comparable(again, volatile) != comparable(other, volatile)
+
+
+@pytest.mark.long
+def test_what_a_file_imports_and_reads_beside_it_comes_along(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "unrelated.py").write_text("raise SystemError")
+    found = made(tmp_path / "ledger", ledger(own), base=4, held_out=1)
+    assert {path.name for path in (tmp_path / "ledger" / "files").iterdir()} == {
+        *("ledger.py", "ledger_money.py", "settings.json", "ledger.db")
+    }
+    assert found.graph.recipes["transfer"].writes
+    assert found.base == 4
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("bundle.toml", "version = ", "is not valid TOML"),
+        ("bundle.toml", 'version = 9\nname = "x"\n[source]\nfile = "a.py"', "version: "),
+        ("graph.json", "{", "graph.json: "),
+        ("tasks/base.jsonl", '{"n_calls": 1}\n', "base.jsonl, line 1: chained: Field required"),
+        ("wordings.toml", "get_order = 3", "cannot be read as lists of wordings by tool"),
+        ("files/desk.py", "import this_is_not_there", "cannot be imported"),
+    ],
+)
+def test_a_damaged_bundle_is_one_sentence(
+    folder: Path, tmp_path: Path, file: str, text: str, said: str
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / file).write_text(text)
+    with pytest.raises(GenenvError) as caught:
+        opened(broken)
+    assert isinstance(caught.value, UsageError | DataError)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def opened(folder: Path) -> tuple[object, ...]:
+    """All that a bundle holds."""
+    domain = load_domain(str(folder))
+    assert isinstance(domain, Tools)
+    return base_tasks(domain, domain.seeds(), seed=0), domain.graph, domain.wordings
+
+
+def test_own_wordings_are_used_where_their_blanks_fit(folder: Path, tmp_path: Path) -> None:
+    edited = tmp_path / "edited"
+    shutil.copytree(folder, edited)
+    (edited / "wordings.toml").write_text('refund_order = ["pay back {amount} dollars for {order_id}"]\n')
+    domain = load_domain(str(edited))
+    assert isinstance(domain, Tools)
+    texts = [task.messages[-1].content for task in base_tasks(domain, domain.seeds(), seed=0).values()]
+    domain.world.close()
+    assert any("ay back " in text and ' dollars for "O-' in text for text in texts)
+
+
+def test_a_mode_of_single_replies_has_no_task_of_several_turns(folder: Path) -> None:
+    domain = Tools(ToolsConfig(mode="single"), folder)
+    tasks = base_tasks(domain, domain.seeds(), seed=0).values()
+    assert tasks
+    assert {task.payload["mode"] for task in tasks} == {"single"}
+    assert all(
+        not option["chained"][0] for seed in domain.seeds() for option in domain.parameter_options(seed)
+    )
+    domain.world.close()
+
+
+@pytest.mark.long
+def test_what_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        'def never(x: str) -> str:\n    """Never works."""\n    raise ValueError("not today")\n'
+    )
+    with pytest.raises(
+        UsageError, match=r"no tool of tools.py could be called with success \(never: not today\)"
+    ):
+        made(tmp_path / "bundle", tmp_path / "tools.py")
+    with pytest.raises(UsageError, match="there is no file"):
+        made(tmp_path / "bundle", tmp_path / "none.py")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tools.py"]
+    (tmp_path / "bundle").mkdir()
+    with pytest.raises(UsageError, match="is there already"):
+        made(tmp_path / "bundle", EXAMPLES / "desk.py")
+
+
+def test_the_grammar_takes_programs_variations_and_parameters_and_no_unknown_tool(
+    domain: Tools, written_under: Callable[[JsonObject, JsonObject], bool]
+) -> None:
+    rng, by_parameters = random.Random(0), ByParameters(domain)
+    for seed in domain.seeds()[:2]:
+        schema = domain.spec_schema(seed)
+        assert written_under(schema, seed.spec)
+        assert written_under(schema, domain.variation(seed, rng))
+        assert written_under(by_parameters.spec_schema(seed), by_parameters.variation(seed, rng))
+        calls = [{**seed.spec["calls"][0], "tool": "no_such_tool"}, *seed.spec["calls"][1:]]
+        assert not written_under(schema, {**seed.spec, "calls": calls})
+
+
+def test_what_is_said_of_a_bundles_tools_and_how_its_tasks_use_them(domain: Tools) -> None:
+    found = {one.what: one for one in check_tools(domain)}
+    assert found["tools that succeed"].seen == "8 of 8"
+    assert found["ids that tools ask for"].seen == "all can be found in the state"
+    assert found["what tasks call"].seen.startswith("8 of 8 tools, ")
+    counts = re.findall(r"(\d+) of \d call", found["difficulty"].seen)
+    assert sum(map(int, counts)) == 80
+    assert re.fullmatch(r"[\d.]+ ms to start an attempt, [\d.]+ ms a call", found["speed"].seen)
+    assert all(one.state == "good" for one in found.values())
+
+
+@pytest.mark.long
+def test_a_bundle_says_which_tasks_its_settings_leave_out(folder: Path) -> None:
+    whole, single = Tools(folder=folder), Tools(ToolsConfig(mode="single", most_calls=2), folder)
+    assert whole.omitted is None
+    said = single.omitted
+    assert said is not None
+    lost, lost_held_out = 60 - len(single.seeds()), 20 - len(single.held_out())
+    assert lost > 0
+    assert said == (
+        f"{lost} of 60 tasks for training and {lost_held_out} of 20 tasks for measuring are left out: "
+        'domain.mode is "single", and calls that use a result or ask for an answer need "auto"; '
+        "domain.most_calls is 2"
+    )
+    whole.world.close()
+    single.world.close()
+
+
+def test_the_settings_that_come_with_a_bundle_train_on_all_of_its_tasks(folder: Path) -> None:
+    config = load_config(folder / "train.toml", [f"domain.name={folder}"])
+    domain = load_domain(str(folder), config.domain.settings)
+    assert isinstance(domain, Tools)
+    tasks = base_tasks(domain, domain.seeds(), seed=0).values()
+    assert (len(tasks), len(domain.held_out()), domain.omitted) == (60, 20, None)
+    assert {task.payload["mode"] for task in tasks} == {"single", "multi"}
+    domain.world.close()

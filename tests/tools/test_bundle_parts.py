@@ -1,0 +1,311 @@
+"""What a bundle may say beside its tools: states, values, words for them, tasks that nothing solves."""
+
+from __future__ import annotations
+
+import random
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundles import call, made
+from genenv.errors import UsageError
+from genenv.gate.gate import base_tasks, examined
+from genenv.tools import gaps
+from genenv.tools.bundle import Bundle
+from genenv.tools.calls import Reply
+from genenv.tools.credit import credit
+from genenv.tools.environment import Tools
+from genenv.tools.moments import day_names, day_phrases, time_phrases
+from genenv.tools.own_world import OwnWorld
+from genenv.tools.parts import Starts, Together, companions
+from genenv.tools.sayings import Sayings, with_words_of
+from genenv.tools.spec import Program
+from genenv.tools.wording import Manner, Said, clause, instruction, only_fitting
+from genenv.tools.world import Tool, World
+
+LIGHT = Tool(
+    name="switch_light",
+    description="Switch a light.",
+    parameters={
+        "type": "object",
+        "properties": {"room": {"type": "string"}, "on": {"type": "boolean"}, "minutes": {"type": "integer"}},
+        "required": ["room", "on"],
+    },
+)
+PLAIN = Manner(quoted=False)
+
+
+def worded(wording: str, **args: object) -> str | None:
+    said = Said(
+        tool=LIGHT,
+        args=args,
+        manner=PLAIN,
+        in_words=lambda name, form: ("half an hour",) if (name, form) == ("minutes", "words") else (),
+    )
+    found = only_fitting(said, [wording], random.Random(0))
+    return None if found is None else f"{found.text} {sorted(found.implied)}"
+
+
+@pytest.mark.parametrize(
+    ("wording", "said"),
+    [
+        ("light the {room}: {arguments}", "light the hall: on yes and minutes 30 []"),
+        ("{on=true}light the {room} for {minutes} minutes", "light the hall for 30 minutes ['on']"),
+        ("{on=true}light the {room} for {minutes:words}", "light the hall for half an hour ['on']"),
+        ("{on=false}leave the {room} dark for {minutes}", None),
+        ("{on=true}light the {room:words} for {minutes}", None),
+        ("{on=true}light the {room}", None),
+        ("{on=true}light the {room} for {minutes} in {color}", None),
+        ("{on=1}light the {room} for {minutes}", None),
+    ],
+)
+def test_a_wording_is_used_where_its_blanks_fit(wording: str, said: str | None) -> None:
+    assert worded(wording, room="hall", on=True, minutes=30) == said
+
+
+def test_texts_stand_in_quotation_marks_where_the_bundle_does_not_say_otherwise() -> None:
+    args = {"room": "hall"}
+    for manner, text in ((Manner(), 'find "hall"'), (PLAIN, "find hall")):
+        said = Said(tool=LIGHT, args=args, manner=manner)
+        assert clause(said, ["find {room}"], random.Random(0)).text == text
+
+
+def test_orders_and_whole_utterances_are_joined_to_one_request() -> None:
+    manner = Manner(openings=("",), next=("; then ",), also=("Also, ",))
+
+    def asked(*parts: str) -> str:
+        return instruction(parts, [], random.Random(0), manner)
+
+    assert asked("lock the door") == "Lock the door."
+    assert asked("lock the door", "find Ann") == "Lock the door; then find Ann."
+    assert asked("lock the door", "Is it late?") == "Lock the door. Is it late?"
+    assert asked("Is it late?", "lock the door") == "Is it late? Also, lock the door."
+    assert asked("docs/a.txt is old.", "Is it late?") == "docs/a.txt is old. Is it late?"
+
+
+SAYINGS = Sayings.model_validate(
+    {
+        "values": {"person": ["Ann", "Ben"], "mail": [["a", "b"], ["c", "d"]], "due": {"days": [1, [2, 3]]}},
+        "words": {"minutes": {"30": "half an hour", "2.5": "two and a half"}},
+    }
+)
+TODAY = date(2025, 3, 14)  # a Friday
+
+
+def test_what_people_say_is_of_kinds_and_dates_come_after_today() -> None:
+    sayings = Sayings.model_validate(
+        {"values": {"due": {"days": [1, 17]}, "span": {"days": [[1, 3], [2, 9]]}}}
+    )
+    assert sayings.kinds(TODAY) == {
+        "said.due": ["2025-03-15", "2025-03-31"],
+        "said.span[0]": ["2025-03-15", "2025-03-16"],
+        "said.span[1]": ["2025-03-17", "2025-03-23"],
+    }
+    assert SAYINGS.kinds(None)["said.mail[1]"] == ["b", "d"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "form", "words"),
+    [
+        ("said.minutes", 30, "words", ("half an hour",)),
+        ("said.minutes", 2.5, "words", ("two and a half",)),
+        ("said.minutes", 31, "words", ()),
+        ("said.minutes", 30, "day", ()),
+        ("any", "2025-03-15", "day", ("tomorrow",)),
+        (
+            "any",
+            "2025-03-17",
+            "words",
+            ("this coming Monday", "next Monday", "on Monday", "in 3 days", "in three days"),
+        ),
+        ("any", "2025-07-17", "words", ()),
+        ("any", "09:30", "words", ("half past nine in the morning",)),
+        ("any", "12:00", "words", ("noon",)),
+        ("any", "09:31", "words", ()),
+    ],
+)
+def test_values_are_said_in_words(kind: str, value: object, form: str, words: tuple[str, ...]) -> None:
+    assert SAYINGS.in_words(kind, value, form, TODAY) == words
+
+
+def test_words_of_both_sides_are_known_and_values_of_one() -> None:
+    other = Sayings.model_validate({"values": {"city": ["Oslo"]}, "words": {"minutes": {"45": "45 words"}}})
+    both = with_words_of(SAYINGS, other)
+    assert both.values == SAYINGS.values
+    assert both.words["minutes"] == {**SAYINGS.words["minutes"], "45": "45 words"}
+
+
+@given(st.dates(date(2024, 1, 1), date(2027, 1, 1)), st.integers(0, 40))
+def test_no_two_days_are_called_alike(today: date, days: int) -> None:
+    for other in range(41):
+        if other != days:
+            assert not set(day_phrases(today, days)) & set(day_phrases(today, other))
+    assert set(day_names(today, days)) <= set(day_phrases(today, days)) | {"today"}
+
+
+def test_no_two_times_are_called_alike() -> None:
+    times = [f"{hour:02d}:{minute:02d}" for hour in range(24) for minute in range(0, 60, 5)]
+    said = [one for time in times for one in time_phrases(time)]
+    assert len(set(said)) == len(said) == 4 * 17
+
+
+STARTS = Starts(tool="begin", training=3, measuring=2)
+
+
+def test_states_of_both_sides_are_apart() -> None:
+    assert (list(STARTS.states()), list(STARTS.states(measuring=True))) == ([0, 1, 2], [3, 4])
+    assert STARTS.call(3).args == {"state": 3}
+
+    def begun(*before: dict[str, object]) -> Program:
+        return Program.model_validate(
+            {
+                "n_calls": 1, "chained": False, "answer": False, "n_tools": 1,
+                "calls": [{"tool": "f", "args": {}}], "before": before,
+            }
+        )  # fmt: skip
+
+    assert STARTS.state_of(begun({"tool": "begin", "args": {"state": 4}})) == 4
+    for wrong in ([], [{"tool": "begin", "args": {"state": 5}}], [{"tool": "f", "args": {"state": 1}}]):
+        assert STARTS.state_of(begun(*wrong)) is None
+
+
+TOGETHER = Together(training=("a b c", "d e"), measuring=("a c",))
+
+
+def test_tools_of_a_circle_for_measuring_never_meet_in_training() -> None:
+    assert TOGETHER.allows({"a", "b"})
+    assert not TOGETHER.allows({"a", "b", "c"})
+    assert TOGETHER.allows({"a", "c"}, measuring=True)
+    assert not TOGETHER.allows({"a", "b"}, measuring=True)
+    rng = random.Random(0)
+    assert {frozenset(one) for one in TOGETHER.groups("b", 2, rng, most=9)} == {
+        frozenset("ab"),
+        frozenset("bc"),
+    }
+    assert TOGETHER.groups("a", 3, rng, most=9) == []
+    assert companions(TOGETHER, ("d", "e")) == []
+    assert companions(Together(training=("a b c",)), ("a", "b")) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("gap", "words", "calls", "right"),
+    [
+        ("no_tool", "I cannot do that.", (), True),
+        ("no_tool", "None of my tools fits.", (), True),
+        ("no_tool", "Which room?", (), False),
+        ("missing_info", "Which room?", (), True),
+        ("missing_info", "Done.", (), False),
+        ("missing_info", "", (), False),
+        ("missing_info", "I cannot do that.", ("switch_light",), False),
+        ("missing_info", "I cannot do that.", ("look",), False),
+    ],
+)
+def test_what_nothing_solves_wants_to_be_said(
+    gap: str, words: str, calls: tuple[str, ...], right: bool
+) -> None:
+    reply = Reply(calls=tuple(call(name) for name in calls), words=words)
+    found = gaps.verdict(gap, [reply], {"switch_light": True, "look": False}, single=True)
+    assert found.success is right
+    assert found.readable is bool(words)
+
+
+def test_over_several_turns_looking_is_no_harm() -> None:
+    looked, said = Reply(calls=(call("look"),)), Reply(words="I cannot do that.")
+    writes = {"switch_light": True, "look": False}
+    assert gaps.verdict("no_tool", [looked, said], writes, single=False).success
+    changed = Reply(calls=(call("switch_light"),))
+    assert not gaps.verdict("no_tool", [changed, said], writes, single=False).success
+
+
+def test_credit_is_for_the_tool_and_its_arguments_less_extra_calls() -> None:
+    right, tools = call("switch_light", room="hall", on=True), {"switch_light": LIGHT}
+    wrong = call("switch_light", room="attic", on=True)
+
+    def earned(*calls: object) -> float:
+        return credit([right], calls, tools)
+
+    assert earned() == 0
+    assert earned(right) == pytest.approx(0.95)  # the check has said already that it is not right
+    assert earned(wrong) == pytest.approx(0.2 + 0.8 / 2)
+    assert earned(wrong, wrong) == pytest.approx(0.2 + 0.8 / 2 - 0.2)
+    assert credit([right, right], [right], tools) == pytest.approx(0.5)
+    assert earned(call("switch_light", room=" HALL", on=True, minutes=5)) == pytest.approx(0.2 + 0.8 * 2 / 3)
+
+
+@pytest.mark.long
+def test_a_class_that_comes_with_the_package_is_called_in_this_process() -> None:
+    world: World = OwnWorld("genenv.tools.tool_calling.apps.whole:Apps")
+    begin = call("begin", state=0)
+    first = world.play([begin, call("set_volume", level=50), call("set_volume", level=200)], watch=True)
+    assert [one.changed for one in first.outcomes] == [True, True, False]
+    assert "less than or equal to 100" in str(first.outcomes[2].error)
+    assert first.state["music"]["volume"] == 50
+    assert world.play([begin]).state["music"]["volume"] != 50
+    with pytest.raises(UsageError, match="is not installed"):
+        OwnWorld("genenv.nowhere:Apps")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The desk, of which two tools can pass for each other and one is asked for without a value."""
+    path = tmp_path_factory.mktemp("bundles") / "desk"
+    made(path, base=24, held_out=12)
+    about = (path / "bundle.toml").read_text()
+    alike = 'alike = [["close_ticket", "cancel_order"]]\n'
+    (path / "bundle.toml").write_text(about.replace("[source]", f"{alike}\n[source]", 1))
+    with (path / "wordings.toml").open("a") as file:
+        file.write('"cancel_order without order_id" = ["cancel my order"]\n')
+        file.write('"find_customer>open_ticket" = ["for {name} open a {priority} ticket on {subject}"]\n')
+    (path / "wordings-measuring.toml").write_text('get_order = ["have a look at {order_id}"]\n')
+    return path
+
+
+def test_any_bundle_can_have_tasks_that_nothing_solves(folder: Path) -> None:
+    domain = Tools(folder=folder)
+    rng, found = random.Random(0), set[str]()
+    try:
+        assert domain.has_gaps
+        (option,) = [
+            one
+            for one in domain.options("cancel_order")
+            if one["n_calls"] == (1,) and one["answer"] == (False,)
+        ]
+        assert option["gap"] == ("none", "no_tool", "missing_info")
+        seed = next(seed for seed in domain.seeds() if seed.spec["calls"][0]["tool"] == "cancel_order")
+        for gap in ("no_tool", "missing_info"):
+            spec = {**seed.spec, "n_calls": 1, "chained": False, "answer": False, "gap": gap, "n_tools": 4}
+            parameters = domain.parameters.model_validate(
+                {
+                    **{k: spec[k] for k in ("n_calls", "chained", "answer", "gap", "n_tools")},
+                    "tools": "cancel_order",
+                }
+            )
+            drawn = domain.drawn(parameters, seed, rng)
+            assert isinstance(drawn, Program)
+            tasks = base_tasks(
+                domain, [type(seed)(id="s", domain="t", spec=drawn.model_dump(), skills=())], seed=0
+            )
+            for task in tasks.values():
+                found.add(gap)
+                assert examined(domain, task, rng) is None
+                assert not {"close_ticket"} & set(task.payload["tools"]) or gap == "missing_info"
+        assert found == {"no_tool", "missing_info"}
+    finally:
+        domain.world.close()
+
+
+def test_tasks_for_measuring_are_said_in_wordings_of_their_own(folder: Path) -> None:
+    domain = Tools(folder=folder)
+    try:
+        looked = [
+            task.messages[-1].content
+            for task in domain.held_out()
+            if task.spec["calls"][0]["tool"] == "get_order" and task.spec["n_calls"] == 1
+        ]
+        assert all("have a look at" in text.lower() for text in looked)
+        assert Bundle.open(folder).measuring_wordings is not None
+    finally:
+        domain.world.close()

@@ -1,0 +1,70 @@
+"""Kinds of values, and which of them a parameter could want by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from genenv.tools.leaves import leaves, single_paths, wanted, words_of
+
+STATE = {
+    "customers": {"C-1": {"name": "Ada", "email": "a@x"}, "C-2": {"name": "Ben", "email": "b@x"}},
+    "orders": [
+        {"id": 7, "customer_id": "C-1", "status": "paid"},
+        {"id": 8, "customer_id": "C-2", "status": "paid"},
+    ],
+    "notes": {"Packing list": "Socks.", "To do": "Taxes."},
+    "ledger": {"accounts": [{"name": "rent", "amount": 2.0}]},
+    "_next": 3,
+}  # fmt: skip
+
+
+def test_values_are_gathered_by_kind_each_once() -> None:
+    assert leaves(STATE) == {
+        "customers.#": ["C-1", "C-2"],
+        "customers.*.name": ["Ada", "Ben"],
+        "customers.*.email": ["a@x", "b@x"],
+        "orders.*.id": [7, 8],
+        "orders.*.customer_id": ["C-1", "C-2"],
+        "orders.*.status": ["paid"],
+        "notes.#": ["Packing list", "To do"],
+        "notes.*": ["Socks.", "Taxes."],
+        "ledger.accounts.*.name": ["rent"],
+        "ledger.accounts.*.amount": [2.0],
+        "_next": [3],
+    }
+
+
+@pytest.mark.parametrize(
+    ("parameter", "tool", "first"),
+    [
+        ("customer_id", "open_ticket", "customers.#"),
+        ("customerId", "openTicket", "customers.#"),
+        ("customer", "greet", "customers.#"),
+        ("name", "find_customer", "customers.*.name"),
+        ("customer_name", "find", "customers.*.name"),
+        ("email", "find", "customers.*.email"),
+        ("order_id", "get", "orders.*.id"),
+        ("status", "set_status", "orders.*.status"),
+        ("title", "delete_note", "notes.#"),
+        ("account", "balance", "ledger.accounts.*.name"),
+        ("source_account", "transfer", "ledger.accounts.*.name"),
+        ("amount", "transfer", "ledger.accounts.*.amount"),
+        ("weather", "tell", None),
+    ],
+)
+def test_a_parameter_wants_kinds_by_its_name(parameter: str, tool: str, first: str | None) -> None:
+    found = wanted(parameter, tool, list(leaves(STATE)))
+    assert (found[0] if found else None) == first
+
+
+def test_single_values_are_those_that_a_result_holds_in_one_place_only() -> None:
+    assert single_paths({"id": 3, "lines": [{"n": 1}, {"n": 2}], "one": [{"sku": "x"}]}) == {
+        "id": (("id",), 3),
+        "one.*.sku": (("one", 0, "sku"), "x"),
+    }
+
+
+def test_words_of_names() -> None:
+    assert words_of("orderIds") == ("order", "id")
+    assert words_of("list_categories") == ("list", "category")
+    assert words_of("HTTPStatus") == ("http", "status")

@@ -1,0 +1,215 @@
+"""What `genenv domain new` says in the end: how many tasks there are, what is in none, and what to change."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bundles import made
+from genenv.api.environment import Domain
+from genenv.cli.app import app
+from genenv.errors import UsageError
+from genenv.gate.gate import examined
+from genenv.progress import Silent, Stage
+from genenv.tools.bundle import Bundle
+from genenv.tools.drawing import Drawn
+from genenv.tools.making import Wanted, make, warnings
+from genenv.tools.origins import PythonOrigin
+from typed import succeeds
+
+NOTHING = '''
+lamps = 2
+
+
+def count() -> int:
+    """How many lamps there are."""
+    return lamps
+'''
+FEW = '''
+doors = {"D-1": {"open": False}, "D-2": {"open": True}}
+
+
+def toggle(door_id: str) -> bool:
+    """Toggle a door."""
+    doors[door_id]["open"] = not doors[door_id]["open"]
+    return doors[door_id]["open"]
+
+
+def knock(door_id: str) -> bool:
+    """Knock at a door."""
+    return doors[door_id]["open"]
+
+
+def paint(door_id: str, color: str) -> None:
+    """Paint a door."""
+    raise ValueError("there is no paint")
+'''
+
+
+def test_few_tasks_and_what_is_in_none_of_them_are_said_with_a_reason() -> None:
+    drawn = Drawn(
+        base=40,
+        held_out=9,
+        asked=(100, 10),
+        refused=Counter(duplicate=5, leak=2),
+        unused={"knock": Counter(leak=2), "ring": Counter()},
+    )
+    assert drawn.lacking is None
+    few, knock, ring = drawn.warnings
+    assert few.startswith("only so many tasks were found: 40 of 100 for training; 7 programs of calls")
+    assert "(5 duplicate, 2 leak); few different calls succeed" in few
+    assert knock.startswith("knock can be called, and is in no task: 2 programs")
+    assert "change wordings.toml" in knock
+    assert ring == "ring can be called, and is in no task: no program of calls could be drawn"
+
+
+def test_half_of_what_was_asked_for_is_no_reason_to_warn() -> None:
+    assert Drawn(base=50, held_out=5, asked=(100, 10)).warnings == []
+
+
+def test_no_task_on_either_side_is_a_sentence() -> None:
+    lacking = Drawn(base=3, held_out=0, asked=(9, 9), refused=Counter(trivial=4)).lacking
+    assert lacking is not None
+    assert lacking.startswith("no task for measuring was found: 4 programs of calls were tried and refused")
+    assert "4 trivial" in lacking
+
+
+class _Watched(Silent):
+    """A reporter that keeps what stages say of how far they are."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, int | None, str]] = []
+        self.notes: list[str] = []
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, items: int | None, unit: str) -> Generator[Stage]:
+        done = 0
+
+        def advance(tokens: int, more: int, note: str = "") -> None:
+            nonlocal done
+            done += more
+            self.notes.append(note)
+
+        yield advance
+        self.said.append((name, items, f"{done} {unit}".strip()))
+
+
+@pytest.mark.long
+def test_every_stage_that_can_be_counted_is(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(FEW)
+    watched = _Watched()
+    origin = PythonOrigin(tmp_path / "tools.py", "")
+    make(tmp_path / "doors", Wanted(origin=origin, base=4, held_out=1), examined, watched)
+    (_, trying, twice, drawing) = watched.said
+    assert trying == ("trying the tools", 3, "3 tools")
+    assert twice[0] == "calling the tools twice"
+    assert drawing == ("drawing tasks", 5, "5 tasks")
+    assert "again, 1 of 1: paint" in watched.notes
+
+
+@pytest.mark.long
+def test_a_bundle_without_tasks_ends_with_status_1_and_says_what_to_change(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(NOTHING)
+    words = (
+        "domain",
+        "new",
+        tmp_path / "lamps",
+        "--from",
+        tmp_path / "tools.py",
+        "--tasks",
+        9,
+        "--held-out",
+        9,
+    )
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("genenv: no task for ")
+    assert "few different calls succeed" in last
+    assert f"`genenv domain tasks {tmp_path}/lamps`" in last
+    assert "trains on it" not in done.output
+    assert (tmp_path / "lamps" / "README.md").is_file()
+    with pytest.raises(UsageError, match=r"no task for .* keeps what was found out"):
+        Domain.from_tools(tmp_path / "tools.py", tmp_path / "again", tasks=9, held_out=9)
+
+
+@pytest.mark.long
+def test_warnings_come_last_and_name_tools_that_never_succeed(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(FEW)
+    said = succeeds("domain", "new", tmp_path / "doors", "--from", tmp_path / "tools.py", "--tasks", 200)
+    warned = [line for line in said.stderr.splitlines() if line.startswith("warning: ")]
+    assert warned[0].startswith("warning: 1 of 3 tools never succeeded: paint; no task calls them")
+    assert warned[1].startswith("warning: only so many tasks were found: ")
+    assert said.stderr.splitlines()[-len(warned) :] == warned
+    found = made(tmp_path / "one", tmp_path / "tools.py", base=4, held_out=1)
+    assert [one for one in warnings(found) if "can be called" in one] == []
+
+
+STOPPED = """
+    import os, signal, sys
+    from genenv.tools.{module} import {owner}
+    from genenv.cli.app import main
+
+    usual, times = {owner}.{method}, 0
+
+    def counted(*arguments, **options):
+        global times
+        times += 1
+        if times == {times}:
+            os.kill(os.getpid(), signal.SIGINT)
+        return usual(*arguments, **options)
+
+    {owner}.{method} = counted
+    main()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("module", "owner", "method", "times", "said"),
+    [
+        (
+            "exploring",
+            "Explorer",
+            "explore",
+            1,
+            "nothing of {folder} is kept, and the same command begins anew",
+        ),
+        (
+            "drawing",
+            "Drawing",
+            "passing",
+            30,
+            "for measuring; `genenv domain tasks {folder}` draws them anew",
+        ),
+    ],
+)
+def test_an_interrupt_says_what_is_kept(
+    tmp_path: Path, module: str, owner: str, method: str, times: int, said: str
+) -> None:
+    (tmp_path / "tools.py").write_text(FEW)
+    folder = tmp_path / "doors"
+    program = textwrap.dedent(STOPPED).format(module=module, owner=owner, method=method, times=times)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "domain", "new", folder, "--from", tmp_path / "tools.py"],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
+    )
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1].startswith("genenv: stopped; ")
+    assert said.format(folder=folder) in done.stderr.splitlines()[-1]
+    assert "round" not in done.stderr
+    assert folder.is_dir() == (module == "drawing")
+    assert not (tmp_path / ".doors.new").exists()
+    if folder.is_dir():
+        assert 0 < len(Bundle.open(folder).base) < 30

@@ -1,0 +1,356 @@
+"""Tools of a Python file, called in a process of their own: whatever they do, there is an answer."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bundles import EXAMPLES, call, ledger
+from genenv.errors import UsageError
+from genenv.tools.python_world import PythonWorld
+from genenv.tools.world import Outcome
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[PythonWorld]:
+    world = PythonWorld(EXAMPLES, "hostile.py", call_s=0.5)
+    yield world
+    world.close()
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[PythonWorld]:
+    world = PythonWorld(EXAMPLES, "desk.py")
+    yield world
+    world.close()
+
+
+def test_methods_are_tools_with_schemas_from_types_and_words_from_docstrings(desk: PythonWorld) -> None:
+    assert list(desk.tools)[:3] == ["find_customer", "list_orders", "get_order"]
+    refund = desk.tools["refund_order"]
+    assert refund.description == "Refund part or all of an order."
+    assert refund.required == {"order_id", "amount"}
+    assert refund.properties["amount"] == {"type": "number", "description": "in dollars."}
+    assert refund.heading == 'refund_order(order_id, amount: number, reason="none given")'
+    assert desk.tools["open_ticket"].heading == (
+        'open_ticket(customer_id, subject, priority: "low"|"normal"|"high"="normal")'
+    )
+    assert refund.problem({"order_id": "O-1"}) == "refund_order lacks the argument 'amount'."
+    assert refund.problem({"order_id": "O-1", "amount": "much"}) == "amount: 'much' is not of type 'number'."
+    assert refund.problem({"order_id": "O-1", "amount": 1, "to": 2}) == "refund_order has no parameter 'to'."
+
+
+def test_every_program_starts_from_the_same_state(desk: PythonWorld) -> None:
+    calls = [call("refund_order", order_id="O-5001", amount=5), call("get_order", order_id="O-5001")]
+    first = desk.play(calls, watch=True)
+    assert [one.changed for one in first.outcomes] == [True, False]
+    assert first.outcomes[1].result["refunded"] == 5
+    assert desk.play(calls, watch=True) == first
+    assert desk.play([]).state["orders"]["O-5001"]["refunded"] == 0
+
+
+def test_a_file_that_is_called_like_a_field_does_not_take_its_place(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "desk.py", tmp_path)
+    (tmp_path / "orders.yaml").write_text("kettle: 1")
+    world = PythonWorld(tmp_path, "desk.py")
+    try:
+        played = world.play([call("refund_order", order_id="O-5001", amount=5)], watch=True)
+        assert played.outcomes[0].changed
+        assert played.state["orders"]["O-5001"]["refunded"] == 5
+        assert played.state["orders.yaml"] == "kettle: 1"
+    finally:
+        world.close()
+
+
+def test_what_a_tool_raises_is_an_outcome(desk: PythonWorld) -> None:
+    played = desk.play([call("get_order", order_id="none"), call("cancel_order", order_id="O-5001")])
+    assert [one.error for one in played.outcomes] == ["KeyError: 'none'", "it is too late for that"]
+    assert played.outcomes[1].text == '{"error":"it is too late for that"}'
+
+
+def test_an_attempt_starts_in_under_a_millisecond(desk: PythonWorld) -> None:
+    took: list[float] = []
+    for _ in range(200):
+        start = time.perf_counter()
+        desk.play([])
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.001
+
+
+def test_global_variables_are_state_also_where_they_are_bound_anew(tmp_path: Path) -> None:
+    (tmp_path / "shelf.py").write_text((EXAMPLES / "shelf.py").read_text())
+    world = PythonWorld(tmp_path, "shelf.py")
+    try:
+        assert list(world.tools) == ["search_books", "lend", "copies_left"]
+        assert world.left_out == {"anything": "it takes any number of arguments (*things)"}
+        assert world.tools["lend"].properties["reader"]["description"] == "to whom."
+        lent = [call("lend", book_id="B2", reader="Ada"), call("copies_left", book_id="B2")]
+        played = world.play(lent, watch=True)
+        assert [one.result for one in played.outcomes] == [{"loans": 1}, 0]
+        assert (played.state["count"], played.state["loans"][0]["reader"]) == (1, "Ada")
+        assert set(world.play([]).state) == {"_books", "loans", "count"}
+        assert world.play([]).state["count"] == 0
+    finally:
+        world.close()
+
+
+def test_files_are_state_and_are_put_back(tmp_path: Path) -> None:
+    ledger(tmp_path)
+    world = PythonWorld(tmp_path, "ledger.py")
+    try:
+        rows = [{"name": "rent", "amount": 20.0}, {"name": "savings", "amount": 100.0}]
+        assert world.play([]).state["ledger"] == {"accounts": rows}
+        move = call("transfer", source_account="savings", target_account="rent", amount=30)
+        played = world.play([move, call("balance", account="rent")], watch=True)
+        assert [one.changed for one in played.outcomes] == [True, False]
+        assert played.outcomes[1].result == {"amount": 50.0, "currency": "EUR"}
+        assert world.play([]).state["ledger"] == {"accounts": rows}
+    finally:
+        world.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("exits", "bye"),
+        ("returns_bytes", "The tool returned bytes, which is no JSON."),
+        ("returns_megabytes", "The result is longer than 64000 characters."),
+        ("returns_nan", "The tool returned nan, which is no JSON."),
+        ("returns_a_cycle", "The tool returned something that is too deeply nested, or holds itself."),
+        ("returns_an_object", "The tool returned a object, which is no JSON."),
+        ("eats_memory", "MemoryError"),
+        ("reads_the_input", "EOF when reading a line"),
+        ("spins", "The tool took too long."),
+        ("dies", "The tool ended its process, or took too long."),
+        ("none", "There is no tool 'none'."),
+    ],
+)
+def test_whatever_a_tool_does_there_is_an_answer(hostile: PythonWorld, tool: str, said: str) -> None:
+    played = hostile.play([call("fine", word="first"), call(tool)])
+    assert played.outcomes == (Outcome(result="first"), Outcome(error=said))
+    assert played.state["log"] == ["first"]
+    assert hostile.play([call("fine", word="next")]).outcomes == (Outcome(result="next"),)
+
+
+@pytest.mark.long
+def test_a_call_that_takes_too_long_is_ended_and_the_next_one_is_not(hostile: PythonWorld) -> None:
+    played = hostile.play([call("hangs", seconds=60.0), call("fine", word="next")])
+    assert [one.error for one in played.outcomes] == ["The tool took too long.", None]
+
+
+def test_what_is_printed_left_behind_or_half_a_character_spoils_no_answer(hostile: PythonWorld) -> None:
+    played = hostile.play([call("prints"), call("forks"), call("surrogates")])
+    assert [one.result for one in played.outcomes] == [1, 1, "?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def f(:", "tools.py cannot be imported: invalid syntax"),
+        ("import no_such_module", "tools.py cannot be imported: No module named 'no_such_module'"),
+        ("raise SystemExit(1)", "tools.py cannot be imported: 1"),
+        ("x = 1", "tools.py has no functions, and no class with methods"),
+        ("def f(*a): pass", "nothing in tools.py can be a tool (f: it takes any number of arguments (*a))"),
+        ("def f(x: open): pass", "nothing in tools.py can be a tool (f: "),
+        ("import os\nos._exit(1)", "tools.py cannot be imported: it ends the process"),
+        ("class A:\n def f(self): pass\nclass B:\n def f(self): pass", "tools.py has several classes (A, B)"),
+        ("class A:\n def __init__(self, x): pass\n def f(self): pass", "A() fails: "),
+        ("held = open(__file__)\ndef f(): pass", "what cannot be copied ("),
+    ],
+)
+def test_a_file_that_gives_no_tools_is_refused_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "tools.py").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        PythonWorld(tmp_path, "tools.py")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def parking() -> Iterator[PythonWorld]:
+    world = PythonWorld(EXAMPLES, "parking.py")
+    yield world
+    world.close()
+
+
+def test_a_connection_of_a_module_is_state_and_begins_each_attempt_anew(parking: PythonWorld) -> None:
+    for _ in range(2):
+        played = parking.play([call("park", bay="A1", plate="X"), call("list_free")], watch=True)
+        assert [one.error for one in played.outcomes] == [None, None]
+        assert [one.changed for one in played.outcomes] == [True, False]
+        assert played.outcomes[1].result == ["A2", "B1"]
+        assert [row["state"] for row in played.state["DB"]["bays"]] == ["taken", "free", "free"]
+    assert parking.play([]).state["DB"]["bays"][0] == {
+        "id": "A1",
+        "state": "free",
+        "plate": None,
+        "since": "2026-01-05",
+    }
+
+
+def test_what_a_connection_has_not_committed_is_seen_and_can_be_taken_back(parking: PythonWorld) -> None:
+    played = parking.play([call("reserve", bay="A2", plate="X")], watch=True)
+    assert played.outcomes[0].changed
+    assert played.state["DB"]["bays"][1]["state"] == "reserved"
+    played = parking.play([call("reserve", bay="A2", plate="X"), call("cancel")], watch=True)
+    assert [one.changed for one in played.outcomes] == [True, True]
+    assert played.state == parking.play([]).state
+
+
+def test_a_copied_connection_keeps_how_it_was_opened(parking: PythonWorld) -> None:
+    played = parking.play([call("add_pass", bay="none"), call("since", bay="A1")])
+    assert [one.error or one.result for one in played.outcomes] == ["FOREIGN KEY constraint failed", "date"]
+
+
+def test_objects_that_are_called_are_state_and_caches_begin_empty(parking: PythonWorld) -> None:
+    for _ in range(2):
+        played = parking.play([call("park", bay="A1", plate="X"), call("raise_tariff", by=1)])
+        assert [one.result for one in played.outcomes] == [{"bay": "A1", "number": 1}, 3]
+        assert played.state["gate"] == {"seen": 1}
+
+
+def world_of(folder: Path, text: str, name: str | None = None) -> PythonWorld:
+    (folder / "shop.py").write_text(textwrap.dedent(text))
+    return PythonWorld(folder, "shop.py", name)
+
+
+SELL = """
+    def sell(item: str) -> str:
+        "Sell an item."
+        if not DB.execute("delete from items where id = ?", (item,)).rowcount:
+            raise ValueError("there is no such item")
+        DB.commit()
+        return item
+"""
+
+
+@pytest.mark.parametrize("mode", ["", "PRAGMA journal_mode = WAL"])
+def test_a_connection_to_a_file_of_the_folder_is_opened_anew_on_what_was_put_back(
+    tmp_path: Path, mode: str
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as made:
+        made.execute(mode)
+        made.executescript("create table items (id text); insert into items values ('kettle');")
+    world = world_of(tmp_path, f"import sqlite3\nDB = sqlite3.connect('shop.db')\n{textwrap.dedent(SELL)}")
+    with closing(world):
+        for _ in range(2):
+            played = world.play([call("sell", item="kettle"), call("sell", item="kettle")], watch=True)
+            assert [one.error for one in played.outcomes] == [None, "there is no such item"]
+            assert played.state["shop"] == played.state["DB"] == {"items": []}
+        assert world.play([]).state["shop"] == {"items": [{"id": "kettle"}]}
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as kept:
+        assert kept.execute("select count(*) from items").fetchone() == (1,)
+
+
+def test_a_connection_that_an_object_holds_is_state(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        import sqlite3
+
+        class Shop:
+            def __init__(self):
+                self.db = sqlite3.connect(":memory:", isolation_level=None)
+                self.db.execute("create table items (id text)")
+
+            def add(self, item: str) -> str:
+                "Add an item."
+                self.db.execute("insert into items values (?)", (item,))
+                return item
+        """,
+    )
+    with closing(world):
+        for _ in range(2):
+            played = world.play([call("add", item="kettle")], watch=True)
+            assert played.outcomes[0].changed
+            assert played.state == {"db": {"items": [{"id": "kettle"}]}}
+
+
+@pytest.mark.parametrize(
+    ("opened", "named"),
+    [
+        ("DB.create_function('shout', 1, str.upper)", "the function 'shout' of a connection to SQLite"),
+        ("DB.execute(\"attach ':memory:' as other\")", "the attached database 'other'"),
+        ("DB.execute('create temp table t (id text)')", "temporary tables of a database"),
+        ("lines = (line for line in 'ab')", "cannot pickle 'generator' object"),
+    ],
+)
+def test_what_a_copy_of_the_state_would_lose_is_named(tmp_path: Path, opened: str, named: str) -> None:
+    text = f"import sqlite3\nDB = sqlite3.connect(':memory:')\n{opened}\n{textwrap.dedent(SELL)}"
+    with pytest.raises(UsageError, match=re.escape(named)):
+        world_of(tmp_path, text)
+
+
+def test_what_is_no_text_in_an_error_or_a_path_ends_no_process(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        import pathlib
+
+        FOUND = [pathlib.Path("\\udcff")]
+
+        def fail() -> str:
+            "Fail."
+            raise ValueError("no \\udcff")
+        """,
+    )
+    with closing(world):
+        played = world.play([call("fail")])
+        assert [one.error for one in played.outcomes] == ["no ?"]
+        assert played.state == {"FOUND": ["?"]}
+
+
+@pytest.mark.long
+def test_tools_run_where_the_system_allows_less_than_their_limits(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("def f() -> int:\n    return 1\n")
+    code = (
+        "from pathlib import Path; import sys; from genenv.tools.python_world import PythonWorld; "
+        "print(list(PythonWorld(Path(sys.argv[1]), 'shop.py').tools))"
+    )
+    words = ["sh", "-c", 'ulimit -f 1000; exec "$0" "$@"', sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "['f']", done.stderr
+
+
+NOTEBOOK = """
+    import pathlib
+    import sqlite3
+
+    HERE = pathlib.Path(__file__).parent / "notebook"
+    HERE.mkdir(exist_ok=True)
+    (HERE / "todo.txt").write_text("milk")
+    DB = sqlite3.connect("shop.db")
+    DB.execute("create table if not exists items (id text)")
+    DB.execute("insert into items values ('kettle')")
+    DB.commit()
+
+    def add(line: str) -> str:
+        "Add a line."
+        (HERE / "todo.txt").write_text(line)
+        return line
+"""
+
+
+def test_what_a_file_makes_when_it_is_imported_is_there_in_every_attempt(tmp_path: Path) -> None:
+    world = world_of(tmp_path, textwrap.dedent(NOTEBOOK) + textwrap.dedent(SELL))
+    with closing(world):
+        begun = world.play([]).state
+        assert begun["notebook/todo"] == "milk"
+        for _ in range(2):
+            played = world.play([call("add", line="tea"), call("sell", item="kettle")], watch=True)
+            assert [one.error for one in played.outcomes] == [None, None]
+            assert [one.changed for one in played.outcomes] == [True, True]
+            assert (played.state["notebook/todo"], played.state["shop"]) == ("tea", {"items": []})
+        assert world.play([]).state == begun
+    assert not (tmp_path / "notebook").exists()

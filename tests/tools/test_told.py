@@ -1,0 +1,201 @@
+"""What tools say as a source of values, and values that fail as a rule."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from genenv.tools.bundle import comparable
+from genenv.tools.exploring import Explorer
+from genenv.tools.fresh import fresh
+from genenv.tools.git_index import staged
+from genenv.tools.luck import Luck
+from genenv.tools.mcp.folders import EpisodeFolder
+from genenv.tools.recipes import Held, Recipe, drawn
+from genenv.tools.told import read, said
+from genenv.tools.unsteady import unsteady
+from genenv.tools.world import Call, Outcome, Played, Tool
+from genenv.types import Json
+
+GIT = shutil.which("git")
+TEXT: Json = {"type": "string"}
+
+
+class Boxes:
+    """Labels that no state shows: of two folders one alone has any."""
+
+    def __init__(self) -> None:
+        self.tools = {
+            one.name: one
+            for one in (
+                Tool(name="open_label", parameters=_of("folder", "label")),
+                Tool(name="list_labels", parameters=_of("folder")),
+            )
+        }
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        del watch
+        state: Json = {"folders": {"old": None, "new": None, "empty": None}, "opened": []}
+        return Played(outcomes=tuple(self._outcome(call.args) for call in calls), state=state)
+
+    def _outcome(self, args: Mapping[str, Json]) -> Outcome:
+        if args["folder"] != "old":
+            return Outcome(error="it holds no labels")
+        if args.get("label", "red") not in ("red", "blue"):
+            return Outcome(error="there is no such label")
+        return Outcome(result="opened" if "label" in args else "  red\n* blue")
+
+    def close(self) -> None:
+        pass
+
+
+def _of(*names: str) -> dict[str, Json]:
+    return {"type": "object", "properties": dict.fromkeys(names, TEXT), "required": list(names)}
+
+
+def test_what_the_state_does_not_hold_is_asked_of_tools_that_read() -> None:
+    graph = Explorer(Boxes(), random.Random(0)).explore()
+    assert dict(graph.recipes["open_label"].ways) == {"folder": "folders.#", "label": "list_labels().#"}
+    assert set(graph.recipes["list_labels"].fails["folder"]) <= {"new", "empty"}
+    explorer = Explorer.of(Boxes(), graph, random.Random(1))
+    call = explorer.attempt(graph.recipes["open_label"], (), random.Random(2))
+    assert call is not None
+    assert call.args["label"] in ("red", "blue")
+
+
+def test_a_tool_whose_calls_do_nothing_is_said_to_do_nothing_whatever_else_fails() -> None:
+    boxes = Boxes()
+    boxes.tools["list_labels"] = replace(boxes.tools["list_labels"], writes=True)
+    failures = Explorer(boxes, random.Random(0)).explore().failures
+    assert failures["list_labels"] == "it is said to write, and nothing that can be seen changed"
+
+
+def test_values_that_always_failed_are_seldom_drawn_where_others_succeeded() -> None:
+    luck, ways = Luck(), {"path": "folders.#"}
+    for value, good in (("a", True), ("b", False), ("b", False), ("c", False)):
+        luck.note(Call(tool="look", args={"path": value}), ways, good=good)
+    assert luck.fails("look", ways) == {"path": ("b",)}
+    assert luck.fails("other", ways) == {"path": ("b",)}  # what is called alike
+    assert luck.fails("other", {"place": "folders.#"}) == {}
+    tool = Tool(name="look", parameters=_of("path"))
+    rng = random.Random(0)
+    held = Held({"folders.#": ["a", "b"]})
+    some = [drawn(tool, ways, held, rng, {"path": ("b",)}) for _ in range(400)]
+    assert 5 < some.count({"path": "b"}) < 60  # one of sixteen
+
+
+def test_what_a_recipe_knows_is_taken_over() -> None:
+    luck, ways = Luck(), {"path": "folders.#"}
+    luck.recall(Recipe(tool="look", writes=False, ways=ways, success=1.0, fails={"path": ("b",)}))
+    assert luck.fails("look", ways) == {"path": ("b",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("size: 12\nmode: rw", {"size": 12, "mode": "rw"}),
+        (
+            "History:\nCommit: a1\nDate: 09:30\n\nCommit: b2\nDate: 10:00\n",
+            [{"Commit": "a1", "Date": "09:30"}, {"Commit": "b2", "Date": "10:00"}],
+        ),
+        ("Done: 3", "Done: 3"),
+        ("size: 12\nand more", "size: 12\nand more"),
+    ],
+)
+def test_lines_of_fields_are_records(text: str, fields: Json) -> None:
+    assert read(text) == fields
+    assert read({"content": [text]}) == {"content": [fields]}
+
+
+def test_values_that_are_told_have_the_tool_in_their_kind() -> None:
+    assert said("list_all", [[{"id": 3, "note": "x" * 100}], "- a\n- b\nsome words"]) == {
+        "list_all().id": [3],
+        "list_all().#": ["a", "b"],
+    }
+
+
+def test_words_in_quotation_marks_of_a_description_are_given() -> None:
+    told: Json = {"type": "string", "description": "Either 'near' or \"far\"; don't guess."}
+    tool = Tool(name="look", parameters={"type": "object", "properties": {"way": told}})
+    rng = random.Random(0)
+    drawn_words = [fresh(tool, "way", rng) for _ in range(40)]
+    assert {"near", "far"} < set(drawn_words)
+    assert drawn_words.count("near") + drawn_words.count("far") > 20
+
+
+def test_a_folder_is_put_into_any_state_that_it_was_in(tmp_path: Path) -> None:
+    (tmp_path / "original" / "inner").mkdir(parents=True)
+    (tmp_path / "original" / "a.txt").write_text("1")
+    (tmp_path / "original" / "inner" / "b.txt").write_text("2")
+    folder = EpisodeFolder(tmp_path / "copy", tmp_path / "original")
+    first = folder.contents()
+    (folder.path / "a.txt").write_text("other")
+    (folder.path / "inner" / "b.txt").unlink()
+    (folder.path / "inner").rmdir()
+    (folder.path / "deep" / "er").mkdir(parents=True)
+    (folder.path / "deep" / "link").symlink_to("../a.txt")
+    later, kept = folder.contents(), folder.snapshot()
+    folder.restore()
+    assert folder.contents() == first
+    folder.restore(kept)
+    assert folder.contents() == later
+    assert os.readlink(folder.path / "deep" / "link") == "../a.txt"
+
+
+@pytest.mark.skipif(GIT is None, reason="git is not installed")
+def test_the_staging_area_of_a_repository_is_what_git_lists(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        told = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        return subprocess.run(
+            [str(GIT), *words], cwd=tmp_path, env=told, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "-q")
+    for name in ("a", "folder-of-some-length", "x" * 200):
+        (tmp_path / name).write_text(name)
+    git("add", ".")
+    raw = (tmp_path / ".git" / "index").read_bytes()
+    assert staged(raw) == git("ls-files", "--stage").rstrip("\n")
+    assert staged(raw[:80]) is None
+    assert staged(b"DIRC") is None
+
+
+class Logged:
+    """Every write leaves a line in the log of its topic that holds a number, another one in each world."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        text: Json = {"type": "string", "enum": ["tea", "sea", "lea", "pea", "bee"]}
+        parameters = {"type": "object", "properties": {"topic": text}, "required": ["topic"]}
+        self.tools = {"write": Tool(name="write", parameters=parameters)}
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        del watch
+        topics = [str(call.args["topic"]) for call in calls]
+        hidden: Json = {
+            **{f".store/{one}": "kept" for one in topics},
+            **{f".store/logs/{one}": str(self._number) for one in topics},
+        }
+        done = tuple(Outcome(result="done", changed=one not in topics[:at]) for at, one in enumerate(topics))
+        return Played(outcomes=done, state={"hidden": hidden} if topics else {})
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.long
+def test_a_folder_whose_files_all_differ_does_not_count_whatever_is_written_there_later() -> None:
+    explorer = Explorer(Logged(1), random.Random(0))
+    graph = explorer.explore()
+    found = unsteady(explorer, Logged(2), graph, random.Random(0))
+    assert found.state == ("hidden..store/logs/",)
+    volatile = frozenset(found.state)
+    state = {"hidden": {".store/new": "kept", ".store/logs/new": "3", ".store/logs/deep/er": "4"}}
+    assert comparable(state, volatile) == {"hidden": {".store/new": "kept"}}

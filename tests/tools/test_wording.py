@@ -1,0 +1,76 @@
+"""How a new bundle asks for its tools: by what they do, not by what they are called."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from genenv.tools.wording import Said, beginnings, clause, first_wordings, is_documented, names_tool
+from genenv.tools.world import Tool
+
+
+@pytest.mark.parametrize(
+    ("name", "documentation", "writes", "order"),
+    [
+        ("park", "Parks a vehicle in a spot.", True, "park a vehicle in a spot"),
+        ("leave", "Empties a spot.", True, "empty a spot"),
+        ("pass_on", "Passes the parcel to a neighbor.", True, "pass the parcel to a neighbor"),
+        ("greet", "Greets somebody.", False, "greet somebody"),
+        ("borrower", "Who has a book.", False, "tell me who has a book"),
+        ("amount", "How much there is of an item.", False, "tell me how much there is of an item"),
+        ("number", "ISBN of a title", False, "tell me ISBN of a title"),
+        ("new_order", "A new order for a customer.", True, "do the following: a new order for a customer"),
+    ],
+)
+def test_documentation_says_what_is_wanted_whatever_its_first_word(
+    name: str, documentation: str, writes: bool, order: str
+) -> None:
+    tool = Tool(name=name, description=documentation)
+    assert first_wordings(tool, writes=writes) == (f"{order}: {{arguments}}",)
+    assert is_documented(tool)
+
+
+@pytest.mark.parametrize(
+    ("name", "documentation", "writes", "order"),
+    [
+        ("set_price", "", True, "set price"),
+        ("balance", "", False, "tell me the balance"),
+        ("getOrder", "getOrder looks an order up.", False, "get order"),
+        ("park", "Like 'park' of the old system.", True, "park"),
+    ],
+)
+def test_where_documentation_says_nothing_of_use_the_words_of_the_name_do(
+    name: str, documentation: str, writes: bool, order: str
+) -> None:
+    tool = Tool(name=name, description=documentation)
+    assert first_wordings(tool, writes=writes) == (f"{order}: {{arguments}}",)
+    assert not is_documented(tool)
+    assert not names_tool(clause(Said(tool=tool, args={}), (), random.Random(0)).text, name)
+
+
+def test_tools_with_the_same_documentation_are_asked_for_by_their_names() -> None:
+    tools = {
+        name: Tool(name=name, description=said)
+        for name, said in {
+            "close_gate": "Change a gate.",
+            "open_gate": "Change a gate.",
+            "lock": "Lock a gate after close_gate.",
+            "count": "Count the gates.",
+        }.items()
+    }
+    assert beginnings(tools, dict.fromkeys(tools, True)) == {
+        "close_gate": ("close gate: {arguments}",),
+        "open_gate": ("open gate: {arguments}",),
+        "lock": ("lock: {arguments}",),
+        "count": ("count the gates: {arguments}",),
+    }
+
+
+def test_a_text_names_a_tool_by_its_identifier_or_in_quotation_marks() -> None:
+    assert names_tool("use set_price for A1", "set_price")
+    assert names_tool("call getOrder now", "getOrder")
+    assert names_tool("use 'park': spot A1", "park")
+    assert not names_tool("park the car in A1", "park")
+    assert not names_tool("set the price of A1", "set_price")
+    assert not names_tool("it is in my_set_price_list", "set_price")

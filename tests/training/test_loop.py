@@ -1,0 +1,521 @@
+"""The whole loop on scripted players: real domain, real store, real checkpoints, no model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from genenv.agent.policy import Agent
+from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
+from genenv.config.run import RunConfig, dump_toml, resolve
+from genenv.environments import load_domain
+from genenv.environments.base import Domain
+from genenv.errors import DataError, GenenvError, RolloutError
+from genenv.progress import Silent
+from genenv.runs.folder import RunFolder
+from genenv.runs.store.store import PoolStore
+from genenv.simulator.policy import Simulator, asked
+from genenv.training.loop import CoEvolution
+from genenv.training.policies import Players
+from genenv.types import Origin, Profile, StopReason, Task
+
+SETTINGS = {
+    "run": {"rounds": 3, "eval_every": 2, "eval_tasks": 6, "seed": 5},
+    "simulator": {"contexts": 3, "variations": 2, "max_new_tokens": 2000},
+    "agent": {"rollouts": 4, "max_new_tokens": 2000, "replayed": 5},
+}
+
+
+class FewSeeds:
+    """A domain with few of its seeds and held-out tasks: the loop is measured, not the building of tasks."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain, self._seeds, self._held_out = domain, domain.seeds()[:40], domain.held_out()[:10]
+
+    def seeds(self):
+        return self._seeds
+
+    def held_out(self):
+        return self._held_out
+
+    def __getattr__(self, name: str):
+        return getattr(self._domain, name)
+
+
+class Script:
+    """Knows the oracle of every task it may meet, and plays it ever more often."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain, self.skill = domain, 0.2
+        self.oracle: dict[str, tuple[str, ...]] = {}
+        self.by_context = {
+            domain.simulator_messages(s, Profile(), 0.5)[-1].content: s for s in domain.seeds()
+        }
+
+    def learn(self, task: Task) -> None:
+        self.oracle[task.messages[-1].content] = task.oracle
+
+    def agent(self, prompt: str, rng: random.Random) -> str:
+        found = next((replies for text, replies in self.oracle.items() if text in prompt), None)
+        if found is None or rng.random() > self.skill:
+            return "I do not know."
+        return found[min(prompt.count("[assistant]") - 1, len(found) - 1)]
+
+    def simulator(self, prompt: str, rng: random.Random) -> str:
+        if rng.random() < 0.2:
+            return '{"n_calls":'
+        seed = next(
+            seed for text, seed in self.by_context.items() if text.split("Example:")[1].strip() in prompt
+        )
+        return json.dumps(self.domain.variation(seed, rng))
+
+
+def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution:
+    domain = FewSeeds(load_domain(config.domain.name, config.domain.settings))
+    script = Script(domain)
+
+    def learned(count: int) -> None:
+        script.skill = min(0.9, 0.2 + 0.2 * count)
+
+    agent = Agent(ScriptedSampler(script.agent), ScriptedTrainer(learned), config.agent, seed=config.run.seed)
+    simulator = Simulator(
+        ScriptedSampler(script.simulator), ScriptedTrainer(), config.simulator, seed=config.run.seed
+    )
+    folder = RunFolder.open(path) if resume else RunFolder.create(path, dump_toml(config))
+    loop = CoEvolution(config, domain, Players(agent=agent, simulator=simulator), folder)
+    for task in [*loop.world.base.values(), *loop.world.held_out]:
+        script.learn(task)
+    if resume:
+        with PoolStore.open(folder.pool, create=False) as store:
+            for task in store.tasks(origin=Origin.GENERATED):
+                script.learn(task)
+    admit = loop.world.gate.admit
+
+    def admit_and_learn(contexts, generations):
+        proposals = admit(contexts, generations)
+        for proposal in proposals:
+            if isinstance(proposal.outcome, Task):
+                script.learn(proposal.outcome)
+        return proposals
+
+    loop.world.gate.admit = admit_and_learn  # the script must be told the oracle of new tasks
+    return loop
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
+    config, path = resolve(SETTINGS), tmp_path_factory.mktemp("run") / "a"
+    assert build(config, path).run() == 3
+    return config, path
+
+
+def test_a_run_leaves_metrics_tasks_traces_and_checkpoints(
+    finished: tuple[RunConfig, Path], design_metrics: frozenset[str]
+) -> None:
+    _, path = finished
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 1, 2, 3]
+    assert "agent/eval_success" in lines[0]
+    assert "agent/eval_success" in lines[2]
+    assert "agent/eval_success" in lines[3]
+    assert [line.get("agent/replayed") for line in lines] == [None, 5, 5, 5]
+    assert 0 < lines[1]["simulator/valid_rate"] < 1
+    of_learners = {"agent/kl", "agent/grad_norm", "agent/zero_advantage_rate", "simulator/kl"}
+    assert lines[1].keys() > design_metrics - of_learners - {"agent/eval_success"} | {"agent/skill/calls:1"}
+    with PoolStore.open(path / "pool.db", create=False) as store:
+        groups = store.groups(1)
+        assert all(len(group.traces) == 4 for group in groups)
+        assert all(t.stop_reason is StopReason.DONE for group in groups for t in group.traces)
+        new = store.tasks(origin=Origin.GENERATED)
+        assert new
+        provenance = store.lineage(new[0].id)
+        assert provenance.seed is not None
+        assert provenance.generation is not None
+        first = store.tasks(origin=Origin.GENERATED, rounds=range(1, 2))
+        assert store.overview()[1].rejected.total() + len(first) == 6
+
+
+def test_both_players_are_told_when_a_round_is_committed(tmp_path: Path) -> None:
+    loop, ended = build(resolve(SETTINGS), tmp_path / "a"), []
+    for name in ("agent", "simulator"):
+        policy = getattr(loop.players, name).sampler
+        policy.end_round = lambda name=name: ended.append((name, loop.folder.metrics.read_text().count("\n")))
+    loop.run()
+    assert ended == [(name, rounds) for rounds in (1, 2, 3, 4) for name in ("agent", "simulator")]
+
+
+def test_an_equal_run_is_equal_to_the_last_bit(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
+    config, path = finished
+    build(config, tmp_path / "b").run()
+    with (
+        PoolStore.open(path / "pool.db", create=False) as a,
+        PoolStore.open(tmp_path / "b/pool.db", create=False) as b,
+    ):
+        assert a.digest() == b.digest()
+
+
+@pytest.mark.long
+def test_a_run_stopped_in_any_round_continues_to_the_same_end(
+    finished: tuple[RunConfig, Path], tmp_path: Path
+) -> None:
+    config, path = finished
+    for stop_in in (0, 1, 3):
+        broken = build(config, tmp_path / f"c{stop_in}")
+        _fail_in_round(broken, stop_in)
+        with pytest.raises(ZeroDivisionError):
+            broken.run()
+        build(config, tmp_path / f"c{stop_in}", resume=True).run()
+        with (
+            PoolStore.open(path / "pool.db", create=False) as a,
+            PoolStore.open(tmp_path / f"c{stop_in}/pool.db", create=False) as b,
+        ):
+            assert a.digest() == b.digest()
+
+
+@pytest.mark.long
+def test_tasks_of_valid_traces_are_attempted_anew_and_are_no_new_tasks(tmp_path: Path) -> None:
+    config = resolve({**SETTINGS, "curriculum": {"review_share": 0.0, "replay_share": 0.3}})
+    build(config, tmp_path / "a").run()
+    broken = build(config, tmp_path / "b")
+    _fail_in_round(broken, 3)
+    with pytest.raises(ZeroDivisionError):
+        broken.run()
+    build(config, tmp_path / "b", resume=True).run()
+    with (
+        PoolStore.open(tmp_path / "a/pool.db", create=False) as store,
+        PoolStore.open(tmp_path / "b/pool.db", create=False) as other,
+    ):
+        assert store.digest() == other.digest()
+        came_back, valid = 0, set[str]()
+        for number in (1, 2, 3):
+            groups = store.groups(number)
+            own = {p.generation.id for batch in store.batches(number) for p in batch.proposals}
+            for group in groups:
+                lineage = group.task.lineage
+                if lineage.generation_id is not None and lineage.generation_id not in own:
+                    assert group.task.id in valid
+                    assert all(group not in batch.groups for batch in store.batches(number))
+                    came_back += 1
+            valid |= {group.task.id for group in groups if any(trace.readable for trace in group.traces)}
+        assert came_back
+        assert store.metrics(3)["tasks/review"] > 0
+        assert {*store.valid_tasks()} == {t.id for t in store.tasks(origin=Origin.GENERATED) if t.id in valid}
+
+
+@pytest.mark.long
+def test_of_candidates_those_are_attempted_that_are_worth_most(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "curriculum": {"candidates": 3, "base_share": 0.5, "review_share": 0.0}}
+    config = resolve(settings)
+    with _played_whole_and_in_two_goes(config, tmp_path) as store:
+        for number in (1, 2, 3):
+            groups, metrics = store.groups(number), store.metrics(number)
+            written = [
+                p.outcome for b in store.batches(number) for p in b.proposals if isinstance(p.outcome, Task)
+            ]
+            new = [group for group in groups if group.task.lineage.origin is Origin.GENERATED]
+            assert len(new) == 6 == len(groups) - 6
+            assert len(written) > 6
+            assert metrics["probe/candidates"] == len(written) + 18
+            assert 0 < metrics["tokens/agent_probed"] < metrics["tokens/agent_read"]
+        first = store.metrics(1)  # the script is certain, and nothing has told the probe better yet
+        assert first["probe/error"] == pytest.approx(1 - first["agent/success_rate"], abs=1e-4)
+
+
+@pytest.mark.long
+def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
+    settings = {"candidates": 3, "foretold_by": "attempts", "base_share": 0.5, "review_share": 0.0}
+    config = resolve({**SETTINGS, "curriculum": settings})
+    with _played_whole_and_in_two_goes(config, tmp_path) as store:
+        first, *later = (store.metrics(number) for number in (1, 2, 3))
+        assert first["probe/foretold"] == first["probe/foretold_new"] == 0.5  # nothing is known yet
+        assert first["probe/frontier"] == 1
+        for metrics in (first, *later):
+            assert metrics["tokens/agent_probed"] == metrics["tokens/agent_read"] == 0
+            assert metrics["probe/candidates"] > 12
+            assert "time/probe_s" not in metrics
+        assert all(0 < metrics["probe/foretold"] != 0.5 for metrics in later)
+        assert all("history" in store.state(number) for number in (1, 2, 3))
+
+
+@pytest.mark.long
+def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_path: Path) -> None:
+    settings = {"candidates": 3, "candidate_choice": "attempted", "base_share": 0.5, "review_share": 0.0}
+    config = resolve({**SETTINGS, "curriculum": settings})
+    with _played_whole_and_in_two_goes(config, tmp_path) as store:
+        for number in (1, 2, 3):
+            groups, metrics = store.groups(number), store.metrics(number)
+            written = [
+                p.outcome for b in store.batches(number) for p in b.proposals if isinstance(p.outcome, Task)
+            ]
+            new = [group for group in groups if group.task.lineage.origin is Origin.GENERATED]
+            base = [group for group in groups if group.task.lineage.origin is Origin.SEED]
+            for own, candidates in ((new, len(written)), (base, 18)):
+                differ = sum(len({trace.reward for trace in group.traces}) > 1 for group in own)
+                assert differ == 6 or len(own) == candidates
+                assert 6 <= len(own) <= candidates
+            assert "probe/candidates" not in metrics
+            assert metrics["agent/attempts"] == sum(len(group.traces) for group in groups)
+
+
+@pytest.mark.long
+def test_specs_drawn_at_random_are_tasks_that_cost_no_token(tmp_path: Path) -> None:
+    simulator = {**SETTINGS["simulator"], "explore": 0.5, "variations": 4}
+    config = resolve({**SETTINGS, "simulator": simulator})
+    with _played_whole_and_in_two_goes(config, tmp_path) as store:
+        proposals = [p for n in (1, 2, 3) for batch in store.batches(n) for p in batch.proposals]
+        drawn = [one for one in proposals if one.generation.drawn]
+        assert 6 < len(drawn) < 30 < 36 == len(proposals)
+        assert all(one.generation.token_ids and one.generation.finished for one in drawn)
+        assert sum(isinstance(one.outcome, Task) for one in drawn) > 0.7 * len(drawn)
+        sampled = sum(len(one.generation.token_ids) for one in proposals if not one.generation.drawn)
+        assert sum(store.metrics(n)["tokens/simulator_sampled"] for n in (1, 2, 3)) == sampled
+
+
+def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> None:
+    still = {"agent": {**SETTINGS["agent"], "train": False}, "curriculum": {"band_filter": False}}
+    config = resolve({**SETTINGS, **still})
+    build(config, tmp_path / "run").run()
+    with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
+        rounds = [store.metrics(number) for number in (1, 2, 3)]
+        assert not any(metrics.get("tokens/agent_trained") for metrics in rounds)
+        assert all("agent/zero_advantage_rate" in metrics for metrics in rounds)
+        assert sum(metrics["simulator/steps"] for metrics in rounds) > 0
+
+
+def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_path: Path) -> None:
+    simulator = {**SETTINGS["simulator"], "algorithm": "hindsight"}
+    loop = build(resolve({**SETTINGS, "run": {"rounds": 2}, "simulator": simulator}), tmp_path / "a")
+    player, taught, told = loop.players.simulator, [], []
+    assert isinstance(player, Simulator)
+    learn, contexts = player.learn, loop.world.contexts
+
+    async def recorded(lesson, **how):
+        taught.append([(datum.prompt_ids, datum.completion_ids) for datum in lesson.data])
+        return await learn(lesson, **how)
+
+    def asked_for(number):
+        told.append(loop.world.told)
+        return contexts(number)
+
+    player.learn, loop.world.contexts = recorded, asked_for
+    loop.run()
+    assert told[0] == Profile() != told[1]
+    with PoolStore.open(tmp_path / "a/pool.db", create=False) as store:
+        for number, profile, found in zip((1, 2), told, taught, strict=True):
+            expected = []
+            for batch in store.batches(number):
+                rates = {g.task.id: round(g.successes / len(g.traces), 1) for g in batch.groups}
+                for proposal in batch.proposals:
+                    if isinstance(proposal.outcome, Task):
+                        rate = rates[proposal.outcome.id]
+                        messages = loop.domain.simulator_messages(batch.context.seed, profile, rate)
+                        expected.append((asked(player.sampler, messages), proposal.generation.token_ids))
+            assert found == expected != []
+
+
+@contextlib.contextmanager
+def _played_whole_and_in_two_goes(config: RunConfig, folder: Path) -> Iterator[PoolStore]:
+    """The store of a run of three rounds, which is that of a run that failed in the last and went on."""
+    build(config, folder / "a").run()
+    broken = build(config, folder / "b")
+    _fail_in_round(broken, 3)
+    with pytest.raises(ZeroDivisionError):
+        broken.run()
+    build(config, folder / "b", resume=True).run()
+    with (
+        PoolStore.open(folder / "a/pool.db", create=False) as store,
+        PoolStore.open(folder / "b/pool.db", create=False) as other,
+    ):
+        assert store.digest() == other.digest()
+        yield store
+
+
+def _fail_in_round(loop: CoEvolution, number: int) -> None:
+    if number == 0:
+        loop.players.agent.solve = lambda *a, **k: 1 / 0
+        return
+    observe = loop.world.replay.observe
+
+    def failing(round_, groups):
+        return 1 / 0 if round_ == number else observe(round_, groups)
+
+    loop.world.replay.observe = failing
+
+
+def test_the_time_of_a_round_is_the_whole_round_and_not_only_its_stages(tmp_path: Path) -> None:
+    loop = build(resolve({**SETTINGS, "run": {"rounds": 1, "eval_every": 0}}), tmp_path / "g")
+    draw = loop.world.replay.draw
+    loop.world.replay.draw = lambda *a, **k: time.sleep(0.3) or draw(*a, **k)
+    loop.run()
+    line = json.loads((tmp_path / "g/metrics.jsonl").read_text().splitlines()[-1])
+    stages = sum(value for name, value in line.items() if name.startswith("time/") and name != "time/round_s")
+    assert line["time/round_s"] >= stages + 0.3
+
+
+def test_the_progress_of_an_update_counts_its_epochs(tmp_path: Path) -> None:
+    class Told(Silent):
+        def stage(self, name, *, items, unit):
+            stages[name] = items
+            return super().stage(name, items=items, unit=unit)
+
+    stages: dict[str, int] = {}
+    settings = {
+        **SETTINGS,
+        "simulator": {**SETTINGS["simulator"], "epochs": 3},
+        "agent": {**SETTINGS["agent"], "epochs": 2},
+    }
+    loop = build(resolve(settings), tmp_path / "h")
+    loop.reporter = Told()
+    loop.run()
+    with PoolStore.open(tmp_path / "h/pool.db", create=False) as store:
+        specs = [len(store.samples(number)) for number in (1, 2, 3)]
+        sequences = [5 + sum(len(group.traces) for group in store.groups(number)) for number in (1, 2, 3)]
+    assert any(specs)
+    assert [stages[f"round {n}/3: simulator learns"] for n in (1, 2, 3)] == [3 * n for n in specs]
+    assert [stages[f"round {n}/3: agent learns"] for n in (1, 2, 3)] == [2 * n for n in sequences]
+
+
+class Charts:
+    """A sink that remembers the rounds, and fails at one of them."""
+
+    def __init__(self, failing: int | None = None, error: BaseException | None = None) -> None:
+        self.failing, self.error = failing, error
+        self.rounds: list[int] = []
+        self.written: dict[int, dict[str, float]] = {}
+
+    def write(self, round_, metrics):
+        if round_ == self.failing:
+            raise self.error
+        self.rounds.append(round_)
+        self.written[round_] = dict(metrics)
+
+    def close(self):
+        pass
+
+
+def test_a_round_that_a_kill_kept_from_the_sinks_is_handed_to_them_on_resuming(tmp_path: Path) -> None:
+    config = resolve(SETTINGS)
+    killed, charts = build(config, tmp_path / "e"), Charts()
+    killed.sinks = [Charts(failing=2, error=KeyboardInterrupt())]
+    with pytest.raises(KeyboardInterrupt):
+        killed.run()
+    resumed = build(config, tmp_path / "e", resume=True)
+    resumed.sinks = [charts]
+    resumed.run()
+    assert charts.rounds == [2, 3]
+    lines = map(json.loads, (tmp_path / "e/metrics.jsonl").read_text().splitlines())
+    assert [{"round": n, **charts.written[n]} for n in (2, 3)] == list(lines)[2:]
+
+
+def test_a_sink_that_fails_costs_a_warning_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, charts = build(resolve(SETTINGS), tmp_path / "f"), Charts()
+    failing = Charts(failing=1, error=OSError("the network is down"))
+    loop.sinks = [failing, charts]
+    assert loop.run() == 3
+    assert caplog.messages == ["Charts: round 1 was not written: the network is down"]
+    assert (failing.rounds, charts.rounds) == ([0, 2, 3], [0, 1, 2, 3])
+
+
+def test_a_damaged_checkpoint_is_named(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
+    config = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 1}})
+    build(config, tmp_path / "d").run()
+    victim = tmp_path / "d/checkpoints/round-0001/agent/scripted.json"
+    victim.write_text("{}", encoding="utf-8")
+    longer = resolve({**SETTINGS, "run": {**SETTINGS["run"], "rounds": 2}})
+    with pytest.raises(DataError, match=r"scripted\.json is damaged"):
+        build(longer, tmp_path / "d", resume=True).run()
+
+
+@pytest.mark.long
+def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
+    code = textwrap.dedent(f"""
+        import sys, time
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import test_coevolve as t
+        from pathlib import Path
+        loop = t.build(t.resolve(t.SETTINGS), Path(sys.argv[1]))
+        start = time.process_time()
+        loop.run()
+        print(time.process_time() - start, "torch" in sys.modules, "transformers" in sys.modules)
+    """)
+    seconds = []
+    for attempt in range(3):
+        command = [sys.executable, "-c", code, str(tmp_path / str(attempt))]
+        took, *loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        assert loaded == ["False", "False"]
+        seconds.append(float(took))
+        if seconds[-1] < 1.0:
+            break
+    assert min(seconds) < 1.0
+
+
+def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_path: Path) -> None:
+    loop = build(resolve(SETTINGS), tmp_path / "agent")
+    loop.players.agent.sampler.context_tokens = 100
+    with pytest.raises(
+        GenenvError,
+        match=r"the agent could reply to none of 6 tasks.*no room for a reply.*"
+        r"Raise policy\.context_tokens \(the window has 100 here\), or lower agent\.max_new_",
+    ):
+        loop.run()
+    assert (tmp_path / "agent" / "metrics.jsonl").read_text() == ""
+    loop = build(resolve(SETTINGS), tmp_path / "simulator")
+    loop.players.simulator.sampler.context_tokens = 100
+    with pytest.raises(
+        GenenvError, match=r"the simulator could not write any of 6 tasks; 6: .*raise policy\."
+    ):
+        loop.run()
+    assert len((tmp_path / "simulator" / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_simulator_some_of_whose_specs_cannot_be_sampled_is_said_so_once_a_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = build(resolve(SETTINGS), tmp_path / "a")
+    sampler = loop.players.simulator.sampler
+    sample, calls = sampler.sample, []
+
+    async def failing(request):
+        calls.append(request)
+        if len(calls) % 3 == 0:
+            raise RolloutError("no answer")
+        return await sample(request)
+
+    sampler.sample = failing
+    loop.run()
+    told = [one for one in caplog.messages if "could not write" in one]
+    assert told == ["the simulator could not write 2 of 6 tasks; 2: no answer"] * 3
+
+
+def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "curriculum": {"base_share": 0.0, "review_share": 0.0, "replay_share": 0.0}}
+    loop = build(resolve(settings), tmp_path / "a")
+    loop.players.simulator.sampler.script = lambda prompt, rng: "no spec"
+    with pytest.raises(
+        GenenvError, match=r"no task was attempted in any of 3 rounds: .*curriculum\.base_share"
+    ):
+        loop.run()
+
+
+def test_one_task_that_does_not_fit_ends_no_round_in_which_others_were_attempted(tmp_path: Path) -> None:
+    loop = build(resolve(SETTINGS), tmp_path / "run")
+    agent, domain = loop.players.agent, loop.domain
+    assert isinstance(agent, Agent)
+    tasks = domain.held_out()[:2]
+    asyncio.run(agent.attempt(domain, tasks, round_=1))
+    agent.sampler.context_tokens = 100
+    assert len(asyncio.run(agent.attempt(domain, tasks[:1], round_=1))) == 1
+    with pytest.raises(GenenvError, match="could reply to none of 1 tasks"):
+        asyncio.run(agent.attempt(domain, tasks[:1], round_=2))
