@@ -192,15 +192,15 @@ def _mutants(
     domain: Domain, name: str, tasks: Sequence[tuple[Task, str]], n: int, rng: random.Random
 ) -> Iterator[tuple[str, Any, Task]]:
     """(kind, spec, the task it was); from specs as they were written, blanks and all."""
-    path = _ROOT / "tests" / "domains" / name / "mutations.py"
-    if not path.exists() or not tasks:
+    found = [*(_ROOT / "tests").glob(f"*/{name}/mutations.py")]
+    if not found or not tasks:
         return
-    mutants = runpy.run_path(str(path))["mutants"]
+    mutants = runpy.run_path(str(found[0]))["mutants"]
     made = 0
     for task, text in (tasks[i % len(tasks)] for i in range(10 * n)):
         written = domain.spec.model_validate_json(text)
-        if found := list(mutants(written, rng)):
-            kind, spec = rng.choice(found)
+        if changed := list(mutants(written, rng)):
+            kind, spec = rng.choice(changed)
             yield kind, spec.model_dump(mode="json") if isinstance(spec, BaseModel) else spec, task
             made += 1
         if made == n:

@@ -47,7 +47,7 @@ from genenv.evaluation.records import Record
 # plans made by us, edits and wordings are those of the tests
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-from evaluation.travelplanner import edits, made, styles
+from benchmarks.travelplanner import edits, made, styles
 
 Plan = list[dict[str, Any]]
 COUNTS = {

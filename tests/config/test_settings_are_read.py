@@ -27,36 +27,32 @@ def names_read(source: str) -> set[str]:
 READ = {
     path.relative_to(SRC).as_posix(): names_read(path.read_text(encoding="utf-8"))
     for path in SRC.rglob("*.py")
-    if path.name not in DEFINITIONS and path.parent.name != "config"
+    if (path.name not in DEFINITIONS or path.parent.name == "backends") and path.parent.name != "config"
 }
 
 OWNERS = {
-    "agent": ("agent/", "learning/", "backends/local/optimizer.py", "rounds/", "runs/world.py"),
-    "agent.warmup": ("learning/warmup.py",),
-    "curriculum": ("curriculum/", "gate/", "runs/world.py"),
-    "domain": ("domains/",),
+    "agent": ("agent/", "algorithms/", "backends/local/optimizer.py", "training/"),
+    "agent.warmup": ("training/warmup.py",),
+    "curriculum": ("curriculum/", "gate/", "training/task_pool.py"),
+    "domain": ("environments/", "tools/", "interop/"),
     "logging": ("runs/sinks.py",),
-    "policy": ("backends/", "build.py"),
+    "policy": ("backends/", "training/build.py"),
     "policy.tinker": ("backends/tinker/",),
     "policy.vllm": ("backends/vllm/",),
-    "run": ("coevolve.py", "rounds/", "cli/", "runs/world.py"),
-    "shift": ("runs/world.py", "api/opening.py"),
-    "shift.domain": ("domains/",),
-    "simulator": (
-        "simulator/",
-        "learning/",
-        "backends/local/optimizer.py",
-        "rounds/",
-        "build.py",
-        "api/opening.py",
-    ),
-    "simulator.endpoint": ("assistants/",),
-    "simulator.warmup": ("learning/warmup.py",),
+    "run": ("training/", "cli/"),
+    "shift": ("training/task_pool.py", "training/opening.py"),
+    "shift.domain": ("environments/", "tools/", "interop/"),
+    "simulator": ("simulator/", "algorithms/", "backends/local/optimizer.py", "training/"),
+    "simulator.endpoint": ("clients/",),
+    "simulator.warmup": ("training/warmup.py",),
 }
 """Where the settings of a section are read: a name that another section has too does not count there."""
 
-OWNERS |= {name: (f"evaluation/{name}/",) for name in sections() if name not in OWNERS}
-OWNERS |= {"endpoint": ("assistants/",), "sampling": ("assistants/", "evaluation/evaluate.py")}
+OWNERS |= {name: (f"evaluation/{name}/", f"benchmarks/{name}/") for name in sections() if name not in OWNERS}
+OWNERS |= {
+    "endpoint": ("clients/",),
+    "sampling": ("clients/", "evaluation/evaluate.py", "backends/settings.py"),
+}
 
 SETTINGS = sorted(
     {

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from bundles import made
-from environments.conftest import opened
 from genenv import Task
 from genenv.chat.call_formats import read_calls
 from genenv.environments import load_domain
@@ -23,6 +22,7 @@ from genenv.interop.exported import Exported, task_of, task_text
 from genenv.interop.writing import Export, write
 from genenv.progress import Silent
 from genenv.training import opening
+from interop.conftest import opened
 from scripted_genenv import SETTINGS, scripted_players
 from typed import refused, succeeds
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from environments.conftest import opened
 from genenv.errors import UsageError
+from interop.conftest import opened
 
 gymnasium = pytest.importorskip("gymnasium", reason="the package gymnasium is not installed")
 

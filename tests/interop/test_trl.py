@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from environments.conftest import opened
 from genenv.errors import UsageError
 from genenv.interop import trl
+from interop.conftest import opened
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

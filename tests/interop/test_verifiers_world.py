@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import pytest
 
-from environments.conftest import opened
 from genenv.environments import close_domain, domain_config, load_domain
 from genenv.environments.attempt import Attempt
 from genenv.errors import RolloutError, UsageError
@@ -24,6 +23,7 @@ from genenv.gate.gate import base_task
 from genenv.interop.imported.process import Process
 from genenv.interop.imported.verifiers import Verifiers
 from genenv.types import Rejection, Task
+from interop.conftest import opened
 from typed import refused
 
 PYTHON = os.environ.get("GENENV_VERIFIERS_PYTHON") or sys.executable

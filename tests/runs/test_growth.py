@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import test_coevolve as loops
 
 import scripted_genenv
 from genenv.config.run import resolve
@@ -28,6 +27,7 @@ from genenv.runs.store.records import BatchRate, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
 from genenv.types import Origin, Rejection, RejectReason, Task
+from training import test_loop as loops
 
 BENCH = Path(__file__).parents[2] / "bench"
 

@@ -6,7 +6,7 @@ import audit
 
 
 def finding(line: int, rule: str) -> dict[str, object]:
-    name = "tests/scripts/audited.py"
+    name = "tests/tools/audited.py"
     return {"filename": name, "line_number": line, "line_range": [line], "test_id": rule, "issue_text": "x"}
 
 
@@ -16,8 +16,8 @@ def test_a_finding_is_accepted_where_its_line_names_the_rule(tmp_path, monkeypat
     (tmp_path / "tests" / "tools" / "audited.py").write_text("a()  # noqa: S603 - our own\nb()\n")
     report = {"results": [finding(1, "B603"), finding(1, "B602"), finding(2, "B603")]}
     assert list(audit.insecure_code(report)) == [
-        "tests/scripts/audited.py:1 B602 x",
-        "tests/scripts/audited.py:2 B603 x",
+        "tests/tools/audited.py:1 B602 x",
+        "tests/tools/audited.py:2 B603 x",
     ]
 
 

@@ -442,8 +442,8 @@ def test_a_damaged_checkpoint_is_named(finished: tuple[RunConfig, Path], tmp_pat
 def test_the_loop_takes_under_a_second_and_no_torch(tmp_path: Path) -> None:
     code = textwrap.dedent(f"""
         import sys, time
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import test_coevolve as t
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        import training.test_loop as t
         from pathlib import Path
         loop = t.build(t.resolve(t.SETTINGS), Path(sys.argv[1]))
         start = time.process_time()

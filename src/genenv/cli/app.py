@@ -112,11 +112,15 @@ def _line_of_help() -> None:
 def _about(where: str) -> str:
     """The first line of a command's docstring, read from its source: loading all commands takes seconds."""
     module, _, function = where.partition(":")
+    package, _, inner = module.partition(".")
     try:
-        spec = find_spec(module)
-        source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+        spec = find_spec(package)  # of a module in it, its packages would be imported
+        origin = Path(spec.origin) if spec and spec.origin else Path()
+        source = (
+            origin.parent.joinpath(*inner.split(".")).with_suffix(".py") if inner else origin
+        ).read_bytes()
     except (ImportError, OSError):
-        return f"({module} cannot be loaded)"
+        return f"({module} cannot be read)"
     found = [
         node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == function
     ]

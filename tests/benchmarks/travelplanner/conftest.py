@@ -115,7 +115,7 @@ GOOD = [
 
 def _module(name: str) -> ModuleType:
     """A file beside this one."""
-    return importlib.import_module(f"evaluation.travelplanner.{name}")
+    return importlib.import_module(f"benchmarks.travelplanner.{name}")
 
 
 @pytest.fixture(scope="session")

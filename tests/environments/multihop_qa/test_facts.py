@@ -11,7 +11,7 @@ from genenv.environments.multihop_qa.kb import Fact, KnowledgeBase, built_in
 from genenv.environments.multihop_qa.passages import facts_in, line_of, passage_of
 from genenv.environments.multihop_qa.relations import RELATIONS
 
-DATA = Path(genenv.__file__).parent / "domains/multihop_qa/data"
+DATA = Path(genenv.__file__).parent / "environments/multihop_qa/data"
 BASE = built_in()
 ROWS = (DATA / "facts.tsv").read_text(encoding="utf-8").splitlines()
 

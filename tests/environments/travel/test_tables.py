@@ -157,7 +157,7 @@ def test_what_is_no_query_of_the_benchmark_is_refused():
 @pytest.mark.long
 def test_our_own_tables_are_read_back_and_plans_made_on_them_meet_every_constraint(tmp_path):
     pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
-    made, own = importlib.import_module("evaluation.travelplanner.made"), sandbox()
+    made, own = importlib.import_module("benchmarks.travelplanner.made"), sandbox()
     made.write(tmp_path)
     data = load_database(str(tmp_path / "travelplanner" / "database"))
     for table in ("accommodations", "restaurants", "attractions", "roads", "states"):

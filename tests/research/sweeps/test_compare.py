@@ -20,7 +20,7 @@ from genenv.research.sweeps.compare import AT_THE_END, compare, paired
 from genenv.research.sweeps.readings import BUDGETS, Measurement, Reading, read_run
 from typed import refused, succeeds
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
 BENCH = CONFIGS.parent / "bench"
 SMALL = [
     *("--set", "policy.backend=scripted", "--set", "run.rounds=2", "--set", "run.eval_tasks=12"),

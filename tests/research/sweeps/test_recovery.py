@@ -19,7 +19,7 @@ from genenv.research.sweeps.recovery_words import sooner as in_words
 from typed import refused, succeeds
 
 SHIFTING = resolve({"domain": {"name": "programs"}, "shift": {"round": 3, "domain": {"renamed": True}}})
-TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"
+TINY = Path(__file__).parents[3] / "configs" / "tiny.toml"
 TASKS = 20
 
 

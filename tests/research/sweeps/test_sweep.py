@@ -20,7 +20,7 @@ from genenv.research.sweeps.sweep import threads_of
 from genenv.runs.store.store import PoolStore
 from typed import refused, run, succeeds
 
-CONFIG = Path(__file__).parents[2] / "configs" / "tiny.toml"
+CONFIG = Path(__file__).parents[3] / "configs" / "tiny.toml"
 SMALL = [
     *("--set", "policy.backend=scripted", "--set", "run.rounds=1", "--set", "run.eval_tasks=4"),
     *("--set", "simulator.contexts=2", "--set", "simulator.variations=2", "--set", "agent.rollouts=2"),

@@ -11,7 +11,7 @@ import pytest
 
 from tinker_sdk import PYTHON, needs_tinker
 
-BENCH = Path(__file__).parents[2] / "bench" / "tinker_cookbook.py"
+BENCH = Path(__file__).parents[3] / "bench" / "tinker_cookbook.py"
 
 
 @needs_tinker

@@ -1,8 +1,8 @@
 """One life: an agent and a simulator, round after round, through the project's own curriculum.
 
 It reads as `genenv.training.loop` does, and what decides is the same code: `choose_seeds`, `Controller`,
-`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent, the same luck
-in the attempts and the same dice in the writing, so that their difference is the curriculum's.
+`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent,
+the same luck in the attempts and the same dice in the writing, so that their difference is the curriculum's.
 
 Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
 """
