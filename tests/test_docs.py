@@ -208,9 +208,15 @@ def test_every_command_is_documented() -> None:
 
 
 def test_every_page_of_the_docs_is_in_the_table_of_contents() -> None:
-    index = ROOT / "docs" / "index.md"
-    listed = {(index.parent / target.partition("#")[0]).resolve() for _, target in links(index)}
-    assert {page for page in PAGES if page.parent != ROOT and page != index} <= listed
+    index, results = ROOT / "docs" / "index.md", ROOT / "docs" / "results" / "index.md"
+    listed = {
+        contents: {(contents.parent / target.partition("#")[0]).resolve() for _, target in links(contents)}
+        for contents in (index, results)
+    }
+    assert results in listed[index]
+    of_results = {page for page in PAGES if page.is_relative_to(results.parent) and page != results}
+    assert of_results <= listed[results]
+    assert {page for page in PAGES if page.parent != ROOT and page != index} - of_results <= listed[index]
 
 
 def test_blocks_and_prose_are_told_apart() -> None:
@@ -274,7 +280,7 @@ def test_every_test_that_a_page_of_results_names_exists() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     known = {path.stem for path in sources}
     known |= {name for text in sources.values() for name in re.findall(r"def (test_\w+)", text)}
-    pages = (ROOT / "docs" / "results").glob("*.md")
+    pages = (ROOT / "docs" / "results").rglob("*.md")
     named = {name for page in pages for name in re.findall(r"\btest_\w+", page.read_text(encoding="utf-8"))}
     assert len(named) > 100
     assert named <= known | GONE

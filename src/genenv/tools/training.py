@@ -64,7 +64,7 @@ lr_decay = 0.5
 rollouts = 8
 max_new_tokens = {tokens}
 temperature = 0.7
-lr = 3e-4  # 6e-4 fell apart late in two runs of six (docs/results/own-tools.md)
+lr = 3e-4  # 6e-4 fell apart late in two runs of six (docs/results/own-tools-training.md)
 kl_coefficient = 0.0
 updates_per_epoch = 4
 guidance = "none"
@@ -91,7 +91,7 @@ def training_toml(bundle: Bundle, folder: Path, *, most_calls: int = USUAL_CALLS
 
     All tasks of the bundle are trained on. Tasks are drawn uniformly, and a bandit over their kinds chooses
     among them: where tasks at the target success rate are rare it did at least as well as a simulator that
-    learns, and costs no tokens (docs/results/coevolution.md).
+    learns, and costs no tokens (docs/results/bandit.md).
 
     Args:
         bundle: whose tasks are there.
