@@ -20,8 +20,8 @@ from pathlib import Path
 from genenv.algorithms.credit.grpo import grpo_credit
 from genenv.config.run import RunConfig, load_config
 from genenv.curriculum.replay import Replay
-from genenv.environments import load_domain
-from genenv.environments.base import Domain
+from genenv.environments import load_environment
+from genenv.environments.base import Environment
 from genenv.gate.gate import base_tasks
 from genenv.progress import Silent
 from genenv.runs.round_metrics import attempt_metrics, evaluation_metrics
@@ -38,31 +38,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
     config = load_config(options.config, ["simulator.warmup.steps=0", *options.overrides])
-    Probe(config, load_domain(config.domain.name, config.domain.settings)).run(options)
+    Probe(config, load_environment(config.environment.name, config.environment.settings)).run(options)
 
 
 class Probe:
-    """An agent, the domain's base tasks, and its held-out tasks."""
+    """An agent, the environment's base tasks, and its held-out tasks."""
 
-    def __init__(self, config: RunConfig, domain: Domain) -> None:
-        self.config, self.domain = config, domain
-        self.players = build_players(config, domain)
+    def __init__(self, config: RunConfig, env: Environment) -> None:
+        self.config, self.env = config, env
+        self.players = build_players(config, env)
         self.agent = self.players.agent
-        self.tasks = list(base_tasks(domain, domain.seeds(), seed=config.run.seed).values())
-        self.held_out = list(domain.held_out())[: config.run.eval_tasks]
+        self.tasks = list(base_tasks(env, env.seeds(), seed=config.run.seed).values())
+        self.held_out = list(env.held_out())[: config.run.eval_tasks]
         self.rng, self.replay = random.Random(config.run.seed), Replay(config.curriculum)
 
     def run(self, options: argparse.Namespace) -> None:
         """Warm up, then play rounds; prints as it goes."""
         if self.players.warmup is not None:
-            say(**asyncio.run(self.players.warmup(self.domain.seeds(), self.tasks, Silent())))
+            say(**asyncio.run(self.players.warmup(self.env.seeds(), self.tasks, Silent())))
         self.measure(0)
         for round_ in range(1, options.rounds + 1):
             start = time.perf_counter()
             groups, metrics = asyncio.run(
                 self.round(self.rng.sample(self.tasks, options.tasks), round_, options.rounds)
             )
-            played = attempt_metrics(groups, [], self.agent.sampler, self.domain)
+            played = attempt_metrics(groups, [], self.agent.sampler, self.env)
             say(
                 round=round_,
                 **{name: played[name] for name in ("agent/success_rate", "agent/reward") if name in played},
@@ -76,13 +76,13 @@ class Probe:
         self, tasks: Sequence[Task], round_: int, rounds: int
     ) -> tuple[list[Group], Mapping[str, float]]:
         """One round on given tasks: the attempts, and the update's metrics."""
-        groups = await self.agent.attempt(self.domain, tasks, round_=round_)
+        groups = await self.agent.attempt(self.env, tasks, round_=round_)
         tasks_by_id = {task.id: task for task in self.tasks}
         reminded = self.replay.remind(
             round_, base=list(tasks_by_id), groups=groups, n=self.config.agent.replayed, rng=self.rng
         )
         config = self.config.agent
-        known = await self.agent.solutions(self.domain, groups, [tasks_by_id[name] for name in reminded])
+        known = await self.agent.solutions(self.env, groups, [tasks_by_id[name] for name in reminded])
         lesson = grpo_credit(groups, known, config, temperature=config.temperature)
         metrics = await self.agent.learn(lesson, round_=round_, rounds=rounds)
         await self.agent.trainer.publish()
@@ -91,7 +91,7 @@ class Probe:
     def measure(self, round_: int) -> None:
         """Solve the held-out tasks greedily."""
         start = time.perf_counter()
-        groups = asyncio.run(self.agent.solve(self.domain, self.held_out))
+        groups = asyncio.run(self.agent.solve(self.env, self.held_out))
         say(
             held_out_after_round=round_,
             **evaluation_metrics([trace for group in groups for trace in group.traces]),

@@ -1,4 +1,4 @@
-"""Values drawn at random from JSON schemas of the kind that domains give, each choice with equal chances.
+"""Values drawn uniformly from JSON schemas of the kind that environments give.
 
 Not a general generator: it knows what the grammars of genenv use (anyOf, const, enum, $ref, objects with all
 properties required, arrays with prefixItems, integers with bounds, booleans, strings with a pattern).

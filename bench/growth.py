@@ -5,10 +5,11 @@
     python bench/growth.py --rounds 3000 --run runs/growth
 
 Makes the folder of a run without any model, by the loop of a run: contexts, scores, statistics, replays,
-metrics, checkpoints and commits are a run's own. What a model would write is made up: tasks are the domain's
-variations, with the halves of their texts put together anew, so that nearly all differ; attempts are random
-tokens. Then each question is put in a process of its own, whose seconds (imports left out) and peak memory
-are printed, a JSON line each. `--run` keeps the folder, and measures again one that is there.
+metrics, checkpoints and commits are a run's own. What a model would write is made up: tasks are the
+environment's variations, with the halves of their texts put together anew, so that nearly all differ;
+attempts are random tokens. Then each question is put in a process of its own, whose seconds (imports left
+out) and peak memory are printed, a JSON line each. `--run` keeps the folder, and measures again one that is
+there.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from turns import machine, resident_kib, say
 from genenv.agent.settings import AgentConfig
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import RunConfig, dump_toml, load_config, resolve
-from genenv.environments import load_domain
-from genenv.environments.base import Domain
+from genenv.environments import load_environment
+from genenv.environments.base import Environment
 from genenv.gate.gate import written
 from genenv.gate.novelty import Archive
 from genenv.runs.folder import RunFolder
@@ -65,7 +66,7 @@ REJECTED = 0.07
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3000)
-    parser.add_argument("--domain", default="tool_calling")
+    parser.add_argument("--environment", default="tool_calling")
     parser.add_argument("--contexts", type=int, default=9, help="a round; four tasks are written for each")
     parser.add_argument("--attempts", type=int, default=4, help="at each task")
     parser.add_argument("--tokens", type=int, default=64, help="of an attempt, a generation and a prompt")
@@ -101,16 +102,16 @@ def make(options: argparse.Namespace) -> None:
     config = resolve(
         {
             "run": {"rounds": options.rounds, "eval_every": 5, "eval_tasks": 20},
-            "domain": {"name": options.domain},
+            "environment": {"name": options.environment},
             "simulator": {"contexts": options.contexts, "variations": 4},
             "agent": {"rollouts": options.attempts, "replayed": 16},
         }
     )
-    domain = load_domain(config.domain.name, config.domain.settings)
+    env = load_environment(config.environment.name, config.environment.settings)
     folder = RunFolder.create(options.run, dump_toml(config))
     begin = time.perf_counter()
-    written = tasks_of(domain, options.distinct, random.Random(0))
-    loop = CoEvolution(config, domain, made_up_players(options), folder)
+    written = tasks_of(env, options.distinct, random.Random(0))
+    loop = CoEvolution(config, env, made_up_players(options), folder)
     loop.world.gate.admit = admitting(written, random.Random(1))
     loop.run()
     seconds = time.perf_counter() - begin
@@ -128,14 +129,14 @@ def make(options: argparse.Namespace) -> None:
         )
 
 
-def tasks_of(domain: Domain, distinct: int, rng: random.Random) -> Iterator[Task]:
+def tasks_of(env: Environment, distinct: int, rng: random.Random) -> Iterator[Task]:
     """Tasks without end: real ones, their texts joined anew; the id is for the caller to change."""
-    seeds, real = domain.seeds(), list[Task]()
+    seeds, real = env.seeds(), list[Task]()
     for number in itertools.count():
         seed = rng.choice(seeds)
-        spec = domain.spec.model_validate(domain.variation(seed, rng))
+        spec = env.spec.model_validate(env.variation(seed, rng))
         lineage = Lineage(origin=Origin.GENERATED, seed_id=seed.id)
-        task = domain.build(spec, task_id=f"real-{number}", lineage=lineage, rng=rng)
+        task = env.build(spec, task_id=f"real-{number}", lineage=lineage, rng=rng)
         real += [task] if isinstance(task, Task) else []
         if len(real) == distinct:
             break
@@ -187,7 +188,7 @@ class _MadeUp(Unlearning):
         self.ids = list(draws)
         self.logprobs = [tuple(-self.rng.random() for _ in range(options.tokens)) for _ in range(50)]
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         return [
             Generation(
                 id=f"{context.id}-g{number}",
@@ -203,11 +204,11 @@ class _MadeUp(Unlearning):
         ]
 
     async def attempt(
-        self, domain: Domain, tasks: Sequence[Task], *, round_: int, **_: object
+        self, env: Environment, tasks: Sequence[Task], *, round_: int, **_: object
     ) -> list[Group]:
         return [self.group(task, f"r{round_}") for task in tasks]
 
-    async def solve(self, domain: Domain, tasks: Sequence[Task], **_: object) -> list[Group]:
+    async def solve(self, env: Environment, tasks: Sequence[Task], **_: object) -> list[Group]:
         return [self.group(task, "eval") for task in tasks]
 
     async def solutions(self, *_: object) -> dict[str, Trace]:
@@ -268,25 +269,25 @@ def measure_resume(options: argparse.Namespace) -> None:
         last = store.last_round() or 0
         times = [timed(lambda n=n: loop.world.reminders(last + n, [], store)) for n in range(1, 21)]
     say(bench="growth", of="choosing 16 tasks to replay", **spread(times))
-    times = [timed(lambda p=p: gate.admit([p[0]], [p[1]])) for p in new_specs(loop.domain, options.asked)]
+    times = [timed(lambda p=p: gate.admit([p[0]], [p[1]])) for p in new_specs(loop.env, options.asked)]
     say(bench="growth", of="gate, a task", **spread(times))
 
 
 def resumed(options: argparse.Namespace) -> CoEvolution:
     folder = RunFolder.open(options.run)
     config: RunConfig = load_config(folder.config)
-    domain = load_domain(config.domain.name, config.domain.settings)
-    loop = CoEvolution(config, domain, made_up_players(options), folder)
+    env = load_environment(config.environment.name, config.environment.settings)
+    loop = CoEvolution(config, env, made_up_players(options), folder)
     loop.run()  # all rounds are committed: it resumes, and plays none
     return loop
 
 
-def new_specs(domain: Domain, n: int) -> list[tuple[Context, Generation]]:
+def new_specs(env: Environment, n: int) -> list[tuple[Context, Generation]]:
     """Variations of seeds, as a simulator would write them."""
     rng, found = random.Random(3), list[tuple[Context, Generation]]()
     for number in range(n):
-        seed = rng.choice(domain.seeds())
-        text = json.dumps(domain.variation(seed, rng))
+        seed = rng.choice(env.seeds())
+        text = json.dumps(env.variation(seed, rng))
         found.append(written(seed, text, context_id=f"new-c{number}", generation_id=f"new-g{number}"))
     return found
 

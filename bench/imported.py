@@ -5,9 +5,9 @@
     python bench/imported.py desk_env desk.jsonl --through openenv --python PYTHON
     python bench/imported.py desk_env desk.jsonl --through verifiers --python PYTHON
 
-PYTHON is one that has openenv-core or verifiers, and can import genenv. The environment is opened as a domain
-(`openenv:ADDRESS` of a server on loopback, or `verifiers:FOLDER`), every row is a task of it, and each
-recorded attempt is played and graded there. A line of JSON.
+PYTHON is one that has openenv-core or verifiers, and can import genenv. The environment is opened as an
+environment (`openenv:ADDRESS` of a server on loopback, or `verifiers:FOLDER`), every row is a task of it, and
+each recorded attempt is played and graded there. A line of JSON.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from genenv.environments import close_domain, domain_config, load_domain
+from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.attempt import Attempt
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.gate.gate import base_tasks
 from genenv.interop.exported import Exported, reply_text
 from genenv.types import Task
@@ -47,13 +47,15 @@ def main() -> None:
     (package,) = [path.parent.name for path in chosen.folder.glob("*/data")]
     exported = Exported(chosen.folder / package / "data")
     logs = [json.loads(line) for line in chosen.logs.read_text(encoding="utf-8").splitlines()]
-    with _opened(chosen.through, chosen.folder.resolve(), package, chosen.python, exported) as domain:
-        print(json.dumps({"through": chosen.through, **_played(domain, exported, logs)}))
+    with _opened(chosen.through, chosen.folder.resolve(), package, chosen.python, exported) as env:
+        print(json.dumps({"through": chosen.through, **_played(env, exported, logs)}))
 
 
 @contextlib.contextmanager
-def _opened(through: str, folder: Path, package: str, python: str, exported: Exported) -> Iterator[Domain]:
-    """The environment as a domain."""
+def _opened(
+    through: str, folder: Path, package: str, python: str, exported: Exported
+) -> Iterator[Environment]:
+    """The environment as an environment."""
     counts = {split: len(exported.rows(split)) for split in ("train", "held_out")}
     settings: dict[str, Any] = {
         "base": counts["train"],
@@ -69,9 +71,9 @@ def _opened(through: str, folder: Path, package: str, python: str, exported: Exp
         else:
             settings |= {"rows": counts["train"], "python": python}
             name = f"verifiers:{folder}"
-        domain = load_domain(name, domain_config(name).model_validate(settings))
-        stack.callback(close_domain, domain)
-        yield domain
+        env = load_environment(name, environment_config(name).model_validate(settings))
+        stack.callback(close_environment, env)
+        yield env
 
 
 @contextlib.contextmanager
@@ -97,12 +99,12 @@ def _served(folder: Path, package: str, python: str) -> Iterator[str]:
         server.wait(30)
 
 
-def _played(domain: Domain, exported: Exported, logs: list[Any]) -> Mapping[str, object]:
-    tasks = _tasks(domain, exported)
+def _played(env: Environment, exported: Exported, logs: list[Any]) -> Mapping[str, object]:
+    tasks = _tasks(env, exported)
     differ = sayings = steps = solved = 0
     start = time.monotonic()
     for log in logs:
-        attempt = Attempt(domain, tasks[log["task"]])
+        attempt = Attempt(env, tasks[log["task"]])
         for turn in log["turns"]:
             calls = [{"function": call} for call in turn["calls"]]
             attempt.reply(reply_text(turn["content"], calls))
@@ -122,14 +124,14 @@ def _played(domain: Domain, exported: Exported, logs: list[Any]) -> Mapping[str,
     }
 
 
-def _tasks(domain: Domain, exported: Exported) -> dict[str, Task]:
-    """The domain's tasks, by what the row says of which they are; they begin as the row's own task does."""
-    seeds = domain.seeds()
-    built = base_tasks(domain, seeds, seed=0)
+def _tasks(env: Environment, exported: Exported) -> dict[str, Task]:
+    """The environment's tasks, by what the row says of which they are; they begin as the row's task does."""
+    seeds = env.seeds()
+    built = base_tasks(env, seeds, seed=0)
     found: dict[str, Task] = {}
     for split, tasks in (
         ("train", [built[seed.id] for seed in seeds]),
-        ("held_out", list(domain.held_out())),
+        ("held_out", list(env.held_out())),
     ):
         for row, task in zip(exported.rows(split), tasks, strict=True):
             prompt: Any = row["prompt"]

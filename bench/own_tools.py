@@ -56,13 +56,13 @@ def main() -> None:
         folder = chosen.bundle or Path(scratch) / "bundle"
         if chosen.bundle is None:
             making(folder, chosen)
-        domain = Tools(ToolsConfig(), folder)
+        env = Tools(ToolsConfig(), folder)
         try:
-            tasks = list(base_tasks(domain, domain.seeds(), seed=0).values())
-            times(domain, tasks)
-            refusals(domain, chosen.mutations)
+            tasks = list(base_tasks(env, env.seeds(), seed=0).values())
+            times(env, tasks)
+            refusals(env, chosen.mutations)
         finally:
-            domain.world.close()
+            env.world.close()
 
 
 def making(folder: Path, chosen: argparse.Namespace) -> None:
@@ -79,13 +79,13 @@ def making(folder: Path, chosen: argparse.Namespace) -> None:
     )
 
 
-def times(domain: Tools, tasks: list[Task]) -> None:
+def times(env: Tools, tasks: list[Task]) -> None:
     """Medians."""
-    say(start_ms=median_ms(lambda: anew(domain.world, []), 100))
-    graded = median_ms(lambda: [domain.check(task, task.oracle) for task in tasks], 5) / len(tasks)
-    calls = sum(domain.steps(task) for task in tasks) / len(tasks)
+    say(start_ms=median_ms(lambda: anew(env.world, []), 100))
+    graded = median_ms(lambda: [env.check(task, task.oracle) for task in tasks], 5) / len(tasks)
+    calls = sum(env.steps(task) for task in tasks) / len(tasks)
     say(graded_ms=round(graded, 2), calls_a_task=round(calls, 2))
-    gate = median_ms(lambda: [examined(domain, task, random.Random(0)) for task in tasks], 3) / len(tasks)
+    gate = median_ms(lambda: [examined(env, task, random.Random(0)) for task in tasks], 3) / len(tasks)
     say(gate_ms=round(gate, 2))
 
 
@@ -98,10 +98,10 @@ def median_ms(what: Callable[[], object], times: int) -> float:
     return round(statistics.median(took), 3)
 
 
-def refusals(domain: Tools, mutations: int) -> None:
+def refusals(env: Tools, mutations: int) -> None:
     """How many spoiled programs are refused, by how they were spoiled."""
     rng = random.Random(0)
-    specs = [dict(seed.spec) for seed in domain.seeds()]
+    specs = [dict(seed.spec) for seed in env.seeds()]
     kinds = list(SPOILERS)
     tried, refused, passed = Counter[str](), Counter[str](), list[Spec]()
     while sum(tried.values()) < mutations:
@@ -109,7 +109,7 @@ def refusals(domain: Tools, mutations: int) -> None:
         spec = copy.deepcopy(rng.choice(specs))
         SPOILERS[kind](spec, rng)
         tried[kind] += 1
-        if is_refused(domain, spec):
+        if is_refused(env, spec):
             refused[kind] += 1
         else:
             passed.append({"spoiled": kind, **spec})
@@ -122,14 +122,14 @@ def refusals(domain: Tools, mutations: int) -> None:
         say(passed=json.dumps(spec))
 
 
-def is_refused(domain: Tools, spec: Spec) -> bool:
+def is_refused(env: Tools, spec: Spec) -> bool:
     try:
         program = Program.model_validate(spec)
     except ValidationError:
         return True
     for origin in (Origin.SEED, Origin.HELD_OUT):  # which of the two a program is for is no merit of the gate
-        task = domain.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
-        if isinstance(task, Task) and examined(domain, task, random.Random(0)) is None:
+        task = env.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+        if isinstance(task, Task) and examined(env, task, random.Random(0)) is None:
             return False
         if isinstance(task, Rejection) and task.reason != "held_out":
             return True

@@ -88,7 +88,7 @@ def _through_genenv(exported: Exported, task: Task, turns: Sequence[Turn]) -> tu
             break
         session.reply(turn["content"], [{"function": call} for call in turn["calls"]])
         said.append(turn)
-    found = exported.domain.check(task, session.replies)
+    found = exported.env.check(task, session.replies)
     return said, {"reward": found.reward, "success": found.success, "explanation": found.explanation}
 
 
@@ -141,7 +141,7 @@ def _spoiled(exported: Exported, task: Task, rng: random.Random) -> list[Turn]:
 
 
 def _random(exported: Exported, task: Task, rng: random.Random) -> list[Turn]:
-    return _turns(exported, exported.domain.random_replies(task, rng))
+    return _turns(exported, exported.env.random_replies(task, rng))
 
 
 def _nonsense(exported: Exported, task: Task, rng: random.Random) -> list[Turn]:

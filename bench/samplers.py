@@ -38,7 +38,7 @@ from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.fleet import Fleet
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.config.run import RunConfig, dump_toml, resolve
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.errors import GenenvError
 from genenv.runs.folder import RunFolder
 from genenv.simulator.source import VariationSource
@@ -93,7 +93,7 @@ def measured(
     config = resolve(
         {
             "run": {"rounds": options.rounds, "eval_every": 0, "staleness": staleness},
-            "domain": {"name": "programs"},
+            "environment": {"name": "programs"},
             "simulator": {"source": "variation", "contexts": options.tasks, "variations": 1},
             "curriculum": {"base_share": 0.0, "review_share": 0.0},
             "agent": {"rollouts": 8, "max_new_tokens": options.tokens, "skip_zero_advantage": False},
@@ -142,8 +142,8 @@ def made_up(
         overlaps=True,
         close=fleet.close,
     )
-    domain = load_domain(config.domain.name, config.domain.settings)
-    return CoEvolution(config, domain, players, RunFolder.create(path, dump_toml(config)))
+    env = load_environment(config.environment.name, config.environment.settings)
+    return CoEvolution(config, env, players, RunFolder.create(path, dump_toml(config)))
 
 
 class Source(VariationSource):

@@ -4,9 +4,9 @@
     python bench/unchanged.py --out /tmp/new --against /tmp/old     # this checkout, then compared
     python bench/unchanged.py --out /tmp/new --only household-tiny --set simulator.kl_cap=10
 
-Each domain is played for two rounds on scripted players, and on a tiny float32 model by `genenv train`: both
-warm-ups, known solutions imitated and replayed, both KL terms, several steps of both updates, held-out tasks.
-The model is made once, as `tiny-model` beside the output folder, and must be the same for both trees.
+Each environment is played for two rounds on scripted players, and on a tiny float32 model by `genenv train`:
+both warm-ups, known solutions imitated and replayed, both KL terms, several steps of both updates, held-out
+tasks. The model is made once, as `tiny-model` beside the output folder, and must be the same for both trees.
 
 A run is read into columns: its store, its metrics, its checkpoints; `digests.json` has their SHA-256. All
 that the older has must be equal; what only the newer one has (a column, a file) is named. Prints a table;
@@ -30,7 +30,7 @@ from typing import Any
 from columns import LEFT_OUT, differences, read, read_metrics, read_store, sha256
 from trees import HERE, environment
 
-DOMAINS = {
+ENVIRONMENTS = {
     "tool_calling": ('reward = "soft", descriptions = false, max_turns = 4', "full"),
     "household": ('reward = "progress", max_turns = 11', "full"),
     "multihop_qa": ('mode = "passages", reward = "soft", distractors = 0', "full"),
@@ -39,7 +39,7 @@ DOMAINS = {
 """Their settings, and what of the tiny model learns."""
 SETTINGS = """
 run = {{ rounds = 2, seed = 7, eval_every = 1, eval_tasks = 8, keep_checkpoints = 3 }}
-domain = {{ name = "{domain}", {own} }}
+environment = {{ name = "{environment}", {own} }}
 curriculum = {{ band_filter = false, base_share = 0.6 }}
 [simulator]
 contexts = 4
@@ -73,7 +73,7 @@ compiled = false
 packed_weights = false
 """
 MODEL = 'context_tokens = 4096\ntokens_per_microbatch = 2048\nmodel = "{model}"\ntuning = "{tuning}"\n'
-RUNS = [f"{domain}-{players}" for domain in DOMAINS for players in ("scripted", "tiny")]
+RUNS = [f"{env}-{players}" for env in ENVIRONMENTS for players in ("scripted", "tiny")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,11 +133,11 @@ def play(tree: Path, out: Path, options: argparse.Namespace) -> None:
 
 def play_one(python: Mapping[str, str], run: str, out: Path, model: Path, overrides: Sequence[str]) -> None:
     """One `genenv train`, by Python in an environment."""
-    domain, players = run.split("-")
-    own, tuning = DOMAINS[domain]
+    env, players = run.split("-")
+    own, tuning = ENVIRONMENTS[env]
     tiny = players == "tiny"
     spec_tokens, reply_tokens = (400, 64) if tiny else (4000, 4000)
-    text = SETTINGS.format(domain=domain, own=own, spec_tokens=spec_tokens, reply_tokens=reply_tokens)
+    text = SETTINGS.format(env=env, own=own, spec_tokens=spec_tokens, reply_tokens=reply_tokens)
     config = out / f"{run}.toml"
     config.write_text(text + MODEL.format(model=model, tuning=tuning) * tiny, encoding="utf-8")
     started = ("-m", "genenv", "train", config) if tiny else (__file__, "--child", "scripted")
@@ -167,7 +167,7 @@ def covered(run: Path) -> dict[str, int]:
 
 
 def make_model(folder: Path) -> None:
-    """A llama of two layers with random weights, and a tokenizer made of what the four domains say."""
+    """A llama of two layers with random weights, and a tokenizer made of what the four environments say."""
     import tokenizers
     import torch
     import transformers
@@ -179,7 +179,7 @@ def make_model(folder: Path) -> None:
     trained: dict[str, Any] = {"vocab_size": 1500, "special_tokens": [begin, end], "show_progress": False}
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(initial_alphabet=alphabet, **trained)
-    inner.train_from_iterator(said_in_domains(), trainer)
+    inner.train_from_iterator(said_in_environments(), trainer)
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner, eos_token=end, pad_token=end, extra_special_tokens=[begin]
     )
@@ -197,33 +197,33 @@ def make_model(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def said_in_domains() -> Iterator[str]:
-    from genenv.environments import load_domain
+def said_in_environments() -> Iterator[str]:
+    from genenv.environments import load_environment
 
-    for name in DOMAINS:
-        domain = load_domain(name)
+    for name in ENVIRONMENTS:
+        env = load_environment(name)
         rng = random.Random(0)
-        for seed in domain.seeds()[::4]:
-            yield json.dumps(domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
-        for task in domain.held_out()[::4]:
+        for seed in env.seeds()[::4]:
+            yield json.dumps(env.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
+        for task in env.held_out()[::4]:
             yield from (*(message.content for message in task.messages), *task.oracle)
 
 
 class Script:
     """What scripted players say. The agent knows all solutions, and plays them ever more often."""
 
-    def __init__(self, domain: Any, alpha: float) -> None:  # noqa: ANN401 - of the tree that is played
+    def __init__(self, env: Any, alpha: float) -> None:  # noqa: ANN401 - of the tree that is played
         from genenv.types import Profile
 
-        self.domain, self.updates, self.tasks = domain, 0, dict[str, Any]()
-        self.build, domain.build = domain.build, self.remembering
-        for task in domain.held_out():
+        self.env, self.updates, self.tasks = env, 0, dict[str, Any]()
+        self.build, env.build = env.build, self.remembering
+        for task in env.held_out():
             self.tasks[said(task.messages)] = task
-        asked = ((said(domain.simulator_messages(seed, Profile(), alpha)), seed) for seed in domain.seeds())
+        asked = ((said(env.simulator_messages(seed, Profile(), alpha)), seed) for seed in env.seeds())
         self.seeds = {example(prompt): seed for prompt, seed in asked}
 
-    def remembering(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the domain's
-        """The domain's `build`; the agent knows the solution from then on."""
+    def remembering(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the environment's
+        """The environment's `build`; the agent knows the solution from then on."""
         built = self.build(*arguments, **options)
         if hasattr(built, "oracle"):
             self.tasks[said(built.messages)] = built
@@ -237,12 +237,12 @@ class Script:
         """The agent's next reply: the known one, or that of a random attempt."""
         question, *turns = prompt.split("[assistant] ")
         task, right = self.tasks[question], rng.random() < 0.6 + 0.1 * self.updates
-        replies = (*(task.oracle if right else self.domain.random_replies(task, rng)), "")
+        replies = (*(task.oracle if right else self.env.random_replies(task, rng)), "")
         return replies[min(len(turns), len(replies)) - 1]
 
     def write(self, prompt: str, rng: random.Random) -> str:
-        """A spec of the domain's own; one in ten breaks off."""
-        written = json.dumps(self.domain.variation(self.seeds[example(prompt)], rng))
+        """A spec of the environment's own; one in ten breaks off."""
+        written = json.dumps(self.env.variation(self.seeds[example(prompt)], rng))
         return written[:20] if rng.random() < 0.1 else written
 
 
@@ -271,8 +271,8 @@ def scripted_backend() -> None:
     base: Any = importlib.import_module("genenv.backends.base")
     scripted: Any = importlib.import_module("genenv.backends.scripted")
 
-    def opened(config: Any, roles: Any, domain: Any, seed: int) -> Any:  # noqa: ANN401
-        script = Script(domain, 0.5)
+    def opened(config: Any, roles: Any, env: Any, seed: int) -> Any:  # noqa: ANN401
+        script = Script(env, 0.5)
         scripts = {"agent": script.solve, "simulator": script.write}
         samplers = {role: scripted.ScriptedSampler(said) for role, said in scripts.items()}
         trainers = {role: scripted.ScriptedTrainer() for role in scripts}
@@ -291,8 +291,8 @@ def patched_commands() -> None:
     scripted: Any = importlib.import_module("genenv.policies.scripted")
     loop: Any = importlib.import_module("genenv.training.loop")
 
-    def players(config: Any, domain: Any) -> Any:  # noqa: ANN401
-        script, seed = Script(domain, config.curriculum.alpha), config.run.seed
+    def players(config: Any, env: Any) -> Any:  # noqa: ANN401
+        script, seed = Script(env, config.curriculum.alpha), config.run.seed
         agent, simulator = scripted.ScriptedPolicy(script.solve), scripted.ScriptedPolicy(script.write)
         learner, other = scripted.ScriptedLearner(script.learn), scripted.ScriptedLearner()
         return loop.Players(

@@ -190,7 +190,7 @@ def groups_of(batch: Mapping[str, Any]) -> list[Group]:
     for g, (prompt, completions, old) in enumerate(zip(*batch.values(), strict=True)):
         task = Task(
             id=f"task-{g}",
-            domain="bench",
+            environment="bench",
             skills=(),
             messages=(),
             spec={},

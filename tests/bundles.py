@@ -1,4 +1,4 @@
-"""Tools as a user has them, for tests of domains made of them."""
+"""Tools as a user has them, for tests of environments made of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests share: how properties are drawn, tiny models with a real tokenizer, and a toy domain."""
+"""What tests share: how properties are drawn, tiny models with a real tokenizer, and a toy environment."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class Sum(BaseModel):
     right: int
 
 
-class ToyDomain:
+class ToyEnvironment:
     """Sums: the agent is asked for the sum in every turn. Each rule of the gate can be broken on purpose."""
 
     name = "sums"
@@ -227,7 +227,7 @@ class ToyDomain:
         text = f"add {spec.left} and {spec.right}"
         return Task(
             id=task_id,
-            domain=self.name,
+            environment=self.name,
             skills=("sums",),
             messages=(Message(role="user", content=text),),
             spec=spec.model_dump(),
@@ -280,14 +280,14 @@ class ToyEpisode:
 
 
 class Toy:
-    """A toy domain, and the values that go with it."""
+    """A toy environment, and the values that go with it."""
 
-    Domain = ToyDomain
+    Environment = ToyEnvironment
 
     @staticmethod
     def task(left: int = 1, right: int = 2, *, turns: int = 1, name: str = "task-1") -> Any:
         spec, lineage = Sum(turns=turns, left=left, right=right), Lineage(origin=Origin.SEED, seed_id=name)
-        return ToyDomain().build(spec, task_id=name, lineage=lineage, rng=random.Random(0))
+        return ToyEnvironment().build(spec, task_id=name, lineage=lineage, rng=random.Random(0))
 
     @staticmethod
     def trace(prompt: tuple[int, ...], turns: list[tuple[int, ...]], **changes: Any) -> Trace:
@@ -312,7 +312,7 @@ class Toy:
 
     @staticmethod
     def context(name: str = "r0001-c00") -> Context:
-        seed = Seed(id="seed-1", domain="sums", spec={}, skills=("sums",))
+        seed = Seed(id="seed-1", environment="sums", spec={}, skills=("sums",))
         return Context(id=name, round=1, seed=seed, messages=(Message(role="user", content="write a sum"),))
 
     @staticmethod

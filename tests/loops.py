@@ -29,7 +29,7 @@ def learner_of(
 ) -> Learner:
     """Has them learn; settings are those of a run."""
 
-    class Sums(toy.Domain):
+    class Sums(toy.Environment):
         def seeds(self) -> list[Any]:
             return []
 

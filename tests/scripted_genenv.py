@@ -13,7 +13,7 @@ from typing import Any
 from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.cli.app import main
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.simulator.policy import Simulator
 from genenv.tools.bundle import Bundle
 from genenv.tools.spec import Program
@@ -50,7 +50,7 @@ _UNCACHED = world._held_out.__wrapped__
 def few_base_data(
     monkeypatch: Any = None, *, seeds: int = SEEDS, held_out: int = HELD_OUT, small: bool = False
 ) -> None:
-    """Cut the base data of the tool-calling domain: making all of it takes longer than such a run.
+    """Cut the base data of the tool-calling environment: making all of it takes longer than such a run.
 
     A third of the seeds are ones that nothing solves, so that giving up is right often enough to be learned.
 
@@ -74,17 +74,17 @@ def _cut(base: dict[str, Program], measured: dict[str, Program]) -> Bundle:
     return bundle
 
 
-def _parameters(domain: ToolCalling, seed: Seed) -> int:
-    return sum(len(tool.properties) for tool in domain.told_of(seed).values())
+def _parameters(env: ToolCalling, seed: Seed) -> int:
+    return sum(len(tool.properties) for tool in env.told_of(seed).values())
 
 
-def scripted_players(config: Any, domain: Domain, *_: object) -> Players:
-    """An agent that gives up ever more often, and a simulator that writes the domain's own variations.
+def scripted_players(config: Any, env: Environment, *_: object) -> Players:
+    """An agent that gives up ever more often, and a simulator that writes the environment's own variations.
 
     Giving up is right where a value is missing. The simulator sometimes breaks off.
     """
     target = config.curriculum.alpha
-    seeds = {domain.simulator_messages(s, Profile(), target)[-1].content: s for s in domain.seeds()}
+    seeds = {env.simulator_messages(s, Profile(), target)[-1].content: s for s in env.seeds()}
     learned = 0
 
     def solve(prompt: str, rng: random.Random) -> str:
@@ -93,7 +93,7 @@ def scripted_players(config: Any, domain: Domain, *_: object) -> Players:
     def write(prompt: str, rng: random.Random) -> str:
         if rng.random() < 0.2:
             return '{"n_calls":'
-        return json.dumps(domain.variation(next(seed for text, seed in seeds.items() if text in prompt), rng))
+        return json.dumps(env.variation(next(seed for text, seed in seeds.items() if text in prompt), rng))
 
     def learn(count: int) -> None:
         nonlocal learned

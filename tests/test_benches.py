@@ -29,7 +29,7 @@ SIZES = ("--dtype", "float32", "--repeats", "1")
 FAST = {
     "agent_only",
     "contrast_picture",
-    "domains",
+    "environments",
     "picture",
     "portability",
     "quickstart_seeds",
@@ -189,9 +189,11 @@ def test_the_agent_alone_plays_a_round_and_is_measured(
 
 
 @pytest.mark.usefixtures("few_base_data")
-def test_a_domain_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    module = bench("domains", monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["domains", "tool_calling", "--specs", "8", "--mutations", "4"])
+def test_a_environment_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = bench("environments", monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["environments", "tool_calling", "--specs", "8", "--mutations", "4"])
     module.main()
     found = json.loads(capsys.readouterr().out)
     assert found["specs"] == 8

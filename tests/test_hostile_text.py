@@ -1,4 +1,4 @@
-"""Whatever a domain says, a run goes through, stores it and shows it harmlessly."""
+"""Whatever an environment says, a run goes through, stores it and shows it harmlessly."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ HUGE = "word " * 1_000_000
 
 
 def hostile(toy: Any, filler: str) -> Any:
-    """The toy domain, which says `filler` wherever it can."""
+    """The toy environment, which says `filler` wherever it can."""
 
-    class Hostile(toy.Domain):
+    class Hostile(toy.Environment):
         def seeds(self) -> list[Seed]:
             spec = {"turns": 1, "left": 1, "right": 2}
             return [
-                Seed(id=f"seed-{i}", domain="sums", spec={**spec, "left": 20 + i}, skills=("sums",))
+                Seed(id=f"seed-{i}", environment="sums", spec={**spec, "left": 20 + i}, skills=("sums",))
                 for i in range(4)
             ]
 
@@ -76,7 +76,7 @@ def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str,
             "agent": {"rollouts": 2},
         }
     )
-    domain = hostile(toy, filler)
+    env = hostile(toy, filler)
     numbers = iter(range(1000, 9999))
     simulator = ScriptedSampler(
         lambda prompt, rng: json.dumps({"turns": 1, "left": next(numbers), "right": 3})
@@ -88,7 +88,7 @@ def test_hostile_text_passes_through_a_run_and_its_report(toy: Any, filler: str,
         agent=Agent(agent, ScriptedTrainer(), config.agent, seed=0),
         simulator=Simulator(simulator, ScriptedTrainer(), config.simulator, seed=0),
     )
-    loop = CoEvolution(config, domain, players, RunFolder.create(tmp_path / "run", dump_toml(config)))
+    loop = CoEvolution(config, env, players, RunFolder.create(tmp_path / "run", dump_toml(config)))
     assert loop.run() == 2
     with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
         tasks = store.tasks()

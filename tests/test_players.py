@@ -25,7 +25,7 @@ def players_of(toy, policy, *, kl: float = 0.0):
             "simulator": {"kl_coefficient": kl, "kl_cap": 10.0},
         }
     )
-    return build_players(config, toy.Domain())
+    return build_players(config, toy.Environment())
 
 
 def learn(toy, players):

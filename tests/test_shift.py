@@ -16,7 +16,7 @@ from genenv.runs.store.store import PoolStore
 from genenv.runs.summary import summarise
 from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
-from genenv.training.opening import open_domain
+from genenv.training.opening import open_environment
 from genenv.types import Json, Origin
 from typed import refused, succeeds
 
@@ -24,8 +24,8 @@ TINY = Path(__file__).parents[1] / "configs" / "tiny.toml"
 SHIFT = 3
 SETTINGS: dict[str, Json] = {
     "run": {"rounds": 5, "eval_every": 2, "eval_tasks": 6, "seed": 5},
-    "domain": {"name": "programs"},
-    "shift": {"round": SHIFT, "domain": {"operations": ["reverse", "turn", "last"], "renamed": True}},
+    "environment": {"name": "programs"},
+    "shift": {"round": SHIFT, "environment": {"operations": ["reverse", "turn", "last"], "renamed": True}},
     "simulator": {"contexts": 4, "variations": 2, "source": "variation"},
     "agent": {"rollouts": 3, "replayed": 4},
     "curriculum": {"base_share": 0.3, "review_share": 0.2, "replay_share": 0.2, "mastered_success": 0.5},
@@ -36,9 +36,9 @@ LETTERS = set("vwk")
 
 
 def build(config: RunConfig, path: Path) -> CoEvolution:
-    domain = open_domain(config)
+    env = open_environment(config)
     folder = RunFolder.open(path) if path.exists() else RunFolder.create(path, dump_toml(config))
-    return CoEvolution(config, domain, build_players(config, domain), folder)
+    return CoEvolution(config, env, build_players(config, env), folder)
 
 
 @pytest.fixture(scope="module")
@@ -135,18 +135,18 @@ def test_the_agent_s_statistics_and_the_archive_stay(tmp_path: Path) -> None:
     assert world.enter(SHIFT)
     assert not world.enter(SHIFT + 1)
     assert len(world.gate.archive) == texts + len(world.base)
-    assert world.gate.archive.nearest(world.domain.surface(old))[0] == 1
+    assert world.gate.archive.nearest(world.env.surface(old))[0] == 1
     assert world.stats.profile() == profile
     assert {name for name in world.base if not name.endswith(SUFFIX)} == set()
-    similarity, nearest = world.gate.held_out.nearest(world.domain.surface(world.held_out[0]))
+    similarity, nearest = world.gate.held_out.nearest(world.env.surface(world.held_out[0]))
     assert (similarity, nearest) == (1, world.held_out[0].id)
 
 
 @pytest.mark.long
 def test_a_world_that_is_drawn_from_ids_is_the_one_that_it_would_be_alone() -> None:
-    later: dict[str, Json] = {"round": 1, "domain": {"descriptions": False}}
-    shifting = open_domain(resolve({"shift": later}))
-    alone = open_domain(resolve({"domain": {"descriptions": False}}))
+    later: dict[str, Json] = {"round": 1, "environment": {"descriptions": False}}
+    shifting = open_environment(resolve({"shift": later}))
+    alone = open_environment(resolve({"environment": {"descriptions": False}}))
     shifting.shift()  # type: ignore[attr-defined]
     for one, other in zip(shifting.held_out()[:20], alone.held_out()[:20], strict=True):
         assert one.id == f"{other.id}{SUFFIX}"
@@ -178,8 +178,10 @@ def test_a_branch_may_begin_to_shift_or_go_on_in_the_other_world(finished: Path,
 def test_a_shift_that_changes_nothing_and_one_that_is_none_are_sentences(tmp_path: Path) -> None:
     out = [TINY, "--out", tmp_path / "a"]
     nothing = refused("train", *out, "--set", "shift.round=3")
-    assert "[shift.domain] changes nothing" in nothing
-    unknown = refused("train", *out, "--set", "shift.round=3", "--set", "shift.domain.rename=true")
-    assert "did you mean 'shift.domain.renamed'" in unknown
-    one_kind = refused("train", *out, "--set", "shift.round=3", "--set", 'shift.domain.operations=["up"]')
+    assert "[shift.environment] changes nothing" in nothing
+    unknown = refused("train", *out, "--set", "shift.round=3", "--set", "shift.environment.rename=true")
+    assert "did you mean 'shift.environment.renamed'" in unknown
+    one_kind = refused(
+        "train", *out, "--set", "shift.round=3", "--set", 'shift.environment.operations=["up"]'
+    )
     assert "at least one of first, last, largest" in one_kind

@@ -30,7 +30,7 @@ def trained_run(
     folder = RunFolder.create(path, dump_toml(config))
     with PoolStore.open(folder.pool, create=False) as store:
         tasks = [toy.task(name=f"held-out-{n}", left=n) for n in (1, 2)]
-        store.put_base([Seed(id=t.id, domain="sums", spec={}, skills=("sums",)) for t in tasks], tasks)
+        store.put_base([Seed(id=t.id, environment="sums", spec={}, skills=("sums",)) for t in tasks], tasks)
         for number in (0, 1):
             metrics = {"agent/eval_success": 0.25 + number / 2}
             record = RoundRecord(number=number, metrics=metrics, state={})

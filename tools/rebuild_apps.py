@@ -215,36 +215,36 @@ def codes(cities: Sequence[str]) -> dict[str, str]:
 
 def programs(lot: int, n: int, *, measuring: bool) -> Iterator[Program]:
     """A lot of programs that pass the gate, in an order that is always the same."""
-    domain, rng = ToolCalling(), random.Random(f"apps {'measuring' if measuring else 'training'} {lot}")
+    env, rng = ToolCalling(), random.Random(f"apps {'measuring' if measuring else 'training'} {lot}")
     used: Counter[Size] = Counter()
     for place, plan in enumerate(
-        rng.sample(list(itertools.islice(plans_of(domain, rng, n, measuring=measuring), n)), n)
+        rng.sample(list(itertools.islice(plans_of(env, rng, n, measuring=measuring), n)), n)
     ):
         tools, n_calls, chained, gap = plan
-        sizes: list[Size] = [one for one in domain.bundle.about.shown if one >= n_calls]
+        sizes: list[Size] = [one for one in env.bundle.about.shown if one >= n_calls]
         size = min(sizes, key=lambda one: (used[one], rng.random()))
         used[size] += 1
         parameters = ToolsParameters(
             n_calls=n_calls, chained=chained, answer=False, n_tools=size, gap=gap, tools=tools
         )
-        name = f"{domain.bundle.name}-{'held-out' if measuring else 'base'}-{lot * n + place:04d}"
+        name = f"{env.bundle.name}-{'held-out' if measuring else 'base'}-{lot * n + place:04d}"
         try:
-            yield passing(domain, parameters, name, rng, measuring=measuring)
+            yield passing(env, parameters, name, rng, measuring=measuring)
         except ValueError:
             if gap != "missing_info":
                 raise
-            others = rng.sample(incomplete(domain, measuring=measuring), len(domain.graph.recipes) // 2)
-            yield first_passing(domain, parameters, others, name, rng, measuring=measuring)
+            others = rng.sample(incomplete(env, measuring=measuring), len(env.graph.recipes) // 2)
+            yield first_passing(env, parameters, others, name, rng, measuring=measuring)
 
 
-def incomplete(domain: ToolCalling, *, measuring: bool) -> list[str]:
+def incomplete(env: ToolCalling, *, measuring: bool) -> list[str]:
     """The tools that are asked for without a value."""
-    wordings = domain.wordings_of(measuring=measuring)
+    wordings = env.wordings_of(measuring=measuring)
     return sorted({one.split(" without ")[0] for one in wordings if " without " in one})
 
 
 def first_passing(
-    domain: ToolCalling,
+    env: ToolCalling,
     parameters: ToolsParameters,
     tools: Sequence[str],
     name: str,
@@ -256,7 +256,7 @@ def first_passing(
     for tool in tools:
         with contextlib.suppress(ValueError):
             changed = parameters.model_copy(update={"tools": tool})
-            return passing(domain, changed, name, rng, measuring=measuring)
+            return passing(env, changed, name, rng, measuring=measuring)
     raise ValueError(f"no tool is left for {parameters}")
 
 
@@ -265,18 +265,18 @@ known: set[str] = set()
 
 
 def passing(
-    domain: ToolCalling, parameters: ToolsParameters, name: str, rng: random.Random, *, measuring: bool
+    env: ToolCalling, parameters: ToolsParameters, name: str, rng: random.Random, *, measuring: bool
 ) -> Program:
     """A new program with these parameters that passes the gate, in words for its calls."""
     lineage = Lineage(origin=Origin.HELD_OUT if measuring else Origin.SEED)
-    walker = domain.walker(measuring=measuring)
+    walker = env.walker(measuring=measuring)
     for _ in range(100):
         try:
             program = walker.drawn(parameters, rng)
         except Refused:
             continue
-        task = domain.build(program, task_id=name, lineage=lineage, rng=random.Random(name))
-        if isinstance(task, Rejection) or examined(domain, task, random.Random(name)) is not None:
+        task = env.build(program, task_id=name, lineage=lineage, rng=random.Random(name))
+        if isinstance(task, Rejection) or examined(env, task, random.Random(name)) is not None:
             continue
         text = task.messages[-1].content
         if text in known or len(text.split()) > MOST_WORDS or " that this gives" in text:
@@ -286,22 +286,22 @@ def passing(
     raise ValueError(f"no task is found for {parameters}")
 
 
-def plans_of(domain: ToolCalling, rng: random.Random, n: int, *, measuring: bool) -> Iterator[Plan]:
+def plans_of(env: ToolCalling, rng: random.Random, n: int, *, measuring: bool) -> Iterator[Plan]:
     """The plans of a split."""
     twos, threes, gaps, chained = (round(n * share) for share in (TWO_CALLS, THREE_CALLS, GAPS, CHAINED))
     long_chained = round(chained * LONG_CHAINED)
-    tools = cycle(list(domain.graph.recipes), rng)
-    lacking = cycle(incomplete(domain, measuring=measuring), rng)
+    tools = cycle(list(env.graph.recipes), rng)
+    lacking = cycle(incomplete(env, measuring=measuring), rng)
     for name in itertools.islice(tools, n - twos - threes - gaps):
         yield name, 1, False, "none"
     for name in itertools.islice(tools, gaps - gaps // 2):
         yield name, 1, False, "no_tool"
     for name in itertools.islice(lacking, gaps // 2):
         yield name, 1, False, "missing_info"
-    rules = Rules(most_calls=3, each=1000, together=domain.bundle.about.together, measuring=measuring)
+    rules = Rules(most_calls=3, each=1000, together=env.bundle.about.together, measuring=measuring)
     found: dict[tuple[int, bool], set[str]] = {}
-    for name in domain.graph.recipes:
-        for size, written in plans(domain.graph, name, random.Random(name), rules).items():
+    for name in env.graph.recipes:
+        for size, written in plans(env.graph, name, random.Random(name), rules).items():
             found.setdefault(size, set()).update(in_order(one) for one in written)
     for size, count in (
         ((2, True), chained - long_chained),

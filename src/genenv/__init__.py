@@ -2,7 +2,7 @@
 
 The simulator is rewarded for tasks that the agent solves about half of the time, and code, not a model,
 decides what is correct (GenEnv, arXiv:2512.19682). Here are the nouns that flow through a round, and what a
-program calls: `train`, `Domain`, `load_agent`, `Run` (docs/python.md). Importing it loads nothing heavy.
+program calls: `train`, `Environment`, `load_agent`, `Run` (docs/python.md). Importing it loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from genenv.types import (
 
 if TYPE_CHECKING:
     from genenv.api.agent import Agent, load_agent
-    from genenv.api.environment import Domain
+    from genenv.api.environment import Environment
     from genenv.api.runs import Run, train
     from genenv.progress import Silent
 
 _LATER = {
     "Agent": "genenv.api.agent",
-    "Domain": "genenv.api.environment",
+    "Environment": "genenv.api.environment",
     "Run": "genenv.api.runs",
     "Silent": "genenv.progress",
     "load_agent": "genenv.api.agent",
@@ -65,7 +65,7 @@ __all__ = [
     "Agent",
     "Context",
     "DataError",
-    "Domain",
+    "Environment",
     "GenenvError",
     "Generation",
     "Group",

@@ -3,7 +3,8 @@
 | error | raised by | ends in |
 |---|---|---|
 | `UsageError` | config, CLI, model loading: something the user can mend | one sentence, exit status 2 |
-| `DomainError` | the guard of a user's own domain: it raised, hung, or broke a promise | the same |
+| `EnvironmentCodeError` | the guard of a user's own environment: it raised, hung, or broke a promise | the
+same |
 | `DataError` | store, checkpoints, data files: damaged or missing on disk | one sentence, exit status 2 |
 | `RolloutError` | policies and episodes: this attempt failed | a trace with a stop reason; the run goes on |
 | `ContextOverflow` | policies: the context window is too small | the same; in evaluation, a wrong answer |
@@ -31,8 +32,8 @@ class UsageError(GenenvError):
     """The user asked for something that cannot be done as asked."""
 
 
-class DomainError(UsageError):
-    """A user's own domain does not do what it promises."""
+class EnvironmentCodeError(UsageError):
+    """A user's own environment does not do what it promises."""
 
 
 class DataError(GenenvError):

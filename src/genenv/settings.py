@@ -23,7 +23,7 @@ class Settings(
 
 
 class NoSettings(Settings, frozen=True):
-    """The section of a domain or a benchmark that has no settings."""
+    """The section of an environment or a benchmark that has no settings."""
 
 
 PLACE: dict[str, JsonValue] = {"place": True}

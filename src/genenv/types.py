@@ -28,7 +28,7 @@ class RejectReason(StrEnum):
     SYNTAX = "syntax"
     """Not JSON."""
     SCHEMA = "schema"
-    """JSON, but not a spec of the domain."""
+    """JSON, but not a spec of the environment."""
     INCONSISTENT = "inconsistent"
     """The difficulty fields do not describe the rest of the spec."""
     EXECUTION = "execution"
@@ -96,9 +96,9 @@ class Seed:
     """One item of base data, which the simulator varies."""
 
     id: str
-    domain: str
+    environment: str
     spec: JsonObject
-    """The domain's spec, as JSON."""
+    """The environment's spec, as JSON."""
     skills: tuple[str, ...]
     """What the item exercises, e.g. `("calendar", "calls:2", "relative")`; keys of the agent profile."""
 
@@ -163,14 +163,14 @@ class Task:
 
     id: str
     """Unique in a run; for seeds and held-out tasks also stable between runs."""
-    domain: str
+    environment: str
     skills: tuple[str, ...]
     messages: tuple[Message, ...]
     """What the agent sees first, tool descriptions included."""
     spec: JsonObject
-    """The domain's spec; the difficulty fields first."""
+    """The environment's spec; the difficulty fields first."""
     payload: JsonObject
-    """What the domain's checker needs: initial state, expected calls, expected outputs."""
+    """What the environment's checker needs: initial state, expected calls, expected outputs."""
     oracle: tuple[str, ...]
     """Assistant replies, one a turn, that solve the task; none where nobody knows any."""
     lineage: Lineage
@@ -181,7 +181,7 @@ class Verdict:
     """What a checker says of a trace."""
 
     reward: float
-    """In [0, 1]: GenEnv eq. (1). 1 for a right structured action, or partial credit by the domain."""
+    """In [0, 1]: GenEnv eq. (1). 1 for a right structured action, or partial credit by the environment."""
     success: bool
     explanation: str
     """One sentence a person can read."""
@@ -223,7 +223,7 @@ class Trace:
     messages: tuple[Message, ...]
     """What was said after the prompt, in order: the agent's replies, and the environment between them."""
     reward: float
-    """In [0, 1], from the domain's checker."""
+    """In [0, 1], from the environment's checker."""
     success: bool
     explanation: str
     stop_reason: StopReason

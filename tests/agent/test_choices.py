@@ -18,7 +18,7 @@ from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.scripted import ScriptedSampler
 from genenv.environments.guard import guarded
-from genenv.errors import DomainError
+from genenv.errors import EnvironmentCodeError
 from genenv.rollout.driver import Sampling, attempt, guide
 from genenv.types import Group, Message, StopReason
 from learners import gradients_of
@@ -41,8 +41,8 @@ class Walk:
 
 
 @pytest.fixture
-def domain(toy: Any) -> Any:
-    made = toy.Domain()
+def env(toy: Any) -> Any:
+    made = toy.Environment()
     made.episode = lambda task: Walk()
     return made
 
@@ -52,10 +52,10 @@ def sampler(tiny: Any) -> Any:
     return tiny.player(noise=0.05)
 
 
-def groups_of(domain: Any, sampler: Any, toy: Any, rollouts: int = 6, **changes: Any) -> list[Group]:
+def groups_of(env: Any, sampler: Any, toy: Any, rollouts: int = 6, **changes: Any) -> list[Group]:
     task = replace(toy.task(1, 2), oracle=("look", "open desk 1"))
     sampling = replace(SAMPLING, **changes)
-    return asyncio.run(attempt(domain, sampler, [task], rollouts=rollouts, sampling=sampling))
+    return asyncio.run(attempt(env, sampler, [task], rollouts=rollouts, sampling=sampling))
 
 
 def rewarded(groups: list[Group]) -> list[Group]:
@@ -67,9 +67,9 @@ def rewarded(groups: list[Group]) -> list[Group]:
 
 
 def test_every_reply_is_one_of_its_turn_and_what_no_choice_was_made_of_is_not_the_agents(
-    domain: Any, sampler: Any, toy: Any
+    env: Any, sampler: Any, toy: Any
 ) -> None:
-    (group,) = groups_of(domain, sampler, toy, rollouts=30)
+    (group,) = groups_of(env, sampler, toy, rollouts=30)
     for trace in group.traces:
         assert trace.stop_reason is StopReason.DONE
         assert all(reply in possible for reply, possible in zip(trace.replies, TURNS, strict=True))
@@ -93,8 +93,8 @@ def lesson_data(groups: list[Group], temperature: float = 0.7) -> list[Datum]:
     return averaged(lesson.data, lesson.coefficients or {})
 
 
-def test_at_the_first_update_the_ratio_is_one(domain: Any, sampler: Any, toy: Any) -> None:
-    data = lesson_data(rewarded(groups_of(domain, sampler, toy)))
+def test_at_the_first_update_the_ratio_is_one(env: Any, sampler: Any, toy: Any) -> None:
+    data = lesson_data(rewarded(groups_of(env, sampler, toy)))
     now = asyncio.run(LocalTrainer(sampler.weights, OptimizerConfig()).logprobs(data))
     assert any(datum.tokens for datum in data)
     for datum, row in zip(data, now, strict=True):
@@ -129,8 +129,8 @@ def loss_by_hand(sampler: Any, data: list[Datum], temperature: float) -> torch.T
     return loss
 
 
-def test_the_gradient_is_that_of_the_policy_among_the_choices(domain: Any, sampler: Any, toy: Any) -> None:
-    data = lesson_data(rewarded(groups_of(domain, sampler, toy)))
+def test_the_gradient_is_that_of_the_policy_among_the_choices(env: Any, sampler: Any, toy: Any) -> None:
+    data = lesson_data(rewarded(groups_of(env, sampler, toy)))
     trainer = LocalTrainer(sampler.weights, OptimizerConfig())
     now = asyncio.run(trainer.logprobs(data))  # ratios of exactly 1: sampling rounds in another order
     data = [replace(datum, old_logprobs=row) for datum, row in zip(data, now, strict=True)]
@@ -147,8 +147,8 @@ def test_the_gradient_is_that_of_the_policy_among_the_choices(domain: Any, sampl
     trainer.optimizer.clear()
 
 
-def test_the_kl_of_the_attempts_is_taken_among_the_choices(domain: Any, sampler: Any, toy: Any) -> None:
-    data = lesson_data(rewarded(groups_of(domain, sampler, toy)))
+def test_the_kl_of_the_attempts_is_taken_among_the_choices(env: Any, sampler: Any, toy: Any) -> None:
+    data = lesson_data(rewarded(groups_of(env, sampler, toy)))
     trainer = LocalTrainer(sampler.weights, OptimizerConfig())
     measured = asyncio.run(trainer.forward_backward(data, Objective(kl="k3", kl_coefficient=0.1)))
     trainer.optimizer.clear()
@@ -161,9 +161,9 @@ def test_the_kl_of_the_attempts_is_taken_among_the_choices(domain: Any, sampler:
     assert expected > 0
 
 
-def test_what_is_imitated_is_learned_among_the_choices_too(domain: Any, sampler: Any, toy: Any) -> None:
+def test_what_is_imitated_is_learned_among_the_choices_too(env: Any, sampler: Any, toy: Any) -> None:
     task = replace(toy.task(1, 2), oracle=("look", "open desk 1"))
-    trace = asyncio.run(guide(domain, sampler, task))
+    trace = asyncio.run(guide(env, sampler, task))
     assert trace.replies == task.oracle
     lesson = grpo_credit([], {task.id: trace}, GrpoConfig(), temperature=0.7)
     (datum,) = lesson.data
@@ -172,24 +172,24 @@ def test_what_is_imitated_is_learned_among_the_choices_too(domain: Any, sampler:
     (row,) = asyncio.run(LocalTrainer(sampler.weights, OptimizerConfig()).logprobs([datum]))
     assert all(math.exp(row[t]) > 0.01 for t in places)
     wrong = replace(task, oracle=("fly", "look"))
-    broken = asyncio.run(guide(domain, sampler, wrong))
+    broken = asyncio.run(guide(env, sampler, wrong))
     assert (broken.stop_reason, broken.success) == (StopReason.ERROR, False)
     assert broken.explanation == "The known solution 'fly' is none of the possible replies."
 
 
-def test_a_script_answers_with_one_of_the_choices(domain: Any, toy: Any) -> None:
+def test_a_script_answers_with_one_of_the_choices(env: Any, toy: Any) -> None:
     right = ScriptedSampler(lambda prompt, rng: "look")
-    (group,) = groups_of(domain, right, toy, rollouts=2)
+    (group,) = groups_of(env, right, toy, rollouts=2)
     assert {trace.replies for trace in group.traces} == {("look", "look")}
     other = ScriptedSampler(lambda prompt, rng: "no command")
-    (group,) = groups_of(domain, other, toy, rollouts=20)
+    (group,) = groups_of(env, other, toy, rollouts=20)
     first, second = zip(*(trace.replies for trace in group.traces), strict=True)
     assert (set(first), set(second)) == (set(TURNS[0]), set(TURNS[1]))
 
 
 @pytest.mark.long
 def test_a_template_that_begins_a_thought_gets_an_empty_one(
-    tiny: Any, domain: Any, toy: Any, templates: dict[str, str]
+    tiny: Any, env: Any, toy: Any, templates: dict[str, str]
 ) -> None:
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.player_weights import PlayerWeights
@@ -202,20 +202,20 @@ def test_a_template_that_begins_a_thought_gets_an_empty_one(
     )
     thinking = LocalSampler(PlayerWeights(LocalModel(str(folder), config), None, learns=False))
     assert thinking.closing
-    (group,) = groups_of(domain, thinking, toy, rollouts=4, max_new_tokens=80)
+    (group,) = groups_of(env, thinking, toy, rollouts=4, max_new_tokens=80)
     for trace in group.traces:
         assert all(reply in possible for reply, possible in zip(trace.replies, TURNS, strict=True))
 
 
 def test_a_users_episode_may_offer_choices_and_is_held_to_what_it_promises(toy: Any) -> None:
-    made = toy.Domain()
+    made = toy.Environment()
     made.config = None
     made.episode = lambda task: Walk()
     (group,) = groups_of(guarded(made), ScriptedSampler(lambda prompt, rng: "look"), toy, rollouts=1)
     assert group.traces[0].replies == ("look", "look")
     broken = type("Broken", (Walk,), {"choices": property(lambda self: [1]), "run": _once})
     made.episode = lambda task: broken()
-    with pytest.raises(DomainError, match="offers the choice int 1, not a text"):
+    with pytest.raises(EnvironmentCodeError, match="offers the choice int 1, not a text"):
         groups_of(guarded(made), ScriptedSampler(lambda prompt, rng: "look"), toy, rollouts=1)
 
 

@@ -27,17 +27,17 @@ SAMPLING = Sampling(temperature=1.0, max_new_tokens=2000, timeout_s=60.0, seed=0
 
 
 @pytest.fixture(scope="module")
-def domain() -> ToolCalling:
+def env() -> ToolCalling:
     return ToolCalling(ToolCallingConfig(style="native"))
 
 
 @pytest.fixture(scope="module")
-def tasks(domain: ToolCalling) -> list[Task]:
+def tasks(env: ToolCalling) -> list[Task]:
     """Of each kind: one reply or several turns, with and without a gap."""
     kinds: dict[Any, Any] = {}
-    for seed in domain.seeds():
+    for seed in env.seeds():
         kinds.setdefault((seed.spec["chained"], seed.spec["gap"], seed.spec["n_calls"]), seed)
-    return [base_task(domain, seed.id, seed.spec, seed=0) for seed in kinds.values()]
+    return [base_task(env, seed.id, seed.spec, seed=0) for seed in kinds.values()]
 
 
 @pytest.fixture
@@ -53,46 +53,46 @@ def make(tiny: Any, templates: dict[str, str]) -> Any:
 
 @pytest.mark.parametrize("name", ["qwen", "thinking", "always", "mistral"])
 def test_every_known_solution_passes_in_the_models_own_form(
-    make: Any, domain: ToolCalling, tasks: list[Task], name: str
+    make: Any, env: ToolCalling, tasks: list[Task], name: str
 ) -> None:
     sampler = make(name)
     assert len(tasks) >= 6
     for task in tasks:
-        trace = asyncio.run(guide(domain, sampler, task))
+        trace = asyncio.run(guide(env, sampler, task))
         assert trace.success, trace.explanation
         assert trace.replies == task.oracle
 
 
 def test_the_template_describes_the_tools_and_the_prompt_does_not(
-    make: Any, domain: ToolCalling, tasks: list[Task]
+    make: Any, env: ToolCalling, tasks: list[Task]
 ) -> None:
     sampler = make("qwen")
-    trace = asyncio.run(guide(domain, sampler, tasks[0]))
+    trace = asyncio.run(guide(env, sampler, tasks[0]))
     prompt = sampler.model.tokenizer.decode(trace.token_ids[: trace.prompt_tokens])
-    for tool in domain.offered(tasks[0]):
+    for tool in env.offered(tasks[0]):
         assert json.dumps(tool, ensure_ascii=False) in prompt
         assert tool["function"]["name"] not in tasks[0].messages[0].content
     assert "Tools:" not in tasks[0].messages[0].content
 
 
 def test_an_episode_has_the_ids_that_an_evaluation_would_give_the_model(
-    make: Any, domain: ToolCalling, tasks: list[Task]
+    make: Any, env: ToolCalling, tasks: list[Task]
 ) -> None:
     sampler = make("thinking", chat_template_kwargs={"enable_thinking": False})
     served = LocalAssistant(sampler, SamplingConfig(), name="tiny", weights={})
     assert served.native_tools
     assert served.describe()["chat_template_kwargs"] == {"enable_thinking": False}
     task = next(task for task in tasks if task.payload["mode"] == "single")
-    trace = asyncio.run(guide(domain, sampler, task))
+    trace = asyncio.run(guide(env, sampler, task))
     asked = [{"role": m.role, "content": m.content} for m in task.messages]
-    prompt, _ = served.render(asked, domain.offered(task))
+    prompt, _ = served.render(asked, env.offered(task))
     assert trace.token_ids[: trace.prompt_tokens] == prompt
-    whole, _ = served.render([*asked, message_of(task.oracle[0])], domain.offered(task))
+    whole, _ = served.render([*asked, message_of(task.oracle[0])], env.offered(task))
     assert whole[: len(trace.token_ids)] == trace.token_ids
 
 
 def test_several_turns_are_the_conversation_that_would_be_served(
-    make: Any, domain: ToolCalling, tasks: list[Task]
+    make: Any, env: ToolCalling, tasks: list[Task]
 ) -> None:
     sampler = make("qwen")
     served = LocalAssistant(sampler, SamplingConfig(), name="tiny", weights={})
@@ -109,15 +109,15 @@ def test_several_turns_are_the_conversation_that_would_be_served(
             heard.append(message_of(said))
             return said
 
-        await domain.episode(task).run(ask)
+        await env.episode(task).run(ask)
 
     asyncio.run(play())
-    ids = asyncio.run(guide(domain, sampler, task)).token_ids
-    assert served.render(heard, domain.offered(task))[0][: len(ids)] == ids
+    ids = asyncio.run(guide(env, sampler, task)).token_ids
+    assert served.render(heard, env.offered(task))[0][: len(ids)] == ids
     assert len(task.oracle) > 2
 
 
-def test_an_agents_native_calls_are_checked_as_those_it_meant(domain: ToolCalling, tasks: list[Task]) -> None:
+def test_an_agents_native_calls_are_checked_as_those_it_meant(env: ToolCalling, tasks: list[Task]) -> None:
     task = next(task for task in tasks if task.payload["mode"] == "single" and task.payload["gap"] == "none")
     calls = message_of(task.oracle[0])["tool_calls"]
     bare = json.dumps(
@@ -128,30 +128,28 @@ def test_an_agents_native_calls_are_checked_as_those_it_meant(domain: ToolCallin
         assert prompt.startswith('[tool] {"type": "function"')
         return f"<think>\nI could call cancel_event.\n</think>\n\n{bare}"
 
-    (group,) = asyncio.run(attempt(domain, ScriptedSampler(llama), [task], rollouts=1, sampling=SAMPLING))
+    (group,) = asyncio.run(attempt(env, ScriptedSampler(llama), [task], rollouts=1, sampling=SAMPLING))
     assert group.traces[0].success, group.traces[0].explanation
     assert group.traces[0].replies == task.oracle
 
 
 def test_an_escape_of_half_a_character_becomes_text_that_can_be_written(
-    domain: ToolCalling, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+    env: ToolCalling, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call can spell half of a surrogate pair as an escape: the check and the trace see the same text."""
     checked: list[str] = []
-    check = domain.check
-    monkeypatch.setattr(
-        domain, "check", lambda task, replies: checked.extend(replies) or check(task, replies)
-    )
+    check = env.check
+    monkeypatch.setattr(env, "check", lambda task, replies: checked.extend(replies) or check(task, replies))
     call = r'[{"name": "send", "parameters": {"to": "\ud800"}}]'
     sampler = ScriptedSampler(lambda prompt, rng: call)
-    (group,) = asyncio.run(attempt(domain, sampler, tasks[:1], rollouts=1, sampling=SAMPLING))
+    (group,) = asyncio.run(attempt(env, sampler, tasks[:1], rollouts=1, sampling=SAMPLING))
     assert checked
     assert all('"to": "\ufffd"' in reply for reply in checked)
     assert group.traces[0].replies == tuple(checked)
 
 
 def test_a_template_without_tools_ends_the_run_in_a_sentence(
-    make: Any, domain: ToolCalling, tasks: list[Task]
+    make: Any, env: ToolCalling, tasks: list[Task]
 ) -> None:
-    with pytest.raises(UsageError, match=r"domain\.style = 'python' or 'json'"):
-        asyncio.run(guide(domain, make(), tasks[0]))
+    with pytest.raises(UsageError, match=r"environment\.style = 'python' or 'json'"):
+        asyncio.run(guide(env, make(), tasks[0]))

@@ -27,12 +27,12 @@ def solver(prompt: str, rng: random.Random) -> str:
 
 
 class Acting:
-    """A toy domain whose episodes are one given coroutine."""
+    """A toy environment whose episodes are one given coroutine."""
 
     max_turns = 3
 
     def __init__(self, toy, run) -> None:
-        self.inner, self._run = toy.Domain(), run
+        self.inner, self._run = toy.Environment(), run
 
     def episode(self, task):
         return self
@@ -44,10 +44,10 @@ class Acting:
         return self.inner.check(task, replies)
 
 
-def play(domain, sampler, tasks, *, rollouts=1, **changes):
+def play(env, sampler, tasks, *, rollouts=1, **changes):
     values = {"temperature": 1.0, "max_new_tokens": 20, "timeout_s": 5.0, "seed": 0}
     sampling = Sampling(**(values | changes))
-    return asyncio.run(attempt(domain, sampler, tasks, rollouts=rollouts, sampling=sampling))
+    return asyncio.run(attempt(env, sampler, tasks, rollouts=rollouts, sampling=sampling))
 
 
 def only(groups):
@@ -59,7 +59,7 @@ def only(groups):
 def test_a_trace_holds_exactly_what_was_rendered_and_sampled_turn_after_turn(toy):
     sampler = ScriptedSampler(solver)
     task = toy.task(1, 2, turns=3)
-    trace = only(play(toy.Domain(), sampler, [task]))
+    trace = only(play(toy.Environment(), sampler, [task]))
     prompt = sampler.render(task.messages, first=True)
     again = sampler.render([Message(role="tool", content="once more")], first=False)
     reply = (*b"3", END)
@@ -82,25 +82,27 @@ def test_groups_come_back_in_the_order_of_tasks_and_each_attempt_has_its_own_str
         return str(rng.randint(0, 10**9))
 
     tasks = [toy.task(1, 2, name="a"), toy.task(3, 4, name="b")]
-    groups = play(toy.Domain(), ScriptedSampler(guess), tasks, rollouts=3)
+    groups = play(toy.Environment(), ScriptedSampler(guess), tasks, rollouts=3)
     assert [group.task.id for group in groups] == ["a", "b"]
     assert len({trace.replies for group in groups for trace in group.traces}) == 6
     assert len({trace.id for group in groups for trace in group.traces}) == 6
-    alone = play(toy.Domain(), ScriptedSampler(guess), tasks[1:], rollouts=3)
+    alone = play(toy.Environment(), ScriptedSampler(guess), tasks[1:], rollouts=3)
     assert alone[0] == groups[1]
-    other = play(toy.Domain(), ScriptedSampler(guess), tasks[1:], rollouts=3, seed=1)
+    other = play(toy.Environment(), ScriptedSampler(guess), tasks[1:], rollouts=3, seed=1)
     assert not {t.replies for t in other[0].traces} & {t.replies for t in groups[1].traces}
 
 
 def test_attempts_at_one_task_in_two_rounds_have_different_ids(toy):
     seeds = [stream(3205, "rollout", round_) for round_ in (20, 47)]
     assert len({seed & 0xFFFFFF for seed in seeds}) == 1
-    traces = [only(play(toy.Domain(), ScriptedSampler(solver), [toy.task()], seed=seed)) for seed in seeds]
+    traces = [
+        only(play(toy.Environment(), ScriptedSampler(solver), [toy.task()], seed=seed)) for seed in seeds
+    ]
     assert traces[0].id != traces[1].id
 
 
 def test_a_reply_that_reaches_the_token_limit_is_a_failure_that_counts(toy):
-    trace = only(play(toy.Domain(), ScriptedSampler(lambda *_: "3" * 50), [toy.task()]))
+    trace = only(play(toy.Environment(), ScriptedSampler(lambda *_: "3" * 50), [toy.task()]))
     assert trace.stop_reason is StopReason.LENGTH
     assert (trace.reward, trace.success, trace.response_tokens) == (0.0, False, 20)
     assert trace.readable is False
@@ -111,7 +113,7 @@ def test_a_reply_that_reaches_the_token_limit_is_a_failure_that_counts(toy):
 def test_a_prompt_that_leaves_no_room_for_a_reply_is_no_attempt(toy):
     task = toy.task(turns=3)
     prompt = len(ScriptedSampler(solver).render(task.messages, first=True))
-    (group,) = play(toy.Domain(), ScriptedSampler(solver, context_tokens=prompt), [task])
+    (group,) = play(toy.Environment(), ScriptedSampler(solver, context_tokens=prompt), [task])
     assert group.traces[0].stop_reason is StopReason.ERROR
     assert "no room" in group.traces[0].explanation
     assert group.valid == ()
@@ -121,7 +123,7 @@ def test_a_conversation_that_no_longer_fits_is_a_failure_that_counts(toy):
     task = toy.task(turns=3)
     prompt = len(ScriptedSampler(solver).render(task.messages, first=True))
     sampler = ScriptedSampler(solver, context_tokens=prompt + 24)
-    groups = play(toy.Domain(), sampler, [task])
+    groups = play(toy.Environment(), sampler, [task])
     trace = only(groups)
     assert trace.stop_reason is StopReason.CONTEXT
     assert len(trace.replies) == 1
@@ -135,7 +137,7 @@ def test_a_policy_that_cannot_answer_is_a_failure_that_does_not_count(toy):
         async def sample(self, request):
             raise RolloutError("the endpoint is gone")
 
-    (group,) = play(toy.Domain(), Broken(solver), [toy.task()])
+    (group,) = play(toy.Environment(), Broken(solver), [toy.task()])
     assert group.traces[0].stop_reason is StopReason.ERROR
     assert group.traces[0].explanation == "the endpoint is gone"
     assert group.valid == ()
@@ -182,7 +184,7 @@ def test_the_time_that_the_policy_takes_does_not_count(toy):
             await asyncio.sleep(0.1)
             return await super().sample(request)
 
-    trace = only(play(toy.Domain(), Slow(solver), [toy.task(turns=2)], timeout_s=0.08))
+    trace = only(play(toy.Environment(), Slow(solver), [toy.task(turns=2)], timeout_s=0.08))
     assert trace.stop_reason is StopReason.DONE
     assert trace.success
 
@@ -200,7 +202,7 @@ def test_the_turns_of_an_attempt_are_one_conversation_and_the_last_one_is_told(t
             return completion
 
     play(
-        toy.Domain(),
+        toy.Environment(),
         Remembering(solver),
         [toy.task(i, 2, turns=3, name=f"task-{i}") for i in range(2)],
         rollouts=2,
@@ -231,8 +233,8 @@ def test_sampling_for_one_attempt_does_not_count_for_another_that_waits(toy):
         time.sleep(0.5)
         return "3"
 
-    domain = one_waits_while_another_is_answered(toy)
-    (group,) = play(domain, ScriptedSampler(slow), [toy.task()], rollouts=2, timeout_s=0.3)
+    env = one_waits_while_another_is_answered(toy)
+    (group,) = play(env, ScriptedSampler(slow), [toy.task()], rollouts=2, timeout_s=0.3)
     assert [trace.stop_reason for trace in group.traces] == [StopReason.DONE] * 2
 
 
@@ -241,8 +243,8 @@ def test_a_batch_of_a_local_model_does_not_count_for_an_attempt_that_waits(tiny,
     sampler, before = tiny.player(), blocked_s()
     plain = sampler.sample_all
     monkeypatch.setattr(sampler, "sample_all", lambda requests: time.sleep(0.5) or plain(requests))
-    domain = one_waits_while_another_is_answered(toy)
-    (group,) = play(domain, sampler, [toy.task()], rollouts=2, timeout_s=0.3)
+    env = one_waits_while_another_is_answered(toy)
+    (group,) = play(env, sampler, [toy.task()], rollouts=2, timeout_s=0.3)
     assert StopReason.TIMEOUT not in {trace.stop_reason for trace in group.traces}
     assert blocked_s() - before >= 0.5
 
@@ -274,13 +276,13 @@ def test_a_reply_without_a_token_leaves_the_earlier_log_probabilities_alone(toy)
                 return replace(await super().sample(request), logprobs=(-1.0, -2.0))
             return Completion(token_ids=(), logprobs=(), text="", finished=True)
 
-    trace = only(play(toy.Domain(), Silent(solver), [toy.task(turns=2)]))
+    trace = only(play(toy.Environment(), Silent(solver), [toy.task(turns=2)]))
     assert len(trace.logprobs) == len(trace.token_ids) == len(trace.sampled)
     assert [value for value, flag in zip(trace.logprobs, trace.sampled, strict=True) if flag] == [-1.0, -2.0]
 
 
 @pytest.mark.parametrize("error", [KeyError("a bug"), ZeroDivisionError("a bug")])
-def test_bugs_of_a_domain_propagate(toy, error):
+def test_bugs_of_a_environment_propagate(toy, error):
     async def fail(ask) -> None:
         await ask(toy.task().messages)
         raise error
@@ -301,7 +303,7 @@ def test_an_environment_that_gives_up_on_an_attempt_leaves_a_trace(toy):
 def test_a_local_model_is_trained_on_what_it_sampled(tiny, toy):
     sampler = tiny.player()
     task = toy.task(turns=2)
-    groups = play(toy.Domain(), sampler, [task], rollouts=6, max_new_tokens=8)
+    groups = play(toy.Environment(), sampler, [task], rollouts=6, max_new_tokens=8)
     for trace in groups[0].traces:
         assert trace.token_ids[: trace.prompt_tokens] == sampler.render(task.messages, first=True)
         sampled = [i for i, flag in enumerate(trace.sampled) if flag]
@@ -313,9 +315,9 @@ def test_a_local_model_is_trained_on_what_it_sampled(tiny, toy):
 def test_a_trace_carries_the_version_of_the_weights_that_wrote_it(tiny, toy):
     sampler, task = tiny.player(), toy.task(turns=2)
     trainer = LocalTrainer(sampler.weights, OptimizerConfig())
-    assert only(play(toy.Domain(), sampler, [task], max_new_tokens=8)).version == 0
+    assert only(play(toy.Environment(), sampler, [task], max_new_tokens=8)).version == 0
     for _ in range(2):
         asyncio.run(trainer.publish())
-    assert only(play(toy.Domain(), sampler, [task], max_new_tokens=8)).version == 2
+    assert only(play(toy.Environment(), sampler, [task], max_new_tokens=8)).version == 2
     silent = ScriptedSampler(solver, context_tokens=10)  # no room for a reply
-    assert only(play(toy.Domain(), silent, [task])).version is None
+    assert only(play(toy.Environment(), silent, [task])).version is None

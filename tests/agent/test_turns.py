@@ -14,16 +14,16 @@ from genenv.types import StopReason
 
 
 def test_running_out_of_turns_is_a_stop_reason_of_its_own() -> None:
-    domain = ToolCalling(ToolCallingConfig(max_turns=3))
-    seed = next(seed for seed in domain.seeds() if seed.spec["chained"])
-    task = base_task(domain, seed.id, seed.spec, seed=0)
+    env = ToolCalling(ToolCallingConfig(max_turns=3))
+    seed = next(seed for seed in env.seeds() if seed.spec["chained"])
+    task = base_task(env, seed.id, seed.spec, seed=0)
 
     def same_call_again(prompt: str, rng: random.Random) -> str:
         return task.oracle[0]
 
     sampling = Sampling(temperature=1.0, max_new_tokens=500, timeout_s=60.0, seed=0)
     (group,) = asyncio.run(
-        attempt(domain, ScriptedSampler(same_call_again), [task], rollouts=1, sampling=sampling)
+        attempt(env, ScriptedSampler(same_call_again), [task], rollouts=1, sampling=sampling)
     )
     assert group.traces[0].stop_reason is StopReason.MAX_TURNS
     assert len(group.traces[0].replies) == 3

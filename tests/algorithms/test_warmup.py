@@ -15,7 +15,7 @@ from genenv.algorithms.credit.rwr import rwr_credit
 from genenv.algorithms.datum import Datum
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.config.run import RunConfig
-from genenv.errors import DomainError, RolloutError, UsageError
+from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.progress import Silent
 from genenv.simulator.settings import SimulatorConfig
 from genenv.training.build import build_players
@@ -33,7 +33,7 @@ def players(tiny, toy):
 
 
 def players_with(tiny, toy, **warmup):
-    class Sums(toy.Domain):
+    class Sums(toy.Environment):
         def simulator_messages(self, seed, profile, target):
             return (Message(role="user", content=f"a sum like {seed.spec['left']}"),)
 
@@ -70,7 +70,7 @@ def tasks_of(toy, *lefts: int):
 
 def seeds_of(*lefts: int):
     return [
-        Seed(id=f"seed-{i}", domain="sums", spec={"left": left}, skills=("sums",))
+        Seed(id=f"seed-{i}", environment="sums", spec={"left": left}, skills=("sums",))
         for i, left in enumerate(lefts)
     ]
 
@@ -133,8 +133,8 @@ def test_what_samples_sees_what_was_taught(players, toy, monkeypatch):
     agent, versions = players.agent, []
     plain = agent.solve
 
-    async def solve(domain, tasks):
-        groups = await plain(domain, tasks)
+    async def solve(env, tasks):
+        groups = await plain(env, tasks)
         versions.append({trace.version for group in groups for trace in group.traces})
         return groups
 
@@ -224,11 +224,11 @@ def test_the_first_step_after_a_warm_up_that_left_no_moments_is_a_tenth(tiny, to
         assert found == pytest.approx(share * LR, rel=1e-2)
 
 
-def test_a_solution_that_fails_when_it_is_played_is_the_domains_fault_and_not_the_windows(players, toy):
+def test_a_solution_that_fails_when_it_is_played_is_the_environments_fault_and_not_the_windows(players, toy):
     """Both once ended in "does not fit into its context"."""
     wrong = replace(toy.task(3, 2, name="task-wrong"), oracle=("not the sum",))
     with pytest.raises(
-        DomainError, match=r"'sums', task-wrong: its own solution does not pass when it is pl"
+        EnvironmentCodeError, match=r"'sums', task-wrong: its own solution does not pass when it is pl"
     ):
         warm_up(players, seeds_of(1), [wrong, wrong])
 

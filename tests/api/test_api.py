@@ -103,36 +103,38 @@ except KeyboardInterrupt: print(ended)
 def test_from_a_file_to_a_run_and_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     silent = genenv.Silent()
-    domain = genenv.Domain.from_tools(
+    env = genenv.Environment.from_tools(
         str(EXAMPLES / "desk.py"), "desk", tasks=24, held_out=8, reporter=silent
     )
-    assert (len(domain.tasks), len(domain.held_out)) == (24, 8)
-    assert domain.suggested == Path("desk/train.toml")
-    assert {one.state for one in domain.check(4)} <= {"good", "poor"}
-    run = genenv.train(domain, "runs/desk", settings=SHORT, reporter=silent)
+    assert (len(env.tasks), len(env.held_out)) == (24, 8)
+    assert env.suggested == Path("desk/train.toml")
+    assert {one.state for one in env.check(4)} <= {"good", "poor"}
+    run = genenv.train(env, "runs/desk", settings=SHORT, reporter=silent)
     assert sorted(run.metrics) == [0, 1]
     assert list(run.held_out) == [0, 1]
     assert "held-out success" in str(run)
     assert run.config.run.rounds == 1
     assert (
-        run.domain.held_out
-        == genenv.Domain("./desk", {"mode": run.config.domain.settings.mode, "descriptions": False}).held_out
+        run.environment.held_out
+        == genenv.Environment(
+            "./desk", {"mode": run.config.environment.settings.mode, "descriptions": False}
+        ).held_out
     )  # type: ignore[attr-defined]
     assert all(task.lineage.origin == "generated" for task in run.tasks(1))
     with pytest.raises(UsageError, match="already holds a run"):
-        genenv.train(domain, "runs/desk", settings=SHORT, reporter=silent)
-    again = genenv.train(domain, "runs/desk", settings={"run.rounds": 2}, resume=True, reporter=silent)
+        genenv.train(env, "runs/desk", settings=SHORT, reporter=silent)
+    again = genenv.train(env, "runs/desk", settings={"run.rounds": 2}, resume=True, reporter=silent)
     assert sorted(again.metrics) == [0, 1, 2]
     with pytest.raises(UsageError, match="is there already"):
-        genenv.Domain.from_tools(str(EXAMPLES / "desk.py"), "desk")
-    domain.close()
+        genenv.Environment.from_tools(str(EXAMPLES / "desk.py"), "desk")
+    env.close()
 
 
 @pytest.mark.long
 def test_from_a_service_that_is_asked_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORDERS_TOKEN", KEY)
     with served() as api:
-        domain = genenv.Domain.from_tools(
+        env = genenv.Environment.from_tools(
             EXAMPLES / "orders.yaml",
             tmp_path / "orders",
             tasks=6,
@@ -143,8 +145,8 @@ def test_from_a_service_that_is_asked_for_real(tmp_path: Path, monkeypatch: pyte
             most_requests=40,
             reporter=genenv.Silent(),
         )
-        with domain:
-            assert domain.grade(domain.tasks[0], domain.tasks[0].oracle).success
+        with env:
+            assert env.grade(env.tasks[0], env.tasks[0].oracle).success
         assert api.methods == {"GET"}
         assert {path.split("/")[2].partition("?")[0] for _, path, _ in api.received} == {"customers"}
     assert KEY not in "".join(one.read_text() for one in (tmp_path / "orders").rglob("*") if one.is_file())
@@ -155,7 +157,7 @@ def test_what_is_said_of_other_tools_is_refused(tmp_path: Path) -> None:
         """Nothing."""
         return ""
 
-    make, out = genenv.Domain.from_tools, tmp_path / "none"
+    make, out = genenv.Environment.from_tools, tmp_path / "none"
     with pytest.raises(UsageError, match="and the tools are functions"):
         make(nothing, out, server="http://127.0.0.1:9")
     with pytest.raises(UsageError, match="headers go along with requests to a server"):
@@ -167,11 +169,11 @@ def test_what_is_said_of_other_tools_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_named_wrongly_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'household'"):
-        genenv.Domain("houshold")
-    with pytest.raises(UsageError, match=r"did you mean 'domain\.mode'"):
-        genenv.Domain("tool_calling", {"mod": "single"})
+        genenv.Environment("houshold")
+    with pytest.raises(UsageError, match=r"did you mean 'environment\.mode'"):
+        genenv.Environment("tool_calling", {"mod": "single"})
     with pytest.raises(UsageError, match="a RunConfig has all of its own"):
-        genenv.train(genenv.Domain("tool_calling").run_config(), tmp_path, settings={"run.seed": 1})
+        genenv.train(genenv.Environment("tool_calling").run_config(), tmp_path, settings={"run.seed": 1})
     with pytest.raises(UsageError):
         genenv.Run(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'tain'"):
@@ -179,13 +181,13 @@ def test_what_is_named_wrongly_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_domain_is_graded_from_several_threads(tmp_path: Path) -> None:
+def test_a_environment_is_graded_from_several_threads(tmp_path: Path) -> None:
     made(tmp_path / "desk", base=12, held_out=2)
-    with genenv.Domain(tmp_path / "desk") as domain:
-        pairs = [(task, other.oracle) for task in domain.tasks for other in domain.tasks[:3]]
-        alone = [domain.grade(*pair) for pair in pairs]
+    with genenv.Environment(tmp_path / "desk") as env:
+        pairs = [(task, other.oracle) for task in env.tasks for other in env.tasks[:3]]
+        alone = [env.grade(*pair) for pair in pairs]
         with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(lambda pair: domain.grade(*pair), pairs)) == alone
+            assert list(pool.map(lambda pair: env.grade(*pair), pairs)) == alone
 
 
 @pytest.mark.long
@@ -194,21 +196,24 @@ def test_a_run_that_is_continued_is_the_one_that_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made(tmp_path / "desk", base=24, held_out=8)
-    run = genenv.train(genenv.Domain("./desk"), "run", settings=SHORT, reporter=genenv.Silent())
-    assert run.domain.held_out == genenv.Domain("./desk").held_out
+    run = genenv.train(genenv.Environment("./desk"), "run", settings=SHORT, reporter=genenv.Silent())
+    assert run.environment.held_out == genenv.Environment("./desk").held_out
     for wrong, said in (
-        (genenv.Domain("programs"), "was started with other settings"),
-        (genenv.Domain("./desk", {"style": "json"}), r"was started with other settings: domain\.style"),
-        (run.config, "with resume=True name them by a file or a domain"),
+        (genenv.Environment("programs"), "was started with other settings"),
+        (
+            genenv.Environment("./desk", {"style": "json"}),
+            r"was started with other settings: environment\.style",
+        ),
+        (run.config, "with resume=True name them by a file or an environment"),
     ):
         with pytest.raises(UsageError, match=said):
             genenv.train(wrong, "run", resume=True, reporter=genenv.Silent())
     shutil.copytree("desk", "moved/desk")
-    assert genenv.Domain("moved/desk").run_config().domain.name == "moved/desk"
+    assert genenv.Environment("moved/desk").run_config().environment.name == "moved/desk"
 
 
 def test_what_there_is_can_be_listed() -> None:
-    assert {"train", "Domain", "load_agent", "Task"} <= set(dir(genenv))
+    assert {"train", "Environment", "load_agent", "Task"} <= set(dir(genenv))
 
 
 def test_numbers_of_other_kinds_are_numbers() -> None:

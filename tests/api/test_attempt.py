@@ -13,16 +13,16 @@ import pytest
 import genenv
 from genenv.environments.attempt import Attempt
 from genenv.environments.base import Ask, OutOfTurns
-from genenv.errors import DomainError, RolloutError, UsageError
+from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import Message
 
 
 @pytest.fixture(scope="module")
-def tools() -> genenv.Domain:
-    return genenv.Domain("tool_calling", {"mode": "multi"})
+def tools() -> genenv.Environment:
+    return genenv.Environment("tool_calling", {"mode": "multi"})
 
 
-def played(domain: genenv.Domain, task: genenv.Task, replies: Sequence[str]) -> list[Sequence[Message]]:
+def played(env: genenv.Environment, task: genenv.Task, replies: Sequence[str]) -> list[Sequence[Message]]:
     """What an episode asks with when it is run as training runs it."""
     heard: list[Sequence[Message]] = []
     left = iter(replies)
@@ -36,14 +36,14 @@ def played(domain: genenv.Domain, task: genenv.Task, replies: Sequence[str]) -> 
 
     async def run() -> None:
         with contextlib.suppress(OutOfTurns):
-            await domain.world.episode(task).run(ask)
+            await env.world.episode(task).run(ask)
 
     asyncio.run(run())
     return heard
 
 
 @pytest.mark.long
-def test_it_asks_what_a_run_asks_and_gets_the_same_verdict(tools: genenv.Domain) -> None:
+def test_it_asks_what_a_run_asks_and_gets_the_same_verdict(tools: genenv.Environment) -> None:
     rng = random.Random(0)
     for task in tools.held_out[:40]:
         for replies in (task.oracle, tools.world.random_replies(task, rng), task.oracle[:1]):
@@ -60,7 +60,7 @@ def test_it_asks_what_a_run_asks_and_gets_the_same_verdict(tools: genenv.Domain)
 
 
 @pytest.mark.long
-def test_a_solution_ends_it_and_nothing_can_be_said_after(tools: genenv.Domain) -> None:
+def test_a_solution_ends_it_and_nothing_can_be_said_after(tools: genenv.Environment) -> None:
     attempt = tools.attempt(tools.held_out[0])
     assert attempt.messages == attempt.task.messages
     for reply in attempt.task.oracle:
@@ -74,7 +74,7 @@ def test_a_solution_ends_it_and_nothing_can_be_said_after(tools: genenv.Domain) 
 
 
 class _Own:
-    """A domain whose episodes do what they are told."""
+    """An environment whose episodes do what they are told."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
@@ -91,7 +91,7 @@ class _Own:
         return Episode()
 
 
-def test_one_that_cannot_go_on_has_failed(tools: genenv.Domain) -> None:
+def test_one_that_cannot_go_on_has_failed(tools: genenv.Environment) -> None:
     async def breaks(ask: Ask) -> None:
         await ask(())
         raise RolloutError("the world is gone")
@@ -104,9 +104,9 @@ def test_one_that_cannot_go_on_has_failed(tools: genenv.Domain) -> None:
     )
 
 
-def test_one_that_waits_for_something_else_says_so(tools: genenv.Domain) -> None:
+def test_one_that_waits_for_something_else_says_so(tools: genenv.Environment) -> None:
     async def waits(ask: Ask) -> None:
         await asyncio.sleep(0)
 
-    with pytest.raises(DomainError, match="waits for something else than a reply"):
+    with pytest.raises(EnvironmentCodeError, match="waits for something else than a reply"):
         Attempt(_Own(waits), tools.held_out[0])  # type: ignore[arg-type]

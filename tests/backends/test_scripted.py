@@ -31,10 +31,10 @@ HELLO = (Message(role="user", content="hello"),)
 
 
 @pytest.fixture
-def domain(toy: Any) -> Any:
-    class Seeded(toy.Domain):
+def env(toy: Any) -> Any:
+    class Seeded(toy.Environment):
         def seeds(self) -> list[Seed]:
-            return [Seed(id="seed-1", domain="sums", spec={}, skills=("sums",))]
+            return [Seed(id="seed-1", environment="sums", spec={}, skills=("sums",))]
 
         def variation(self, seed: Seed, rng: random.Random) -> dict[str, int]:
             return {"turns": 1, "left": 20, "right": 22}
@@ -42,8 +42,8 @@ def domain(toy: Any) -> Any:
     return Seeded()
 
 
-def opened(domain: Any) -> Opened:
-    return open_backend(PolicyConfig(backend="scripted"), ROLES, domain, seed=0)
+def opened(env: Any) -> Opened:
+    return open_backend(PolicyConfig(backend="scripted"), ROLES, env, seed=0)
 
 
 def sample(sampler: Any, **request: Any) -> Any:
@@ -132,53 +132,53 @@ def test_only_what_was_learned_counts_as_an_update(tmp_path: Path) -> None:
 # --- both players of a run ---
 
 
-def play(both: Opened, domain: Any, tasks: list[Any], *, rollouts: int = 1) -> list[Any]:
+def play(both: Opened, env: Any, tasks: list[Any], *, rollouts: int = 1) -> list[Any]:
     sampling = Sampling(temperature=1.0, max_new_tokens=60, timeout_s=60.0, seed=0)
-    return asyncio.run(attempt(domain, both.samplers["agent"], tasks, rollouts=rollouts, sampling=sampling))
+    return asyncio.run(attempt(env, both.samplers["agent"], tasks, rollouts=rollouts, sampling=sampling))
 
 
-def test_the_agent_solves_more_with_every_update_up_to_a_share(domain: Any, toy: Any) -> None:
-    both = opened(domain)
+def test_the_agent_solves_more_with_every_update_up_to_a_share(env: Any, toy: Any) -> None:
+    both = opened(env)
     task = toy.task(3, 4)
 
     def solved(updates: int) -> float:
         both.trainers["agent"].on_update(updates)  # type: ignore[attr-defined]
-        (group,) = play(both, domain, [task], rollouts=400)
+        (group,) = play(both, env, [task], rollouts=400)
         return group.successes / 400
 
     for updates, share in ((0, 0.3), (3, 0.6), (50, 0.9)):
         assert solved(updates) == pytest.approx(share, abs=0.08)
 
 
-def test_an_attempt_goes_on_as_it_began(domain: Any, toy: Any) -> None:
-    (group,) = play(opened(domain), domain, [toy.task(3, 4, turns=3)], rollouts=60)
+def test_an_attempt_goes_on_as_it_began(env: Any, toy: Any) -> None:
+    (group,) = play(opened(env), env, [toy.task(3, 4, turns=3)], rollouts=60)
     replies = {trace.replies for trace in group.traces}
     assert replies == {("7", "7", "7"), ("-1", "-1", "-1")}
 
 
-def test_a_task_that_the_domain_never_built_here_is_solved_too(domain: Any, toy: Any) -> None:
+def test_a_task_that_the_environment_never_built_here_is_solved_too(env: Any, toy: Any) -> None:
     tasks = [toy.task(i, 4, name=f"task-{i}") for i in range(20, 60)]  # as those that a store brings back
-    assert any(group.successes for group in play(opened(domain), domain, tasks))
+    assert any(group.successes for group in play(opened(env), env, tasks))
 
 
-def test_tools_that_the_chat_template_would_offer_do_not_hide_a_task(domain: Any, toy: Any) -> None:
-    both = opened(domain)
+def test_tools_that_the_chat_template_would_offer_do_not_hide_a_task(env: Any, toy: Any) -> None:
+    both = opened(env)
     task = toy.task(3, 4)
-    domain.episode(task)
+    env.episode(task)
     agent: Any = both.samplers["agent"]
     prompt = agent.render(task.messages, first=True, tools=[{"name": "add"}, {"name": "halve"}])
     assert {sample(agent, prompt_ids=prompt, stream=i).text for i in range(20)} == {"7", "-1"}
 
 
-def test_the_simulator_writes_variations_and_sometimes_breaks_off(domain: Any) -> None:
-    simulator = opened(domain).samplers["simulator"]
+def test_the_simulator_writes_variations_and_sometimes_breaks_off(env: Any) -> None:
+    simulator = opened(env).samplers["simulator"]
     written = [sample(simulator, stream=i).text for i in range(300)]
     whole = '{"turns": 1, "left": 20, "right": 22}'
     assert set(written) == {whole, whole[: len(whole) // 2]}
     assert written.count(whole) / 300 == pytest.approx(0.9, abs=0.05)
 
 
-def test_the_players_of_a_run_have_the_limits_of_models(domain: Any) -> None:
-    simulator: Any = opened(domain).samplers["simulator"]
+def test_the_players_of_a_run_have_the_limits_of_models(env: Any) -> None:
+    simulator: Any = opened(env).samplers["simulator"]
     assert simulator.bytes_a_token == BYTES_A_TOKEN
-    assert not opened(domain).warms_up
+    assert not opened(env).warms_up

@@ -91,7 +91,7 @@ def test_the_environment_hears_no_thoughts(toy: Any) -> None:
         return "<think>\nIs it 4?\n</think>\n\n3"
 
     groups = asyncio.run(
-        attempt(toy.Domain(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
+        attempt(toy.Environment(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
     )
     (trace,) = groups[0].traces
     assert trace.success
@@ -103,7 +103,7 @@ def test_a_right_answer_in_a_thought_is_none(toy: Any) -> None:
         return "<think>3</think>"
 
     groups = asyncio.run(
-        attempt(toy.Domain(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
+        attempt(toy.Environment(), ScriptedSampler(thinks), [toy.task(1, 2)], rollouts=1, sampling=ONCE)
     )
     assert not groups[0].traces[0].success
 
@@ -120,7 +120,7 @@ def player(tiny: Any, templates: dict[str, str]) -> Any:
 
 def test_what_closes_a_thought_is_in_the_trace_and_is_not_learned(player: Any, toy: Any) -> None:
     policy = player("always", max_thinking_tokens=5)
-    groups = asyncio.run(attempt(toy.Domain(), policy, [toy.task()], rollouts=4, sampling=ONCE))
+    groups = asyncio.run(attempt(toy.Environment(), policy, [toy.task()], rollouts=4, sampling=ONCE))
     closing = policy.model.chat.encode("\n</think>\n\n")
     for trace in groups[0].traces:
         start = trace.prompt_tokens
@@ -153,7 +153,7 @@ def test_an_evaluated_model_has_the_same_limit(player: Any) -> None:
 
 def test_a_known_solution_ends_the_thought_that_the_prompt_begins(player: Any, toy: Any) -> None:
     policy = player("always")
-    trace = asyncio.run(guide(toy.Domain(), policy, toy.task()))
+    trace = asyncio.run(guide(toy.Environment(), policy, toy.task()))
     assert trace.success
     said = policy.model.tokenizer.decode(trace.token_ids[trace.prompt_tokens :])
     assert said == "\n</think>\n\n3<|im_end|>"

@@ -74,7 +74,7 @@ def test_a_real_process_ends_in_one_sentence_too(tmp_path: Path) -> None:
         ("run.round=3", "unknown setting 'run.round'; did you mean 'run.rounds'?"),
         ("run.rounds=many", "setting 'run.rounds' is \"many\"; allowed: "),
         ("run.rounds", "--set takes key=value"),
-        ("domain.name=chess", "unknown domain 'chess'"),
+        ("environment.name=chess", "unknown environment 'chess'"),
     ],
 )
 def test_a_wrong_setting_is_named(config: Path, override: str, sentence: str) -> None:
@@ -97,18 +97,21 @@ def test_a_corpus_is_read_before_anything_is_made_and_its_bad_line_is_named(
 ) -> None:
     (tmp_path / "own.jsonl").write_text('{"title": "Ada", "text": "Ada leads."}\n{"title": 3}\n')
     config = tmp_path / "questions.toml"
-    config.write_text('[domain]\nname = "multihop_qa"\n')
+    config.write_text('[environment]\nname = "multihop_qa"\n')
     monkeypatch.chdir(tmp_path)
     assert f"{tmp_path / 'own.jsonl'}, line 2: " in refused(command, config, "--corpus", "own.jsonl")
-    assert "domain.corpus" in refused(command, config, "--corpus", "nowhere.jsonl")
+    assert "environment.corpus" in refused(command, config, "--corpus", "nowhere.jsonl")
     config.write_text("")
-    assert "unknown setting 'domain.corpus'" in refused(command, config, "--corpus", "own.jsonl")
+    assert "unknown setting 'environment.corpus'" in refused(command, config, "--corpus", "own.jsonl")
 
 
 @pytest.mark.parametrize("command", ["train", "generate"])
 @pytest.mark.parametrize(
     ("seeds", "sentence"),
-    [(0, "the domain has no seeds to vary"), (2, "simulator.contexts is 3, but the domain has 2 seeds")],
+    [
+        (0, "the environment has no seeds to vary"),
+        (2, "simulator.contexts is 3, but the environment has 2 seeds"),
+    ],
 )
 def test_too_few_seeds_are_noticed_before_anything_is_made(
     command: str, seeds: int, sentence: str, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

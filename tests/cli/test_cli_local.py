@@ -170,7 +170,7 @@ def test_a_model_must_be_a_causal_language_model_with_a_chat_template(
 @pytest.mark.long
 def test_the_warm_up_needs_base_tasks_to_learn_from(config: Path, tmp_path: Path) -> None:
     words = ["train", config, "--out", tmp_path / "run", "--set", "agent.warmup.check_tasks=12"]
-    assert "agent.warmup.check_tasks is 12, but the domain has 12 base tasks" in refused(*words)
+    assert "agent.warmup.check_tasks is 12, but the environment has 12 base tasks" in refused(*words)
     words[-1] = "agent.warmup.check_tasks=11"
     assert run(*words, "--set", "run.rounds=1").exit_code == 0
 
@@ -197,7 +197,7 @@ def test_a_run_with_tools_in_the_models_own_form_imitates_known_solutions_and_li
 ) -> None:
     model = tiny.folder(template=templates["thinking"], max_position_embeddings=12_000)
     settings = [
-        *("domain.style=native", f"policy.model={model}", "policy.context_tokens=12000", "run.rounds=1"),
+        *("environment.style=native", f"policy.model={model}", "policy.context_tokens=12000", "run.rounds=1"),
         *("policy.chat_template_kwargs.enable_thinking=false", "policy.max_thinking_tokens=2"),
         *("agent.guidance=all", "agent.replayed=1", "simulator.train=false", "run.eval_every=0"),
     ]
@@ -215,7 +215,7 @@ def test_a_run_with_tools_in_the_models_own_form_imitates_known_solutions_and_li
 
 
 def test_a_model_whose_template_has_no_tools_cannot_use_its_own_form(config: Path, tmp_path: Path) -> None:
-    sentence = refused("train", config, "--out", tmp_path / "run", "--set", "domain.style=native")
+    sentence = refused("train", config, "--out", tmp_path / "run", "--set", "environment.style=native")
     assert "the model's chat template has no form of its own for tools" in sentence
     assert not (tmp_path / "run").exists()
 

@@ -1,4 +1,4 @@
-"""`genenv domain new`, and what `docs/your-own-tools.md` says of it: from nothing to a run."""
+"""`genenv env new`, and what `docs/your-own-tools.md` says of it: from nothing to a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bundles import EXAMPLES, made
 from genenv.chat.assistant import Reply
 from genenv.cli.app import app
 from genenv.config.run import load_config
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.gate.gate import base_tasks
-from genenv.tools.cli.attempt import attempt
+from genenv.tools.cli.try_agent import try_agent
 from orders_api import KEY, served
 from typed import refused, succeeds
 
@@ -45,10 +45,10 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         file.seek(0)
         file.truncate()
         file.writelines([*kept, wordings])
-    assert again.split()[1:4] == ["domain", "tasks", "desk"]
+    assert again.split()[1:4] == ["env", "tasks", "desk"]
     assert "40 tasks" in succeeds(*again.split()[1:4], "--tasks", 40, "--held-out", 12).stdout
     for line in by.splitlines():  # who writes is not here
-        assert line.startswith("genenv domain words desk --by ")
+        assert line.startswith("genenv env words desk --by ")
     trained, measured, asked = (line.split()[1:] for line in train.splitlines())
     small = (
         "policy.backend=scripted",
@@ -73,7 +73,7 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "12 tools, 10 tasks" in succeeds(*of_file, "--tasks", 10, "--held-out", 4).stdout.replace(
         "\n", " "
     )
-    assert of_address[:3] == ["domain", "new", "shop"]
+    assert of_address[:3] == ["env", "new", "shop"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_one_sentence(
     source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert said in refused("domain", "new", "desk", "--from", source)
+    assert said in refused("env", "new", "desk", "--from", source)
     assert not list(tmp_path.iterdir())
 
 
@@ -98,7 +98,7 @@ def test_a_service_is_asked_for_real_after_that_was_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORDERS_TOKEN", KEY)
-    command = ("domain", "new", tmp_path / "orders", "--from", EXAMPLES / "orders.yaml")
+    command = ("env", "new", tmp_path / "orders", "--from", EXAMPLES / "orders.yaml")
     with served() as api:
         words = ("--server", f"{api.address}/", "--header", "Authorization: Bearer $ORDERS_TOKEN")
         few = ("--only", "/customers", "--tasks", 4, "--held-out", 1, "--most-requests", 50)
@@ -114,8 +114,8 @@ def test_a_service_is_asked_for_real_after_that_was_said(
 @pytest.mark.long
 def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:
     made(tmp_path / "desk", base=6, held_out=1)
-    domain = load_domain(f"{tmp_path}/desk")
-    task = next(iter(base_tasks(domain, domain.seeds(), seed=0).values()))
+    env = load_environment(f"{tmp_path}/desk")
+    task = next(iter(base_tasks(env, env.seeds(), seed=0).values()))
     words = ["play", f"{tmp_path}/desk", "--task", task.id]
     solved = CliRunner().invoke(app, words, input="".join(f"{reply}\n\n" for reply in task.oracle))
     assert solved.exit_code == 0
@@ -130,14 +130,14 @@ def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_longer_tasks_can_be_asked_for(tmp_path: Path) -> None:
     words = ("--tasks", 30, "--held-out", 4, "--most-calls", 6)
-    succeeds("domain", "new", tmp_path / "desk", "--from", EXAMPLES / "desk.py", *words)
-    config = load_config(tmp_path / "desk" / "train.toml", [f"domain.name={tmp_path}/desk"])
-    assert (config.domain.settings.model_dump()["most_calls"], config.agent.max_new_tokens) == (6, 176)
-    domain = load_domain(f"{tmp_path}/desk", config.domain.settings)
-    assert max(domain.steps(task) for task in base_tasks(domain, domain.seeds(), seed=0).values()) > 3
+    succeeds("env", "new", tmp_path / "desk", "--from", EXAMPLES / "desk.py", *words)
+    config = load_config(tmp_path / "desk" / "train.toml", [f"environment.name={tmp_path}/desk"])
+    assert (config.environment.settings.model_dump()["most_calls"], config.agent.max_new_tokens) == (6, 176)
+    env = load_environment(f"{tmp_path}/desk", config.environment.settings)
+    assert max(env.steps(task) for task in base_tasks(env, env.seeds(), seed=0).values()) > 3
 
 
-def test_a_folder_that_is_no_bundle_is_no_domain(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_bundle_is_no_environment(tmp_path: Path) -> None:
     assert "is no bundle of tools: it has no bundle.toml" in refused("check", f"{tmp_path}/nothing")
 
 
@@ -163,7 +163,7 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(tmp_path / "desk", base=30, held_out=4)
-    small = ("policy.backend=scripted", "run.rounds=0", "agent.warmup.steps=0", "domain.mode=multi")
+    small = ("policy.backend=scripted", "run.rounds=0", "agent.warmup.steps=0", "environment.mode=multi")
     words = [word for one in small for word in ("--set", one)]
     succeeds("train", tmp_path / "desk" / "train.toml", "--out", tmp_path / "run", *words)
     told = Told(
@@ -172,7 +172,7 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
         "Done.",
         "Hello!",
     )
-    monkeypatch.setattr("genenv.tools.cli.attempt.assistant", lambda *_: told)
+    monkeypatch.setattr("genenv.tools.cli.try_agent.assistant", lambda *_: told)
     typed = "cancel O-5003\nn\n\nagain\n\n"
     said = CliRunner().invoke(app, ["try", f"{tmp_path}/run"], input=typed).stdout
     assert 'call: cancel_order(order_id="O-5003")\nEnter runs it, n does not:   {"error":"The user' in said
@@ -186,14 +186,14 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     asked = Told(
         "Hello!", 'cancel_order(order_id="O-5003")', "Done.", 'cancel_order(order_id="O-5001")', "Oh."
     )
-    monkeypatch.setattr("genenv.tools.cli.attempt.assistant", lambda *_: asked)
+    monkeypatch.setattr("genenv.tools.cli.try_agent.assistant", lambda *_: asked)
     read, write = os.pipe()
     os.write(write, b"hello\n\ncancel O-5003\n\ncancel O-5001")  # a request, one and its answer, one more
     os.close(write)
     with os.fdopen(read) as pipe, monkeypatch.context() as patch:
         patch.setattr("sys.stdin", pipe)
         with contextlib.redirect_stdout(io.StringIO()) as shown:
-            attempt(f"{tmp_path}/run")
+            try_agent(f"{tmp_path}/run")
     lines = shown.getvalue()
     assert [one[-1]["content"] for one in asked.heard[:2]] == ["hello", "cancel O-5003"]
     assert 'Enter runs it, n does not:   {"order_id":"O-5003","status":"cancelled"}' in lines
@@ -215,11 +215,11 @@ def test_an_agent_of_the_apps_is_asked_on_the_first_day_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "apps.toml"
-    config.write_text('[domain]\nname = "tool_calling"\nmode = "multi"\n', encoding="utf-8")
+    config.write_text('[environment]\nname = "tool_calling"\nmode = "multi"\n', encoding="utf-8")
     small = ("policy.backend=scripted", "run.rounds=0", "run.eval_every=0", "agent.warmup.steps=0")
     succeeds("train", config, "--out", tmp_path / "run", *(word for one in small for word in ("--set", one)))
     told = Told("set_volume(level=40)", "Done.")
-    monkeypatch.setattr("genenv.tools.cli.attempt.assistant", lambda *_: told)
+    monkeypatch.setattr("genenv.tools.cli.try_agent.assistant", lambda *_: told)
     said = CliRunner().invoke(app, ["try", f"{tmp_path}/run"], input="softer\n\n\n").stdout
     assert '{"volume":40}' in said
     assert " Today is " in told.heard[0][0]["content"]

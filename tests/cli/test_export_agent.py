@@ -20,7 +20,7 @@ SETTINGS = """
 rounds = 2
 eval_tasks = 4
 
-[domain]
+[environment]
 name = "programs"
 
 [simulator]

@@ -39,10 +39,10 @@ def test_generate_knows_the_tasks_that_its_run_has_already(
     assert not {json.dumps(line["spec"]) for line in lines} & {json.dumps(dict(t.spec)) for t in known}
 
 
-def test_generate_wants_the_model_and_the_domain_of_its_run(finished: Path, config: Path) -> None:
-    options = ("--run", finished, "--set", "policy.lora_alpha=1", "--set", "domain.style=json")
+def test_generate_wants_the_model_and_the_environment_of_its_run(finished: Path, config: Path) -> None:
+    options = ("--run", finished, "--set", "policy.lora_alpha=1", "--set", "environment.style=json")
     sentence = refused("generate", config, *options)
-    assert "was trained with other settings: domain.style, policy.lora_alpha; " in sentence
+    assert "was trained with other settings: environment.style, policy.lora_alpha; " in sentence
 
 
 def test_generate_says_so_when_nothing_passes(config: Path) -> None:

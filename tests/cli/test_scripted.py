@@ -1,4 +1,4 @@
-"""`policy.backend = "scripted"`: a whole run of any domain in seconds, without a model and without torch."""
+"""`policy.backend = "scripted"`: a whole run of any environment in seconds, without model or torch."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from genenv.cluster.hosts import News, ServerHost, TrainerHost, prepare, sees
 from genenv.cluster.plan import Needs, Plan
 from genenv.runs.folder import RunFolder
 
-SETTINGS = '[policy]\nmodel = "tiny"\n[domain]\nname = "programs"\n'
+SETTINGS = '[policy]\nmodel = "tiny"\n[environment]\nname = "programs"\n'
 
 
 def planned(run: Path, **asked: Any) -> Plan:

@@ -17,7 +17,7 @@ from genenv.config.files import bundled_configs
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, resolve
 from genenv.curriculum.presets import METHOD, PRESETS, ROBUST, STEPS
 from genenv.curriculum.replay import Replay
-from genenv.environments import domain_config, domain_names, load_domain
+from genenv.environments import environment_config, environment_names, load_environment
 from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings
 from genenv.settings import allowed
@@ -79,19 +79,15 @@ def test_set_takes_booleans_numbers_and_lists() -> None:
     ("override", "expected"),
     [
         ("curriculum.alhpa=0.5", "unknown setting 'curriculum.alhpa'; did you mean 'curriculum.alpha'?"),
-        (
-            "curriculum.temperature=2",
-            "setting 'curriculum.temperature' is now called 'curriculum.rwr_lambda'; write that instead",
-        ),
         ("alpha=0.5", "unknown setting 'alpha'; did you mean 'curriculum.alpha'?"),
         ("curiculum.alpha=0.5", "unknown setting 'curiculum'; did you mean 'curriculum'?"),
         ("agent.kl_cap=1", "unknown setting 'agent.kl_cap'; did you mean 'simulator.kl_cap'?"),
         ("agent.warmup.step=1", "unknown setting 'agent.warmup.step'; did you mean 'agent.warmup.steps'?"),
-        ("domain.stile=json", "unknown setting 'domain.stile'; did you mean 'domain.style'?"),
-        ("domain.settings=3", "unknown setting 'domain.settings'"),
+        ("environment.stile=json", "unknown setting 'environment.stile'; did you mean 'environment.style'?"),
+        ("environment.settings=3", "unknown setting 'environment.settings'"),
         ("xyzzy=1", "unknown setting 'xyzzy'; known: agent, "),
         ("policy.zzzqqq=1", "unknown setting 'policy.zzzqqq'; did you mean 'policy.model'? known: policy."),
-        ("domain.name=tool", "unknown domain 'tool'; did you mean 'tool_calling'?"),
+        ("environment.name=tool", "unknown environment 'tool'; did you mean 'tool_calling'?"),
         ("agent.learning_rate=1", "unknown setting 'agent.learning_rate'; did you mean 'agent.lr'?"),
         (
             "learning-rate=1",
@@ -142,11 +138,14 @@ def test_an_unknown_name_is_answered_with_the_nearest(override: str, expected: s
         ("policy.tuning=x", 'setting \'policy.tuning\' is "x"; allowed: "lora" or "full"'),
         ("policy.simulator_model=3", "setting 'policy.simulator_model' is 3; allowed: text, or left out"),
         ("simulator.train=1", "setting 'simulator.train' is 1; allowed: true or false"),
-        ("domain.mode=x", "setting 'domain.mode' is \"x\"; allowed: "),
-        ("domain.name=3", "setting 'domain.name' is 3; allowed: text"),
+        ("environment.mode=x", "setting 'environment.mode' is \"x\"; allowed: "),
+        ("environment.name=3", "setting 'environment.name' is 3; allowed: text"),
         ("preset=3", 'setting \'preset\' is 3; allowed: "paper" or "robust"'),
         ("agent=3", "'agent' is a section, not a value; write [agent] and its settings below"),
-        ("domain=3", "'domain' is a section, not a value; write [domain] and its settings below"),
+        (
+            "environment=3",
+            "'environment' is a section, not a value; write [environment] and its settings below",
+        ),
         ("run.name=../x", "setting 'run.name' is \"../x\"; allowed: text, "),
         (
             "curriculum.base_share=0.9",
@@ -306,16 +305,16 @@ def test_what_is_left_out_is_not_dumped() -> None:
     assert "simulator_model" not in dump_toml(load_config())
 
 
-def test_a_domain_is_made_with_its_settings() -> None:
-    settings = domain_config("tool_calling").model_validate({"max_turns": 3})
-    assert load_domain("tool_calling", settings).name == "tool_calling"
+def test_a_environment_is_made_with_its_settings() -> None:
+    settings = environment_config("tool_calling").model_validate({"max_turns": 3})
+    assert load_environment("tool_calling", settings).name == "tool_calling"
 
 
-@pytest.mark.parametrize("domain", domain_names())
-def test_every_setting_has_a_line_that_explains_it_and_says_what_it_allows(domain: str) -> None:
-    silent = [key for key, field in all_settings(domain) if not (field.description or "").strip()]
+@pytest.mark.parametrize("env", environment_names())
+def test_every_setting_has_a_line_that_explains_it_and_says_what_it_allows(env: str) -> None:
+    silent = [key for key, field in all_settings(env) if not (field.description or "").strip()]
     assert not silent
-    unclear = [key for key, field in all_settings(domain) if "typing" in allowed(field) or not allowed(field)]
+    unclear = [key for key, field in all_settings(env) if "typing" in allowed(field) or not allowed(field)]
     assert not unclear
 
 
@@ -366,8 +365,8 @@ def test_the_wheel_takes_the_configurations_along() -> None:
 
 
 def numbers() -> dict[str, FieldInfo]:
-    """Every setting that takes numbers, of runs with any domain and of evaluations."""
-    pairs = [pair for domain in domain_names() for pair in all_settings(domain)] + list(evaluation_settings())
+    """Every setting that takes numbers, of runs with any environment and of evaluations."""
+    pairs = [pair for env in environment_names() for pair in all_settings(env)] + list(evaluation_settings())
     return {key: field for key, field in pairs if "number" in allowed(field)}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genenv.config.run import all_settings
-from genenv.environments import domain_names
+from genenv.environments import environment_names
 from genenv.evaluation.config import evaluation_settings, sections
 
 SRC = Path(__file__).parents[2] / "src" / "genenv"
@@ -34,14 +34,14 @@ OWNERS = {
     "agent": ("agent/", "algorithms/", "backends/local/optimizer.py", "training/"),
     "agent.warmup": ("training/warmup.py",),
     "curriculum": ("curriculum/", "gate/", "training/task_pool.py"),
-    "domain": ("environments/", "tools/", "interop/"),
+    "environment": ("environments/", "tools/", "interop/"),
     "logging": ("runs/sinks.py",),
     "policy": ("backends/", "training/build.py"),
     "policy.tinker": ("backends/tinker/",),
     "policy.vllm": ("backends/vllm/",),
     "run": ("training/", "cli/"),
     "shift": ("training/task_pool.py", "training/opening.py"),
-    "shift.domain": ("environments/", "tools/", "interop/"),
+    "shift.environment": ("environments/", "tools/", "interop/"),
     "simulator": ("simulator/", "algorithms/", "backends/local/optimizer.py", "training/"),
     "simulator.endpoint": ("clients/",),
     "simulator.warmup": ("training/warmup.py",),
@@ -56,7 +56,7 @@ OWNERS |= {
 
 SETTINGS = sorted(
     {
-        *(key for domain in domain_names() for key, _ in all_settings(domain)),
+        *(key for env in environment_names() for key, _ in all_settings(env)),
         *(key for key, _ in evaluation_settings()),
     }
     - {"preset", "variant"}

@@ -27,7 +27,7 @@ class Make:
     """Builds values; everything a test does not name has one fixed, harmless form."""
 
     def seed(self, name: str, *skills: str) -> Seed:
-        return Seed(id=name, domain="toy", spec={}, skills=skills)
+        return Seed(id=name, environment="toy", spec={}, skills=skills)
 
     def context(self, name: str = "c0") -> Context:
         return Context(id=name, round=0, seed=self.seed("s0"), messages=())
@@ -35,7 +35,7 @@ class Make:
     def task(self, name: str, skills: Sequence[str] = ("add",), origin: Origin = Origin.GENERATED) -> Task:
         return Task(
             id=name,
-            domain="toy",
+            environment="toy",
             skills=tuple(skills),
             messages=(),
             spec={},

@@ -1,4 +1,4 @@
-"""What tests of domains share: texts that a grammar lets through, and specs made wrong."""
+"""What tests of environments share: texts that a grammar lets through, and specs made wrong."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def written_under() -> Callable[[JsonObject, JsonObject], bool]:
 
 @pytest.fixture(scope="session")
 def draw() -> Callable[[JsonObject, random.Random], Any]:
-    """`draw(schema, rng)`: a value that a schema allows, as the benchmark of the domains draws them."""
+    """`draw(schema, rng)`: a value that a schema allows, as the benchmark of the environments draws them."""
     return runpy.run_path(str(Path(__file__).parents[2] / "bench" / "grammar_samples.py"))["draw"]
 
 

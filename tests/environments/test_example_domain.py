@@ -1,4 +1,4 @@
-"""The example of the page on domains: it is a whole domain, and any module can hold one."""
+"""The example of the page on environments: it is a whole environment, and any module can hold one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 
 from genenv.config.run import as_tables, resolve
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.environments import load_domain
-from genenv.environments.base import Domain
+from genenv.environments import load_environment
+from genenv.environments.base import Environment
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_tasks
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
-PAGE = Path(__file__).parents[2] / "docs" / "domains.md"
+PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 
 
 @pytest.fixture
-def weekdays(tmp_path, monkeypatch) -> Domain:
+def weekdays(tmp_path, monkeypatch) -> Environment:
     example = re.findall(
         r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )[0]
@@ -30,7 +30,7 @@ def weekdays(tmp_path, monkeypatch) -> Domain:
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     monkeypatch.delitem(importlib.sys.modules, "weekdays", raising=False)
-    return load_domain("weekdays:Weekdays")
+    return load_environment("weekdays:Weekdays")
 
 
 def test_all_its_seeds_held_out_tasks_and_variations_pass_the_gate(weekdays, toy):
@@ -62,7 +62,7 @@ def test_it_refuses_a_day_that_there_is_not(weekdays):
 
 
 def test_its_name_is_a_setting_that_comes_back(weekdays):
-    config = resolve({"domain": {"name": "weekdays:Weekdays"}})
+    config = resolve({"environment": {"name": "weekdays:Weekdays"}})
     assert resolve(as_tables(config)) == config
 
 
@@ -71,12 +71,12 @@ def test_its_name_is_a_setting_that_comes_back(weekdays):
     [
         ("nowhere_at_all:Weekdays", "there is no module 'nowhere_at_all'; is it on PYTHONPATH?"),
         ("weekdays:Weekday", "module 'weekdays' has no class 'Weekday'"),
-        ("weekdays", "unknown domain"),
+        ("weekdays", "unknown environment"),
         (":Weekdays", "is not of the form package.module:Class"),
         (".weekdays:Weekdays", "is not of the form package.module:Class"),
         ("json:JSONDecoder", "lacks audit, build, check, config"),
     ],
 )
-def test_a_domain_that_is_not_there_is_named_in_one_sentence(weekdays, name, words):
+def test_a_environment_that_is_not_there_is_named_in_one_sentence(weekdays, name, words):
     with pytest.raises(UsageError, match=re.escape(words)):
-        load_domain(name)
+        load_environment(name)

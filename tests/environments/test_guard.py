@@ -1,4 +1,4 @@
-"""A domain of a user's own that raises, hangs or returns the wrong thing: one sentence says where."""
+"""An environment of a user's own that raises, hangs or returns the wrong thing: one sentence says where."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from genenv.backends.scripted import ScriptedSampler
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
-from genenv.environments.guard import GuardedDomain, guarded
-from genenv.errors import DomainError, RolloutError, UsageError
+from genenv.environments.guard import GuardedEnvironment, guarded
+from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.rollout.driver import Sampling, attempt, tools_of
 from genenv.settings import NoSettings
 from genenv.types import Message, Profile, Seed, StopReason, Verdict
@@ -27,14 +27,14 @@ SAMPLING = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=30.0, seed=0)
 
 @pytest.fixture
 def own(toy: Any) -> type[Any]:
-    """A whole domain, to break one thing of."""
+    """A whole environment, to break one thing of."""
 
-    class Own(toy.Domain):
+    class Own(toy.Environment):
         config = NoSettings
 
         def seeds(self) -> list[Seed]:
             spec = {"turns": 1, "left": 1, "right": 2}
-            return [Seed(id=f"seed-{i}", domain="sums", spec=spec, skills=("sums",)) for i in range(3)]
+            return [Seed(id=f"seed-{i}", environment="sums", spec=spec, skills=("sums",)) for i in range(3)]
 
         def held_out(self) -> list[Any]:
             return [toy.task(3, 4, name="held-1")]
@@ -48,23 +48,23 @@ def own(toy: Any) -> type[Any]:
     return Own
 
 
-def calls(domain: Any, toy: Any) -> dict[str, Any]:
-    """Every method of a domain, called."""
+def calls(env: Any, toy: Any) -> dict[str, Any]:
+    """Every method of an environment, called."""
     task, rng, seed = toy.task(name="task-7"), random.Random(0), toy.context().seed
-    spec = domain.spec(turns=1, left=1, right=2)
+    spec = env.spec(turns=1, left=1, right=2)
     return {
-        "seeds": lambda: domain.seeds(),
-        "held_out": lambda: domain.held_out(),
-        "spec_schema": lambda: domain.spec_schema(seed),
-        "simulator_messages": lambda: domain.simulator_messages(seed, Profile(), 0.5),
-        "variation": lambda: domain.variation(seed, rng),
-        "build": lambda: domain.build(spec, task_id="task-7", lineage=None, rng=rng),
-        "audit": lambda: domain.audit(task, rng),
-        "episode": lambda: domain.episode(task),
-        "check": lambda: domain.check(task, ("3",)),
-        "random_replies": lambda: domain.random_replies(task, rng),
-        "steps": lambda: domain.steps(task),
-        "surface": lambda: domain.surface(task),
+        "seeds": lambda: env.seeds(),
+        "held_out": lambda: env.held_out(),
+        "spec_schema": lambda: env.spec_schema(seed),
+        "simulator_messages": lambda: env.simulator_messages(seed, Profile(), 0.5),
+        "variation": lambda: env.variation(seed, rng),
+        "build": lambda: env.build(spec, task_id="task-7", lineage=None, rng=rng),
+        "audit": lambda: env.audit(task, rng),
+        "episode": lambda: env.episode(task),
+        "check": lambda: env.check(task, ("3",)),
+        "random_replies": lambda: env.random_replies(task, rng),
+        "steps": lambda: env.steps(task),
+        "surface": lambda: env.surface(task),
     }
 
 
@@ -74,32 +74,32 @@ METHODS = (
 )
 
 
-def broken(own: type[Any], method: str, answer: Any) -> GuardedDomain:
-    return GuardedDomain(type("Broken", (own,), {method: answer})(), limit_s=0.2)
+def broken(own: type[Any], method: str, answer: Any) -> GuardedEnvironment:
+    return GuardedEnvironment(type("Broken", (own,), {method: answer})(), limit_s=0.2)
 
 
 def test_what_is_right_passes_through(own: type[Any], toy: Any) -> None:
-    domain, plain = guarded(own()), own()
-    for method, call in calls(domain, toy).items():
+    env, plain = guarded(own()), own()
+    for method, call in calls(env, toy).items():
         if method != "episode":
             assert call() == calls(plain, toy)[method](), method
-    assert domain.flips == 0, "what is not of the protocol is the user's own"
+    assert env.flips == 0, "what is not of the protocol is the user's own"
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_exception_is_one_sentence_that_names_domain_task_method_and_line(
+def test_an_exception_is_one_sentence_that_names_environment_task_method_and_line(
     own: type[Any], toy: Any, method: str
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise KeyError("no such\nthing")
 
-    domain = broken(own, method, fail)
-    with pytest.raises(DomainError) as caught:
-        calls(domain, toy)[method]()
+    env = broken(own, method, fail)
+    with pytest.raises(EnvironmentCodeError) as caught:
+        calls(env, toy)[method]()
     sentence = str(caught.value)
-    assert sentence.startswith("domain 'sums'")
+    assert sentence.startswith("environment 'sums'")
     assert f": {method} raised KeyError: " in sentence
-    assert re.search(r"\(test_guard\.py, line \d+\); mend the domain$", sentence)
+    assert re.search(r"\(test_guard\.py, line \d+\); mend the environment$", sentence)
     assert "\n" not in sentence
     named = {"seeds": "", "held_out": "", "spec_schema": "seed-1", "simulator_messages": "seed-1"}
     assert named.get(method, "seed-1" if method == "variation" else "task-7") in sentence
@@ -108,7 +108,7 @@ def test_an_exception_is_one_sentence_that_names_domain_task_method_and_line(
 def test_a_line_is_named_in_a_folder_that_has_the_name_of_the_library(own: type[Any], toy: Any) -> None:
     written: dict[str, Any] = {}
     exec(compile("def fail(*_, **__):\n    raise KeyError('x')", "/home/me/genenv/mine.py", "exec"), written)  # noqa: S102
-    with pytest.raises(DomainError, match=r"\(mine\.py, line 2\); mend the domain$"):
+    with pytest.raises(EnvironmentCodeError, match=r"\(mine\.py, line 2\); mend the environment$"):
         calls(broken(own, "build", written["fail"]), toy)["build"]()
 
 
@@ -119,7 +119,7 @@ def test_a_call_that_never_ends_is_ended(own: type[Any], toy: Any, method: str) 
             pass
 
     start = time.monotonic()
-    with pytest.raises(DomainError, match=f"{method} took longer than 0.2 s"):
+    with pytest.raises(EnvironmentCodeError, match=f"{method} took longer than 0.2 s"):
         calls(broken(own, method, hang), toy)[method]()
     assert time.monotonic() - start < 5
 
@@ -162,7 +162,7 @@ WRONG: list[tuple[str, Any, str]] = [
 def test_a_wrong_answer_is_one_sentence(
     own: type[Any], toy: Any, method: str, answer: Any, words: str
 ) -> None:
-    with pytest.raises(DomainError) as caught:
+    with pytest.raises(EnvironmentCodeError) as caught:
         calls(broken(own, method, lambda *_, **__: answer), toy)[method]()
     assert words in str(caught.value)
     assert f": {method} returns" in str(caught.value)
@@ -186,7 +186,7 @@ def test_a_task_that_cannot_be_used_is_one_sentence(
     def build(self: Any, spec: Any, **rest: Any) -> Any:
         return replace(super(type(self), self).build(spec, **rest), **changes)
 
-    with pytest.raises(DomainError) as caught:
+    with pytest.raises(EnvironmentCodeError) as caught:
         calls(broken(own, "build", build), toy)["build"]()
     assert words in str(caught.value)
 
@@ -194,9 +194,9 @@ def test_a_task_that_cannot_be_used_is_one_sentence(
 # episodes
 
 
-def play(domain: Any, toy: Any, **options: Any) -> Any:
+def play(env: Any, toy: Any, **options: Any) -> Any:
     policy = ScriptedSampler(lambda *_: "3", **options)
-    (group,) = asyncio.run(attempt(domain, policy, [toy.task(name="task-7")], rollouts=2, sampling=SAMPLING))
+    (group,) = asyncio.run(attempt(env, policy, [toy.task(name="task-7")], rollouts=2, sampling=SAMPLING))
     return group.traces
 
 
@@ -218,7 +218,7 @@ def test_tools_that_an_episode_offers_pass_through_and_wrong_ones_are_one_senten
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     assert list(tools_of(offering(tool).episode(toy.task()))) == [tool]
     for wrong in (3, {}, {"function": "f"}):
-        with pytest.raises(DomainError, match="task-1: episode returns"):
+        with pytest.raises(EnvironmentCodeError, match="task-1: episode returns"):
             offering(wrong).episode(toy.task())
 
 
@@ -227,7 +227,9 @@ def test_an_episode_that_raises_is_one_sentence(own: type[Any], toy: Any) -> Non
         await ask((Message(role="user", content="hi"),))
         raise ZeroDivisionError("of apples")
 
-    with pytest.raises(DomainError, match="'sums', task-7: episode raised ZeroDivisionError: of apples"):
+    with pytest.raises(
+        EnvironmentCodeError, match="'sums', task-7: episode raised ZeroDivisionError: of apples"
+    ):
         play(broken(own, "episode", episode(run)), toy)
 
 
@@ -239,20 +241,20 @@ def test_an_episode_that_never_asks_again_is_ended(own: type[Any], toy: Any, fir
         while True:
             pass
 
-    with pytest.raises(DomainError, match=r"task-7: episode took longer than 0\.2 s"):
+    with pytest.raises(EnvironmentCodeError, match=r"task-7: episode took longer than 0\.2 s"):
         play(broken(own, "episode", episode(run)), toy)
 
 
 @pytest.mark.long
-def test_the_time_that_a_policy_takes_is_not_the_domains(own: type[Any], toy: Any) -> None:
+def test_the_time_that_a_policy_takes_is_not_the_environments(own: type[Any], toy: Any) -> None:
     async def run(self: Any, ask: Any) -> None:
         for _ in range(2):
             await ask((Message(role="user", content="hi"),))
             await asyncio.sleep(0)
 
     policy = ScriptedSampler(lambda *_: time.sleep(0.3) or "3")
-    domain = broken(own, "episode", episode(run))
-    (group,) = asyncio.run(attempt(domain, policy, [toy.task()], rollouts=2, sampling=SAMPLING))
+    env = broken(own, "episode", episode(run))
+    (group,) = asyncio.run(attempt(env, policy, [toy.task()], rollouts=2, sampling=SAMPLING))
     assert [trace.stop_reason for trace in group.traces] == [StopReason.DONE] * 2
 
 
@@ -260,7 +262,7 @@ def test_an_episode_that_asks_with_no_messages_is_one_sentence(own: type[Any], t
     async def run(self: Any, ask: Any) -> None:
         await ask("hi")
 
-    with pytest.raises(DomainError, match="episode asks with what returns str 'hi'"):
+    with pytest.raises(EnvironmentCodeError, match="episode asks with what returns str 'hi'"):
         play(broken(own, "episode", episode(run)), toy)
 
 
@@ -276,7 +278,7 @@ def test_what_an_episode_may_raise_is_data(own: type[Any], toy: Any, error: Any,
     assert {trace.stop_reason for trace in play(broken(own, "episode", episode(run)), toy)} == {reason}
 
 
-def test_what_ends_an_attempt_from_without_is_no_fault_of_the_domain(own: type[Any], toy: Any) -> None:
+def test_what_ends_an_attempt_from_without_is_no_fault_of_the_environment(own: type[Any], toy: Any) -> None:
     assert {trace.stop_reason for trace in play(guarded(own()), toy, context_tokens=20)} == {StopReason.ERROR}
 
 
@@ -301,11 +303,13 @@ def test_a_module_that_cannot_be_loaded_is_one_sentence(
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     with pytest.raises(UsageError) as caught:
-        load_domain("mine:Mine")
+        load_environment("mine:Mine")
     assert words in str(caught.value)
 
 
-def test_a_seed_whose_spec_is_none_of_the_domains_is_one_sentence(own: type[Any], toy: Any) -> None:
-    seed = Seed(id="seed-9", domain="sums", spec={"turns": 7, "left": 1, "right": 2}, skills=("sums",))
-    with pytest.raises(DomainError, match="seeds returns seed-9, whose spec is no Sum: Input should be less"):
+def test_a_seed_whose_spec_is_none_of_the_environments_is_one_sentence(own: type[Any], toy: Any) -> None:
+    seed = Seed(id="seed-9", environment="sums", spec={"turns": 7, "left": 1, "right": 2}, skills=("sums",))
+    with pytest.raises(
+        EnvironmentCodeError, match="seeds returns seed-9, whose spec is no Sum: Input should be less"
+    ):
         broken(own, "seeds", lambda self: [seed]).seeds()

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from genenv.config.run import dump_toml, resolve
-from genenv.environments import load_domain
-from genenv.environments.base import Domain
+from genenv.environments import load_environment
+from genenv.environments.base import Environment
 from genenv.environments.parameters import ByParameters, HasParameters, at_random, read_base, schema_of
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
@@ -20,7 +20,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
-from genenv.training.opening import open_domain
+from genenv.training.opening import open_environment
 from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, Task
 
 NAMES = ("programs", "tool_calling", "household", "multihop_qa", "travel")
@@ -30,59 +30,59 @@ UNSAID = {"tools", "relations", "o"}
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def domain(request: pytest.FixtureRequest) -> Domain:
-    return cast(Domain, ByParameters(load_domain(request.param)))
+def env(request: pytest.FixtureRequest) -> Environment:
+    return cast(Environment, ByParameters(load_environment(request.param)))
 
 
-def task_of(domain: Domain, parameters: JsonObject, seed_id: str, draw: int) -> Task | Rejection:
+def task_of(env: Environment, parameters: JsonObject, seed_id: str, draw: int) -> Task | Rejection:
     lineage = Lineage(origin=Origin.GENERATED, seed_id=seed_id, context_id="c", generation_id="g")
-    spec = domain.spec.model_validate(parameters)
-    return domain.build(spec, task_id="t", lineage=lineage, rng=random.Random(draw))
+    spec = env.spec.model_validate(parameters)
+    return env.build(spec, task_id="t", lineage=lineage, rng=random.Random(draw))
 
 
 @pytest.mark.long
 def test_what_can_be_set_is_drawn_and_passes_the_gate(
-    domain: Domain, written_under: Callable[[JsonObject, JsonObject], bool]
+    env: Environment, written_under: Callable[[JsonObject, JsonObject], bool]
 ) -> None:
-    rng, seeds, passed = random.Random(0), domain.seeds(), 0
+    rng, seeds, passed = random.Random(0), env.seeds(), 0
     for number in range(N):
         seed = rng.choice(seeds)
-        parameters = domain.variation(seed, rng)
-        assert written_under(domain.spec_schema(seed), parameters)
-        task = task_of(domain, parameters, seed.id, number)
+        parameters = env.variation(seed, rng)
+        assert written_under(env.spec_schema(seed), parameters)
+        task = task_of(env, parameters, seed.id, number)
         assert isinstance(task, Task)
         assert {
             name: task.spec[name] for name in parameters if name not in UNSAID
         }.items() <= parameters.items()
-        again = task_of(domain, parameters, seed.id, number)
+        again = task_of(env, parameters, seed.id, number)
         assert isinstance(again, Task)
         assert (again.spec, again.messages) == (task.spec, task.messages)
-        passed += examined(domain, task, random.Random(1)) is None
+        passed += examined(env, task, random.Random(1)) is None
     assert passed >= 0.9 * N
 
 
-def test_the_same_parameters_are_drawn_to_different_tasks(domain: Domain) -> None:
+def test_the_same_parameters_are_drawn_to_different_tasks(env: Environment) -> None:
     rng = random.Random(3)
-    seed = rng.choice(domain.seeds())
-    parameters = domain.variation(seed, rng)
-    tasks = [task_of(domain, parameters, seed.id, draw) for draw in range(8)]
+    seed = rng.choice(env.seeds())
+    parameters = env.variation(seed, rng)
+    tasks = [task_of(env, parameters, seed.id, draw) for draw in range(8)]
     assert len({json.dumps(task.spec) for task in tasks if isinstance(task, Task)}) > 2
 
 
-def test_base_tasks_are_those_of_the_domain(domain: Domain) -> None:
-    plain = load_domain(domain.name)
-    seeds = domain.seeds()[:3]
+def test_base_tasks_are_those_of_the_environment(env: Environment) -> None:
+    plain = load_environment(env.name)
+    seeds = env.seeds()[:3]
     assert list(seeds) == list(plain.seeds()[:3])
-    assert base_tasks(domain, seeds, seed=1) == base_tasks(plain, seeds, seed=1)
-    assert isinstance(read_base(domain, seeds[0].spec), plain.spec)
+    assert base_tasks(env, seeds, seed=1) == base_tasks(plain, seeds, seed=1)
+    assert isinstance(read_base(env, seeds[0].spec), plain.spec)
 
 
-def test_the_simulator_is_told_the_target_and_shown_no_example(domain: Domain) -> None:
-    seed = domain.seeds()[0]
-    told = domain.simulator_messages(seed, Profile(overall=0.2, success={seed.skills[0]: 0.1}), 0.5)
+def test_the_simulator_is_told_the_target_and_shown_no_example(env: Environment) -> None:
+    seed = env.seeds()[0]
+    told = env.simulator_messages(seed, Profile(overall=0.2, success={seed.skills[0]: 0.1}), 0.5)
     text = "\n".join(message.content for message in told)
-    assert ("50 2 " if domain.name == "programs" else "50%") in text
-    assert domain.name == "programs" or "20% now" in text
+    assert ("50 2 " if env.name == "programs" else "50%") in text
+    assert env.name == "programs" or "20% now" in text
     assert "Example" not in text
     written = next(
         (str(value) for name, value in seed.spec.items() if name in {"instruction", "query"}), None
@@ -121,8 +121,8 @@ def test_the_simulator_is_told_the_target_and_shown_no_example(domain: Domain) -
     ],
 )
 def test_what_cannot_be_drawn_is_rejected_with_a_sentence(name: str, parameters: JsonObject) -> None:
-    domain = cast(Domain, ByParameters(load_domain(name)))
-    found = task_of(domain, parameters, domain.seeds()[0].id, 0)
+    env = cast(Environment, ByParameters(load_environment(name)))
+    found = task_of(env, parameters, env.seeds()[0].id, 0)
     assert isinstance(found, Rejection)
     assert found.explanation.endswith(".")
 
@@ -135,10 +135,10 @@ def test_first_fields_come_alike_however_many_ways_there_are_to_each() -> None:
     assert len(schema_of(options)["anyOf"]) == 2  # pyright: ignore[reportArgumentType] - a list
 
 
-def test_a_domain_without_parameters_says_so(toy: Any) -> None:
-    with pytest.raises(UsageError, match=f"the domain {toy.Domain.name} has none"):
-        ByParameters(toy.Domain())
-    assert not isinstance(toy.Domain(), HasParameters)
+def test_a_environment_without_parameters_says_so(toy: Any) -> None:
+    with pytest.raises(UsageError, match=f"the environment {toy.Environment.name} has none"):
+        ByParameters(toy.Environment())
+    assert not isinstance(toy.Environment(), HasParameters)
 
 
 def test_whole_specs_of_a_file_are_not_parameters() -> None:
@@ -150,14 +150,14 @@ def test_whole_specs_of_a_file_are_not_parameters() -> None:
 def test_a_run_by_parameters_stores_whole_specs_and_goes_on(tmp_path: Any) -> None:
     settings: Any = {
         "run": {"rounds": 2, "eval_tasks": 4},
-        "domain": {"name": "tool_calling", "apps": ["notes", "home", "files"]},
-        "shift": {"round": 2, "domain": {"apps": ["notes", "home", "music"]}},
+        "environment": {"name": "tool_calling", "apps": ["notes", "home", "files"]},
+        "shift": {"round": 2, "environment": {"apps": ["notes", "home", "music"]}},
         "simulator": {"contexts": 2, "variations": 3, "source": "variation", "writes": "parameters"},
         "agent": {"rollouts": 2},
         "policy": {"backend": "scripted"},
     }
     config = resolve(settings)
-    world = open_domain(config)
+    world = open_environment(config)
     folder = RunFolder.create(tmp_path / "run", dump_toml(config))
     CoEvolution(config, world, build_players(config, world), folder).run()
     with PoolStore.open(folder.pool, create=False) as store:

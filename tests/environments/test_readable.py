@@ -1,4 +1,4 @@
-"""Every domain says of a reply that it cannot be read or carried out: that is no *valid* trace of D_train."""
+"""Every environment says which replies cannot be parsed or executed: no *valid* trace of D_train."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from genenv.environments import domain_names, load_domain
-from genenv.environments.base import Domain
+from genenv.environments import environment_names, load_environment
+from genenv.environments.base import Environment
 from genenv.environments.household.settings import HouseholdConfig
 from genenv.gate.gate import base_tasks
 from genenv.tools.tool_calling.settings import ToolCallingConfig
@@ -17,20 +17,20 @@ from genenv.types import Task
 
 
 @cache
-def some_of(name: str) -> tuple[Domain, list[Task]]:
-    domain = load_domain(name)
-    return domain, list(base_tasks(domain, list(domain.seeds())[:30], seed=0).values())
+def some_of(name: str) -> tuple[Environment, list[Task]]:
+    env = load_environment(name)
+    return env, list(base_tasks(env, list(env.seeds())[:30], seed=0).values())
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", domain_names())
+@pytest.mark.parametrize("name", environment_names())
 def test_solutions_and_wrong_answers_are_read_and_rubbish_is_not(name: str) -> None:
-    domain, tasks = some_of(name)
+    env, tasks = some_of(name)
     for index, task in enumerate(tasks):
-        assert domain.check(task, task.oracle).readable
-        assert not domain.check(task, ()).readable
-        assert not domain.check(task, ("",)).readable
-        wrong = domain.check(task, domain.random_replies(task, random.Random(index)))
+        assert env.check(task, task.oracle).readable
+        assert not env.check(task, ()).readable
+        assert not env.check(task, ("",)).readable
+        wrong = env.check(task, env.random_replies(task, random.Random(index)))
         assert not wrong.success
         # a random call may have arguments that its tool does not take
         assert wrong.readable or name == "tool_calling"
@@ -38,31 +38,31 @@ def test_solutions_and_wrong_answers_are_read_and_rubbish_is_not(name: str) -> N
 
 @pytest.mark.parametrize("reply", ["launch()", "get_weather(", "I would call a tool.", "note(town=3)"])
 def test_a_call_that_no_tool_takes_is_not_read(reply: str) -> None:
-    domain, tasks = some_of("tool_calling")
+    env, tasks = some_of("tool_calling")
     for task in [task for task in tasks if task.payload["gap"] == "none"]:
-        assert not domain.check(task, (reply,)).readable
+        assert not env.check(task, (reply,)).readable
 
 
 def test_a_refusal_is_read_where_a_task_has_a_gap() -> None:
-    domain, tasks = some_of("tool_calling")
+    env, tasks = some_of("tool_calling")
     gaps = [task for task in tasks if task.payload["gap"] != "none"]
     assert gaps
     for task in gaps:
-        assert domain.check(task, ("What a day.",)).readable
-        assert not domain.check(task, ("get_weather(",)).readable
+        assert env.check(task, ("What a day.",)).readable
+        assert not env.check(task, ("get_weather(",)).readable
 
 
 @pytest.mark.parametrize("mode", ["episode", "single"])
 def test_a_command_that_does_nothing_is_not_read(mode: Literal["episode", "single"]) -> None:
-    domain = load_domain("household", HouseholdConfig(mode=mode))
-    for task in base_tasks(domain, list(domain.seeds())[:10], seed=0).values():
-        assert domain.check(task, ("look",)).readable
-        assert not domain.check(task, ("go to the moon",)).readable
+    env = load_environment("household", HouseholdConfig(mode=mode))
+    for task in base_tasks(env, list(env.seeds())[:10], seed=0).values():
+        assert env.check(task, ("look",)).readable
+        assert not env.check(task, ("go to the moon",)).readable
 
 
 def test_in_several_turns_one_call_that_ran_is_enough() -> None:
-    domain = load_domain("tool_calling", ToolCallingConfig(mode="multi"))
-    tasks = base_tasks(domain, list(domain.seeds())[:60], seed=0).values()
+    env = load_environment("tool_calling", ToolCallingConfig(mode="multi"))
+    tasks = base_tasks(env, list(env.seeds())[:60], seed=0).values()
     for task in [task for task in tasks if task.payload["gap"] == "none"]:
-        assert domain.check(task, ("launch()", task.oracle[0])).readable
-        assert not domain.check(task, ("launch()",)).readable
+        assert env.check(task, ("launch()", task.oracle[0])).readable
+        assert not env.check(task, ("launch()",)).readable

@@ -1,4 +1,4 @@
-"""`genenv check DOMAIN`: what a domain promises, and what it says of one that breaks a promise."""
+"""`genenv check ENVIRONMENT`: what an environment promises, and what it says of one that breaks a promise."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from genenv.cli.app import app
 from genenv.config.run import resolve
-from genenv.environments import domain_names, load_domain
-from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Pace, check_domain
+from genenv.environments import environment_names, load_environment
+from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Pace, check_environment
 from genenv.progress import Silent
 
 ROOT = Path(__file__).parents[2]
@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def weekdays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Writes the example of the page on domains, with something replaced, and names it."""
-    page = (ROOT / "docs" / "domains.md").read_text(encoding="utf-8")
+    """Writes the example of the page on environments, with something replaced, and names it."""
+    page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
     example = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0]
 
     def write(old: str = "", new: str = "") -> str:
@@ -41,11 +41,11 @@ def run(*words: object) -> Result:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "travel" else n for n in domain_names()]
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "travel" else n for n in environment_names()]
 )
-def test_the_domains_that_come_along_keep_their_promises(name: str) -> None:
-    config = resolve({"domain": {"name": name}})
-    found = list(check_domain(load_domain(name), config, n=3))
+def test_the_environments_that_come_along_keep_their_promises(name: str) -> None:
+    config = resolve({"environment": {"name": name}})
+    found = list(check_environment(load_environment(name), config, n=3))
     assert len(found) == 10
     assert [one.what for one in found if one.state == BROKEN] == []
 
@@ -58,10 +58,12 @@ def test_the_example_of_the_page_keeps_its_promises(weekdays: Any) -> None:
 
 
 @pytest.mark.long
-def test_a_part_of_a_slow_domain_ends_in_time_and_says_so() -> None:
+def test_a_part_of_a_slow_environment_ends_in_time_and_says_so() -> None:
     ticks = iter(range(0, 10_000, 10))
     pace = Pace(Silent(), limit_s=25, clock=lambda: next(ticks))
-    found = {one.what: one for one in check_domain(load_domain("travel"), resolve({}), n=9, pace=pace)}
+    found = {
+        one.what: one for one in check_environment(load_environment("travel"), resolve({}), n=9, pace=pace)
+    }
     seeds = found["seeds that are tasks"]
     assert seeds.state == GOOD
     assert seeds.seen == "3 of 3; no more than 3 of 9, as 25 s were over"
@@ -108,14 +110,14 @@ def test_what_raises_or_returns_the_wrong_thing_is_one_sentence(
     assert "Traceback" not in result.stderr
 
 
-def test_a_domain_without_held_out_tasks_is_poor_and_not_broken(weekdays: Any) -> None:
+def test_a_environment_without_held_out_tasks_is_poor_and_not_broken(weekdays: Any) -> None:
     name = weekdays("for i, spec in enumerate(specs)])", "for i, spec in enumerate(specs[:0])])")
-    found = {one.what: one.state for one in check_domain(load_domain(name), resolve({}), n=5)}
+    found = {one.what: one.state for one in check_environment(load_environment(name), resolve({}), n=5)}
     assert found["held-out tasks, apart from the seeds"] == POOR
     assert set(found.values()) <= {POOR, GOOD}
 
 
-def test_a_task_whose_spec_is_none_of_the_domains_is_broken_and_no_traceback(weekdays: Any) -> None:
+def test_a_task_whose_spec_is_none_of_the_environments_is_broken_and_no_traceback(weekdays: Any) -> None:
     result = run(
         "check",
         weekdays("spec=spec.model_dump(),\n            payload", "spec={},\n            payload"),
@@ -123,4 +125,4 @@ def test_a_task_whose_spec_is_none_of_the_domains_is_broken_and_no_traceback(wee
         5,
     )
     assert result.exit_code == 1, result.exception
-    assert "its spec is none of the domain's (Field required)" in result.stdout
+    assert "its spec is none of the environment's (Field required)" in result.stdout

@@ -6,7 +6,7 @@ import pytest
 
 from genenv.config.run import resolve
 from genenv.config.variants import with_variant
-from genenv.environments import domain_config
+from genenv.environments import environment_config
 from genenv.errors import UsageError, spelled
 from genenv.evaluation.base import Benchmark, Grade, Item, PlainBenchmark
 from genenv.evaluation.config import load_evaluation_config
@@ -64,8 +64,8 @@ def test_a_name_is_the_same_however_its_words_are_joined(typed: str, name: str) 
 
 
 def test_names_of_all_registries_are_read_alike() -> None:
-    assert domain_config("tool-calling") is domain_config("tool_calling")
-    assert resolve({"domain": {"name": "Tool-Calling"}}).domain.name == "tool_calling"
+    assert environment_config("tool-calling") is environment_config("tool_calling")
+    assert resolve({"environment": {"name": "Tool-Calling"}}).environment.name == "tool_calling"
     assert with_variant({}, "Random+shuffled") == with_variant({}, "random+shuffled")
     assert load_evaluation_config(["api-bank.form=authors"]) == load_evaluation_config(
         ["api_bank.form=authors"]

@@ -16,7 +16,7 @@ def spec(left: int = 1, right: int = 2, **changes) -> str:
 
 
 def make_gate(toy, **config) -> Gate:
-    return Gate(toy.Domain(), CurriculumConfig(**({"novelty_threshold": 0.1} | config)), seed=0)
+    return Gate(toy.Environment(), CurriculumConfig(**({"novelty_threshold": 0.1} | config)), seed=0)
 
 
 def admit(gate: Gate, toy, *texts: str, finished: bool = True) -> list:

@@ -20,15 +20,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of environments: tools of a bundle, a game in text, and a single question."""
     root = tmp_path_factory.mktemp("environments")
     made(root / "desk", base=16, held_out=8)
-    for domain, name in (
+    for env, name in (
         (f"{root}/desk", "desk_env"),
         ("programs", "programs_env"),
         ("household", "home_env"),
     ):
         try:
-            succeeds("export-env", domain, "--out", root / name, "--tasks", 12, "--held-out", 6)
+            succeeds("export-env", env, "--out", root / name, "--tasks", 12, "--held-out", 6)
         except (AssertionError, UsageError):
-            if domain != "household":  # TextWorld may be missing
+            if env != "household":  # TextWorld may be missing
                 raise
     return root
 

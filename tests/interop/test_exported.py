@@ -15,7 +15,7 @@ import pytest
 from bundles import made
 from genenv import Task
 from genenv.chat.call_formats import read_calls
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.errors import DataError, UsageError
 from genenv.gate.gate import base_tasks
 from genenv.interop.exported import Exported, task_of, task_text
@@ -46,13 +46,13 @@ def test_a_row_is_its_task(written: Path, name: str) -> None:
 def test_a_session_is_graded_as_a_run_grades_it(written: Path, name: str) -> None:
     exported, rng = opened(written, name), random.Random(0)
     for task in exported.tasks("held_out"):
-        for replies in (task.oracle, exported.domain.random_replies(task, rng), ()):
+        for replies in (task.oracle, exported.env.random_replies(task, rng), ()):
             session = exported.session(task_text(task))
             for reply in replies:
                 if session.done:
                     break
                 session.reply(reply)
-            assert session.verdict() == exported.domain.check(task, replies)
+            assert session.verdict() == exported.env.check(task, replies)
         assert exported.session(task).max_turns <= exported.max_turns
 
 
@@ -81,7 +81,7 @@ def test_it_needs_nothing_but_its_folder(tmp_path: Path) -> None:
     shutil.move(tmp_path / "desk_env", tmp_path / "elsewhere")
     exported = Exported(tmp_path / "elsewhere" / "desk_env" / "data")
     for task in exported.tasks("held_out"):
-        assert exported.domain.check(task, task.oracle).success
+        assert exported.env.check(task, task.oracle).success
 
 
 @pytest.mark.long
@@ -97,7 +97,7 @@ def test_a_runs_own_tasks_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long
 def test_settings_that_are_asked_for_stay(tmp_path: Path) -> None:
-    words = ("--tasks", 2, "--held-out", 2, "--set", "domain.style=python")
+    words = ("--tasks", 2, "--held-out", 2, "--set", "environment.style=python")
     succeeds("export-env", "tool_calling", "--out", tmp_path / "calls", *words)
     exported = Exported(tmp_path / "calls" / "calls" / "data")
     assert exported.about.settings == {"mode": "multi"}
@@ -120,20 +120,20 @@ def test_what_is_wrong_is_one_sentence(written: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_one_that_cannot_be_written(tmp_path: Path) -> None:
-    def none(domain: object) -> list[Task]:
+    def none(env: object) -> list[Task]:
         return []
 
     with pytest.raises(UsageError, match="programs has no tasks with these settings"):
-        write(tmp_path / "env", Export(domain="programs", settings={}), none, Silent())
+        write(tmp_path / "env", Export(environment="programs", settings={}), none, Silent())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_task_of_every_domain_survives_being_written() -> None:
+def test_a_task_of_every_environment_survives_being_written() -> None:
     for name in ("programs", "tool_calling", "multihop_qa"):
-        domain = load_domain(name)
-        for task in list(base_tasks(domain, domain.seeds()[:5], seed=0).values()):
+        env = load_environment(name)
+        for task in list(base_tasks(env, env.seeds()[:5], seed=0).values()):
             again = task_of(task_text(task))
-            assert domain.check(again, task.oracle) == domain.check(task, task.oracle)
+            assert env.check(again, task.oracle) == env.check(task, task.oracle)
             assert again == task or again.payload == task.payload
 
 

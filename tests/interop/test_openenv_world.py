@@ -1,4 +1,4 @@
-"""An OpenEnv server as a domain, on loopback: attempts are sessions, rewards verdicts, faults sentences."""
+"""An OpenEnv server on loopback as an environment: sessions, rewards as verdicts, faults as sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import load_config
-from genenv.environments import close_domain, domain_config, load_domain
+from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.attempt import Attempt
 from genenv.environments.parameters import ByParameters
 from genenv.errors import UsageError
@@ -40,18 +40,18 @@ def server() -> Iterator[OpenEnvServer]:
 def opened(server: OpenEnvServer, **settings: Any) -> OpenEnv:
     name = f"openenv:{server.url}"
     quick = {"connect_s": 0.3, "base": 6, "held_out": 4, **settings}
-    return cast(OpenEnv, load_domain(name, domain_config(name).model_validate(quick)))
+    return cast(OpenEnv, load_environment(name, environment_config(name).model_validate(quick)))
 
 
-def first(domain: OpenEnv) -> Task:
-    seed = domain.seeds()[0]
-    task = base_task(domain, seed.id, seed.spec, seed=0)
+def first(env: OpenEnv) -> Task:
+    seed = env.seeds()[0]
+    task = base_task(env, seed.id, seed.spec, seed=0)
     assert isinstance(task, Task)
     return task
 
 
-def played(domain: OpenEnv, task: Task, *replies: str) -> Attempt:
-    made = Attempt(domain, task)
+def played(env: OpenEnv, task: Task, *replies: str) -> Attempt:
+    made = Attempt(env, task)
     for reply in replies:
         made.reply(reply)
     return made
@@ -65,43 +65,43 @@ def solution(task: Task) -> str:
 
 
 def test_an_attempt_is_a_session_and_its_reward_the_verdict(server: OpenEnvServer) -> None:
-    domain = opened(server)
-    task = first(domain)
+    env = opened(server)
+    task = first(env)
     assert [(one.role, one.content) for one in task.messages] == [
         ("system", "A guessing game.\nReply with this alone: Your guess"),
         ("user", "Guess a number below 4."),
     ]
-    wrong = played(domain, task, "seven")
+    wrong = played(env, task, "seven")
     assert not wrong.done
     assert wrong.messages[0].content == "No."
-    right = played(domain, task, "seven", solution(task))
+    right = played(env, task, "seven", solution(task))
     assert right.done
     assert (right.verdict().reward, right.verdict().success) == (1.0, True)
-    lost = played(domain, task, "a", "b", "c")
+    lost = played(env, task, "a", "b", "c")
     assert lost.done
     assert lost.verdict().explanation == "The environment gives 0."
     # replies that no session has heard are played now, and no more of them than it would have heard
-    assert domain.check(task, ("x", solution(task), "never heard")).success
-    assert not domain.check(task, ()).success
-    close_domain(domain)
-    assert domain.world._open == 1, "the attempt that nobody finished"
+    assert env.check(task, ("x", solution(task), "never heard")).success
+    assert not env.check(task, ()).success
+    close_environment(env)
+    assert env.world._open == 1, "the attempt that nobody finished"
 
 
 def test_base_and_held_out_tasks_are_of_other_seeds(server: OpenEnvServer) -> None:
-    domain = opened(server)
-    base = list(base_tasks(domain, domain.seeds(), seed=0).values())
+    env = opened(server)
+    base = list(base_tasks(env, env.seeds(), seed=0).values())
     assert [task.payload["number"] for task in base] == [0, 1, 2, 3, 4, 5]
-    held_out = domain.held_out()
+    held_out = env.held_out()
     assert [task.payload["number"] for task in held_out] == [10**9, 10**9 + 1, 10**9 + 2, 10**9 + 3]
-    assert not {domain.surface(task) for task in base} & {domain.surface(task) for task in held_out}
+    assert not {env.surface(task) for task in base} & {env.surface(task) for task in held_out}
     apart = opened(server, given={"split": "train"}, given_held_out={"split": "test"})
     assert [task.payload["number"] for task in apart.held_out()] == [0, 1, 2, 3]
     assert server.resets[-1] == {"split": "test", "seed": 3}
 
 
 def test_the_simulator_sets_what_reset_takes(server: OpenEnvServer) -> None:
-    domain = opened(server, vary={"most": [3, 5], "deep": {"er": ["a", "b"]}}, seeds=50)
-    seeds = domain.seeds()
+    env = opened(server, vary={"most": [3, 5], "deep": {"er": ["a", "b"]}}, seeds=50)
+    seeds = env.seeds()
     assert [seed.skills for seed in seeds[:3]] == [
         ("most=3", "er=a"),
         ("most=5", "er=a"),
@@ -109,13 +109,13 @@ def test_the_simulator_sets_what_reset_takes(server: OpenEnvServer) -> None:
     ]
     rng = random.Random(0)
     for seed in seeds:
-        for spec in (sample_json(domain.spec_schema(seed), rng), domain.variation(seed, rng)):
+        for spec in (sample_json(env.spec_schema(seed), rng), env.variation(seed, rng)):
             assert set(cast(Any, spec)) == {"most", "er", "seed"}
-            task = base_task(domain, seed.id, cast(Any, spec), seed=0)
+            task = base_task(env, seed.id, cast(Any, spec), seed=0)
             assert isinstance(task, Task)
     assert set(server.resets[-1]) == {"most", "deep", "seed"}
     assert set(server.resets[-1]["deep"]) == {"er"}
-    by_parameters = ByParameters(cast(Any, domain))
+    by_parameters = ByParameters(cast(Any, env))
     chosen = sample_json(by_parameters.spec_schema(seeds[0]), rng)
     assert set(cast(Any, chosen)) == {"most", "er"}
     context, generation = written(seeds[0], json.dumps(chosen), context_id="c", generation_id="g")
@@ -123,7 +123,7 @@ def test_the_simulator_sets_what_reset_takes(server: OpenEnvServer) -> None:
     (proposal,) = gate.admit([context], [generation])
     assert isinstance(proposal.outcome, Task), "no solution is asked for where nobody knows one"
     assert 0 <= cast(int, proposal.outcome.payload["number"]) < 50
-    assert "most, er, seed" in domain.simulator_messages(seeds[0], Profile(), 0.5)[0].content
+    assert "most, er, seed" in env.simulator_messages(seeds[0], Profile(), 0.5)[0].content
 
 
 @pytest.mark.parametrize(
@@ -137,25 +137,25 @@ def test_the_simulator_sets_what_reset_takes(server: OpenEnvServer) -> None:
     ],
 )
 def test_what_cannot_be_set_is_no_task(server: OpenEnvServer, spec: Any, said: str) -> None:
-    domain = opened(server, vary={"most": [3, 5]})
-    found = base_task(domain, "x", spec, seed=0)
+    env = opened(server, vary={"most": [3, 5]})
+    found = base_task(env, "x", spec, seed=0)
     assert isinstance(found, Rejection)
     assert said in found.explanation.replace("Seed", "seed")
 
 
 def test_attempts_wait_where_a_server_has_room_for_one(server: OpenEnvServer) -> None:
     server.room = 1
-    domain = opened(server)
-    tasks = list(base_tasks(domain, domain.seeds(), seed=0).values())
+    env = opened(server)
+    tasks = list(base_tasks(env, env.seeds(), seed=0).values())
     policy = ScriptedSampler(lambda prompt, rng: str(rng.randrange(4)), context_tokens=10_000)
     sampling = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=20.0, seed=1)
     for _ in range(2):  # another event loop: what waited in the first is gone
-        groups = asyncio.run(attempt(domain, policy, tasks, rollouts=4, sampling=sampling))
+        groups = asyncio.run(attempt(env, policy, tasks, rollouts=4, sampling=sampling))
         traces = [trace for group in groups for trace in group.traces]
         assert {trace.stop_reason for trace in traces} == {StopReason.DONE}
         assert {trace.success for trace in traces} == {True, False}
     assert server.most_open == 1
-    one, other = (played(domain, task, "seven") for task in tasks[:2])
+    one, other = (played(env, task, "seven") for task in tasks[:2])
     assert not one.done
     assert other.done
     assert "has no room for another session beside the 1 open" in other.problem
@@ -183,41 +183,41 @@ def test_tools_of_mcp_are_offered_and_called(server: OpenEnvServer, how: str) ->
     fields = ("type", "tool_name", "arguments", "metadata")
     server.action = {"title": "Action", "properties": {name: {} for name in fields}}
     server.make = Shop
-    domain = opened(server, tools=how)
-    task = first(domain)
+    env = opened(server, tools=how)
+    task = first(env)
     offered = [cast(Any, tool)["function"]["name"] for tool in cast(Any, task.payload["tools"])]
     assert offered == (["buy"] if how == "native" else [])
     assert ('{"name": "buy"' in task.messages[0].content) == (how == "prompt")
     call = '<tool_call>\n{"name": "buy", "arguments": {"fruit": "%s"}}\n</tool_call>'
-    made = played(domain, task, call % "fig")
+    made = played(env, task, call % "fig")
     assert [(one.role, one.content) for one in made.messages] == [("tool", "Sold out.")]
     made.reply(call % "pear")
     assert made.verdict().success
-    ended = played(domain, task, "I would rather not.")
+    ended = played(env, task, "I would rather not.")
     assert ended.done, "words alone end a conversation with tools"
     assert ended.verdict().reward == 0.0
 
 
 def test_a_session_that_was_lost_while_idle_is_not_used_again(server: OpenEnvServer) -> None:
-    domain = opened(server)
-    task = first(domain)
+    env = opened(server)
+    task = first(env)
     for connection in list(server._connections):
         connection.shutdown(2)
-    assert played(domain, task, solution(task)).verdict().success
+    assert played(env, task, solution(task)).verdict().success
     lost = iter([error("EXECUTION_ERROR", "the session is gone")])
     server.say = lambda message: next(lost, None) if message["type"] == "reset" else None
-    assert played(domain, task, solution(task)).verdict().success, "another session is taken"
+    assert played(env, task, solution(task)).verdict().success, "another session is taken"
 
 
 def test_an_environment_that_begins_otherwise_fails_attempts_not_runs(server: OpenEnvServer) -> None:
-    domain = opened(server)
-    task = first(domain)
+    env = opened(server)
+    task = first(env)
     server.say = lambda message: (
         json.dumps({"type": "observation", "data": {"observation": {"hint": "Other."}}})
         if message["type"] == "reset"
         else None
     )
-    made = played(domain, task, "1")
+    made = played(env, task, "1")
     assert made.done
     assert "began otherwise" in made.problem
 
@@ -239,30 +239,30 @@ def answered(data: Any) -> str:
 def test_a_fault_of_the_environment_fails_the_attempt(
     server: OpenEnvServer, said: str | bytes, sentence: str
 ) -> None:
-    domain = opened(server)
-    task = first(domain)
+    env = opened(server)
+    task = first(env)
     server.say = lambda message: said if message["type"] == "step" else None
-    made = played(domain, task, "1")
+    made = played(env, task, "1")
     verdict = made.verdict()
     assert made.done
     assert sentence in verdict.explanation
     assert (verdict.reward, verdict.success, verdict.readable) == (0.0, False, False)
     server.say = lambda message: None
-    assert played(domain, task, solution(task)).verdict().success, "the next one has another session"
+    assert played(env, task, solution(task)).verdict().success, "the next one has another session"
 
 
 def test_an_answer_that_takes_too_long_fails_the_attempt(server: OpenEnvServer) -> None:
-    domain = opened(server, step_s=0.3)
-    task = first(domain)
+    env = opened(server, step_s=0.3)
+    task = first(env)
     server.say = lambda message: time.sleep(0.6) if message["type"] == "step" else None
-    assert "took longer than 0.3 s" in domain.check(task, ("1",)).explanation
+    assert "took longer than 0.3 s" in env.check(task, ("1",)).explanation
 
 
 def test_no_action_is_answered_and_costs_a_turn(server: OpenEnvServer) -> None:
     server.action = {**ACTION, "required": [], "properties": {"message": {"type": "string"}, "more": {}}}
-    domain = opened(server, max_turns=2)
-    task = first(domain)
-    made = Attempt(domain, task)
+    env = opened(server, max_turns=2)
+    task = first(env)
+    made = Attempt(env, task)
     (said,) = made.reply("yes")
     assert said.content == "That is no JSON object."
     assert not made.done
@@ -284,19 +284,19 @@ def test_another_server_is_refused_in_a_sentence(
     server: OpenEnvServer, pages: dict[str, tuple[int, str, str]], sentence: str
 ) -> None:
     server.pages = pages
-    assert sentence in refused("check", f"openenv:{server.url}", "--set", "domain.connect_s=0.2")
+    assert sentence in refused("check", f"openenv:{server.url}", "--set", "environment.connect_s=0.2")
 
 
 @pytest.mark.parametrize("said", ['{"op": "hello"}', "<html>", error("UNKNOWN_TYPE", "what?"), answered([])])
 def test_another_protocol_is_refused_in_a_sentence(server: OpenEnvServer, said: str) -> None:
     server.say = lambda message: said if message["type"] == "reset" else None
-    sentence = refused("play", f"openenv:{server.url}", "--set", "domain.connect_s=0.2")
+    sentence = refused("play", f"openenv:{server.url}", "--set", "environment.connect_s=0.2")
     assert "is it a server of another version?" in sentence
 
 
 def test_where_no_server_is_a_sentence_says_so(server: OpenEnvServer) -> None:
     server.stop()
-    sentence = refused("check", f"openenv:{server.url}", "--set", "domain.connect_s=0.2")
+    sentence = refused("check", f"openenv:{server.url}", "--set", "environment.connect_s=0.2")
     assert f"the OpenEnv server {server.url} does not answer: Connection refused" in sentence
     assert "no address" in refused("check", "openenv:localhost:8000")
     assert "say which one" in refused("check", "openenv:")
@@ -304,19 +304,19 @@ def test_where_no_server_is_a_sentence_says_so(server: OpenEnvServer) -> None:
 
 def test_a_server_without_room_is_a_sentence(server: OpenEnvServer) -> None:
     server.room = 0
-    sentence = refused("check", f"openenv:{server.url}", "--set", "domain.connect_s=0.2")
+    sentence = refused("check", f"openenv:{server.url}", "--set", "environment.connect_s=0.2")
     assert "has no room for a session" in sentence
 
 
 def test_settings_that_cannot_be_are_a_sentence(server: OpenEnvServer) -> None:
     assert "must be a list of values" in refused(
-        "check", f"openenv:{server.url}", "--set", "domain.vary.most=3"
+        "check", f"openenv:{server.url}", "--set", "environment.vary.most=3"
     )
-    said = refused("check", f"openenv:{server.url}", "--set", "domain.show=['hnt']")
-    assert "domain.show names 'hnt'" in said
+    said = refused("check", f"openenv:{server.url}", "--set", "environment.show=['hnt']")
+    assert "environment.show names 'hnt'" in said
     assert "it has hint" in said
     assert "reward_low must be less" in refused(
-        "check", f"openenv:{server.url}", "--set", "domain.reward_low=2"
+        "check", f"openenv:{server.url}", "--set", "environment.reward_low=2"
     )
 
 
@@ -334,8 +334,8 @@ def test_settings_that_cannot_be_are_a_sentence(server: OpenEnvServer) -> None:
 def test_rewards_become_verdicts_as_the_settings_say(
     server: OpenEnvServer, settings: dict[str, Any], reward: float, success: bool
 ) -> None:
-    domain = opened(server, **settings)
-    task = first(domain)
+    env = opened(server, **settings)
+    task = first(env)
     given = iter([0.25, 0.5])
 
     def say(message: Any) -> str | None:
@@ -345,7 +345,7 @@ def test_rewards_become_verdicts_as_the_settings_say(
         return answered({"observation": {"hint": "?"}, "reward": now, "done": now == 0.5})
 
     server.say = say
-    verdict = played(domain, task, "a", "b").verdict()
+    verdict = played(env, task, "a", "b").verdict()
     assert (verdict.reward, verdict.success) == (reward, success)
 
 
@@ -354,7 +354,8 @@ def test_a_run_is_kept_when_its_server_is_lost_and_goes_on_with_it(tmp_path: Pat
     with OpenEnvServer() as server:
         file = tmp_path / "run.toml"
         file.write_text(
-            f'[run]\nrounds = 3\neval_tasks = 2\neval_every = 1\n[domain]\nname = "openenv:{server.url}"\n'
+            f"[run]\nrounds = 3\neval_tasks = 2\neval_every = 1\n[environment]\nname = "
+            f'"openenv:{server.url}"\n'
             "connect_s = 0.3\nbase = 8\nheld_out = 2\n[simulator]\ncontexts = 2\nvariations = 2\n"
             '[agent]\nrollouts = 3\nguidance = "none"\nreplayed = 0\n[policy]\nbackend = "scripted"\n',
             encoding="utf-8",
@@ -380,7 +381,9 @@ def test_a_run_is_kept_when_its_server_is_lost_and_goes_on_with_it(tmp_path: Pat
 @pytest.mark.long
 def test_it_can_be_played_by_hand_and_goes_elsewhere(server: OpenEnvServer, tmp_path: Path) -> None:
     name = f"openenv:{server.url}"
-    said = succeeds("check", name, "--n", 3, "--set", "domain.base=4", "--set", "domain.held_out=2").stdout
+    said = succeeds(
+        "check", name, "--n", 3, "--set", "environment.base=4", "--set", "environment.held_out=2"
+    ).stdout
     assert "nobody knows any" in said
     folder = tmp_path / "game_env"
     succeeds("export-env", name, "--out", folder, "--tasks", 3, "--held-out", 2)
@@ -418,5 +421,5 @@ def test_replies_become_actions_by_the_schema() -> None:
 
 
 def test_a_name_that_is_none_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="unknown domain"):
-        load_domain("openenv")
+    with pytest.raises(UsageError, match="unknown environment"):
+        load_environment("openenv")

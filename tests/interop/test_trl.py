@@ -109,7 +109,7 @@ def test_calls_of_a_task_of_one_reply_are_kept_for_it(tmp_path: Path) -> None:
     from typed import succeeds
 
     made(tmp_path / "desk", base=16, held_out=2)
-    words = ("--out", tmp_path / "single", "--set", "domain.mode=single")
+    words = ("--out", tmp_path / "single", "--set", "environment.mode=single")
     succeeds("export-env", f"{tmp_path}/desk", *words)
     folder = tmp_path / "single" / "single" / "data"
     environment, task = trl.environment_class(folder)(), trl.Exported(folder).tasks()[0]

@@ -1,4 +1,4 @@
-"""A taskset of verifiers as a domain: its rows are tasks, its rewards verdicts.
+"""A taskset of verifiers as an environment: its rows are tasks, its rewards verdicts.
 
 What needs the package runs where a Python has it: this one, or that of GENENV_VERIFIERS_PYTHON.
 """
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from genenv.environments import close_domain, domain_config, load_domain
+from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.attempt import Attempt
 from genenv.errors import RolloutError, UsageError
 from genenv.gate.gate import base_task
@@ -86,13 +86,13 @@ def adding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verifiers]:
     (folder / "__init__.py").write_text(TASKSET, encoding="utf-8")
     name = f"verifiers:{folder}"
     settings = {"python": PYTHON, "base": 4, "held_out": 2, "vary": {"step": [1, 2]}}
-    domain = cast(Verifiers, load_domain(name, domain_config(name).model_validate(settings)))
-    yield domain
-    close_domain(domain)
+    env = cast(Verifiers, load_environment(name, environment_config(name).model_validate(settings)))
+    yield env
+    close_environment(env)
 
 
-def task_of(domain: Verifiers, **spec: Any) -> Task:
-    task = base_task(domain, "x", spec, seed=0)
+def task_of(env: Verifiers, **spec: Any) -> Task:
+    task = base_task(env, "x", spec, seed=0)
     assert isinstance(task, Task), task
     return task
 
@@ -172,7 +172,7 @@ def bench(name: str, *words: object) -> str:
 
 @needs_verifiers
 def test_a_taskset_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    said = refused("check", "verifiers:no_such_taskset", "--set", f"domain.python={PYTHON}")
+    said = refused("check", "verifiers:no_such_taskset", "--set", f"environment.python={PYTHON}")
     assert "the taskset 'no_such_taskset' cannot be loaded" in said
 
 
@@ -183,8 +183,8 @@ def test_a_folder_without_a_package_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_python_that_is_none_is_a_sentence() -> None:
-    said = refused("check", "verifiers:x", "--set", "domain.python=/no/such/python")
-    assert said == "domain.python: '/no/such/python' is no program that can be started"
+    said = refused("check", "verifiers:x", "--set", "environment.python=/no/such/python")
+    assert said == "environment.python: '/no/such/python' is no program that can be started"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("verifiers") is not None, reason="verifiers is installed here")

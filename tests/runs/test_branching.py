@@ -104,7 +104,7 @@ def test_arms_of_one_warm_up_share_it_and_other_seeds_begin_there(parent: Path, 
         ("@9", {}, "keeps no checkpoint of round 9; it keeps 0, 1, 2, 3"),
         ("@3", {}, "run.rounds is 2, but"),
         ("@1", {"run__seed": 5}, "another seed can begin at round 0 only"),
-        ("@1", {"domain__single_step_share": 0.5}, "domain."),
+        ("@1", {"environment__single_step_share": 0.5}, "environment."),
         ("@1", {"policy__lora_rank": 4}, "policy.lora_rank is 4, but 16 in"),
     ],
 )

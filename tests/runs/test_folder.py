@@ -90,7 +90,7 @@ def test_a_run_is_never_started_over_another(folder: RunFolder, rounds: Sequence
 
 
 def test_a_start_that_failed_before_its_first_round_is_started_anew(folder: RunFolder) -> None:
-    seed = Seed(id="s", domain="d", spec={}, skills=())
+    seed = Seed(id="s", environment="d", spec={}, skills=())
     with PoolStore.open(folder.pool, create=False) as store:
         store.put_base([seed])
     left = write_checkpoint(folder.checkpoints, 0, save, run=run_id(folder))  # killed before the commit

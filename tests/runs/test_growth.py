@@ -130,7 +130,7 @@ def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_sa
         mended.world.gate.recall(store.surfaces(), store.without_surface())
     (lost,) = found
     assert len(mended.world.gate.archive) == len(whole.world.gate.archive)
-    assert mended.world.gate.archive.nearest(mended.domain.surface(lost))[0] == 1.0
+    assert mended.world.gate.archive.nearest(mended.env.surface(lost))[0] == 1.0
 
 
 @pytest.mark.long

@@ -70,7 +70,9 @@ class SyntheticRun:
     def __init__(self, folder: Path, *, seed: int = 0, config: str = CONFIG) -> None:
         self.folder = RunFolder.create(folder, config)
         self.rng = random.Random(seed)
-        self.seeds = [Seed(id=f"seed-{app}", domain="tool_calling", spec={}, skills=(app,)) for app in APPS]
+        self.seeds = [
+            Seed(id=f"seed-{app}", environment="tool_calling", spec={}, skills=(app,)) for app in APPS
+        ]
         lineage = Lineage(origin=Origin.HELD_OUT)
         self.held_out = [self._task(f"held-{n}", APPS[n % 6], n_calls=1, lineage=lineage) for n in range(40)]
 
@@ -163,7 +165,7 @@ class SyntheticRun:
         call = f'[{{"name": "{app}.create", "arguments": {{"title": "call with Zoë", "minutes": 30}}}}]'
         return Task(
             id=name,
-            domain="tool_calling",
+            environment="tool_calling",
             skills=(app, f"calls:{n_calls}"),
             messages=(Message(role="system", content="Tools: …"), Message(role="user", content=wish)),
             spec={
@@ -257,7 +259,7 @@ def test_the_bands_are_the_target_and_where_it_is_on_the_filter(page: Page, tmp_
 def test_numbers_of_the_run_can_be_worked_out_by_hand(tmp_path: Path) -> None:
     """Three rounds with p_hat 0.2, 0.4, 0.9: the last third is the last round."""
     folder = RunFolder.create(tmp_path / "demo", CONFIG)
-    seed = Seed(id="s", domain="d", spec={}, skills=())
+    seed = Seed(id="s", environment="d", spec={}, skills=())
     with PoolStore.open(folder.pool, create=False) as store:
         for number, p_hat in ((1, 0.2), (2, 0.4), (3, 0.9)):
             context = Context(id=f"c{number}", round=number, seed=seed, messages=())
@@ -488,7 +490,7 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path, monkeypatch: pytest.M
     task = synthetic._task("t-0", "calendar", n_calls=1, lineage=Lineage(origin=Origin.GENERATED))
     nasty = Task(
         id=NASTY[:20],
-        domain="d",
+        environment="d",
         skills=(NASTY[:24], NASTY[25:]),
         messages=task.messages,
         spec={NASTY[:8]: NASTY[:20]},

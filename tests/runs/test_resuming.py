@@ -13,7 +13,7 @@ import scripted_genenv as fakes
 from genenv.backends.local import hub
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.config.run import RunConfig, all_settings, load_config
-from genenv.environments import domain_names
+from genenv.environments import environment_names
 from genenv.settings import is_place
 from genenv.training import opening
 from genenv.training.resuming import ARITHMETIC, FREE
@@ -84,7 +84,7 @@ def test_the_runs_own_config_asks_for_nothing(mine: Path) -> None:
         ("policy.threads=3", "policy.threads"),
         ("run.seed=7", "run.seed"),
         ("run.eval_tasks=3", "run.eval_tasks"),
-        ("domain.name=household", "domain.name"),
+        ("environment.name=household", "environment.name"),
         ("preset=paper", "preset"),
     ],
 )
@@ -255,7 +255,7 @@ def test_automatic_is_what_was_decided(mine: Path) -> None:
 
 def test_every_setting_that_may_name_a_file_or_folder_is_kept_from_the_root_on() -> None:
     places = set()
-    for key, field in [pair for name in domain_names() for pair in all_settings(name)]:
+    for key, field in [pair for name in environment_names() for pair in all_settings(name)]:
         about = str(field.description).lower()
         if str(field.annotation) not in ("<class 'str'>", "str | None") or key == "run.name":
             continue
@@ -263,7 +263,7 @@ def test_every_setting_that_may_name_a_file_or_folder_is_kept_from_the_root_on()
             places.add(key)
         else:
             assert not any(word in about for word in ("folder", " file", "path")), key
-    assert {"policy.model", "policy.simulator_model", "domain.corpus", "domain.database"} <= places
+    assert {"policy.model", "policy.simulator_model", "environment.corpus", "environment.database"} <= places
 
 
 @pytest.mark.long
@@ -337,11 +337,14 @@ def test_a_new_value_of_a_setting_that_had_another_name_is_refused_by_its_name(
         assert "other settings: curriculum.rwr_lambda" in sentence
 
 
-def test_a_config_with_an_older_name_of_a_setting_says_what_it_is_called_now(
+def test_a_config_with_older_names_of_settings_works_and_says_what_they_are_called_now(
     config: Path, tmp_path: Path
 ) -> None:
     succeeds("train", config, "--out", tmp_path / "run")
-    config.write_text(config.read_text() + "\n[curriculum]\ntemperature = 3\n", encoding="utf-8")
-    for words in (["--out", tmp_path / "new"], ["--out", tmp_path / "run", "--resume"]):
-        sentence = refused("train", config, *words)
-        assert "'curriculum.temperature' is now called 'curriculum.rwr_lambda'" in sentence
+    older = config.read_text().replace("[environment]", "[domain]").replace("environment", "domain")
+    config.write_text(older + "\n[curriculum]\ntemperature = 3\n", encoding="utf-8")
+    said = succeeds("train", config, "--out", tmp_path / "new").stderr
+    assert said.count("'curriculum.temperature' is now called 'curriculum.rwr_lambda'") == 1
+    assert said.count("'domain' is now called 'environment'") == 1
+    assert "rwr_lambda = 3" in (tmp_path / "new" / "config.toml").read_text(encoding="utf-8")
+    assert "rwr_lambda" in refused("train", config, "--out", tmp_path / "run", "--resume")

@@ -18,7 +18,7 @@ CONTEXTS = ["r0001-c00", "r0001-c01"]
 def round_of(toy, learner):
     """Batches of two contexts with schemas of their own, and a sample of each, the other way round."""
     contexts = [replace(c, seed=replace(c.seed, id=f"seed-{c.id}")) for c in map(toy.context, CONTEXTS)]
-    learner.domain.spec_schema = lambda seed: {"enum": [seed.id]}
+    learner.env.spec_schema = lambda seed: {"enum": [seed.id]}
     batches = [
         TaskBatch(context=context, proposals=(), groups=(), p_hat=None, env_reward=0.0)
         for context in contexts

@@ -52,5 +52,5 @@ def test_choices_are_equally_likely() -> None:
 
 
 def test_a_part_that_is_not_understood_is_named() -> None:
-    with pytest.raises(UsageError, match=r"cannot draw from this part of a domain's schema: \{'not': "):
+    with pytest.raises(UsageError, match=r"cannot draw from this part of an environment's schema: \{'not': "):
         sample_json({"not": {"const": 1}}, random.Random(0))

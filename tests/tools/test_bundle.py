@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bundles import EXAMPLES, call, ledger, made
 from genenv.config.run import load_config
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.environments.parameters import ByParameters, at_random
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
@@ -39,16 +39,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def domain(folder: Path) -> Iterator[Tools]:
-    found = load_domain(str(folder))
+def env(folder: Path) -> Iterator[Tools]:
+    found = load_environment(str(folder))
     assert isinstance(found, Tools)
     yield found
     found.world.close()
 
 
 @pytest.fixture(scope="module")
-def tasks(domain: Tools) -> dict[str, Task]:
-    return base_tasks(domain, domain.seeds(), seed=0)
+def tasks(env: Tools) -> dict[str, Task]:
+    return base_tasks(env, env.seeds(), seed=0)
 
 
 @pytest.mark.long
@@ -69,27 +69,27 @@ def test_how_tools_can_be_called_is_found_out_by_calling_them(folder: Path) -> N
 
 
 @pytest.mark.long
-def test_all_tasks_pass_the_gate_and_are_of_many_kinds(domain: Tools, tasks: dict[str, Task]) -> None:
-    assert (len(tasks), len(domain.held_out())) == (60, 20)
+def test_all_tasks_pass_the_gate_and_are_of_many_kinds(env: Tools, tasks: dict[str, Task]) -> None:
+    assert (len(tasks), len(env.held_out())) == (60, 20)
     rng = random.Random(0)
-    for task in (*tasks.values(), *domain.held_out()):
-        assert examined(domain, task, rng) is None
+    for task in (*tasks.values(), *env.held_out()):
+        assert examined(env, task, rng) is None
     assert Counter(task.payload["mode"] for task in tasks.values()).keys() == {"single", "multi"}
-    assert {domain.steps(task) for task in tasks.values()} == {1, 2, 3}
+    assert {env.steps(task) for task in tasks.values()} == {1, 2, 3}
     assert {task.skills[0] for task in tasks.values()} >= {"find_customer", "refund_order", "close_ticket"}
 
 
-def test_held_out_calls_are_in_no_task_for_training(domain: Tools) -> None:
-    held = [Program.model_validate(task.spec) for task in domain.held_out()]
-    base = [Program.model_validate(seed.spec) for seed in domain.seeds()]
+def test_held_out_calls_are_in_no_task_for_training(env: Tools) -> None:
+    held = [Program.model_validate(task.spec) for task in env.held_out()]
+    base = [Program.model_validate(seed.spec) for seed in env.seeds()]
     assert all(map(is_for_measuring, held))
     assert not any(map(is_for_measuring, base))
-    refused = domain.build(held[0], task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0))
+    refused = env.build(held[0], task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0))
     assert isinstance(refused, Rejection)
     assert refused.reason is RejectReason.HELD_OUT
 
 
-def test_another_way_to_the_same_end_counts_and_more_than_was_asked_does_not(domain: Tools) -> None:
+def test_another_way_to_the_same_end_counts_and_more_than_was_asked_does_not(env: Tools) -> None:
     program = Program.model_validate(
         {
             "n_calls": 1, "chained": False, "answer": False, "n_tools": 8,
@@ -97,12 +97,12 @@ def test_another_way_to_the_same_end_counts_and_more_than_was_asked_does_not(dom
         }
     )  # fmt: skip
     origin = Origin.HELD_OUT if is_for_measuring(program) else Origin.SEED
-    task = domain.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+    task = env.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
     assert isinstance(task, Task)
 
     def earns(*calls: tuple[str, dict[str, object]]) -> bool:
         reply = format_calls([call(name, **args) for name, args in calls], "python")
-        return domain.check(task, (reply,)).success
+        return env.check(task, (reply,)).success
 
     whole = ("refund_order", {"order_id": "O-5003", "amount": 30})
     half = ("refund_order", {"order_id": "O-5003", "amount": 15})
@@ -113,45 +113,45 @@ def test_another_way_to_the_same_end_counts_and_more_than_was_asked_does_not(dom
     )
     assert not earns(half)
     assert not earns(whole, ("cancel_order", {"order_id": "O-5003"}))
-    assert domain.check(
+    assert env.check(
         task, (format_calls([call("refund_order", order_id="O-5003", amount=30.5)], "python"),)
     ).explanation == ("The state differs at orders.O-5003.refunded, which is 30.5, not 30.0.")
 
 
-def test_leaving_out_or_spoiling_any_call_fails(domain: Tools, tasks: dict[str, Task]) -> None:
+def test_leaving_out_or_spoiling_any_call_fails(env: Tools, tasks: dict[str, Task]) -> None:
     spoiled = passed = 0
     rng = random.Random(1)
     for task in tasks.values():
         calls = calls_of(task.payload, "calls")
         for number, one in enumerate(calls):
-            if not domain.graph.recipes[one.tool].writes:
+            if not env.graph.recipes[one.tool].writes:
                 continue
             shorter = [*calls[:number], *calls[number + 1 :]]
             spoiled += 1
-            passed += succeeds(domain, task, shorter)
+            passed += succeeds(env, task, shorter)
             name = rng.choice([name for name, value in one.args.items() if isinstance(value, str)])
             other = call(one.tool, **{**one.args, name: f"{one.args[name]}x"})
             spoiled += 1
-            passed += succeeds(domain, task, [*calls[:number], other, *calls[number + 1 :]])
+            passed += succeeds(env, task, [*calls[:number], other, *calls[number + 1 :]])
     assert spoiled > 80
     assert passed == 0
 
 
-def succeeds(domain: Tools, task: Task, calls: list) -> bool:
+def succeeds(env: Tools, task: Task, calls: list) -> bool:
     if task.payload["mode"] == "single":
-        return domain.check(task, (format_calls(calls, "python"),)).success
-    return domain.check(task, (*(format_calls([one], "python") for one in calls), task.oracle[-1])).success
+        return env.check(task, (format_calls(calls, "python"),)).success
+    return env.check(task, (*(format_calls([one], "python") for one in calls), task.oracle[-1])).success
 
 
-def test_values_are_stated_and_answers_are_not(domain: Tools, tasks: dict[str, Task]) -> None:
+def test_values_are_stated_and_answers_are_not(env: Tools, tasks: dict[str, Task]) -> None:
     for task in tasks.values():
         text = task.messages[-1].content
         for answer in task.payload["answers"]:
             assert not says(text, answer)
-        assert audit(domain, task, random.Random(0)) is None
+        assert audit(env, task, random.Random(0)) is None
     task = next(task for task in tasks.values() if task.payload["answers"])
-    assert not domain.check(task, (*task.oracle[:-1], "Done.")).success
-    assert not domain.check(task, task.oracle[-1:]).success
+    assert not env.check(task, (*task.oracle[:-1], "Done.")).success
+    assert not env.check(task, task.oracle[-1:]).success
 
 
 @pytest.mark.parametrize(
@@ -173,17 +173,17 @@ def test_an_answer_is_said_as_a_number_or_in_whole_words(
 
 
 @pytest.mark.long
-def test_parameters_draw_tasks_for_training_alone(domain: Tools) -> None:
-    by_parameters = ByParameters(domain)
-    rng, seeds = random.Random(3), domain.seeds()
+def test_parameters_draw_tasks_for_training_alone(env: Tools) -> None:
+    by_parameters = ByParameters(env)
+    rng, seeds = random.Random(3), env.seeds()
     built = Counter[str]()
     for number in range(80):
         seed = seeds[number % len(seeds)]
-        parameters = by_parameters.spec.model_validate(at_random(domain.parameter_options(seed), rng))
+        parameters = by_parameters.spec.model_validate(at_random(env.parameter_options(seed), rng))
         lineage = Lineage(origin=Origin.GENERATED, seed_id=seed.id)
         task = by_parameters.build(parameters, task_id=f"t{number}", lineage=lineage, rng=rng)
         if isinstance(task, Task):
-            task = examined(domain, task, rng) or task
+            task = examined(env, task, rng) or task
         built["task" if isinstance(task, Task) else task.reason] += 1
     assert built["task"] > 48
     assert (
@@ -196,8 +196,8 @@ def test_parameters_draw_tasks_for_training_alone(domain: Tools) -> None:
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_spoiled_program_is_refused_or_still_a_sound_task(data: st.DataObject, domain: Tools) -> None:
-    program = data.draw(st.sampled_from([seed.spec for seed in domain.seeds()]))
+def test_a_spoiled_program_is_refused_or_still_a_sound_task(data: st.DataObject, env: Tools) -> None:
+    program = data.draw(st.sampled_from([seed.spec for seed in env.seeds()]))
     spoiled = dict(program)
     field = data.draw(st.sampled_from(["n_calls", "chained", "answer", "n_tools", "calls", "questions"]))
     match field:
@@ -227,9 +227,9 @@ def test_a_spoiled_program_is_refused_or_still_a_sound_task(data: st.DataObject,
         read = Program.model_validate(spoiled)
     except ValueError:
         return
-    task = domain.build(read, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0))
+    task = env.build(read, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0))
     if isinstance(task, Task):
-        assert spoiled == program or examined(domain, task, random.Random(0)) is None
+        assert spoiled == program or examined(env, task, random.Random(0)) is None
 
 
 @pytest.mark.long
@@ -290,31 +290,29 @@ def test_a_damaged_bundle_is_one_sentence(
 
 def opened(folder: Path) -> tuple[object, ...]:
     """All that a bundle holds."""
-    domain = load_domain(str(folder))
-    assert isinstance(domain, Tools)
-    return base_tasks(domain, domain.seeds(), seed=0), domain.graph, domain.wordings
+    env = load_environment(str(folder))
+    assert isinstance(env, Tools)
+    return base_tasks(env, env.seeds(), seed=0), env.graph, env.wordings
 
 
 def test_own_wordings_are_used_where_their_blanks_fit(folder: Path, tmp_path: Path) -> None:
     edited = tmp_path / "edited"
     shutil.copytree(folder, edited)
     (edited / "wordings.toml").write_text('refund_order = ["pay back {amount} dollars for {order_id}"]\n')
-    domain = load_domain(str(edited))
-    assert isinstance(domain, Tools)
-    texts = [task.messages[-1].content for task in base_tasks(domain, domain.seeds(), seed=0).values()]
-    domain.world.close()
+    env = load_environment(str(edited))
+    assert isinstance(env, Tools)
+    texts = [task.messages[-1].content for task in base_tasks(env, env.seeds(), seed=0).values()]
+    env.world.close()
     assert any("ay back " in text and ' dollars for "O-' in text for text in texts)
 
 
 def test_a_mode_of_single_replies_has_no_task_of_several_turns(folder: Path) -> None:
-    domain = Tools(ToolsConfig(mode="single"), folder)
-    tasks = base_tasks(domain, domain.seeds(), seed=0).values()
+    env = Tools(ToolsConfig(mode="single"), folder)
+    tasks = base_tasks(env, env.seeds(), seed=0).values()
     assert tasks
     assert {task.payload["mode"] for task in tasks} == {"single"}
-    assert all(
-        not option["chained"][0] for seed in domain.seeds() for option in domain.parameter_options(seed)
-    )
-    domain.world.close()
+    assert all(not option["chained"][0] for seed in env.seeds() for option in env.parameter_options(seed))
+    env.world.close()
 
 
 @pytest.mark.long
@@ -335,20 +333,20 @@ def test_what_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_the_grammar_takes_programs_variations_and_parameters_and_no_unknown_tool(
-    domain: Tools, written_under: Callable[[JsonObject, JsonObject], bool]
+    env: Tools, written_under: Callable[[JsonObject, JsonObject], bool]
 ) -> None:
-    rng, by_parameters = random.Random(0), ByParameters(domain)
-    for seed in domain.seeds()[:2]:
-        schema = domain.spec_schema(seed)
+    rng, by_parameters = random.Random(0), ByParameters(env)
+    for seed in env.seeds()[:2]:
+        schema = env.spec_schema(seed)
         assert written_under(schema, seed.spec)
-        assert written_under(schema, domain.variation(seed, rng))
+        assert written_under(schema, env.variation(seed, rng))
         assert written_under(by_parameters.spec_schema(seed), by_parameters.variation(seed, rng))
         calls = [{**seed.spec["calls"][0], "tool": "no_such_tool"}, *seed.spec["calls"][1:]]
         assert not written_under(schema, {**seed.spec, "calls": calls})
 
 
-def test_what_is_said_of_a_bundles_tools_and_how_its_tasks_use_them(domain: Tools) -> None:
-    found = {one.what: one for one in check_tools(domain)}
+def test_what_is_said_of_a_bundles_tools_and_how_its_tasks_use_them(env: Tools) -> None:
+    found = {one.what: one for one in check_tools(env)}
     assert found["tools that succeed"].seen == "8 of 8"
     assert found["ids that tools ask for"].seen == "all can be found in the state"
     assert found["what tasks call"].seen.startswith("8 of 8 tools, ")
@@ -368,18 +366,18 @@ def test_a_bundle_says_which_tasks_its_settings_leave_out(folder: Path) -> None:
     assert lost > 0
     assert said == (
         f"{lost} of 60 tasks for training and {lost_held_out} of 20 tasks for measuring are left out: "
-        'domain.mode is "single", and calls that use a result or ask for an answer need "auto"; '
-        "domain.most_calls is 2"
+        'environment.mode is "single", and calls that use a result or ask for an answer need "auto"; '
+        "environment.most_calls is 2"
     )
     whole.world.close()
     single.world.close()
 
 
 def test_the_settings_that_come_with_a_bundle_train_on_all_of_its_tasks(folder: Path) -> None:
-    config = load_config(folder / "train.toml", [f"domain.name={folder}"])
-    domain = load_domain(str(folder), config.domain.settings)
-    assert isinstance(domain, Tools)
-    tasks = base_tasks(domain, domain.seeds(), seed=0).values()
-    assert (len(tasks), len(domain.held_out()), domain.omitted) == (60, 20, None)
+    config = load_config(folder / "train.toml", [f"environment.name={folder}"])
+    env = load_environment(str(folder), config.environment.settings)
+    assert isinstance(env, Tools)
+    tasks = base_tasks(env, env.seeds(), seed=0).values()
+    assert (len(tasks), len(env.held_out()), env.omitted) == (60, 20, None)
     assert {task.payload["mode"] for task in tasks} == {"single", "multi"}
-    domain.world.close()
+    env.world.close()

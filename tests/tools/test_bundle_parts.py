@@ -264,48 +264,46 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_any_bundle_can_have_tasks_that_nothing_solves(folder: Path) -> None:
-    domain = Tools(folder=folder)
+    env = Tools(folder=folder)
     rng, found = random.Random(0), set[str]()
     try:
-        assert domain.has_gaps
+        assert env.has_gaps
         (option,) = [
-            one
-            for one in domain.options("cancel_order")
-            if one["n_calls"] == (1,) and one["answer"] == (False,)
+            one for one in env.options("cancel_order") if one["n_calls"] == (1,) and one["answer"] == (False,)
         ]
         assert option["gap"] == ("none", "no_tool", "missing_info")
-        seed = next(seed for seed in domain.seeds() if seed.spec["calls"][0]["tool"] == "cancel_order")
+        seed = next(seed for seed in env.seeds() if seed.spec["calls"][0]["tool"] == "cancel_order")
         for gap in ("no_tool", "missing_info"):
             spec = {**seed.spec, "n_calls": 1, "chained": False, "answer": False, "gap": gap, "n_tools": 4}
-            parameters = domain.parameters.model_validate(
+            parameters = env.parameters.model_validate(
                 {
                     **{k: spec[k] for k in ("n_calls", "chained", "answer", "gap", "n_tools")},
                     "tools": "cancel_order",
                 }
             )
-            drawn = domain.drawn(parameters, seed, rng)
+            drawn = env.drawn(parameters, seed, rng)
             assert isinstance(drawn, Program)
             tasks = base_tasks(
-                domain, [type(seed)(id="s", domain="t", spec=drawn.model_dump(), skills=())], seed=0
+                env, [type(seed)(id="s", environment="t", spec=drawn.model_dump(), skills=())], seed=0
             )
             for task in tasks.values():
                 found.add(gap)
-                assert examined(domain, task, rng) is None
+                assert examined(env, task, rng) is None
                 assert not {"close_ticket"} & set(task.payload["tools"]) or gap == "missing_info"
         assert found == {"no_tool", "missing_info"}
     finally:
-        domain.world.close()
+        env.world.close()
 
 
 def test_tasks_for_measuring_are_said_in_wordings_of_their_own(folder: Path) -> None:
-    domain = Tools(folder=folder)
+    env = Tools(folder=folder)
     try:
         looked = [
             task.messages[-1].content
-            for task in domain.held_out()
+            for task in env.held_out()
             if task.spec["calls"][0]["tool"] == "get_order" and task.spec["n_calls"] == 1
         ]
         assert all("have a look at" in text.lower() for text in looked)
         assert Bundle.open(folder).measuring_wordings is not None
     finally:
-        domain.world.close()
+        env.world.close()

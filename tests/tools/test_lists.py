@@ -75,10 +75,10 @@ def test_a_list_of_records_names_those_that_are_there(tmp_path: Path) -> None:
     recipe = found.graph.recipes["remove_links"]
     assert recipe.ways["links.source"] == "links.*.source"
     assert recipe.success > 0.5  # three values at random fit together once in 36
-    domain = Tools(folder=tmp_path / "links")
+    env = Tools(folder=tmp_path / "links")
     longest = 0
-    for program in (*domain.bundle.base.values(), *domain.bundle.held_out.values()):
-        begun = domain.begun(program).state["links"]  # type: ignore[index,call-overload]
+    for program in (*env.bundle.base.values(), *env.bundle.held_out.values()):
+        begun = env.begun(program).state["links"]  # type: ignore[index,call-overload]
         for step in program.calls:
             assert all(link in begun for link in step.args["links"])  # type: ignore[union-attr,operator]
             longest = max(longest, len(step.args["links"]))  # type: ignore[arg-type]
@@ -89,9 +89,9 @@ def test_a_list_of_records_names_those_that_are_there(tmp_path: Path) -> None:
             step = Step(tool="remove_links", args={"links": cast(Any, list(links))})
             program = Program(n_calls=1, chained=False, answer=False, n_tools=1, calls=(step,))
             rng = random.Random(0)
-            task = domain.build(program, task_id="one", lineage=Lineage(origin=side), rng=rng)
+            task = env.build(program, task_id="one", lineage=Lineage(origin=side), rng=rng)
             if not isinstance(task, Rejection):
-                return examined(domain, task, rng)
+                return examined(env, task, rng)
         raise AssertionError(task)
 
     there = {"source": "Ada", "target": "Acme", "kind": "works at"}

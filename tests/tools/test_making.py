@@ -1,4 +1,4 @@
-"""What `genenv domain new` says in the end: how many tasks there are, what is in none, and what to change."""
+"""What `genenv env new` reports: how many tasks there are, what is in none, and what to change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bundles import made
-from genenv.api.environment import Domain
+from genenv.api.environment import Environment
 from genenv.cli.app import app
 from genenv.errors import UsageError
 from genenv.gate.gate import examined
@@ -120,7 +120,7 @@ def test_every_stage_that_can_be_counted_is(tmp_path: Path) -> None:
 def test_a_bundle_without_tasks_ends_with_status_1_and_says_what_to_change(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(NOTHING)
     words = (
-        "domain",
+        "environment",
         "new",
         tmp_path / "lamps",
         "--from",
@@ -135,17 +135,17 @@ def test_a_bundle_without_tasks_ends_with_status_1_and_says_what_to_change(tmp_p
     last = done.stderr.splitlines()[-1]
     assert last.startswith("genenv: no task for ")
     assert "few different calls succeed" in last
-    assert f"`genenv domain tasks {tmp_path}/lamps`" in last
+    assert f"`genenv env tasks {tmp_path}/lamps`" in last
     assert "trains on it" not in done.output
     assert (tmp_path / "lamps" / "README.md").is_file()
     with pytest.raises(UsageError, match=r"no task for .* keeps what was found out"):
-        Domain.from_tools(tmp_path / "tools.py", tmp_path / "again", tasks=9, held_out=9)
+        Environment.from_tools(tmp_path / "tools.py", tmp_path / "again", tasks=9, held_out=9)
 
 
 @pytest.mark.long
 def test_warnings_come_last_and_name_tools_that_never_succeed(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(FEW)
-    said = succeeds("domain", "new", tmp_path / "doors", "--from", tmp_path / "tools.py", "--tasks", 200)
+    said = succeeds("env", "new", tmp_path / "doors", "--from", tmp_path / "tools.py", "--tasks", 200)
     warned = [line for line in said.stderr.splitlines() if line.startswith("warning: ")]
     assert warned[0].startswith("warning: 1 of 3 tools never succeeded: paint; no task calls them")
     assert warned[1].startswith("warning: only so many tasks were found: ")
@@ -189,7 +189,7 @@ STOPPED = """
             "Drawing",
             "passing",
             30,
-            "for measuring; `genenv domain tasks {folder}` draws them anew",
+            "for measuring; `genenv env tasks {folder}` draws them anew",
         ),
     ],
 )
@@ -200,7 +200,7 @@ def test_an_interrupt_says_what_is_kept(
     folder = tmp_path / "doors"
     program = textwrap.dedent(STOPPED).format(module=module, owner=owner, method=method, times=times)
     done = subprocess.run(
-        [sys.executable, "-c", program, "domain", "new", folder, "--from", tmp_path / "tools.py"],
+        [sys.executable, "-c", program, "env", "new", folder, "--from", tmp_path / "tools.py"],
         capture_output=True,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job

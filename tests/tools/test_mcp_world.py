@@ -202,14 +202,14 @@ def test_a_bundle_of_a_server_has_tasks_that_pass_the_gate(accounts: Path, tmp_p
     assert ways["find_account"] == {"owner": "accounts.*.*.owner"}
     source = Bundle.open(tmp_path / "bank").about.source
     assert source == McpSource(command=bare("honest"), fresh=False)
-    domain = Tools(None, tmp_path / "bank")
+    env = Tools(None, tmp_path / "bank")
     try:
-        tasks = domain.held_out()
+        tasks = env.held_out()
         assert len(tasks) == 4
         for task in tasks:
-            assert examined(domain, task, random.Random(0)) is None
+            assert examined(env, task, random.Random(0)) is None
     finally:
-        domain.world.close()
+        env.world.close()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from bundles import EXAMPLES, call
 from genenv.config.run import load_config
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
@@ -142,11 +142,11 @@ def test_a_document_becomes_tasks_that_pass_the_gate(tmp_path: Path) -> None:
     assert set(recipes) == set(MockWorld(LIBRARY.read_text(), LIBRARY.name).tools)
     assert recipes["change_book"].writes  # though it changes nothing where nothing is given
     assert (made.base, made.held_out) == (40, 10)
-    domain = cast(Tools, load_domain(str(folder)))
+    env = cast(Tools, load_environment(str(folder)))
     rng = random.Random(0)
-    tasks = base_tasks(domain, domain.seeds(), seed=0)
+    tasks = base_tasks(env, env.seeds(), seed=0)
     assert len(tasks) == 40
-    assert all(examined(domain, task, rng) is None for task in (*tasks.values(), *domain.held_out()))
+    assert all(examined(env, task, rng) is None for task in (*tasks.values(), *env.held_out()))
     assert 'kind = "openapi"' in (folder / "bundle.toml").read_text()
 
 
@@ -163,9 +163,9 @@ def test_a_suggested_reply_is_as_long_as_ids_of_many_tokens_need(tmp_path: Path)
     origin = tmp_path / "books.json"
     origin.write_text(document({"/books": listing(shelf), "/books/{bookId}": paths}), encoding="utf-8")
     make(tmp_path / "books", Wanted(origin=origin_of(str(origin)), base=30, held_out=4), examined, Silent())
-    config = load_config(tmp_path / "books" / "train.toml", [f"domain.name={tmp_path}/books"])
-    domain = load_domain(f"{tmp_path}/books", config.domain.settings)
-    tasks = [*base_tasks(domain, domain.seeds(), seed=0).values(), *domain.held_out()]
+    config = load_config(tmp_path / "books" / "train.toml", [f"environment.name={tmp_path}/books"])
+    env = load_environment(f"{tmp_path}/books", config.environment.settings)
+    tasks = [*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()]
     digits = max(len(re.findall(r"[^a-z ]", reply)) for task in tasks for reply in task.oracle)
     assert 88 < digits <= config.agent.max_new_tokens < 512  # each of them is a token
 

@@ -32,9 +32,9 @@ REFUND = ("order_id", "amount")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     folder = tmp_path_factory.mktemp("bundles") / "desk"
     made(folder, base=24, held_out=8)
-    domain = Tools(ToolsConfig(most_calls=8), folder)
-    yield domain
-    domain.world.close()
+    env = Tools(ToolsConfig(most_calls=8), folder)
+    yield env
+    env.world.close()
 
 
 @pytest.fixture(scope="module")

@@ -90,11 +90,11 @@ def test_in_training_nothing_is_asked_and_what_was_not_recorded_is_an_error(
     shop: Shop, reading: Path
 ) -> None:
     before = shop.log.read_text()
-    domain = Tools(folder=reading)
-    tasks = base_tasks(domain, domain.seeds(), seed=0)
+    env = Tools(folder=reading)
+    tasks = base_tasks(env, env.seeds(), seed=0)
     assert len(tasks) == 40
-    assert all(domain.check(task, task.oracle).success for task in tasks.values())
-    (known, other) = domain.world.play(
+    assert all(env.check(task, task.oracle).success for task in tasks.values())
+    (known, other) = env.world.play(
         [call("get_order", order_id="O-5001"), call("get_order", order_id="O-1")]
     ).outcomes
     assert known.result == {"order_id": "O-5001", "item": "kettle", "price": 90, "customer_id": "C-104"}

@@ -1,4 +1,4 @@
-"""Tasks of a bundle that was edited: `genenv domain tasks`."""
+"""Tasks of a bundle that was edited: `genenv env tasks`."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_what_was_not_edited_leads_to_the_same_tasks(tmp_path: Path) -> None:
     made(bundle)
     before = files_of(bundle)
     assert set(before) == {"base.jsonl", "held-out.jsonl"}
-    said = succeeds("domain", "tasks", bundle, "--tasks", 24, "--held-out", 8).stdout
+    said = succeeds("env", "tasks", bundle, "--tasks", 24, "--held-out", 8).stdout
     assert "24 tasks for training and 8 for measuring" in said.replace("\n", " ")
     assert files_of(bundle) == before
-    other = succeeds("domain", "tasks", bundle, "--tasks", 12, "--held-out", 4, "--seed", 1).stdout
+    other = succeeds("env", "tasks", bundle, "--tasks", 12, "--held-out", 4, "--seed", 1).stdout
     assert re.search(r"agent\.max_new_tokens = \d+ in ", other.replace("\n", " "))
     assert [len(one.splitlines()) for one in files_of(bundle).values()] == [12, 4]
     assert "12 tasks for training and 4 for measuring" in (bundle / "README.md").read_text()
@@ -74,12 +74,12 @@ def test_states_to_begin_in_and_values_are_of_one_side(tmp_path: Path) -> None:
     graph["recipes"]["add"]["ways"]["title"] = "said.title"
     (bundle / "graph.json").write_text(json.dumps(graph))
 
-    said = succeeds("domain", "tasks", bundle, "--tasks", 16, "--held-out", 8).stdout
+    said = succeeds("env", "tasks", bundle, "--tasks", 16, "--held-out", 8).stdout
     assert "16 tasks for training and 8 for measuring" in said.replace("\n", " ")
-    domain = Tools(folder=bundle)
-    about_starts = domain.bundle.about.starts
+    env = Tools(folder=bundle)
+    about_starts = env.bundle.about.starts
     assert about_starts is not None
-    for programs, measuring in ((domain.bundle.base, False), (domain.bundle.held_out, True)):
+    for programs, measuring in ((env.bundle.base, False), (env.bundle.held_out, True)):
         states = {about_starts.state_of(program) for program in programs.values()}
         assert states <= set(about_starts.states(measuring=measuring))
         assert len(states) > 1
@@ -90,7 +90,7 @@ def test_states_to_begin_in_and_values_are_of_one_side(tmp_path: Path) -> None:
         assert added
         assert added <= own
         assert all(step.tool != "begin" for one in programs.values() for step in one.calls)
-    assert len(base_tasks(domain, list(domain.seeds()), seed=0)) == 16
+    assert len(base_tasks(env, list(env.seeds()), seed=0)) == 16
     assert "good" in succeeds("check", bundle, "--n", 6).stdout
 
 
@@ -101,9 +101,9 @@ def test_a_bundle_of_which_nothing_can_be_drawn_stays_as_it_was(tmp_path: Path) 
     before = files_of(bundle)
     graph = Bundle.open(bundle).graph
     (bundle / "graph.json").write_text(json.dumps({"recipes": {}}))
-    said = refused("domain", "tasks", bundle, "--tasks", 4, "--held-out", 2)
+    said = refused("env", "tasks", bundle, "--tasks", 4, "--held-out", 2)
     assert "graph.json names no tool that can be called" in said
     assert files_of(bundle) == before
     assert graph.recipes
-    assert "`genenv domain new`" in refused("domain", "tasks", bundle, "--from", "desk.py")
-    assert "it has no bundle.toml" in refused("domain", "tasks", tmp_path)
+    assert "`genenv env new`" in refused("env", "tasks", bundle, "--from", "desk.py")
+    assert "it has no bundle.toml" in refused("env", "tasks", tmp_path)

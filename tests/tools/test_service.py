@@ -33,12 +33,12 @@ from pathlib import Path
 from genenv.tools.environment import Tools
 from genenv.tools.world import Call
 from genenv.gate.gate import base_tasks, examined
-domain = Tools(folder=Path(sys.argv[1]))
+environment = Tools(folder=Path(sys.argv[1]))
 import random
-tasks = base_tasks(domain, domain.seeds(), seed=0)
-assert all(domain.check(task, task.oracle).success for task in tasks.values())
-assert all(examined(domain, task, random.Random(0)) is None for task in domain.held_out())
-one, other = domain.world.play([
+tasks = base_tasks(environment, environment.seeds(), seed=0)
+assert all(environment.check(task, task.oracle).success for task in tasks.values())
+assert all(examined(environment, task, random.Random(0)) is None for task in environment.held_out())
+one, other = environment.world.play([
     Call(tool="get_customer", args={"customerId": "C-101"}),
     Call(tool="get_customer", args={"customerId": "C-1"}),
 ]).outcomes

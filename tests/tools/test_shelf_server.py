@@ -232,9 +232,9 @@ def test_a_bundle_without_edits_has_tasks_of_the_repository_that_pass_the_gate(t
     for name, recipe in kept.graph.recipes.items():
         assert recipe.fails == found.graph.recipes[name].fails
         assert set(recipe.fails["folder"]) <= OTHERS
-    domain = Tools(None, tmp_path / "shelf")
+    env = Tools(None, tmp_path / "shelf")
     try:
-        for task in domain.held_out():
-            assert examined(domain, task, random.Random(0)) is None
+        for task in env.held_out():
+            assert examined(env, task, random.Random(0)) is None
     finally:
-        domain.world.close()
+        env.world.close()

@@ -164,10 +164,10 @@ def test_good_wordings_are_added_and_what_was_there_stays(folder: Path, server: 
 @pytest.mark.long
 def test_tasks_ask_for_the_same_and_pass_the_gate_in_the_new_words(folder: Path, server: Server) -> None:
     def built() -> dict[str, Any]:
-        domain = Tools(ToolsConfig(), folder)
-        tasks = {**base_tasks(domain, domain.seeds(), seed=0), **{one.id: one for one in domain.held_out()}}
-        rejected = {name: examined(domain, task, random.Random(0)) for name, task in tasks.items()}
-        domain.world.close()
+        env = Tools(ToolsConfig(), folder)
+        tasks = {**base_tasks(env, env.seeds(), seed=0), **{one.id: one for one in env.held_out()}}
+        rejected = {name: examined(env, task, random.Random(0)) for name, task in tasks.items()}
+        env.world.close()
         assert {name: why for name, why in rejected.items() if why is not None} == {}
         return tasks
 
@@ -316,14 +316,14 @@ def test_whatever_the_reply_what_is_kept_satisfies_the_rules(desk: Path, server:
         assert wordings(mine) == before
         return
     assert wordings(mine) == {**before, "find_customer": done.kept}
-    domain = Tools(ToolsConfig(), mine)
-    rules = Rules(domain.world.tools, domain.graph, domain.world.play([]).state)
+    env = Tools(ToolsConfig(), mine)
+    rules = Rules(env.world.tools, env.graph, env.world.play([]).state)
     for number, text in enumerate(done.kept):
         known = {**before, "find_customer": done.kept[:number]}
         assert rules.problem("find_customer", text, known) is None
         assert not any(same_words(text, other) for listed in known.values() for other in listed)
-    assert domain.held_out()
-    domain.world.close()
+    assert env.held_out()
+    env.world.close()
 
 
 @pytest.mark.long
@@ -333,40 +333,38 @@ def test_the_command_says_what_came_of_it(folder: Path, server: Server) -> None:
         "get_order": "Sure:\n* Tell me about {order_id}.\n* cancel what is in {order_id}\n* show O-5003",
     }
     server.answer = Model(sloppy)
-    shown = succeeds("domain", "words", folder, "--by", f"{server.url}#m", "--each", 4).stdout
+    shown = succeeds("env", "words", folder, "--by", f"{server.url}#m", "--each", 4).stdout
     assert "get_order: 1 were there, 3 read, 1 added\n  + tell me about {order_id}\n" in shown
     assert (
         "refused, other verb: 1, such as 'cancel what is in {order_id}': get_order does not cancel" in shown
     )
     assert "wordings pass; they are in" in shown
-    again = succeeds("domain", "words", folder, "--by", f"openai:{server.url}#m", "--each", 2).stdout
+    again = succeeds("env", "words", folder, "--by", f"openai:{server.url}#m", "--each", 2).stdout
     assert "every tool has 2 wordings or more" in again
 
 
 @pytest.mark.long
 def test_a_world_in_a_programs_hands_is_worded_too(folder: Path, server: Server) -> None:
     server.answer = Model(lines(GOOD))
-    with genenv.Domain(folder) as domain:
-        before = [task.messages[-1].content for task in domain.held_out]
-        added = domain.words(f"{server.url}#m", reporter=Silent())
+    with genenv.Environment(folder) as env:
+        before = [task.messages[-1].content for task in env.held_out]
+        added = env.words(f"{server.url}#m", reporter=Silent())
         assert sum(len(one.kept) for one in added) >= 20
-        after = [task.messages[-1].content for task in domain.held_out]
+        after = [task.messages[-1].content for task in env.held_out]
     assert len(before) == len(after)
     assert before != after
 
 
 @pytest.mark.long
 def test_what_is_wrong_is_one_sentence(folder: Path, server: Server, tmp_path: Path) -> None:
-    words = ("domain", "words", folder)
-    assert "say who writes them: genenv domain words" in sentence(*words)
-    assert "is no bundle of tools" in sentence(
-        "domain", "words", tmp_path / "none", "--by", f"{server.url}#m"
+    words = ("env", "words", folder)
+    assert "say who writes them: genenv env words" in sentence(*words)
+    assert "is no bundle of tools" in sentence("env", "words", tmp_path / "none", "--by", f"{server.url}#m")
+    assert "--may-write are of `genenv env new`" in sentence(*words, "--by", "x", "--from", "a.py")
+    assert "--by and --set are of `genenv env words`" in sentence(
+        "env", "new", tmp_path / "new", "--from", "a.py", "--by", "x"
     )
-    assert "--may-write are of `genenv domain new`" in sentence(*words, "--by", "x", "--from", "a.py")
-    assert "--by and --set are of `genenv domain words`" in sentence(
-        "domain", "new", tmp_path / "new", "--from", "a.py", "--by", "x"
-    )
-    assert "say what the tools are: genenv domain new" in sentence("domain", "new", tmp_path / "new")
+    assert "say what the tools are: genenv env new" in sentence("env", "new", tmp_path / "new")
     quick = ("--set", "endpoint.retries=0")
     assert "cannot be used as an endpoint for m" in sentence(
         *words, "--by", "http://127.0.0.1:9/v1#m", *quick

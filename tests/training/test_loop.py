@@ -1,4 +1,4 @@
-"""The whole loop on scripted players: real domain, real store, real checkpoints, no model."""
+"""The whole loop on scripted players: real environment, real store, real checkpoints, no model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 from genenv.agent.policy import Agent
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
 from genenv.config.run import RunConfig, dump_toml, resolve
-from genenv.environments import load_domain
-from genenv.environments.base import Domain
+from genenv.environments import load_environment
+from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError, RolloutError
 from genenv.progress import Silent
 from genenv.runs.folder import RunFolder
@@ -37,10 +37,10 @@ SETTINGS = {
 
 
 class FewSeeds:
-    """A domain with few of its seeds and held-out tasks: the loop is measured, not the building of tasks."""
+    """An environment with few seeds and held-out tasks: the loop is measured, not task building."""
 
-    def __init__(self, domain: Domain) -> None:
-        self._domain, self._seeds, self._held_out = domain, domain.seeds()[:40], domain.held_out()[:10]
+    def __init__(self, env: Environment) -> None:
+        self._env, self._seeds, self._held_out = env, env.seeds()[:40], env.held_out()[:10]
 
     def seeds(self):
         return self._seeds
@@ -49,18 +49,16 @@ class FewSeeds:
         return self._held_out
 
     def __getattr__(self, name: str):
-        return getattr(self._domain, name)
+        return getattr(self._env, name)
 
 
 class Script:
     """Knows the oracle of every task it may meet, and plays it ever more often."""
 
-    def __init__(self, domain: Domain) -> None:
-        self.domain, self.skill = domain, 0.2
+    def __init__(self, env: Environment) -> None:
+        self.env, self.skill = env, 0.2
         self.oracle: dict[str, tuple[str, ...]] = {}
-        self.by_context = {
-            domain.simulator_messages(s, Profile(), 0.5)[-1].content: s for s in domain.seeds()
-        }
+        self.by_context = {env.simulator_messages(s, Profile(), 0.5)[-1].content: s for s in env.seeds()}
 
     def learn(self, task: Task) -> None:
         self.oracle[task.messages[-1].content] = task.oracle
@@ -77,12 +75,12 @@ class Script:
         seed = next(
             seed for text, seed in self.by_context.items() if text.split("Example:")[1].strip() in prompt
         )
-        return json.dumps(self.domain.variation(seed, rng))
+        return json.dumps(self.env.variation(seed, rng))
 
 
 def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution:
-    domain = FewSeeds(load_domain(config.domain.name, config.domain.settings))
-    script = Script(domain)
+    env = FewSeeds(load_environment(config.environment.name, config.environment.settings))
+    script = Script(env)
 
     def learned(count: int) -> None:
         script.skill = min(0.9, 0.2 + 0.2 * count)
@@ -92,7 +90,7 @@ def build(config: RunConfig, path: Path, *, resume: bool = False) -> CoEvolution
         ScriptedSampler(script.simulator), ScriptedTrainer(), config.simulator, seed=config.run.seed
     )
     folder = RunFolder.open(path) if resume else RunFolder.create(path, dump_toml(config))
-    loop = CoEvolution(config, domain, Players(agent=agent, simulator=simulator), folder)
+    loop = CoEvolution(config, env, Players(agent=agent, simulator=simulator), folder)
     for task in [*loop.world.base.values(), *loop.world.held_out]:
         script.learn(task)
     if resume:
@@ -318,7 +316,7 @@ def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_pat
                 for proposal in batch.proposals:
                     if isinstance(proposal.outcome, Task):
                         rate = rates[proposal.outcome.id]
-                        messages = loop.domain.simulator_messages(batch.context.seed, profile, rate)
+                        messages = loop.env.simulator_messages(batch.context.seed, profile, rate)
                         expected.append((asked(player.sampler, messages), proposal.generation.token_ids))
             assert found == expected != []
 
@@ -511,11 +509,11 @@ def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> Non
 
 def test_one_task_that_does_not_fit_ends_no_round_in_which_others_were_attempted(tmp_path: Path) -> None:
     loop = build(resolve(SETTINGS), tmp_path / "run")
-    agent, domain = loop.players.agent, loop.domain
+    agent, env = loop.players.agent, loop.env
     assert isinstance(agent, Agent)
-    tasks = domain.held_out()[:2]
-    asyncio.run(agent.attempt(domain, tasks, round_=1))
+    tasks = env.held_out()[:2]
+    asyncio.run(agent.attempt(env, tasks, round_=1))
     agent.sampler.context_tokens = 100
-    assert len(asyncio.run(agent.attempt(domain, tasks[:1], round_=1))) == 1
+    assert len(asyncio.run(agent.attempt(env, tasks[:1], round_=1))) == 1
     with pytest.raises(GenenvError, match="could reply to none of 1 tasks"):
-        asyncio.run(agent.attempt(domain, tasks[:1], round_=2))
+        asyncio.run(agent.attempt(env, tasks[:1], round_=2))

@@ -16,7 +16,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.training.build import build_players
 from genenv.training.loop import CoEvolution
-from genenv.training.opening import open_domain
+from genenv.training.opening import open_environment
 from genenv.types import Json, JsonObject
 
 ROUNDS = 6
@@ -32,7 +32,7 @@ def settings(staleness: int, **sections: JsonObject) -> dict[str, Json]:
             "staleness": staleness,
             "keep_checkpoints": 1,
         },
-        "domain": {"name": "programs"},
+        "environment": {"name": "programs"},
         "simulator": {"contexts": 4, "variations": 2},
         "agent": {"rollouts": 3, "replayed": 4, "importance_cap": 2.0},
         "curriculum": {"base_share": 0.3, "review_share": 0.2, "replay_share": 0.2},
@@ -42,9 +42,9 @@ def settings(staleness: int, **sections: JsonObject) -> dict[str, Json]:
 
 
 def build(config: RunConfig, path: Path) -> CoEvolution:
-    domain = open_domain(config)
+    env = open_environment(config)
     folder = RunFolder.open(path) if path.exists() else RunFolder.create(path, dump_toml(config))
-    return CoEvolution(config, domain, build_players(config, domain), folder)
+    return CoEvolution(config, env, build_players(config, env), folder)
 
 
 def metrics(path: Path) -> list[dict[str, float]]:
@@ -104,9 +104,9 @@ def test_the_agent_that_attempts_is_as_old_as_it_says(tmp_path: Path) -> None:
         agent, skills[staleness] = loop.players.agent, []
         attempt = agent.attempt
 
-        async def told(domain, tasks, *, round_, agent=agent, attempt=attempt, own=skills[staleness]):
+        async def told(env, tasks, *, round_, agent=agent, attempt=attempt, own=skills[staleness]):
             own.append(agent.trainer.count)
-            return await attempt(domain, tasks, round_=round_)
+            return await attempt(env, tasks, round_=round_)
 
         agent.attempt = told
         loop.run()
@@ -151,7 +151,10 @@ def test_weights_that_are_gone_are_said_and_the_oldest_there_are_attempt(
 @pytest.mark.parametrize(
     ("sections", "says"),
     [
-        ({"shift": {"round": 3, "domain": {"renamed": True}}}, "rounds of two worlds cannot be in flight"),
+        (
+            {"shift": {"round": 3, "environment": {"renamed": True}}},
+            "rounds of two worlds cannot be in flight",
+        ),
         ({"curriculum": {"candidates": 4}}, "cannot ask weights that are learning"),
     ],
 )

@@ -15,7 +15,7 @@ from genenv.algorithms.datum import Lesson
 from genenv.algorithms.schedules import lr_scale
 from genenv.algorithms.trainer import Trainer
 from genenv.algorithms.update import learn
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.rollout.driver import NO_ROOM, Sampling, attempt, guide
 from genenv.sampling import Sampler
@@ -33,30 +33,30 @@ class Agent:
         self._replied_in = 0
         """The last round in which it replied to any task."""
 
-    async def attempt(self, domain: Domain, tasks: Sequence[Task], *, round_: int) -> list[Group]:
+    async def attempt(self, env: Environment, tasks: Sequence[Task], *, round_: int) -> list[Group]:
         """Attempt each task `rollouts` times.
 
         Raises:
             GenenvError: there are tasks, and nothing was sampled, nor earlier in this round.
         """
         sampling = self._sampling(self.config.temperature, stream(self.seed, "rollout", round_))
-        groups = await attempt(domain, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
+        groups = await attempt(env, self.sampler, tasks, rollouts=self.config.rollouts, sampling=sampling)
         if any(trace.response_tokens for group in groups for trace in group.traces):
             self._replied_in = round_
         return groups if self._replied_in == round_ else self._some_sampled(groups)
 
-    async def solve(self, domain: Domain, tasks: Sequence[Task]) -> list[Group]:
+    async def solve(self, env: Environment, tasks: Sequence[Task]) -> list[Group]:
         """Attempt each task once, greedily: how success is measured. Raises as `attempt` does."""
         sampling = self._sampling(0.0, 0)
-        return self._some_sampled(await attempt(domain, self.sampler, tasks, rollouts=1, sampling=sampling))
+        return self._some_sampled(await attempt(env, self.sampler, tasks, rollouts=1, sampling=sampling))
 
     async def solutions(
-        self, domain: Domain, groups: Sequence[Group], others: Sequence[Task] = ()
+        self, env: Environment, groups: Sequence[Group], others: Sequence[Task] = ()
     ) -> dict[str, Trace]:
         """Known solutions that pass as they are played here, by the id of their task.
 
         Args:
-            domain: plays them.
+            env: plays them.
             groups: attempts; their tasks' solutions are wanted as the settings say.
             others: tasks whose solutions are wanted anyway.
         """
@@ -67,14 +67,14 @@ class Agent:
             if guidance == "all" or (guidance == "unsolved" and not group.successes)
         ]
         tasks = [task for task in (*wanted, *others) if task.oracle]
-        played = await self._played(domain, tasks)
+        played = await self._played(env, tasks)
         return {task.id: known for task, known in zip(tasks, played, strict=True) if known.success}
 
-    async def likelihoods(self, domain: Domain, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
+    async def likelihoods(self, env: Environment, tasks: Sequence[Task]) -> tuple[dict[str, float], int, int]:
         """How likely the agent finds the known solutions of tasks, at the temperature at which it attempts.
 
         Args:
-            domain: plays the solutions.
+            env: plays the solutions.
             tasks: those whose solution does not pass, or does not fit, are left out.
 
         Returns:
@@ -83,10 +83,10 @@ class Agent:
         """
         if tasks and not any(task.oracle for task in tasks):
             raise UsageError(
-                f"nobody knows solutions of tasks of {domain.name}, so nothing can be foretold by them; set "
+                f"nobody knows solutions of tasks of {env.name}, so nothing can be foretold by them; set "
                 'curriculum.foretold_by to "attempts", or curriculum.candidates to 1'
             )
-        played = await self._played(domain, tasks)
+        played = await self._played(env, tasks)
         known = [
             (task.id, datum)
             for task, trace in zip(tasks, played, strict=True)
@@ -117,10 +117,10 @@ class Agent:
         done = await learn(self.trainer, lesson, player="agent", learning_rate=rate, seed=seed)
         return done.metrics()
 
-    async def _played(self, domain: Domain, tasks: Sequence[Task]) -> list[Trace]:
+    async def _played(self, env: Environment, tasks: Sequence[Task]) -> list[Trace]:
         """The known solutions of tasks, in order."""
         new = [task for task in tasks if task.id not in self._guided]
-        played = await asyncio.gather(*(guide(domain, self.sampler, task) for task in new))
+        played = await asyncio.gather(*(guide(env, self.sampler, task) for task in new))
         found = {task.id: trace for task, trace in zip(new, played, strict=True)}
         self._guided |= {task.id: found[task.id] for task in new if task.lineage.origin is Origin.SEED}
         return [found.get(task.id) or self._guided[task.id] for task in tasks]

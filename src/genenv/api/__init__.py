@@ -1,1 +1,1 @@
-"""What a notebook or a program calls: train, open a domain, ask a trained agent."""
+"""What a notebook or a program calls: train, open an environment, ask a trained agent."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.api.environment import Domain, named
+from genenv.api.environment import Environment, named
 from genenv.api.values import words
 from genenv.chat.assistant import Assistant, ChatMessage, Reply
 from genenv.config.run import load_config
@@ -39,11 +39,11 @@ class Agent:
         name: as for `load_agent`.
         assistant: what answers.
         limits: of an attempt.
-        domain: what it was trained on; None for a model of no run.
+        env: what it was trained on; None for a model of no run.
     """
 
-    def __init__(self, name: str, assistant: Assistant, limits: Limits, domain: Domain | None) -> None:
-        self.name, self.domain = name, domain
+    def __init__(self, name: str, assistant: Assistant, limits: Limits, env: Environment | None) -> None:
+        self.name, self.env = name, env
         self._assistant, self._limits = assistant, limits
         self._conversations = itertools.count()
 
@@ -75,27 +75,27 @@ class Agent:
         return apart(lambda: asyncio.run(ask()))
 
     def attempt(
-        self, tasks: Task | Sequence[Task], domain: Domain | str | Path | None = None
+        self, tasks: Task | Sequence[Task], env: Environment | str | Path | None = None
     ) -> list[Attempted]:
         """Attempt tasks, as many at a time as the model is best given; one that cannot go on has failed.
 
         Args:
-            tasks: of a domain, such as `domain.held_out`.
-            domain: whose they are; left out, the one it was trained on.
+            tasks: of an environment, such as `environment.held_out`.
+            env: whose they are; left out, the one it was trained on.
 
         Raises:
             UsageError: nothing says whose tasks they are.
         """
-        of = self.domain if domain is None else named(domain)
+        of = self.env if env is None else named(env)
         if of is None:
             raise UsageError(
-                f"{self.name} was trained on no domain here; say whose tasks these are: domain=..."
+                f"{self.name} was trained on no environment here; say whose tasks these are: environment=..."
             )
         listed = [tasks] if isinstance(tasks, Task) else list(tasks)
         return apart(lambda: asyncio.run(self._attempted(of, listed)))
 
-    async def _attempted(self, domain: Domain, tasks: Sequence[Task]) -> list[Attempted]:
-        world, many = domain.world, any(domain.world.episode(task).max_turns > 1 for task in tasks[:1])
+    async def _attempted(self, env: Environment, tasks: Sequence[Task]) -> list[Attempted]:
+        world, many = env.world, any(env.world.episode(task).max_turns > 1 for task in tasks[:1])
         free = asyncio.Semaphore(self._assistant.concurrency(many_turns=many))
 
         async def one(task: Task) -> Attempted:
@@ -133,13 +133,13 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
     found, asked = str(name), load_evaluation_config(words(settings or {}))
     run = run_of(found)
     config = load_config(None if run is None else RunFolder.open(run).config)
-    domain = None if run is None else Domain.of_run(config)
+    env = None if run is None else Environment.of_run(config)
     limits = Limits(
         max_new_tokens=config.agent.max_new_tokens,
         context_tokens=config.policy.context_tokens,
         timeout_s=config.agent.episode_timeout_s,
     )
-    return Agent(found, assistant(found, asked.policy, asked.endpoint, asked.sampling), limits, domain)
+    return Agent(found, assistant(found, asked.policy, asked.endpoint, asked.sampling), limits, env)
 
 
 def _failed(why: str) -> Verdict:

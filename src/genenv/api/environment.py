@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self, cast
 from genenv.api.values import Values, words
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
-from genenv.environments import close_domain, load_domain
+from genenv.environments import close_environment, load_environment
 from genenv.environments import is_folder as is_folder
 from genenv.environments.attempt import Attempt
 from genenv.errors import UsageError
-from genenv.evaluation.environment_check import Finding, check_domain
+from genenv.evaluation.environment_check import Finding, check_environment
 from genenv.files import check_writable
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Reporter
@@ -31,27 +31,27 @@ from genenv.tools.written_out import Tool, written_out
 from genenv.types import Task, Verdict
 
 if TYPE_CHECKING:
-    from genenv.environments.base import Domain as World
+    from genenv.environments.base import Environment as World
 
 
-class Domain:
+class Environment:
     """A world in which tasks are written, attempted and checked.
 
     Args:
         name: one that comes with genenv (`"household"`), the folder of a bundle (`"./desk"`), or
             `"package.module:Class"`.
-        settings: the domain's own, such as `{"mode": "single"}`; those left out are as a bundle's own
+        settings: the environment's own, such as `{"mode": "single"}`; those left out are as a bundle's own
             `train.toml` has them.
 
     Raises:
-        UsageError: there is no such domain, or a setting is not allowed.
+        UsageError: there is no such environment, or a setting is not allowed.
     """
 
     def __init__(self, name: str | Path, settings: Mapping[str, object] | None = None) -> None:
         self.name = as_typed(name) if isinstance(name, Path) else name
-        own: Values = {f"domain.{key}": value for key, value in (settings or {}).items()}
-        self.overrides = tuple(words({"domain.name": self.name, **own}))
-        """Which domain it is, as for `--set`."""
+        own: Values = {f"environment.{key}": value for key, value in (settings or {}).items()}
+        self.overrides = tuple(words({"environment.name": self.name, **own}))
+        """Which environment it is, as for `--set`."""
         self._config: RunConfig = load_config(self.suggested, self.overrides)
 
     @classmethod
@@ -73,16 +73,16 @@ class Domain:
         may_write: Sequence[str | Path] = (),
         limits: Limits | None = None,
         reporter: Reporter | None = None,
-    ) -> Domain:
-        """Make a domain of your own tools: find out how they can be called, draw tasks, play and check them.
+    ) -> Environment:
+        """Make an environment of your own tools: find out how to call them, draw tasks, run and check them.
 
         The tools are called, in a process of their own and on copies of their state; those of a `server`, or
         of an MCP server with an address, for real, and their answers are kept.
 
         Args:
             tools: functions with type hints, or a class whose methods are the tools; or text, as for
-                `genenv domain new --from`: a Python file, an OpenAPI document, `mcp:COMMAND`.
-            folder: where the bundle is made; it must not be there yet. `Domain(folder)` opens it again.
+                `genenv env new --from`: a Python file, an OpenAPI document, `mcp:COMMAND`.
+            folder: where the bundle is made; it must not be there yet. `Environment(folder)` opens it again.
             tasks: how many for training.
             held_out: how many for measuring.
             most_calls: so many calls at most solve one of them.
@@ -129,15 +129,15 @@ class Domain:
         return cls(Path(folder))
 
     @classmethod
-    def of_run(cls, config: RunConfig) -> Domain:
-        """The domain of a run's settings."""
-        own = config.domain.settings.model_dump(mode="json", exclude_none=True)
-        return cls(config.domain.name, own)
+    def of_run(cls, config: RunConfig) -> Environment:
+        """The environment of a run's settings."""
+        own = config.environment.settings.model_dump(mode="json", exclude_none=True)
+        return cls(config.environment.name, own)
 
     @cached_property
     def world(self) -> World:
-        """What it is made of: see `genenv.environments.base.Domain`."""
-        return load_domain(self._config.domain.name, self._config.domain.settings)
+        """What it is made of: see `genenv.environments.base.Environment`."""
+        return load_environment(self._config.environment.name, self._config.environment.settings)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -163,7 +163,7 @@ class Domain:
         Args:
             n: how many tasks of each kind are looked at.
         """
-        return apart(lambda: tuple(check_domain(self.world, self._config, n=n)))
+        return apart(lambda: tuple(check_environment(self.world, self._config, n=n)))
 
     def words(
         self, by: str, *, each: int = 6, seed: int = 0, reporter: Reporter | None = None
@@ -188,7 +188,7 @@ class Domain:
 
     @property
     def suggested(self) -> Path | None:
-        """The settings of a run that a bundle brings along; None for other domains."""
+        """The settings of a run that a bundle brings along; None for other environments."""
         file = Path(self.name) / TRAINING
         return file if is_folder(self.name) and file.is_file() else None
 
@@ -204,7 +204,7 @@ class Domain:
     def close(self) -> None:
         """End the processes that hold its tools, where there are any."""
         if "world" in self.__dict__:
-            close_domain(self.world)
+            close_environment(self.world)
 
     def __enter__(self) -> Self:
         """It is closed at the end."""
@@ -216,16 +216,16 @@ class Domain:
 
     def __repr__(self) -> str:
         """How it is opened."""
-        return f"Domain({self.name!r})"
+        return f"Environment({self.name!r})"
 
 
-def named(domain: Domain | str | Path) -> Domain:
-    """A domain, or the one that is named.
+def named(env: Environment | str | Path) -> Environment:
+    """An environment, or the one that is named.
 
     Raises:
         UsageError: there is none of that name.
     """
-    return domain if isinstance(domain, Domain) else Domain(domain)
+    return env if isinstance(env, Environment) else Environment(env)
 
 
 def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`

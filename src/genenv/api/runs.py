@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from genenv.api.agent import Agent, load_agent
-from genenv.api.environment import Domain
+from genenv.api.environment import Environment
 from genenv.api.values import words
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, anchored, load_config
@@ -55,9 +55,9 @@ class Run:
         return {number: rate for number, rate in rates.items() if rate is not None}
 
     @cached_property
-    def domain(self) -> Domain:
+    def environment(self) -> Environment:
         """The world it was trained on."""
-        return Domain.of_run(self.config)
+        return Environment.of_run(self.config)
 
     def tasks(self, round_: int | None = None) -> tuple[Task, ...]:
         """The tasks that were written and passed the gate.
@@ -93,7 +93,7 @@ class Run:
 
 
 def train(  # noqa: PLR0913 - as the command's options
-    config: RunConfig | Domain | str | Path,
+    config: RunConfig | Environment | str | Path,
     out: str | Path | None = None,
     *,
     settings: Mapping[str, object] | None = None,
@@ -106,7 +106,7 @@ def train(  # noqa: PLR0913 - as the command's options
 
     Args:
         config: the settings: a TOML file, the name of one that comes with genenv (`"demo"`), a
-            `RunConfig`, or a `Domain`, whose bundle's own settings are taken.
+            `RunConfig`, or an `environment`, whose bundle's own settings are taken.
         out: the folder of the run; left out, `runs/NAME`.
         settings: laid over them, such as `{"run.rounds": 4}`.
         variant: settings laid over them by name, as by `--variant`.
@@ -124,11 +124,11 @@ def train(  # noqa: PLR0913 - as the command's options
     if isinstance(config, RunConfig):
         if overrides or variant:
             raise UsageError(
-                "settings and variant are for a file or a domain; a RunConfig has all of its own"
+                "settings and variant are for a file or an environment; a RunConfig has all of its own"
             )
         chosen = config
     else:
-        if isinstance(config, Domain):
+        if isinstance(config, Environment):
             file, overrides = config.suggested, [*config.overrides, *overrides]
         else:
             file = Path(config)
@@ -141,7 +141,8 @@ def train(  # noqa: PLR0913 - as the command's options
         return Run(path)
     if variant or start_from or isinstance(config, RunConfig):
         raise UsageError(
-            "a run that is continued has its settings: with resume=True name them by a file or a domain, and "
+            "a run that is continued has its settings: with resume=True name them by a file or an "
+            "environment, and "
             "leave variant and start_from out"
         )
     done = apart(lambda: training.go_on(path, told, told.note, file=file, overrides=overrides))

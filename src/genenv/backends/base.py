@@ -15,7 +15,7 @@ from genenv.algorithms.settings import OptimizerConfig
 from genenv.algorithms.trainer import Trainer
 from genenv.backends import ranks
 from genenv.backends.settings import PolicyConfig
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import UsageError
 from genenv.plugins import load, parts
 from genenv.sampling import Sampler
@@ -61,11 +61,11 @@ class Opened:
     """Ends connections, when the run is over; None: there are none."""
 
 
-Open = Callable[[PolicyConfig, Sequence[Role], Domain, int], Opened]
+Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]
 """(settings, roles, the world of the tasks, seed of the run) -> both players; raises UsageError."""
 
 
-def open_backend(config: PolicyConfig, roles: Sequence[Role], domain: Domain, *, seed: int) -> Opened:
+def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, *, seed: int) -> Opened:
     """Both players on the backend that the settings name.
 
     Raises:
@@ -78,4 +78,4 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], domain: Domain, *,
         )
     if config.backend == "tinker" and importlib.util.find_spec("tinker") is None:
         raise UsageError("a Tinker server is asked by the package tinker: pip install 'genenv[tinker]'")
-    return cast(Open, load(parts("backends")[config.backend]))(config, roles, domain, seed)
+    return cast(Open, load(parts("backends")[config.backend]))(config, roles, env, seed)

@@ -1,4 +1,4 @@
-"""Players that are Python functions: for tests, and for trying a domain before any model is at hand."""
+"""Players that are Python functions: for tests, and for trying an environment before any model is at hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genenv.algorithms.settings import Moments
 from genenv.backends.base import Opened, Role
 from genenv.backends.settings import PolicyConfig
 from genenv.chat.choices import forced_places
-from genenv.environments.base import Domain, Episode
+from genenv.environments.base import Environment, Episode
 from genenv.errors import RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, SampleRequest, blocking
@@ -152,9 +152,9 @@ class ScriptedTrainer:
 
 
 class Oracle:
-    """Plays a domain without a model: solves tasks more often with every update, and writes variations.
+    """Plays an environment without a model: solves tasks more often with every update, and writes variations.
 
-    It knows the solution of every task that the domain plays, by the task's messages.
+    It knows the solution of every task that the environment plays, by the task's messages.
     """
 
     FIRST, GAIN, MOST = 0.3, 0.1, 0.9
@@ -162,12 +162,12 @@ class Oracle:
     BROKEN = 0.1
     """How often a spec breaks off."""
 
-    def __init__(self, domain: Domain) -> None:
-        self.domain, self.updates = domain, 0
-        self._seeds = list(domain.seeds())
+    def __init__(self, env: Environment) -> None:
+        self.env, self.updates = env, 0
+        self._seeds = list(env.seeds())
         self._tasks: dict[str, Task] = {}
-        self._episode = domain.episode
-        setattr(domain, "episode", self._remembering)  # noqa: B010 - an instance's method is replaced
+        self._episode = env.episode
+        setattr(env, "episode", self._remembering)  # noqa: B010 - an instance's method is replaced
 
     def learn(self, updates: int) -> None:
         """Be as good as after so many updates."""
@@ -182,12 +182,12 @@ class Oracle:
         right = all(text.startswith(reply) for text, reply in zip(said, task.oracle, strict=False))
         if not said:
             right = rng.random() < min(self.MOST, self.FIRST + self.GAIN * self.updates)
-        replies = (*(task.oracle if right else self.domain.random_replies(task, rng)), "")
+        replies = (*(task.oracle if right else self.env.random_replies(task, rng)), "")
         return replies[min(len(said), len(replies) - 1)]
 
     def write(self, prompt: str, rng: random.Random) -> str:
-        """A spec of the domain's own, which varies any seed."""
-        written = json.dumps(self.domain.variation(rng.choice(self._seeds), rng), ensure_ascii=False)
+        """A spec of the environment's own, which varies any seed."""
+        written = json.dumps(self.env.variation(rng.choice(self._seeds), rng), ensure_ascii=False)
         return written[: len(written) // 2] if rng.random() < self.BROKEN else written
 
     def _remembering(self, task: Task) -> Episode:
@@ -195,9 +195,9 @@ class Oracle:
         return self._episode(task)
 
 
-def open_scripted(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
-    """An `Oracle` in the place of both models: a whole run in seconds, to try a domain and its settings."""
-    oracle = Oracle(domain)
+def open_scripted(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
+    """An `Oracle` in the place of both models: a whole run in seconds, to try out an environment."""
+    oracle = Oracle(env)
     scripts = {"agent": oracle.solve, "simulator": oracle.write}
     samplers = {role.name: ScriptedSampler(scripts[role.name], bytes_a_token=BYTES_A_TOKEN) for role in roles}
     trainers = {role.name: ScriptedTrainer() for role in roles}

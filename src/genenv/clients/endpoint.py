@@ -278,7 +278,7 @@ class EndpointTalk:
         if choices:
             raise UsageError(
                 "these tasks hold replies to those that are possible, which an endpoint's cannot be; measure "
-                "it with held_out.config, a file whose domain does not ask for it"
+                "it with held_out.config, a file whose environment does not ask for it"
             )
         seed = stream(self._seed, "talk", self._turn) % 2**31
         self._turn += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar, cast
 
@@ -17,8 +18,13 @@ from genenv.settings import allowed, section_of
 from genenv.texts import masked
 from genenv.types import Json, JsonObject
 
-RENAMED = {"curriculum.temperature": "curriculum.rwr_lambda"}
-"""Settings of older versions, and what they are called now. Runs of then have them in their own files."""
+RENAMED = {
+    "curriculum.temperature": "curriculum.rwr_lambda",
+    "domain": "environment",
+    "shift.domain": "shift.environment",
+}
+"""Settings and sections of older versions, and their names now. The old names work for one release."""
+_LOG = logging.getLogger(__name__)
 
 _SYNONYMS: Mapping[str, Sequence[str]] = {
     other: names.split()
@@ -67,11 +73,22 @@ _MOST_NAMED = 2
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def renamed(tables: Mapping[str, Json]) -> dict[str, Json]:
-    """What a run's own file says, with settings called what they are called now."""
+def renamed(tables: Mapping[str, Json], *, warn: bool = False) -> dict[str, Json]:
+    """Tables with settings of older versions under their present names.
+
+    Args:
+        tables: of a file; a later value of one setting wins.
+        warn: log one line for each old name.
+    """
     found: dict[str, Json] = {}
+    seen = dict[str, str]()
     for key, value in flat(tables).items():
-        put(found, RENAMED.get(key, key), value)
+        old = next((old for old in RENAMED if key == old or key.startswith(f"{old}.")), None)
+        if old is not None:
+            seen[old] = RENAMED[old]
+        put(found, key if old is None else RENAMED[old] + key.removeprefix(old), value)
+    for old, new in seen.items() if warn else ():
+        _LOG.warning("%r is now called %r in settings; the old name works until the next release", old, new)
     return found
 
 
@@ -94,13 +111,11 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
 
 
 def _unknown(key: str, known: Sequence[str], sections: Collection[str]) -> UsageError:
-    """Name what it is called now, or one that may be meant.
+    """Name the setting that may be meant.
 
     That is one of its section spelt nearly so, or known by this name elsewhere; one of another section; else
     the likest.
     """
-    if key in RENAMED:
-        return UsageError(f"setting {key!r} is now called {RENAMED[key]!r}; write that instead")
     section, _, last = key.rpartition(".")
     siblings = [name for name in known if name.rpartition(".")[0] == section]
     slip = difflib.get_close_matches(key, siblings, n=1, cutoff=0.9)

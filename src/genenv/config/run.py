@@ -21,7 +21,7 @@ from genenv.config.logging import LoggingConfig
 from genenv.config.variants import with_variant
 from genenv.curriculum.presets import preset
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.environments import domain_config, domain_name
+from genenv.environments import environment_config, environment_name
 from genenv.errors import UsageError
 from genenv.settings import Settings, is_place, walk
 from genenv.simulator.settings import SimulatorConfig
@@ -48,13 +48,13 @@ class RunSettings(Settings, frozen=True):
     attempted, by weights an update older, while round t is learned from: where samplers go on meanwhile."""
 
 
-class DomainConfig(Settings, frozen=True):
-    """Which world the tasks are of. The domain's own settings stand beside `name` in the file."""
+class EnvironmentConfig(Settings, frozen=True):
+    """Which world the tasks are of. The environment's own settings stand beside `name` in the file."""
 
     name: str = "tool_calling"
-    """The domain."""
-    settings: SerializeAsAny[BaseModel] = Field(default_factory=lambda: domain_config("tool_calling")())
-    """The domain's own settings."""
+    """The environment."""
+    settings: SerializeAsAny[BaseModel] = Field(default_factory=lambda: environment_config("tool_calling")())
+    """The environment's own settings."""
 
 
 class ShiftConfig(Settings, frozen=True):
@@ -64,8 +64,8 @@ class ShiftConfig(Settings, frozen=True):
     """The first round in the other world, which is measured before it, too; 0: the world stays."""
     eval_every: int = Field(default=1, ge=1, le=1_000_000)
     """From that round on, measure every so many rounds; never where `run.eval_every` is 0."""
-    domain: dict[str, JsonValue] = Field(default_factory=dict)
-    """The domain's own settings that are others there."""
+    environment: dict[str, JsonValue] = Field(default_factory=dict)
+    """The environment's own settings that are others there."""
 
 
 class RunConfig(Settings, frozen=True):
@@ -77,10 +77,10 @@ class RunConfig(Settings, frozen=True):
     """Settings laid over these by name, as by `--variant`; a run keeps what they were called."""
     run: RunSettings = Field(default_factory=RunSettings)
     """The run as a whole."""
-    domain: DomainConfig = Field(default_factory=DomainConfig)
+    environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
     """The world of the tasks."""
     shift: ShiftConfig = Field(default_factory=ShiftConfig)
-    """A shift test: from a round on, what `[shift.domain]` says is laid over `[domain]`."""
+    """A shift test: from a round on, what `[shift.environment]` says is laid over `[environment]`."""
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
     """Which tasks are wanted, and which come back."""
     simulator: SimulatorConfig = Field(default_factory=SimulatorConfig)
@@ -118,13 +118,13 @@ class RunConfig(Settings, frozen=True):
             )
         return self
 
-    def later_domain(self) -> BaseModel | None:
-        """The domain's own settings after the shift; None where there is none."""
+    def later_environment(self) -> BaseModel | None:
+        """The environment's own settings after the shift; None where there is none."""
         if not self.shift.round:
             return None
-        own = cast(JsonObject, self.domain.settings.model_dump(mode="json", exclude_none=True))
-        later = {**own, **self.shift.domain}
-        return validated(domain_config(self.domain.name), later, "shift.domain.")
+        own = cast(JsonObject, self.environment.settings.model_dump(mode="json", exclude_none=True))
+        later = {**own, **self.shift.environment}
+        return validated(environment_config(self.environment.name), later, "shift.environment.")
 
 
 def check_simulator(config: RunConfig) -> None:
@@ -185,41 +185,44 @@ def resolve(document: JsonObject) -> RunConfig:
     Raises:
         UsageError: a key is unknown or a value is not allowed.
     """
-    field = DomainConfig.model_fields["name"]
-    section = document.get("domain", {})
-    domain: JsonObject = section if isinstance(section, Mapping) else {}
-    name = domain.get("name", field.default)
+    document = renamed(document, warn=True)
+    field = EnvironmentConfig.model_fields["name"]
+    section = document.get("environment", {})
+    env: JsonObject = section if isinstance(section, Mapping) else {}
+    name = env.get("name", field.default)
     if not isinstance(name, str):
-        raise UsageError(not_allowed("domain.name", name, field))
-    name = domain_name(name)
+        raise UsageError(not_allowed("environment.name", name, field))
+    name = environment_name(name)
     check_keys(document, [key for key, _ in all_settings(name)])
-    own = {key: value for key, value in domain.items() if key != "name"}
-    settings = validated(domain_config(name), own, "domain.")
-    config = validated(RunConfig, {**document, "domain": DomainConfig(name=name, settings=settings)}, "")
-    if config.later_domain() == settings:
+    own = {key: value for key, value in env.items() if key != "name"}
+    settings = validated(environment_config(name), own, "environment.")
+    config = validated(
+        RunConfig, {**document, "environment": EnvironmentConfig(name=name, settings=settings)}, ""
+    )
+    if config.later_environment() == settings:
         raise UsageError(
-            f"shift.round is {config.shift.round}, but [shift.domain] changes nothing; say there which "
-            "settings of [domain] are others from then on, or set shift.round to 0"
+            f"shift.round is {config.shift.round}, but [shift.environment] changes nothing; say there which "
+            "settings of [environment] are others from then on, or set shift.round to 0"
         )
     return config
 
 
-def all_settings(domain_name: str) -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting by its dotted key, for one domain."""
-    of_domains = ("domain.", "shift.domain")
-    yield from (pair for pair in walk(RunConfig) if not pair[0].startswith(of_domains))
-    yield "domain.name", DomainConfig.model_fields["name"]
-    for section in of_domains:
-        yield from walk(domain_config(domain_name), f"{section.rstrip('.')}.")
+def all_settings(environment_name: str) -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting by its dotted key, for one environment."""
+    of_environments = ("environment.", "shift.environment")
+    yield from (pair for pair in walk(RunConfig) if not pair[0].startswith(of_environments))
+    yield "environment.name", EnvironmentConfig.model_fields["name"]
+    for section in of_environments:
+        yield from walk(environment_config(environment_name), f"{section.rstrip('.')}.")
 
 
 def as_tables(config: RunConfig) -> dict[str, Json]:
     """The settings as nested tables, as in a file: what `resolve` takes. Settings left out are absent."""
     tables = cast(dict[str, Json], config.model_dump(mode="json", exclude_none=True))
-    domain = cast(dict[str, Json], tables["domain"])
-    tables["domain"] = {"name": domain["name"], **cast(JsonObject, domain["settings"])}
-    if not config.shift.domain:  # a domain may have no settings that could be written there
-        del cast(dict[str, Json], tables["shift"])["domain"]
+    env = cast(dict[str, Json], tables["environment"])
+    tables["environment"] = {"name": env["name"], **cast(JsonObject, env["settings"])}
+    if not config.shift.environment:  # an environment may have no settings that could be written there
+        del cast(dict[str, Json], tables["shift"])["environment"]
     return tables
 
 
@@ -232,7 +235,7 @@ def anchored(config: RunConfig) -> RunConfig:
     """The settings with files and folders named from the root on, so that a run finds them from anywhere."""
     tables = as_tables(config)
     values = flat(tables)
-    for key, field in all_settings(config.domain.name):
+    for key, field in all_settings(config.environment.name):
         name = values.get(key)
         if is_place(field) and isinstance(name, str) and name not in ("", *BUILT_IN):
             place = Path(name).expanduser()

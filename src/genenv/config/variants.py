@@ -107,7 +107,7 @@ VARIANTS: Mapping[str, Variant] = {
         },
     ),
     "variation": Variant(
-        "the domain's own random variations of uniform seeds; no model writes",
+        "the environment's own random variations of uniform seeds; no model writes",
         {"simulator": {"source": "variation", **_UNTRAINED}, "curriculum": _UNIFORM},
     ),
     "grammar": Variant(
@@ -160,7 +160,7 @@ VARIANTS: Mapping[str, Variant] = {
         {"curriculum": {"candidates": 8, "candidate_choice": "attempted"}},
     ),
     "parameters": Variant(
-        "joined to another: of a task its parameters alone are written, and the domain draws the rest",
+        "joined to another: of a task its parameters alone are written, and the environment draws the rest",
         {"simulator": _PARAMETERS},
     ),
     "sft": Variant(

@@ -122,7 +122,7 @@ class Replay:
             base, reviews, replayed = planned + base + reviews + replayed, 0, 0
         if base and not seeds:
             raise UsageError(
-                "curriculum.base_share asks for base tasks, but the domain has no seeds; set it to 0"
+                "curriculum.base_share asks for base tasks, but the environment has no seeds; set it to 0"
             )
         dealt, due = self._deal(base * candidates, seeds, rng), self._review(round_, reviews, rng)
         pool = sorted(self._valid.difference(due)) if replayed else []

@@ -48,10 +48,10 @@ def choose_seeds(
         UsageError: there are no seeds, or fewer than n.
     """
     if not seeds:
-        raise UsageError("the domain has no seeds to vary; give it at least one item of base data")
+        raise UsageError("the environment has no seeds to vary; give it at least one item of base data")
     if n > len(seeds):
         raise UsageError(
-            f"simulator.contexts is {n}, but the domain has {len(seeds)} seeds; "
+            f"simulator.contexts is {n}, but the environment has {len(seeds)} seeds; "
             f"set simulator.contexts to {len(seeds)} or less, or add seeds"
         )
     if config.seed_choice == "uniform" and not config.seed_trim:

@@ -15,9 +15,9 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.environments.guard import guarded
-from genenv.errors import DomainError, GenenvError, UsageError, first_line, spelled, unknown_name
+from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, spelled, unknown_name
 from genenv.plugins import load, parts
 
 FOLDER_MARK = "bundle.toml"
@@ -26,22 +26,22 @@ FOLDER_MARK = "bundle.toml"
 _FOLDER = "folder"
 """The kind of an environment that is named by its folder."""
 
-_DOMAINS: Mapping[str, str] = parts("environments")
+_ENVIRONMENTS: Mapping[str, str] = parts("environments")
 _KINDS: Mapping[str, str] = parts("environment_kinds")
 """Called with settings, and with the folder or what stands behind the colon."""
 
-_PARTS = {*Domain.__annotations__, *(name for name in vars(Domain) if not name.startswith("_"))}
-"""What a domain's class must have."""
+_PARTS = {*Environment.__annotations__, *(name for name in vars(Environment) if not name.startswith("_"))}
+"""What an environment's class must have."""
 
 
-def domain_names() -> tuple[str, ...]:
-    """Every domain, in alphabetical order."""
-    return tuple(sorted(_DOMAINS))
+def environment_names() -> tuple[str, ...]:
+    """Every environment, in alphabetical order."""
+    return tuple(sorted(_ENVIRONMENTS))
 
 
-def domain_name(name: str) -> str:
-    """A domain's registered name, `tool_calling` for `tool-calling`; any other name as it is."""
-    return name if is_folder(name) else spelled(name, _DOMAINS)
+def environment_name(name: str) -> str:
+    """An environment's registered name, `tool_calling` for `tool-calling`; any other name as it is."""
+    return name if is_folder(name) else spelled(name, _ENVIRONMENTS)
 
 
 def is_folder(name: str) -> bool:
@@ -51,36 +51,37 @@ def is_folder(name: str) -> bool:
     return "/" in name or name in (".", "..") or (Path(name) / FOLDER_MARK).is_file()
 
 
-def domain_config(name: str) -> type[BaseModel]:
-    """The settings of a domain: the attribute `config` of its class.
+def environment_config(name: str) -> type[BaseModel]:
+    """The settings of an environment: the attribute `config` of its class.
 
     Raises:
-        UsageError: no such domain.
+        UsageError: no such environment.
     """
-    kind, _ = _kind_and_place(domain_name(name))
-    made = _domain_class(domain_name(name)) if kind is None else load(_KINDS[kind])
+    kind, _ = _kind_and_place(environment_name(name))
+    made = _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
     return cast(type[BaseModel], getattr(made, "config"))  # noqa: B009
 
 
-def load_domain(name: str, settings: BaseModel | None = None) -> Domain:
-    """A domain, ready for use; one of a user's own stands behind a guard.
+def load_environment(name: str, settings: BaseModel | None = None) -> Environment:
+    """An environment, ready for use; one of a user's own stands behind a guard.
 
     Args:
-        name: one of `domain_names()`, a folder, `package.module:Class`, or an environment of another library.
-        settings: the domain's own settings; left out, their defaults.
+        name: one of `environment_names()`, a folder, `package.module:Class`, or an environment of another
+            library.
+        settings: the environment's own settings; left out, their defaults.
 
     Raises:
-        UsageError: no such domain, or something that it needs is not installed.
-        DomainError: a user's own cannot be made.
+        UsageError: no such environment, or something that it needs is not installed.
+        EnvironmentCodeError: a user's own cannot be made.
     """
-    name = domain_name(name)
-    chosen = settings or domain_config(name)()
+    name = environment_name(name)
+    chosen = settings or environment_config(name)()
     kind, where = _kind_and_place(name)
     if kind is not None:
-        return cast(Domain, cast(type, load(_KINDS[kind]))(chosen, where))
-    made = _domain_class(name)
-    if name in _DOMAINS:
-        return cast(Domain, made(chosen))
+        return cast(Environment, cast(type, load(_KINDS[kind]))(chosen, where))
+    made = _environment_class(name)
+    if name in _ENVIRONMENTS:
+        return cast(Environment, made(chosen))
     with _sentence(name, "cannot be made"):
         own = made(chosen)
     return guarded(own)
@@ -92,55 +93,56 @@ def _kind_and_place(name: str) -> tuple[str | None, str]:
     Raises:
         UsageError: the name ends with the kind.
     """
-    if name not in _DOMAINS and is_folder(name):
+    if name not in _ENVIRONMENTS and is_folder(name):
         return _FOLDER, name
     kind, colon, where = name.partition(":")
     if not colon or kind not in _KINDS or kind == _FOLDER:
         return None, ""
     if not where.strip():
         raise UsageError(
-            f"domain {name!r}: say which one, {'http://HOST:PORT' if kind == 'openenv' else 'a taskset'}"
+            f"environment {name!r}: say which one, {'http://HOST:PORT' if kind == 'openenv' else 'a taskset'}"
         )
     return kind, where
 
 
-def close_domain(domain: Domain) -> None:
-    """End the processes that hold a domain's tools, where there are any."""
-    ended = getattr(getattr(domain, "world", None), "close", None)
+def close_environment(env: Environment) -> None:
+    """End the processes that hold an environment's tools, where there are any."""
+    ended = getattr(getattr(env, "world", None), "close", None)
     if ended is not None:
         ended()
 
 
-def _domain_class(name: str) -> type:
-    where = name if ":" in name else _DOMAINS.get(name)
+def _environment_class(name: str) -> type:
+    where = name if ":" in name else _ENVIRONMENTS.get(name)
     if where is None:
-        raise unknown_name("domain", name, _DOMAINS)
+        raise unknown_name("environment", name, _ENVIRONMENTS)
     module, _, attribute = where.partition(":")
     try:
         with _sentence(name, f"its module {module!r} cannot be loaded"):
             loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if name in _DOMAINS:
+        if name in _ENVIRONMENTS:
             raise
         if not f"{module}.".startswith(f"{error.name}."):
             raise UsageError(
-                f"domain {name!r}: its module {module!r} needs {error.name!r}, which is not installed"
+                f"environment {name!r}: its module {module!r} needs {error.name!r}, which is not installed"
             ) from error
         raise UsageError(
-            f"domain {name!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
+            f"environment {name!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
         ) from error
     except (TypeError, ValueError) as error:  # a relative or an empty name
-        raise UsageError(f"domain {name!r} is not of the form package.module:Class") from error
+        raise UsageError(f"environment {name!r} is not of the form package.module:Class") from error
     found = getattr(loaded, attribute, None)
     if not isinstance(found, type):
-        raise UsageError(f"domain {name!r}: module {module!r} has no class {attribute!r}")
+        raise UsageError(f"environment {name!r}: module {module!r} has no class {attribute!r}")
     if missing := sorted(part for part in _PARTS if not hasattr(found, part)):
         raise UsageError(
-            f"domain {name!r} lacks {', '.join(missing)}; genenv.environments.base says what a domain is"
+            f"environment {name!r} lacks {', '.join(missing)}; genenv.environments.base says what an "
+            f"environment is"
         )
     for part, kind in (("spec", BaseModel), ("config", BaseModel)):
         if not (isinstance(of_class := getattr(found, part), type) and issubclass(of_class, kind)):
-            raise UsageError(f"domain {name!r}: its {part} is no class of pydantic's BaseModel")
+            raise UsageError(f"environment {name!r}: its {part} is no class of pydantic's BaseModel")
     return found
 
 
@@ -149,15 +151,15 @@ def _sentence(name: str, what: str) -> Generator[None]:
     """What a user's own code raises while it is loaded, as one sentence; of genenv's own it is a bug.
 
     Raises:
-        DomainError: names the domain, what was tried and the error.
+        EnvironmentCodeError: names the environment, what was tried and the error.
     """
     try:
         yield
     except (GenenvError, ModuleNotFoundError):
         raise
     except Exception as error:
-        if name in _DOMAINS or (not name.partition(":")[0].strip(".") or name.startswith(".")):
+        if name in _ENVIRONMENTS or (not name.partition(":")[0].strip(".") or name.startswith(".")):
             raise
-        raise DomainError(
-            f"domain {name!r}: {what}: {type(error).__name__}: {first_line(error)}; mend it"
+        raise EnvironmentCodeError(
+            f"environment {name!r}: {what}: {type(error).__name__}: {first_line(error)}; mend it"
         ) from error

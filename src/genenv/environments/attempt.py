@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
-from genenv.environments.base import Domain, OutOfTurns
-from genenv.errors import DomainError, RolloutError, UsageError
+from genenv.environments.base import Environment, OutOfTurns
+from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
 
@@ -32,14 +32,15 @@ class Attempt:
     """One attempt at a task.
 
     Args:
-        domain: whose task it is.
+        env: whose task it is.
         task: what is attempted. Everything that the attempt begins with is derived from it.
 
     Raises:
-        DomainError: the domain's episode asks for nothing, or waits for something that is no reply.
+        EnvironmentCodeError: the environment's episode asks for nothing, or waits for something that is no
+            reply.
     """
 
-    def __init__(self, domain: Domain, task: Task) -> None:
+    def __init__(self, env: Environment, task: Task) -> None:
         self.task = task
         self.messages: tuple[Message, ...] = ()
         """What is said before the next reply: the task at first, then what came of the reply before."""
@@ -47,8 +48,8 @@ class Attempt:
         """Whether nothing more is asked for."""
         self.problem = ""
         """Why the attempt could not go on, where it could not: it counts as failed."""
-        self._domain, self._replies = domain, list[str]()
-        self._episode = domain.episode(task)
+        self._env, self._replies = env, list[str]()
+        self._episode = env.episode(task)
         self._run: Coroutine[Any, Any, None] = self._episode.run(_ask)
         self._go_on(None)
 
@@ -83,7 +84,7 @@ class Attempt:
 
         Raises:
             UsageError: the attempt has ended.
-            DomainError: the domain's episode is at fault.
+            EnvironmentCodeError: the environment's episode is at fault.
         """
         if self.done:
             raise UsageError("the attempt has ended; begin another one")
@@ -92,10 +93,10 @@ class Attempt:
         return self.messages
 
     def verdict(self) -> Verdict:
-        """What the domain's check says of the replies so far. Equal replies get equal verdicts."""
+        """What the environment's check says of the replies so far. Equal replies get equal verdicts."""
         if self.problem:
             return Verdict(reward=0.0, success=False, explanation=self.problem, readable=False)
-        return self._domain.check(self.task, self._replies)
+        return self._env.check(self.task, self._replies)
 
     def _go_on(self, text: str | None) -> None:
         try:
@@ -108,8 +109,9 @@ class Attempt:
             return
         if not isinstance(asked, _Asked):
             self._run.close()
-            raise DomainError(
-                f"the episode of {self.task.id} waits for something else than a reply; such a domain is "
+            raise EnvironmentCodeError(
+                f"the episode of {self.task.id} waits for something else than a reply; such an "
+                f"environment is "
                 "played within an event loop, by its own `run`"
             )
         self.messages = asked.messages

@@ -1,6 +1,6 @@
-"""What a domain is: specs become tasks, tasks episodes, episodes get verdicts. Code decides what is right.
+"""The environment interface: specs become tasks, tasks become episodes, code gives verdicts.
 
-A domain author sees messages only; one class alone (`genenv.chat.format`) handles tokens.
+An environment author sees messages only; one class alone (`genenv.chat.format`) handles tokens.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OffersChoices(Protocol):
         ...
 
 
-class Domain(Protocol):
+class Environment(Protocol):
     """A world in which tasks are written, attempted and checked."""
 
     name: ClassVar[str]
@@ -67,7 +67,7 @@ class Domain(Protocol):
     """What the simulator writes; also its grammar, parser and documentation. Difficulty fields come first."""
 
     config: ClassVar[type[BaseModel]]
-    """The domain's own settings (`genenv.settings.Settings`). The class is called with an instance."""
+    """The environment's own settings (`genenv.settings.Settings`). The class is called with an instance."""
 
     def seeds(self) -> Sequence[Seed]:
         """The base data, always the same, in a fixed order."""
@@ -77,8 +77,8 @@ class Domain(Protocol):
         """Tasks for measuring only, always the same, in a fixed order.
 
         They share with the seeds no combination of values, and nothing that a simulator can write shares one
-        with them; the domain says which values it means. A property `main_held_out` may say how many of them,
-        from the first, `genenv eval held-out` asks unasked; else it asks all.
+        with them; the environment says which values it means. A property `main_held_out` may say how many of
+        them, from the first, `genenv eval held-out` asks unasked; else it asks all.
         """
         ...
 
@@ -107,7 +107,7 @@ class Domain(Protocol):
         ...
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """The domain's own gate checks: literals stated, nothing leaked, checks agree. None: all is well."""
+        """The environment's own gate checks: literals stated, nothing leaked, checks agree. None: passed."""
         ...
 
     def episode(self, task: Task) -> Episode:
@@ -126,7 +126,7 @@ class Domain(Protocol):
         ...
 
     def steps(self, task: Task) -> int:
-        """How long its solution is, in what the domain counts: calls, commands, hops, days."""
+        """How long its solution is, in what the environment counts: calls, commands, hops, days."""
         ...
 
     def surface(self, task: Task) -> str:

@@ -1,6 +1,7 @@
-"""What domains share: the profile in one line, episodes of one question, held-out tasks built from specs.
+"""What environments share: the profile in one line, one-question episodes, held-out tasks from specs.
 
-`QuestionDomain` puts them together: a domain of single questions has to say what is its own, and no more.
+`QuestionEnvironment` puts them together: an environment of single questions has to say what is its own, and
+no more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Ask, Domain, Episode
+from genenv.environments.base import Ask, Environment, Episode
 from genenv.settings import NoSettings
 from genenv.types import JsonObject, Lineage, Message, Origin, Profile, Rejection, RejectReason, Seed, Task
 
@@ -76,22 +77,22 @@ def caseless(text: str) -> str:
 
 
 def seeds_of(
-    domain: Domain, specs: Iterable[tuple[str, SpecT]], skills_of: Callable[[SpecT], tuple[str, ...]]
+    env: Environment, specs: Iterable[tuple[str, SpecT]], skills_of: Callable[[SpecT], tuple[str, ...]]
 ) -> list[Seed]:
     """Training specs, by id, as seeds.
 
     Args:
-        domain: whose specs they are.
+        env: whose specs they are.
         specs: ids and specs.
         skills_of: what a spec exercises.
     """
     return [
-        Seed(id=name, domain=domain.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
+        Seed(id=name, environment=env.name, spec=spec.model_dump(mode="json"), skills=skills_of(spec))
         for name, spec in specs
     ]
 
 
-def held_out_tasks(domain: Domain, specs: Iterable[tuple[str, BaseModel]]) -> list[Task]:
+def held_out_tasks(env: Environment, specs: Iterable[tuple[str, BaseModel]]) -> list[Task]:
     """Held-out specs, by id, as tasks.
 
     Raises:
@@ -100,15 +101,15 @@ def held_out_tasks(domain: Domain, specs: Iterable[tuple[str, BaseModel]]) -> li
     tasks: list[Task] = []
     for name, spec in specs:
         lineage = Lineage(origin=Origin.HELD_OUT)
-        task = domain.build(spec, task_id=name, lineage=lineage, rng=random.Random(name))
+        task = env.build(spec, task_id=name, lineage=lineage, rng=random.Random(name))
         if isinstance(task, Rejection):
             raise ValueError(f"held-out spec {name} is not a task: {task.explanation}")
         tasks.append(task)
     return tasks
 
 
-class QuestionDomain:
-    """A domain of one question and one reply, with what such domains have in common.
+class QuestionEnvironment:
+    """An environment of one question and one reply, with what such environments have in common.
 
     A subclass gives `name`, `spec`, `job`, `seeds`, `held_out`, `variation`, `build`, `check` and
     `random_replies`, and may replace whatever is here.

@@ -1,7 +1,7 @@
 """Everyday words: what may stand around the values of a task, so that it stays readable and nothing is added.
 
 A simulator that may write any letters between the values that a task needs soon writes gibberish there, or
-words that change what is asked. Domains that leave words free let these through, and those of their
+words that change what is asked. Environments that leave words free let these through, and those of their
 phrasings.
 """
 

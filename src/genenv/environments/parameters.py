@@ -2,10 +2,10 @@
 
 In unsupervised environment design (PAIRED, Dennis et al., arXiv:2012.02096) an adversary sets the free
 parameters of an environment. Here these are a few words in place of a whole spec: values, wording and
-solution are drawn by the domain's own rules, so that every task says what it asks for, and all that the
+solution are drawn by the environment's own rules, so that every task says what it asks for, and all that the
 simulator samples, and learns, is a decision.
 
-`simulator.writes = "parameters"` puts a domain behind `ByParameters`.
+`simulator.writes = "parameters"` puts an environment behind `ByParameters`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from genenv.environments.base import Domain, Episode
+from genenv.environments.base import Environment, Episode
 from genenv.environments.common import profile_line
 from genenv.errors import UsageError
 from genenv.types import Json, JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
@@ -28,7 +28,7 @@ Options = Sequence[Mapping[str, Sequence[Json]]]
 
 @runtime_checkable
 class HasParameters(Protocol):
-    """What a domain has beside `Domain`, where its tasks can be drawn from parameters."""
+    """What an environment has beside `Environment`, where its tasks can be drawn from parameters."""
 
     parameters: ClassVar[type[BaseModel]]
     """What the simulator writes in place of `spec`: some of its fields, difficulty first."""
@@ -38,7 +38,7 @@ class HasParameters(Protocol):
         ...
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """What the simulator is told; no example, as that would be copied. Arguments as of `Domain`."""
+        """What the simulator is told; no example, as that would be copied. Arguments as of `Environment`."""
         ...
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
@@ -89,51 +89,51 @@ def asked_for(
     return Message(role="system", content=system), Message(role="user", content=user)
 
 
-def read_base(domain: Domain, spec: JsonObject) -> BaseModel:
+def read_base(env: Environment, spec: JsonObject) -> BaseModel:
     """A spec of the base data, which is a whole one whatever the simulator writes."""
-    model: type[BaseModel] = getattr(domain, "base_spec", domain.spec)
+    model: type[BaseModel] = getattr(env, "base_spec", env.spec)
     return model.model_validate(spec)
 
 
 class ByParameters:
-    """A domain whose simulator writes parameters. Base data and held-out tasks are those of the domain."""
+    """An environment whose simulator writes parameters. Seeds and held-out tasks are the environment's."""
 
-    def __init__(self, domain: Domain) -> None:
-        """Take a domain.
+    def __init__(self, env: Environment) -> None:
+        """Take an environment.
 
         Raises:
             UsageError: it has no parameters.
         """
-        if not isinstance(domain, HasParameters):
+        if not isinstance(env, HasParameters):
             raise UsageError(
-                f'simulator.writes is "parameters", but the domain {domain.name} has none; set it to "spec"'
+                f'simulator.writes is "parameters", but the environment {env.name} has none; set it to "spec"'
             )
-        self._inner, self._drawing = domain, domain
-        self.name, self.config, self.spec = domain.name, domain.config, domain.parameters
-        self.base_spec = domain.spec
+        self._inner, self._drawing = env, env
+        self.name, self.config, self.spec = env.name, env.config, env.parameters
+        self.base_spec = env.spec
 
     @cached_property
     def _seeds(self) -> dict[str, Seed]:
         return {seed.id: seed for seed in self._inner.seeds()}
 
     def seeds(self) -> Sequence[Seed]:
-        """See `Domain`."""
+        """See `Environment`."""
         return list(self._seeds.values())
 
     def held_out(self) -> Sequence[Task]:
-        """See `Domain`."""
+        """See `Environment`."""
         return self._inner.held_out()
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """See `Domain`: of the parameters."""
+        """See `Environment`: of the parameters."""
         return schema_of(self._drawing.parameter_options(seed))
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """See `Domain`."""
+        """See `Environment`."""
         return self._drawing.parameter_messages(seed, profile, target)
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """See `Domain`: parameters at random."""
+        """See `Environment`: parameters at random."""
         return at_random(self._drawing.parameter_options(seed), rng)
 
     def build(
@@ -148,25 +148,25 @@ class ByParameters:
         return self._inner.build(spec, task_id=task_id, lineage=lineage, rng=rng)
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """See `Domain`."""
+        """See `Environment`."""
         return self._inner.audit(task, rng)
 
     def episode(self, task: Task) -> Episode:
-        """See `Domain`."""
+        """See `Environment`."""
         return self._inner.episode(task)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """See `Domain`."""
+        """See `Environment`."""
         return self._inner.check(task, replies)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """See `Domain`."""
+        """See `Environment`."""
         return self._inner.random_replies(task, rng)
 
     def steps(self, task: Task) -> int:
-        """See `Domain`."""
+        """See `Environment`."""
         return self._inner.steps(task)
 
     def surface(self, task: Task) -> str:
-        """See `Domain`."""
+        """See `Environment`."""
         return self._inner.surface(task)

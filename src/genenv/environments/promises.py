@@ -1,4 +1,4 @@
-"""What a domain's answers must be: each function returns one that is, and says what is wrong with another."""
+"""What an environment's answers must be: each function returns a valid one or says what is wrong."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Self
 
 LIMIT_S = 120.0
-"""Seconds that one call of a domain, or one turn of its episode, may take."""
+"""Seconds that one call of an environment, or one turn of its episode, may take."""
 
 
 class CallTimeout(Exception):

@@ -1,4 +1,4 @@
-"""`genenv check DOMAIN`: whether a domain keeps what it promises, before hours of training find out.
+"""`genenv check ENVIRONMENT`: test an environment's contract before hours of training depend on it.
 
 No model takes part. Seeds, held-out tasks and variations go through the gate of a run; solutions are played
 turn by turn; garbage is graded; everything that is to be equal twice is asked for twice.
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import RunConfig
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.gate.gate import Gate, base_task, written
 from genenv.progress import Reporter, Silent, staged
 from genenv.rollout.driver import Sampling, attempt
@@ -54,7 +54,7 @@ class HasFindings(Protocol):
 
 
 class Pace:
-    """Goes through what is to be looked at, tells how far it is, and stops where a domain is slow.
+    """Goes through what is to be looked at, tells how far it is, and stops where an environment is slow.
 
     Args:
         reporter: is told.
@@ -86,27 +86,29 @@ class Pace:
         return self._cut.get(what, "")
 
 
-def check_domain(domain: Domain, config: RunConfig, *, n: int, pace: Pace | None = None) -> Iterator[Finding]:
-    """Look at a domain part by part.
+def check_environment(
+    env: Environment, config: RunConfig, *, n: int, pace: Pace | None = None
+) -> Iterator[Finding]:
+    """Look at an environment part by part.
 
     Args:
-        domain: as a run has it.
+        env: as a run has it.
         config: its settings; the gate's are read.
         n: how many seeds, held-out tasks and variations to look at, at most.
         pace: is told how far it is, and says how long a part may take; left out, nobody is told.
 
     Raises:
-        DomainError: a method of a user's own domain raises, hangs or returns the wrong thing.
+        EnvironmentCodeError: a method of a user's own environment raises, hangs or returns the wrong thing.
     """
     seed, pace = config.run.seed, pace or Pace(Silent())
-    yield _seeds(domain)
-    gate = Gate(domain, config.curriculum, seed=seed)
+    yield _seeds(env)
+    gate = Gate(env, config.curriculum, seed=seed)
     with staged(pace.reporter, "held-out tasks", items=None, unit=""):
-        held_out = list(domain.held_out())
+        held_out = list(env.held_out())
     gate.protect(held_out)
     what = "seeds that are tasks"
-    chosen = list(domain.seeds())[:n]
-    built = [base_task(domain, item.id, item.spec, seed=seed) for item in pace.through(what, chosen)]
+    chosen = list(env.seeds())[:n]
+    built = [base_task(env, item.id, item.spec, seed=seed) for item in pace.through(what, chosen)]
     base = [task for task in built if isinstance(task, Task)]
     refused = [task for task in built if isinstance(task, Rejection)]
     yield Finding(
@@ -118,7 +120,7 @@ def check_domain(domain: Domain, config: RunConfig, *, n: int, pace: Pace | None
     if not tasks:
         return
     what = "variations that pass the gate"
-    proposals = _variations(domain, gate, pace.through(what, chosen), seed)
+    proposals = _variations(env, gate, pace.through(what, chosen), seed)
     valid = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
     yield Finding(
         what=what,
@@ -130,19 +132,19 @@ def check_domain(domain: Domain, config: RunConfig, *, n: int, pace: Pace | None
     tasks += valid
     solved = [task for task in tasks if task.oracle]
     if solved:
-        yield _all("solutions that pass the check", solved, lambda task: _passes(domain, task), pace)
-        yield _played(domain, solved, pace)
+        yield _all("solutions that pass the check", solved, lambda task: _passes(env, task), pace)
+        yield _played(env, solved, pace)
     else:
         yield Finding(what="solutions", state=GOOD, seen="nobody knows any; attempts alone teach")
-    yield _all("garbage that fails", tasks, lambda task: _garbage_fails(domain, task), pace)
-    yield _uninformed(domain, tasks, seed, pace)
-    yield _all("the same twice", tasks, lambda task: _repeats(domain, task, seed), pace)
-    yield _held_out(domain, base, held_out)
-    yield _sizes(domain, chosen, tasks, config)
+    yield _all("garbage that fails", tasks, lambda task: _garbage_fails(env, task), pace)
+    yield _uninformed(env, tasks, seed, pace)
+    yield _all("the same twice", tasks, lambda task: _repeats(env, task, seed), pace)
+    yield _held_out(env, base, held_out)
+    yield _sizes(env, chosen, tasks, config)
 
 
-def _seeds(domain: Domain) -> Finding:
-    first, again = list(domain.seeds()), list(domain.seeds())
+def _seeds(env: Environment) -> Finding:
+    first, again = list(env.seeds()), list(env.seeds())
     what = "base data, the same every time"
     if not first:
         return Finding(what=what, state=BROKEN, seen="there are no seeds")
@@ -155,43 +157,43 @@ def _seeds(domain: Domain) -> Finding:
     )
 
 
-def _variations(domain: Domain, gate: Gate, seeds: Iterable[Seed], seed: int) -> list[Proposal]:
+def _variations(env: Environment, gate: Gate, seeds: Iterable[Seed], seed: int) -> list[Proposal]:
     """What the gate makes of a variation of each seed."""
     proposals: list[Proposal] = []
     for number, item in enumerate(seeds):
-        text = json.dumps(domain.variation(item, generator(seed, "check", item.id)))
+        text = json.dumps(env.variation(item, generator(seed, "check", item.id)))
         context, spec = written(item, text, context_id=f"c{number}", generation_id=f"c{number}-g0")
         proposals += gate.admit([context], [spec])
     return proposals
 
 
-def _passes(domain: Domain, task: Task) -> str:
-    found = domain.check(task, task.oracle)
+def _passes(env: Environment, task: Task) -> str:
+    found = env.check(task, task.oracle)
     return "" if found.success else f"its own solution fails: {found.explanation}"
 
 
-def _garbage_fails(domain: Domain, task: Task) -> str:
+def _garbage_fails(env: Environment, task: Task) -> str:
     for replies in _GARBAGE:
-        if domain.check(task, replies).success:
+        if env.check(task, replies).success:
             return f"{str(replies)[:40]} passes"
     return ""
 
 
-def _repeats(domain: Domain, task: Task, seed: int) -> str:
-    if domain.check(task, task.oracle) != domain.check(task, task.oracle):
+def _repeats(env: Environment, task: Task, seed: int) -> str:
+    if env.check(task, task.oracle) != env.check(task, task.oracle):
         return "check says something else when it is called again"
     try:
-        spec = domain.spec.model_validate(task.spec)
+        spec = env.spec.model_validate(task.spec)
     except ValidationError as error:
-        return f"its spec is none of the domain's ({error.errors()[0]['msg']})"
+        return f"its spec is none of the environment's ({error.errors()[0]['msg']})"
     one, other = (
-        domain.build(spec, task_id=task.id, lineage=task.lineage, rng=generator(seed, "check", task.id))
+        env.build(spec, task_id=task.id, lineage=task.lineage, rng=generator(seed, "check", task.id))
         for _ in range(2)
     )
     return "" if one == other else "build makes another task of the same spec and random numbers"
 
 
-def _played(domain: Domain, tasks: Sequence[Task], pace: Pace) -> Finding:
+def _played(env: Environment, tasks: Sequence[Task], pace: Pace) -> Finding:
     """Solutions as an agent would give them, turn by turn."""
 
     async def play(task: Task) -> str:
@@ -202,17 +204,17 @@ def _played(domain: Domain, tasks: Sequence[Task], pace: Pace) -> Finding:
 
         policy = ScriptedSampler(say, context_tokens=10_000_000)
         sampling = Sampling(temperature=1.0, max_new_tokens=1_000_000, timeout_s=60.0, seed=0)
-        (group,) = await attempt(domain, policy, [task], rollouts=1, sampling=sampling)
+        (group,) = await attempt(env, policy, [task], rollouts=1, sampling=sampling)
         trace = group.traces[0]
         return "" if trace.success else f"{trace.stop_reason.value}: {trace.explanation}"
 
     return _all("solutions that pass when they are played", tasks, lambda task: asyncio.run(play(task)), pace)
 
 
-def _uninformed(domain: Domain, tasks: Sequence[Task], seed: int, pace: Pace) -> Finding:
+def _uninformed(env: Environment, tasks: Sequence[Task], seed: int, pace: Pace) -> Finding:
     rng, what = generator(seed, "check", "uninformed"), "an uninformed agent"
     tried = [
-        domain.check(task, domain.random_replies(task, rng)).success
+        env.check(task, env.random_replies(task, rng)).success
         for task in pace.through(what, tasks)
         for _ in range(4)
     ]
@@ -224,26 +226,26 @@ def _uninformed(domain: Domain, tasks: Sequence[Task], seed: int, pace: Pace) ->
     )
 
 
-def _held_out(domain: Domain, base: Sequence[Task], held_out: Sequence[Task]) -> Finding:
+def _held_out(env: Environment, base: Sequence[Task], held_out: Sequence[Task]) -> Finding:
     what = "held-out tasks, apart from the seeds"
     if not held_out:
         return Finding(what=what, state=POOR, seen="there are none, so that nothing can be measured")
-    if list(domain.held_out()) != list(held_out):
+    if list(env.held_out()) != list(held_out):
         return Finding(what=what, state=BROKEN, seen="held_out() gives others when it is called again")
     wrong = [task.id for task in held_out if task.lineage.origin is not Origin.HELD_OUT]
     if wrong:
         return Finding(what=what, state=BROKEN, seen=f"{wrong[0]} is not marked as held out in its lineage")
-    surfaces = {domain.surface(task) for task in held_out}
-    shared = [task.id for task in base if domain.surface(task) in surfaces]
+    surfaces = {env.surface(task) for task in held_out}
+    shared = [task.id for task in base if env.surface(task) in surfaces]
     if shared:
         return Finding(what=what, state=BROKEN, seen=f"{shared[0]} reads like one of them")
     return Finding(what=what, state=GOOD, seen=f"{len(held_out)} tasks")
 
 
-def _sizes(domain: Domain, seeds: Sequence[Seed], tasks: Sequence[Task], config: RunConfig) -> Finding:
+def _sizes(env: Environment, seeds: Sequence[Seed], tasks: Sequence[Task], config: RunConfig) -> Finding:
     """How long prompts and specs are, in characters: about four to a token."""
     asked = [_length(task.messages) for task in tasks]
-    told = [_length(domain.simulator_messages(item, Profile(), config.curriculum.alpha)) for item in seeds]
+    told = [_length(env.simulator_messages(item, Profile(), config.curriculum.alpha)) for item in seeds]
     specs = [len(json.dumps(task.spec, ensure_ascii=False)) for task in tasks]
     window = 4 * config.policy.context_tokens
     longest = max(*asked, *told)

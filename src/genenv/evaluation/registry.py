@@ -11,7 +11,7 @@ from genenv.plugins import load, parts
 
 BENCHMARKS: Mapping[str, str] = parts("benchmarks")
 OTHERS: Mapping[str, str] = {"held-out": "genenv.evaluation.held_out:HeldOut"}
-"""What `all` leaves out: the tasks of a user's own domain are no benchmark of the field."""
+"""What `all` leaves out: the tasks of a user's own environment are no benchmark of the field."""
 ALL = "all"
 
 

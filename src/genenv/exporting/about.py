@@ -38,7 +38,7 @@ class Source:
     @property
     def offers_tools(self) -> bool:
         """Whether tools are offered in the model's own form, so that messages do not describe them."""
-        return getattr(self.config.domain.settings, "style", "") == "native"
+        return getattr(self.config.environment.settings, "style", "") == "native"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def facts(source: Source, made: Made, today: str) -> list[tuple[str, str]]:
     found = [
         ("base model", _base(policy.model)),
         ("run", f"`{run}`, round {source.round} of {config.run.rounds}, seed {config.run.seed}"),
-        ("trained on", f"tasks of `{config.domain.name}`, by genenv"),
+        ("trained on", f"tasks of `{config.environment.name}`, by genenv"),
         ("what learned", _learned(source)),
         ("written", f"{today}, by genenv {__version__}: {_form(made)}"),
         ("window", f"{policy.context_tokens} tokens, of which a reply had at most {agent.max_new_tokens}"),

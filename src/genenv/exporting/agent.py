@@ -129,7 +129,7 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
         run=source.folder.path.as_posix(),
         context_tokens=agent.context_tokens,
         example=bool(example),
-        own_tools=is_folder(source.config.domain.name),
+        own_tools=is_folder(source.config.environment.name),
     )
     found = ways(served)
     about = facts(source, made, today)

@@ -1,9 +1,9 @@
 """The gate: which generations are tasks. No trained model takes part.
 
-A generation passes when it is a finished spec of the domain, executes, its own solution passes the checker
-while an empty and random ones fail, the verdict is the same twice, the domain's own checks agree (literals
-stated, nothing leaked), and it is neither a held-out task nor close to one of the archive. Every rejection
-has a reason and a sentence.
+A generation passes when it is a finished spec of the environment, executes, its own solution passes the
+checker while an empty and random ones fail, the verdict is the same twice, the environment's own checks agree
+(literals stated, nothing leaked), and it is neither a held-out task nor close to one of the archive. Every
+rejection has a reason and a sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import BaseModel, ValidationError
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.environments.parameters import read_base
 from genenv.gate.novelty import Archive
 from genenv.progress import advance
@@ -43,15 +43,15 @@ MAX_SPEC_CHARS = 20_000
 class Gate:
     """Admits generations as tasks, against an archive that grows with the run."""
 
-    def __init__(self, domain: Domain, config: CurriculumConfig, *, seed: int) -> None:
-        self.domain, self.config, self.seed = domain, config, seed
+    def __init__(self, env: Environment, config: CurriculumConfig, *, seed: int) -> None:
+        self.env, self.config, self.seed = env, config, seed
         self.archive, self.held_out = Archive(), Archive()
         self._candidates = Archive()
 
     def remember(self, tasks: Iterable[Task]) -> None:
         """Put tasks into the archive, such as the base tasks at the start."""
         for task in tasks:
-            self.archive.add(task.id, self.domain.surface(task))
+            self.archive.add(task.id, self.env.surface(task))
 
     def recall(self, surfaces: Iterable[tuple[str, str]], others: Iterable[Task]) -> None:
         """Put the generated tasks of all committed rounds into the archive.
@@ -67,7 +67,7 @@ class Gate:
     def protect(self, tasks: Iterable[Task]) -> None:
         """Put held-out tasks where no generated task may come near."""
         for task in tasks:
-            self.held_out.add(task.id, self.domain.surface(task))
+            self.held_out.add(task.id, self.env.surface(task))
 
     def enter(self, base: Iterable[Task], held_out: Iterable[Task]) -> None:
         """Guard the held-out tasks of another world from now on; what was new before is not new again.
@@ -96,9 +96,9 @@ class Gate:
             return Proposal(generation=generation, outcome=task)
         if self.config.gate == "full":
             rng = generator(self.seed, "gate", task.id)
-            if (rejection := examined(self.domain, task, rng)) is not None:
+            if (rejection := examined(self.env, task, rng)) is not None:
                 return Proposal(generation=generation, outcome=rejection)
-        surface = self.domain.surface(task)
+        surface = self.env.surface(task)
         similarity, nearest = self.held_out.nearest(surface)
         # Under any setting: otherwise held-out results would mean nothing.
         if similarity >= HELD_OUT_SIMILARITY:
@@ -117,7 +117,7 @@ class Gate:
         return Proposal(generation=generation, outcome=task, novelty=1 - similarity)
 
     def _build(self, context: Context, generation: Generation) -> Task | Rejection:
-        spec = parse_spec(self.domain.spec, generation)
+        spec = parse_spec(self.env.spec, generation)
         if isinstance(spec, Rejection):
             return spec
         lineage = Lineage(
@@ -127,26 +127,26 @@ class Gate:
             generation_id=generation.id,
         )
         rng = generator(self.seed, "build", generation.id)
-        return self.domain.build(spec, task_id=f"task-{generation.id}", lineage=lineage, rng=rng)
+        return self.env.build(spec, task_id=f"task-{generation.id}", lineage=lineage, rng=rng)
 
 
-def examined(domain: Domain, task: Task, rng: random.Random) -> Rejection | None:
+def examined(env: Environment, task: Task, rng: random.Random) -> Rejection | None:
     """The full gate, but for what is too near: what is wrong with a task by itself; None if all is well.
 
     Its own solution must pass, with the same verdict twice, where one is known; nothing, silence and random
-    attempts must fail; then the domain's own audit has its say.
+    attempts must fail; then the environment's own audit has its say.
     """
     if task.oracle:
-        first, again = (domain.check(task, task.oracle) for _ in range(2))
+        first, again = (env.check(task, task.oracle) for _ in range(2))
         if not first.success:
             return Rejection(RejectReason.ORACLE_FAILS, f"Its own solution fails: {first.explanation}")
         if first != again:
             sentence = "The checker does not give the same verdict twice."
             return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
-    blanks = [(), ("",), *(domain.random_replies(task, rng) for _ in range(RANDOM_ATTEMPTS))]
-    if any(domain.check(task, replies).success for replies in blanks):
+    blanks = [(), ("",), *(env.random_replies(task, rng) for _ in range(RANDOM_ATTEMPTS))]
+    if any(env.check(task, replies).success for replies in blanks):
         return Rejection(RejectReason.TRIVIAL, "An empty or a random attempt passes.")
-    return domain.audit(task, rng)
+    return env.audit(task, rng)
 
 
 def written(seed: Seed, text: str, *, context_id: str, generation_id: str) -> tuple[Context, Generation]:
@@ -165,7 +165,7 @@ def written(seed: Seed, text: str, *, context_id: str, generation_id: str) -> tu
 
 
 def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Rejection:
-    """A generation's text as the domain's spec: JSON and schema, nothing is executed."""
+    """A generation's text as the environment's spec: JSON and schema, nothing is executed."""
     if not generation.finished:
         sentence = f"The spec was not finished within {len(generation.token_ids)} tokens."
         return Rejection(RejectReason.UNFINISHED, sentence)
@@ -181,18 +181,18 @@ def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Re
         return Rejection(RejectReason.SCHEMA, f"{where}: {first['msg']}.")
 
 
-def base_task(domain: Domain, seed_id: str, spec: JsonObject, *, seed: int) -> Task | Rejection:
+def base_task(env: Environment, seed_id: str, spec: JsonObject, *, seed: int) -> Task | Rejection:
     """A seed as a task of its own."""
     lineage = Lineage(origin=Origin.SEED, seed_id=seed_id)
     rng = generator(seed, "base", seed_id)
-    return domain.build(read_base(domain, spec), task_id=f"base-{seed_id}", lineage=lineage, rng=rng)
+    return env.build(read_base(env, spec), task_id=f"base-{seed_id}", lineage=lineage, rng=rng)
 
 
-def base_tasks(domain: Domain, seeds: Sequence[Seed], *, seed: int) -> dict[str, Task]:
+def base_tasks(env: Environment, seeds: Sequence[Seed], *, seed: int) -> dict[str, Task]:
     """The seeds that are tasks of their own, by seed id."""
     found: dict[str, Task] = {}
     for item in seeds:
-        task = base_task(domain, item.id, item.spec, seed=seed)
+        task = base_task(env, item.id, item.spec, seed=seed)
         if isinstance(task, Task):
             found[item.id] = task
         advance(items=1)

@@ -1,4 +1,4 @@
-"""`genenv export-env`: the tasks of a domain or a run for other trainers."""
+"""`genenv export-env`: the tasks of an environment or a run for other trainers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genenv.cli.console import begin
 from genenv.cli.options import Overrides
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.gate.gate import base_tasks
 from genenv.interop.writing import Export, write
 from genenv.runs.folder import RunFolder
@@ -26,8 +26,8 @@ KEPT = "nothing was written"
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="DOMAIN|RUN",
-        help="A domain's name, a bundle's folder, a run's TOML file, or a run: then the tasks that its "
+        metavar="ENVIRONMENT|RUN",
+        help="An environment's name, a bundle's folder, a run's TOML file, or a run: then the tasks that its "
         "simulator wrote come along.",
         show_default=False,
     ),
@@ -50,22 +50,22 @@ def export_env(
     held_out: HeldOut = None,
     overrides: Overrides = [],  # noqa: B006 - Typer's form
 ) -> None:
-    """Write the tasks of a domain as an environment of TRL, verifiers, OpenEnv and Gymnasium."""
+    """Write the tasks of an environment as an environment of TRL, verifiers, OpenEnv and Gymnasium."""
     begin(f"exporting {source}")
     run = Path(source) if (Path(source) / "config.toml").is_file() else None
     config = config_of(source, overrides) if run is None else _of_run(run, overrides)
-    given = {word.partition("=")[0].strip().removeprefix("domain.") for word in overrides}
+    given = {word.partition("=")[0].strip().removeprefix("environment.") for word in overrides}
     export = Export(
-        domain=config.domain.name,
-        settings=config.domain.settings.model_dump(mode="json", exclude_none=True),
+        environment=config.environment.name,
+        settings=config.environment.settings.model_dump(mode="json", exclude_none=True),
         asked=frozenset(given),
         train=tasks,
         held_out=held_out,
         generated=[] if run is None else _generated(run),
     )
 
-    def base(domain: Domain) -> Iterable[Task]:
-        return base_tasks(domain, domain.seeds(), seed=config.run.seed).values()
+    def base(env: Environment) -> Iterable[Task]:
+        return base_tasks(env, env.seeds(), seed=config.run.seed).values()
 
     written = write(out, export, base, ConsoleReporter())
     left = f"; {written.refused} specs of the run are no tasks with these settings" if written.refused else ""

@@ -1,4 +1,4 @@
-"""An environment on disk: tasks, one a row, and the domain that plays and grades them.
+"""An environment on disk: tasks, one a row, and the environment that plays and grades them.
 
 A row holds everything that an attempt at it begins with; nothing is drawn when it is played. Equal rows and
 equal replies get equal verdicts, whoever plays them.
@@ -14,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
 
 from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.call_formats import arguments_of
 from genenv.chat.tool_format import as_text
-from genenv.environments import close_domain, domain_config, load_domain
+from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.attempt import Attempt
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import DataError, UsageError, first_line
 from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
 
@@ -34,10 +34,10 @@ class About(BaseModel, frozen=True, extra="forbid"):
 
     version: int = 1
     name: str
-    domain: str
-    """A domain's name, `bundle` for the bundle beside, or `package.module:Class`."""
+    environment: str = Field(validation_alias=AliasChoices("environment", "domain"))
+    """An environment's name, `bundle` for the bundle beside, or `package.module:Class`."""
     settings: dict[str, Any]
-    """The domain's own."""
+    """The environment's own."""
 
 
 class Session:
@@ -51,7 +51,7 @@ class Session:
     def __init__(self, exported: Exported, task: Task) -> None:
         self._exported = exported
         with exported.lock:
-            self._attempt = Attempt(exported.domain, task)
+            self._attempt = Attempt(exported.env, task)
         self.messages = _chat(self._attempt.messages, ())
         """What is said before the next reply: the task at first, then what came of the reply before."""
 
@@ -97,7 +97,7 @@ class Session:
         return self.messages
 
     def verdict(self) -> Verdict:
-        """What the domain's check says of the replies so far."""
+        """What the environment's check says of the replies so far."""
         with self._exported.lock:
             return self._attempt.verdict()
 
@@ -115,7 +115,7 @@ class Exported:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lock = threading.RLock()
-        """Attempts of several sessions share a domain."""
+        """Attempts of several sessions share an environment."""
         self._rows: dict[str, list[JsonObject]] = {}
         try:
             self.about = About.model_validate_json((folder / ABOUT).read_bytes())
@@ -127,10 +127,10 @@ class Exported:
             raise DataError(f"{folder / ABOUT}: {error.errors()[0]['msg']}") from error
 
     @cached_property
-    def domain(self) -> Domain:
+    def env(self) -> Environment:
         """What plays and grades."""
-        name = str(self.folder / BUNDLE) if self.about.domain == BUNDLE else self.about.domain
-        return load_domain(name, domain_config(name).model_validate(self.about.settings))
+        name = str(self.folder / BUNDLE) if self.about.environment == BUNDLE else self.about.environment
+        return load_environment(name, environment_config(name).model_validate(self.about.settings))
 
     def rows(self, split: str = "train") -> list[JsonObject]:
         """The rows of a split: `id`, `prompt` (chat messages), `task` (text).
@@ -161,13 +161,13 @@ class Exported:
 
     def close(self) -> None:
         """End the processes that hold its tools, where there are any."""
-        if "domain" in self.__dict__:
-            close_domain(self.domain)
+        if "env" in self.__dict__:
+            close_environment(self.env)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
         """The verdict on an attempt, from the agent's replies alone."""
         with self.lock:
-            return self.domain.check(task, replies)
+            return self.env.check(task, replies)
 
     def session(self, task: Task | str) -> Session:
         """Begin an attempt.
@@ -183,7 +183,7 @@ class Exported:
         found: dict[str, JsonObject] = {}
         for split in SPLITS:
             for task in self.tasks(split):
-                for tool in getattr(self.domain.episode(task), "tools", ()):
+                for tool in getattr(self.env.episode(task), "tools", ()):
                     found.setdefault(str(tool["function"]["name"]), tool)
         return list(found.values())
 
@@ -191,7 +191,7 @@ class Exported:
     def max_turns(self) -> int:
         """The most replies that any of its tasks asks for."""
         tasks = [task for split in SPLITS for task in self.tasks(split)]
-        return max((self.domain.episode(task).max_turns for task in tasks), default=1)
+        return max((self.env.episode(task).max_turns for task in tasks), default=1)
 
 
 CALLS = (
@@ -202,7 +202,7 @@ CALLS = (
 
 
 def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
-    """A reply as a domain reads it.
+    """A reply as an environment reads it.
 
     Args:
         content: its words.
@@ -211,9 +211,9 @@ def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
     return as_text(content, [_call(one) for one in calls])
 
 
-def row_of(domain: Domain, task: Task) -> JsonObject:
+def row_of(env: Environment, task: Task) -> JsonObject:
     """A task as a row."""
-    return {"id": task.id, "prompt": _chat(Attempt(domain, task).messages, ()), "task": task_text(task)}
+    return {"id": task.id, "prompt": _chat(Attempt(env, task).messages, ()), "task": task_text(task)}
 
 
 def task_text(task: Task) -> str:
@@ -233,7 +233,7 @@ def task_of(text: str) -> Task:
         raise DataError(f"a row's task cannot be read: {first_line(error)}") from error
     return Task(
         id=found.id,
-        domain=found.domain,
+        environment=found.environment,
         skills=found.skills,
         messages=tuple(Message(role=one.role, content=one.content) for one in found.messages),
         spec=found.spec,
@@ -257,7 +257,7 @@ class _LineageText(BaseModel, frozen=True, extra="forbid"):
 
 class _TaskText(BaseModel, frozen=True, extra="forbid"):
     id: str
-    domain: str
+    environment: str = Field(validation_alias=AliasChoices("environment", "domain"))  # as it once was
     skills: tuple[str, ...]
     messages: tuple[_MessageText, ...]
     spec: dict[str, JsonValue]

@@ -93,7 +93,7 @@ class Told:
     """What the README says."""
 
     package: str
-    domain: str
+    environment: str
     train: int
     held_out: int
     settings: Mapping[str, object]
@@ -107,9 +107,10 @@ def readme(told: Told) -> str:
     return f"""\
 # {told.package}
 
-Written by `genenv export-env` of the domain `{told.domain}` ({settings}): {told.train} tasks for training,
-{told.held_out} for measuring. A row (`{told.package}/data/*.jsonl`) holds everything that an attempt begins
-with, and code grades it: equal rows and equal replies get equal verdicts, in genenv and in each of these.
+Written by `genenv export-env` of the environment `{told.environment}` ({settings}): {told.train} tasks for
+training, {told.held_out} for measuring. A row (`{told.package}/data/*.jsonl`) holds everything that an
+attempt begins with, and code grades it: equal rows and equal replies get equal verdicts, in genenv and in
+each of these.
 
 ```sh
 pip install -e .    # beside genenv, without its extra mcp: verifiers and OpenEnv want another one

@@ -1,8 +1,8 @@
 # pyright: standard
 """Tasks in TRL: what `GRPOTrainer` takes as `environment_factory`, its rewards, and its dataset.
 
-TRL offers every public method of an environment as a tool. Where a domain's tasks offer tools, those are
-they, with their own schemas; where an attempt is a conversation in text, one tool, `act`, says the next
+TRL offers every public method of an environment as a tool. Where an environment's tasks offer tools, those
+are they, with their own schemas; where an attempt is a conversation in text, one tool, `act`, says the next
 reply; where a task is one reply, there is no tool, and the completion itself is graded.
 
 A tool does not know which calls came in one turn, so it answers as if all so far had; the verdict is of the
@@ -132,7 +132,7 @@ def environment_class(folder: str | Path) -> type[Environment]:
 
 
 def reward_function(folder: str | Path) -> Callable[..., list[float]]:
-    """The reward that `GRPOTrainer` takes in `reward_funcs`: the domain's verdict, in [0, 1].
+    """The reward that `GRPOTrainer` takes in `reward_funcs`: the environment's verdict, in [0, 1].
 
     Args:
         folder: of the environment.
@@ -177,7 +177,8 @@ def with_tools(model: str) -> tuple[str, Any]:
         if not set(_CHATML) <= tokenizer.get_vocab().keys():
             raise UsageError(
                 f"the chat template of {model} offers no tools, and its tokens are not those of ChatML; take "
-                "a model whose template does, or export with domain.style=python and domain.mode=single"
+                "a model whose template does, or export with environment.style=python and "
+                "environment.mode=single"
             )
         templates = Path(str(theirs.__file__)).parent / "chat_templates"
         tokenizer.chat_template = (templates / _WITH_TOOLS).read_text(encoding="utf-8")

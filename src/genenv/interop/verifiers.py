@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Tasks as a verifiers taskset, and the harness that plays them: the domain's own episode, turn by turn.
+"""Tasks as a verifiers taskset, and the harness that plays them: the environment's own episode, turn by turn.
 
 Needs the package `verifiers` (0.4 or later), which wants another version of `mcp` than genenv's extra:
 install it beside genenv without extras.
@@ -38,7 +38,7 @@ class TaskConfig(vf.TaskConfig):
 
 
 class GenenvTask(vf.Task[TaskData, TaskState, TaskConfig]):
-    """A task, graded by the domain's check."""
+    """A task, graded by the environment's check."""
 
     @property
     def key(self) -> str:
@@ -69,7 +69,7 @@ class HarnessConfig(vf.HarnessConfig):
 
 
 def data_of(row: JsonObject) -> TaskData:
-    """A row as verifiers has it: the prompt is for people to read, the harness asks the domain for it."""
+    """A row in the form of verifiers. People read its prompt; the harness asks the environment for it."""
     said: Any = row["prompt"]
     system = next((one["content"] for one in said if one["role"] == "system"), None)
     asked = "\n\n".join(str(one["content"]) for one in said if one["role"] != "system")
@@ -94,7 +94,7 @@ def classes(folder: str | Path) -> tuple[type[Any], type[Any]]:
                 yield GenenvTask(data_of(row), self.config.task)
 
     class GenenvHarness(vf.Harness[HarnessConfig]):
-        """Plays the domain's own episode with whatever model is asked."""
+        """Plays the environment's own episode with whatever model is asked."""
 
         APPENDS_SYSTEM_PROMPT = True
         EXECUTES_CODE = False

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from genenv.chat.choices import encoded, forced_places
 from genenv.chat.reasoning import CLOSING, answer_of
 from genenv.chat.tool_format import heard
-from genenv.environments.base import Domain, Episode, OutOfTurns
+from genenv.environments.base import Environment, Episode, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest, blocked_s
@@ -191,7 +191,7 @@ def choices_of(episode: Episode) -> Sequence[str]:
 
 
 async def attempt(
-    domain: Domain,
+    env: Environment,
     sampler: Sampler,
     tasks: Sequence[Task],
     *,
@@ -201,7 +201,7 @@ async def attempt(
     """All attempts at all tasks, concurrently.
 
     Args:
-        domain: plays and grades.
+        env: plays and grades.
         sampler: answers.
         tasks: [N].
         rollouts: attempts per task, G.
@@ -213,7 +213,7 @@ async def attempt(
     names = [(task, f"{task.id}/{i}") for task in tasks for i in range(rollouts)]
 
     async def play(task: Task, name: str) -> Trace:
-        trace = await _episode(domain, sampler, task, name, sampling)
+        trace = await _episode(env, sampler, task, name, sampling)
         advance(items=1)
         return trace
 
@@ -224,16 +224,16 @@ async def attempt(
     ]
 
 
-async def guide(domain: Domain, sampler: Sampler, task: Task) -> Trace:
+async def guide(env: Environment, sampler: Sampler, task: Task) -> Trace:
     """The oracle's solution of a task as a trace, in the sampler's tokens; its log-probabilities are all 0.
 
     Args:
-        domain: plays and grades.
+        env: plays and grades.
         sampler: its chat format and tokens; nothing is sampled.
         task: has a solution, as every task that passed the gate.
     """
     sampling = Sampling(temperature=0.0, max_new_tokens=0, timeout_s=_GUIDE_TIMEOUT_S, seed=0)
-    return await _episode(domain, _Oracle(sampler, task.oracle), task, f"{task.id}/oracle", sampling)
+    return await _episode(env, _Oracle(sampler, task.oracle), task, f"{task.id}/oracle", sampling)
 
 
 class _Oracle:
@@ -270,7 +270,7 @@ class _Oracle:
         return Completion(token_ids=ids, logprobs=(0.0,) * len(ids), text=text, finished=True, forced=forced)
 
 
-async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, sampling: Sampling) -> Trace:
+async def _episode(env: Environment, sampler: Sampler, task: Task, name: str, sampling: Sampling) -> Trace:
     reason, problem = StopReason.DONE, ""
     clock = _Clock(sampling.timeout_s)
     conversation = _Conversation(sampler, sampling, name, clock)
@@ -278,7 +278,7 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
         async with clock.timeout:
             clock.start()
             try:
-                episode = domain.episode(task)
+                episode = env.episode(task)
                 conversation.max_turns = episode.max_turns
                 conversation.tools = tools_of(episode)
                 conversation.possible = functools.partial(choices_of, episode)
@@ -299,7 +299,7 @@ async def _episode(domain: Domain, sampler: Sampler, task: Task, name: str, samp
     if reason in (StopReason.TIMEOUT, StopReason.ERROR):
         reward, success = 0.0, False
     elif reason in GRADED:
-        verdict = domain.check(task, conversation.replies)
+        verdict = env.check(task, conversation.replies)
         reward, success, problem = verdict.reward, verdict.success, verdict.explanation
         readable = verdict.readable
     else:
@@ -329,7 +329,7 @@ NO_ROOM_FOR_SOLUTION = "The known solution does not fit into the context window.
 _NO_ROOM_FOR_REPLY = "The task's prompt leaves no room for a reply in the context window."
 
 GRADED = (StopReason.DONE, StopReason.MAX_TURNS)
-"""Why an attempt ended that the domain's check says something of."""
+"""Why an attempt ended that the environment's check says something of."""
 UNFINISHED = {
     StopReason.LENGTH: "The reply reached the token limit before it ended.",
     StopReason.CONTEXT: "The conversation no longer fits into the context window.",

@@ -137,7 +137,9 @@ _METRICS = (
     Metric("tasks/base", "count", "Base tasks."),
     Metric("tasks/review", "count", "Generated tasks of earlier rounds that came back."),
     Metric(
-        "tasks/steps_mean", "steps", "Mean length of the new tasks' solutions, in the domain's own steps."
+        "tasks/steps_mean",
+        "steps",
+        "Mean length of the new tasks' solutions, in the environment's own steps.",
     ),
     Metric("tasks/mixed", "share", "New tasks that some attempts solved, and some did not."),
     Metric("tasks/solved", "share", "New tasks that all attempts solved."),
@@ -189,7 +191,7 @@ FAMILIES: Mapping[str, Metric] = {
         Metric("agent/skill/", "share", "Posterior mean of the success rate at a skill; its name follows."),
     )
 }
-"""Metrics whose last part is a name that the domain chose."""
+"""Metrics whose last part is a name that the environment chose."""
 
 _SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.runs.store.records import Evaluation
 from genenv.sampling import Sampler
 from genenv.types import Group, Origin, StopReason, Task, TaskBatch, Trace
@@ -17,7 +17,7 @@ def attempt_metrics(
     groups: Sequence[Group],
     batches: Sequence[TaskBatch],
     sampler: Sampler,
-    domain: Domain,
+    env: Environment,
     *,
     elsewhere: int = 0,
 ) -> Mapping[str, float]:
@@ -27,7 +27,7 @@ def attempt_metrics(
         groups: all attempts of the round.
         batches: what the simulator wrote, for the number of sampled tokens.
         sampler: the agent's, whose tokens measure how long a solution must be.
-        domain: counts the steps of a solution.
+        env: counts the steps of a solution.
         elsewhere: tokens that an endpoint sampled to write the tasks.
     """
     traces = [trace for group in groups for trace in group.valid]
@@ -62,7 +62,7 @@ def attempt_metrics(
         metrics["tasks/required_response_tokens"] = fmean(lengths)
         asked = [len(sampler.encode_reply(task.messages[-1].content)) for task in new]
         metrics["tasks/text_tokens"] = fmean(asked)
-        metrics["tasks/steps_mean"] = fmean(domain.steps(task) for task in new)
+        metrics["tasks/steps_mean"] = fmean(env.steps(task) for task in new)
     return metrics
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import GenenvError, RolloutError
 from genenv.progress import advance
 from genenv.seeding import stream
@@ -45,14 +45,14 @@ class EndpointSource(Unlearning):
         self._slots = endpoint.concurrency
         self._counted = self._held = self._refused = 0
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Ask for each spec; one that is not answered is an unfinished generation.
 
         Raises:
             GenenvError: none was answered.
         """
         slots = asyncio.Semaphore(self._slots)
-        schemas = {context.id: domain.spec_schema(context.seed) for context in contexts}
+        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
         problems: list[RolloutError] = []
 
         async def write(context: Context, name: str) -> Generation:

@@ -14,7 +14,7 @@ from genenv.algorithms.datum import Datum, Lesson
 from genenv.algorithms.schedules import lr_scale
 from genenv.algorithms.trainer import Trainer
 from genenv.algorithms.update import learn
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import GenenvError, RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, Sampler, SampleRequest
@@ -39,13 +39,13 @@ class Simulator:
         self._most_asked = 0
         """The most specs that were asked for at a time: a call for few of them says little."""
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
-        """Write `variations` specs for each context, under the grammar of the domain's spec.
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
+        """Write `variations` specs for each context, under the grammar of the environment's spec.
 
         Raises:
             GenenvError: as many specs as usual were asked for, and not one could be sampled.
         """
-        schemas = spec_schemas(domain, contexts)
+        schemas = spec_schemas(env, contexts)
         wanted = [
             (context, asked(self.sampler, context.messages), f"{context.id}-g{i}")
             for context in contexts
@@ -54,7 +54,7 @@ class Simulator:
         failed: list[str] = []
         found = await asyncio.gather(
             *(
-                self._written(domain, context, prompt, name, schemas[context.id], failed)
+                self._written(env, context, prompt, name, schemas[context.id], failed)
                 for context, prompt, name in wanted
             )
         )
@@ -83,20 +83,20 @@ class Simulator:
 
     async def _written(
         self,
-        domain: Domain,
+        env: Environment,
         context: Context,
         prompt: tuple[int, ...],
         name: str,
         schema: JsonObject,
         failed: list[str],
     ) -> Generation:
-        """One spec: sampled, or with probability `explore` drawn by the domain, as the warm-up's are.
+        """One spec: sampled, or with probability `explore` drawn by the environment, as the warm-up's are.
 
         A reason is appended to `failed` where it could not be sampled.
         """
         rng = generator(self.seed, "explore", name)
         if self.config.explore and rng.random() < self.config.explore:
-            text = json.dumps(domain.variation(context.seed, rng), ensure_ascii=False, separators=(",", ":"))
+            text = json.dumps(env.variation(context.seed, rng), ensure_ascii=False, separators=(",", ":"))
             done = Completion(
                 token_ids=self.sampler.encode_reply(text), logprobs=(), text=text, finished=True
             )
@@ -214,13 +214,13 @@ def asked(sampler: Sampler, messages: Sequence[Message]) -> tuple[int, ...]:
     return (*sampler.render(messages, first=True), *sampler.closing)
 
 
-def spec_schemas(domain: Domain, contexts: Sequence[Context]) -> dict[str, JsonObject]:
+def spec_schemas(env: Environment, contexts: Sequence[Context]) -> dict[str, JsonObject]:
     """By the context's id: the schema of the specs that are written for it."""
-    return {context.id: domain.spec_schema(context.seed) for context in contexts}
+    return {context.id: env.spec_schema(context.seed) for context in contexts}
 
 
 def make_contexts(
-    domain: Domain, seeds: Sequence[Seed], profile: Profile, *, round_: int, target: float
+    env: Environment, seeds: Sequence[Seed], profile: Profile, *, round_: int, target: float
 ) -> list[Context]:
     """One context per seed: what the simulator is told this round."""
     return [
@@ -228,7 +228,7 @@ def make_contexts(
             id=f"r{round_:04d}-c{i:02d}",
             round=round_,
             seed=seed,
-            messages=domain.simulator_messages(seed, profile, target),
+            messages=env.simulator_messages(seed, profile, target),
         )
         for i, seed in enumerate(seeds)
     ]

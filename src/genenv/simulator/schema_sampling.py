@@ -39,12 +39,16 @@ def sample_json(schema: JsonObject, rng: random.Random) -> Json:
     except RecursionError as error:
         raise UsageError(_TOO_LARGE) from error
     except BadPattern as error:
-        raise UsageError(f"no text can be drawn from a pattern of a domain's schema: {error}") from error
+        raise UsageError(
+            f"no text can be drawn from a pattern of an environment's schema: {error}"
+        ) from error
 
 
-_NOTHING = "simulator.source = 'grammar' cannot draw from a part of a domain's schema that allows nothing: {}"
+_NOTHING = (
+    "simulator.source = 'grammar' cannot draw from a part of an environment's schema that allows nothing: {}"
+)
 _TOO_LARGE = (
-    "simulator.source = 'grammar' cannot draw a value: a domain's schema asks for endless or huge ones"
+    "simulator.source = 'grammar' cannot draw a value: an environment's schema asks for endless or huge ones"
 )
 
 
@@ -80,7 +84,8 @@ class _Sampler:
         kind = schema.get("type")
         if not isinstance(kind, str) or kind not in self._kinds:
             raise UsageError(
-                f"simulator.source = 'grammar' cannot draw from this part of a domain's schema: {schema}"
+                f"simulator.source = 'grammar' cannot draw from this part of an environment's schema: "
+                f"{schema}"
             )
         return self._kinds[kind](schema)
 

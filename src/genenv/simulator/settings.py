@@ -18,7 +18,7 @@ from genenv.settings import PLACE, Address, Settings
 
 
 class SimulatorWarmupConfig(WarmupConfig, frozen=True):
-    """Supervised steps on the domain's own variations before the first round."""
+    """Supervised steps on the environment's own variations before the first round."""
 
     batch: Batch = 8
     """Variations per step."""
@@ -28,9 +28,9 @@ class WritingConfig(Settings, frozen=True):
     """Where tasks come from, and how they are written."""
 
     source: Literal["model", "variation", "grammar", "file", "endpoint", "none"] = "model"
-    """A model, the domain's random variations, random specs, a file, an endpoint; none: base tasks."""
+    """A model, the environment's random variations, random specs, a file, an endpoint; none: base tasks."""
     writes: Literal["spec", "parameters"] = "spec"
-    """What is written of a task: all of it, or parameters alone, and the domain draws values and words."""
+    """What the simulator writes: the whole task, or parameters alone; the environment draws the rest."""
     per_seed: int = Field(default=0, ge=0, le=100_000)
     """Write so many specs of a seed, and draw from them (GenEnv-Static: 5); 0: always new ones."""
     file: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
@@ -69,7 +69,7 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
     lr: LearningRate = 1.5e-4
     """Learning rate of AdamW; the paper takes half the agent's."""
     explore: float = Field(default=0.0, ge=0, le=0.9)
-    """Chance that a model's spec is drawn at random, by the domain, instead of sampled: what is never written
-    earns nothing, and is never learned."""
+    """Chance that the environment draws a spec at random in place of one that the model samples: what is never
+    written earns no reward, and is never learned."""
     warmup: SimulatorWarmupConfig = Field(default_factory=SimulatorWarmupConfig)
     """Supervised steps before the first round."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from genenv.algorithms.datum import Lesson
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import DataError, UsageError
 from genenv.progress import advance
 from genenv.seeding import generator
@@ -27,7 +27,7 @@ class TaskSource(Protocol):
     learns: bool
     """Whether there are weights that a round changes."""
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Write `simulator.variations` specs for each context, in order."""
         ...
 
@@ -95,15 +95,15 @@ class Unlearning:
 
 
 class VariationSource(Unlearning):
-    """`variation`: the domain's own random variation of the seed. No model takes part."""
+    """`variation`: the environment's own random variation of the seed. No model takes part."""
 
     def __init__(self, variations: int, *, seed: int) -> None:
         self._variations, self._seed = variations, seed
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Vary the seed of each context."""
         return [
-            given(context, name, domain.variation(context.seed, generator(self._seed, "variation", name)))
+            given(context, name, env.variation(context.seed, generator(self._seed, "variation", name)))
             for context, name in names(contexts, self._variations)
         ]
 
@@ -114,9 +114,9 @@ class GrammarSource(Unlearning):
     def __init__(self, variations: int, *, seed: int) -> None:
         self._variations, self._seed = variations, seed
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Draw specs that the grammar of each context's seed allows."""
-        schemas = {context.id: domain.spec_schema(context.seed) for context in contexts}
+        schemas = {context.id: env.spec_schema(context.seed) for context in contexts}
         return [
             given(context, name, sample_json(schemas[context.id], generator(self._seed, "grammar", name)))
             for context, name in names(contexts, self._variations)
@@ -126,7 +126,7 @@ class GrammarSource(Unlearning):
 class NoSource(Unlearning):
     """`none`: no new tasks; a round plays base tasks only."""
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Write nothing."""
         return []
 
@@ -150,7 +150,7 @@ class FileSource(Unlearning):
         self._specs, self._variations = read_specs(path), variations
         self._per_round, self._seed = per_round, seed
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Hand out the next specs; which context they stand under says nothing of their content."""
         wanted = list(names(contexts, self._variations))
         start = (contexts[0].round - 1) * self._per_round if contexts else 0

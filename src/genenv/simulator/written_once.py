@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from genenv.algorithms.datum import Lesson
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.seeding import generator
 from genenv.simulator.source import TaskSource, names, without_tokens
 from genenv.types import Context, Generation, JsonObject
@@ -39,11 +39,11 @@ class WrittenOnce:
         self._variations, self._seed = variations, seed
         self._written: dict[tuple[str, int], Spec] = {}
 
-    async def propose(self, domain: Domain, contexts: Sequence[Context]) -> list[Generation]:
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Draw `variations` different specs of each context's seed."""
         wanted = list(self._drawn(contexts))
         new = [one for one in wanted if (one[0].seed.id, one[2]) not in self._written]
-        fresh = await self._source.propose(domain, [replace(context, id=name) for context, name, _ in new])
+        fresh = await self._source.propose(env, [replace(context, id=name) for context, name, _ in new])
         found: dict[str, Generation] = {}
         for (context, name, which), written in zip(new, fresh, strict=True):
             found[name] = replace(written, id=name, context_id=context.id)

@@ -1,1 +1,1 @@
-"""Your own tools as a domain: what they do is executed, and end states are compared; no judge takes part."""
+"""Your own tools as an environment: calls are executed and end states compared, without an LLM judge."""

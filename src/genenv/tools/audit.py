@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 _DRAWS = 20
 
 
-def audit(domain: Tools, task: Task, rng: random.Random) -> Rejection | None:
+def audit(env: Tools, task: Task, rng: random.Random) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
     del rng
     return (
-        _plays_twice_alike(domain, task)
-        or _needs_every_call(domain, task)
-        or misstated(domain, task)
-        or _takes_no_words_for_deeds(domain, task)
+        _plays_twice_alike(env, task)
+        or _needs_every_call(env, task)
+        or misstated(env, task)
+        or _takes_no_words_for_deeds(env, task)
     )
 
 
-def misstated(domain: Tools, task: Task) -> Rejection | None:
+def misstated(env: Tools, task: Task) -> Rejection | None:
     """What is wrong with a task's text: a value that is not in it, or an answer that is."""
-    return _states_every_value(domain, task) or _gives_nothing_away(task)
+    return _states_every_value(env, task) or _gives_nothing_away(task)
 
 
-def random_replies(domain: Tools, task: Task, rng: random.Random) -> tuple[str, ...]:
+def random_replies(env: Tools, task: Task, rng: random.Random) -> tuple[str, ...]:
     """Well-formed calls of shown tools with values drawn blindly; never by chance those of the solution."""
     right = calls_of(task.payload, "calls")
-    shown = [domain.world.tools[name] for name in cast("Sequence[str]", task.payload["tools"])]
+    shown = [env.world.tools[name] for name in cast("Sequence[str]", task.payload["tools"])]
     calls: list[Call] = []
     for _ in range(rng.randint(1, 3)):
         for _ in range(_DRAWS):
@@ -49,17 +49,17 @@ def random_replies(domain: Tools, task: Task, rng: random.Random) -> tuple[str, 
             if call not in right:
                 calls.append(call)
                 break
-    style = domain.settings.style
+    style = env.settings.style
     if task.payload["mode"] == "single":
         return (format_calls(calls, style),)
     return (*(format_calls([call], style) for call in calls), "Done.")
 
 
-def _plays_twice_alike(domain: Tools, task: Task) -> Rejection | None:
+def _plays_twice_alike(env: Tools, task: Task) -> Rejection | None:
     calls = [] if task.payload.get("gap") == "missing_info" else calls_of(task.payload, "calls")
     program = [*calls_of(task.payload, "before"), *calls]
-    first, again = domain.world.play(program), domain.world.play(program)
-    place = difference(domain.comparable(first.state), domain.comparable(again.state))
+    first, again = env.world.play(program), env.world.play(program)
+    place = difference(env.comparable(first.state), env.comparable(again.state))
     if place is not None:
         return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, the states differ at {place}.")
     if any(one.error for one in first.outcomes):
@@ -67,7 +67,7 @@ def _plays_twice_alike(domain: Tools, task: Task) -> Rejection | None:
     return None
 
 
-def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
+def _needs_every_call(env: Tools, task: Task) -> Rejection | None:
     """Without any call that writes, or any item of a list in it, the end is another one.
 
     What is read is looked for by the check.
@@ -75,13 +75,13 @@ def _needs_every_call(domain: Tools, task: Task) -> Rejection | None:
     if task.payload.get("gap", "none") != "none":
         return None
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
-    end = domain.comparable(domain.world.play([*before, *calls]).state)
+    end = env.comparable(env.world.play([*before, *calls]).state)
     for number, call in enumerate(calls):
-        if not domain.graph.recipes[call.tool].writes:
+        if not env.graph.recipes[call.tool].writes:
             continue
-        for what, fewer in _with_fewer(call, domain.graph.recipes[call.tool].unseen):
-            played = domain.world.play([*before, *calls[:number], *fewer, *calls[number + 1 :]])
-            if domain.comparable(played.state) == end:
+        for what, fewer in _with_fewer(call, env.graph.recipes[call.tool].unseen):
+            played = env.world.play([*before, *calls[:number], *fewer, *calls[number + 1 :]])
+            if env.comparable(played.state) == end:
                 return Rejection(RejectReason.TRIVIAL, f"Without {what} the end is the same.")
     return None
 
@@ -105,9 +105,9 @@ def _with_less(value: Json) -> Iterator[Json]:
             yield from ({**value, key: less} for less in _with_less(one))
 
 
-def _states_every_value(domain: Tools, task: Task) -> Rejection | None:
+def _states_every_value(env: Tools, task: Task) -> Rejection | None:
     text, program = task.messages[-1].content, Program.model_validate(task.spec)
-    speech, implied = domain.speech(program), cast("Sequence[Sequence[str]]", task.payload.get("implied", ()))
+    speech, implied = env.speech(program), cast("Sequence[Sequence[str]]", task.payload.get("implied", ()))
     for number, step in enumerate(program.calls):
         said = implied[number] if number < len(implied) else ()
         for name, value in ((name, value) for name, value in step.args.items() if name not in said):
@@ -135,8 +135,8 @@ def _gives_nothing_away(task: Task) -> Rejection | None:
     return None
 
 
-def _takes_no_words_for_deeds(domain: Tools, task: Task) -> Rejection | None:
+def _takes_no_words_for_deeds(env: Tools, task: Task) -> Rejection | None:
     if task.payload.get("gap", "none") != "none":
         return None
-    passing = [words for words in ("Done.", "I cannot do that.") if domain.check(task, (words,)).success]
+    passing = [words for words in ("Done.", "I cannot do that.") if env.check(task, (words,)).success]
     return Rejection(RejectReason.TRIVIAL, f"The words {passing[0]!r} pass.") if passing else None

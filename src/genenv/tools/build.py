@@ -77,21 +77,21 @@ def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = Non
 
 
 def build(
-    domain: Tools, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    env: Tools, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Play a program, and say in words what it does. Equal programs, ids, random states: equal tasks."""
-    program, settings = cast(Program, spec), domain.settings
+    program, settings = cast(Program, spec), env.settings
     measuring = lineage.origin is Origin.HELD_OUT
     try:
-        if domain.is_for_measuring(program) != measuring:
+        if env.is_for_measuring(program) != measuring:
             raise Refused(RejectReason.HELD_OUT, _HELD_OUT_SAME)
-        _meet(domain, program, measuring=measuring)
+        _meet(env, program, measuring=measuring)
         given = {value for step in program.calls for value in step.args.values() if isinstance(value, str)}
-        if not measuring and not given.isdisjoint(domain.kept_texts):
+        if not measuring and not given.isdisjoint(env.kept_texts):
             raise Refused(RejectReason.HELD_OUT, "a text of it is kept for measuring")
-        calls, answers = _played(domain, program, settings)
-        request = domain.said(program, rng, measuring=measuring)
-        shown = _shown(domain, program, rng)
+        calls, answers = _played(env, program, settings)
+        request = env.said(program, rng, measuring=measuring)
+        shown = _shown(env, program, rng)
     except Refused as refused:
         return refused.rejection
     multi = settings.mode == "multi" or program.chained or program.answer
@@ -106,19 +106,19 @@ def build(
     }
     return Task(
         id=task_id,
-        domain=domain.name,
-        skills=skills_of(program, domain.bundle.about.groups),
-        messages=opening(domain, request.text, shown, multi=multi, today=domain.today(program)),
-        spec=domain.dumped(program),
+        environment=env.name,
+        skills=skills_of(program, env.bundle.about.groups),
+        messages=opening(env, request.text, shown, multi=multi, today=env.today(program)),
+        spec=env.dumped(program),
         payload=json.loads(json.dumps(payload)),
-        oracle=_oracle(domain, program, calls, answers, multi=multi),
+        oracle=_oracle(env, program, calls, answers, multi=multi),
         lineage=lineage,
     )
 
 
-def _meet(domain: Tools, program: Program, *, measuring: bool) -> None:
+def _meet(env: Tools, program: Program, *, measuring: bool) -> None:
     """Refuse tools that do not meet in tasks of this side."""
-    together = domain.bundle.about.together
+    together = env.bundle.about.together
     tools = {step.tool for step in program.calls}
     if together is not None and not together.allows(tools, measuring=measuring):
         listed = " and ".join(sorted(tools))
@@ -126,17 +126,17 @@ def _meet(domain: Tools, program: Program, *, measuring: bool) -> None:
         raise Refused(RejectReason.HELD_OUT, f"{listed} meet in tasks for {side} alone")
 
 
-def _played(domain: Tools, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
+def _played(env: Tools, program: Program, settings: ToolsConfig) -> tuple[list[Call], list[Json]]:
     """The program's calls with the values that they use, and the answers to its questions.
 
     Raises:
         Refused: it is not what its difficulty says, or a call fails.
     """
-    world = domain.world
-    _consistent(domain, program, settings)
+    world = env.world
+    _consistent(env, program, settings)
     before = _literal(program.before)
     if program.gap == "missing_info":
-        _incomplete(domain, program)
+        _incomplete(env, program)
         return _literal(program.calls), []
     calls: list[Call] = []
     outcomes: Sequence[Outcome] = ()
@@ -156,25 +156,25 @@ def _played(domain: Tools, program: Program, settings: ToolsConfig) -> tuple[lis
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
 
 
-def _incomplete(domain: Tools, program: Program) -> None:
+def _incomplete(env: Tools, program: Program) -> None:
     """Refuse a program that lacks no value that its call needs, more than one, or that none completes."""
-    step, tool = program.calls[0], domain.world.tools[program.calls[0].tool]
+    step, tool = program.calls[0], env.world.tools[program.calls[0].tool]
     if len(absent(tool, step)) != 1:
         raise Refused(RejectReason.INCONSISTENT, f"gap is missing_info, and {step.tool} lacks not one value")
     if problem := replace(tool, parameters={**tool.parameters, "required": []}).problem(step.args):
         raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
     (missing,), rng, before = absent(tool, step), random.Random(0), _literal(program.before)
-    known = domain.values(program).get(domain.graph.recipes[tool.name].ways.get(missing, ""), ())
+    known = env.values(program).get(env.graph.recipes[tool.name].ways.get(missing, ""), ())
     values = rng.sample(known, min(_COMPLETIONS, len(known))) or [
         fresh(tool, missing, rng) for _ in range(_COMPLETIONS)
     ]
     calls = (Call(tool=step.tool, args={**step.args, missing: value}) for value in values)
-    if all(domain.world.play([*before, call]).outcomes[-1].error for call in calls):
+    if all(env.world.play([*before, call]).outcomes[-1].error for call in calls):
         raise Refused(RejectReason.EXECUTION, f"{step.tool} fails whatever {missing} is")
 
 
-def _consistent(domain: Tools, program: Program, settings: ToolsConfig) -> None:
-    world, starts = domain.world, domain.bundle.about.starts
+def _consistent(env: Tools, program: Program, settings: ToolsConfig) -> None:
+    world, starts = env.world, env.bundle.about.starts
     if starts is not None and starts.state_of(program) is None:
         raise Refused(RejectReason.INCONSISTENT, f"a task begins with {starts.tool} and a state there is")
     before = program.before[1:] if starts else program.before
@@ -189,7 +189,7 @@ def _consistent(domain: Tools, program: Program, settings: ToolsConfig) -> None:
         raise Refused(
             RejectReason.INCONSISTENT, f"n_calls is {program.n_calls}, there are {len(program.calls)} calls"
         )
-    if program.n_tools not in domain.bundle.about.shown:
+    if program.n_tools not in env.bundle.about.shown:
         raise Refused(RejectReason.INCONSISTENT, f"n_tools is {program.n_tools}, which no task shows")
     if program.chained != any(step.uses for step in program.calls):
         raise Refused(RejectReason.INCONSISTENT, f"chained is {program.chained}, and the calls say otherwise")
@@ -219,18 +219,18 @@ def _literal(steps: Sequence[Step]) -> list[Call]:
     return [Call(tool=step.tool, args=dict(step.args)) for step in steps]
 
 
-def _shown(domain: Tools, program: Program, rng: random.Random) -> list[str]:
+def _shown(env: Tools, program: Program, rng: random.Random) -> list[str]:
     """The tools that are needed and others, in any order; two in three of the same groups, if any."""
-    about = domain.bundle.about
+    about = env.bundle.about
     named = list(dict.fromkeys(step.tool for step in program.calls))
     needed = [] if program.gap == "no_tool" else named
     excluded = {*named, *(alike(named, about.alike) if program.gap == "no_tool" else ())}
-    others = [name for name in domain.world.tools if name not in excluded]
+    others = [name for name in env.world.tools if name not in excluded]
     count = program.n_tools - len(needed)
     if not 0 <= count <= len(others):
         raise Refused(
             RejectReason.INCONSISTENT,
-            f"n_tools is {program.n_tools}; {len(needed)} are needed, {len(domain.world.tools)} there",
+            f"n_tools is {program.n_tools}; {len(needed)} are needed, {len(env.world.tools)} there",
         )
     near = {one for tools in about.groups.values() if not set(tools).isdisjoint(named) for one in tools}
     same = [name for name in others if name in near]
@@ -242,33 +242,33 @@ def _shown(domain: Tools, program: Program, rng: random.Random) -> list[str]:
 
 
 def opening(
-    domain: Tools, request: str, shown: Sequence[str], *, multi: bool, today: Day | None = None
+    env: Tools, request: str, shown: Sequence[str], *, multi: bool, today: Day | None = None
 ) -> tuple[Message, ...]:
     """How a conversation begins.
 
     Args:
-        domain: whose tools they are, and how calls are written.
+        env: whose tools they are, and how calls are written.
         request: what the user says.
         shown: names of tools.
         multi: whether results of calls come back.
         today: the day that it is, where that is known.
     """
     return (
-        Message(role="system", content=_system(domain, shown, multi=multi, today=today)),
+        Message(role="system", content=_system(env, shown, multi=multi, today=today)),
         Message(role="user", content=request),
     )
 
 
-def _system(domain: Tools, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
-    settings = domain.settings
+def _system(env: Tools, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
+    settings = env.settings
     told = _HOW[multi, settings.style]
-    if domain.has_gaps:
+    if env.has_gaps:
         told += " If no tool fits or a value is missing, say so instead."
     if today is not None:
         told += f" Today is {today:%A}, {today.isoformat()}."
     if settings.style == "native":
         return told
-    tools = [domain.world.tools[name] for name in shown]
+    tools = [env.world.tools[name] for name in shown]
     return f"{told} Tools:\n" + "\n".join(_line(tool, described=settings.descriptions) for tool in tools)
 
 
@@ -277,12 +277,12 @@ def _line(tool: Tool, *, described: bool) -> str:
 
 
 def _oracle(
-    domain: Tools, program: Program, calls: Sequence[Call], answers: Sequence[Json], *, multi: bool
+    env: Tools, program: Program, calls: Sequence[Call], answers: Sequence[Json], *, multi: bool
 ) -> tuple[str, ...]:
-    style = domain.settings.style
+    style = env.settings.style
     if program.gap != "none":
         step = program.calls[0]
-        return (known_answer(program.gap, domain.world.tools[step.tool], step),)
+        return (known_answer(program.gap, env.world.tools[step.tool], step),)
     if not multi:
         return (format_calls(calls, style),)
     said = "Done." if not answers else f"Done: {', '.join(str(answer) for answer in answers)}."

@@ -1,4 +1,4 @@
-"""A bundle: the folder that a domain of your own tools is. All of it is data that can be edited.
+"""A bundle: the folder that an environment of your own tools is. All of it is data that can be edited.
 
 bundle.toml    where the tools come from; what of their state does not count
 files/         the tools' own files
@@ -89,7 +89,7 @@ def _say_that_nothing_confines() -> None:
 
 
 def as_typed(folder: Path) -> str:
-    """The path of a bundle so that it is not taken for the name of a domain."""
+    """The path of a bundle so that it is not taken for the name of an environment."""
     return str(folder) if "/" in str(folder) else f"./{folder}"
 
 
@@ -116,7 +116,7 @@ class Bundle:
         if not file.is_file():
             raise UsageError(
                 f"{path} is no bundle of tools: it has no {FOLDER_MARK}; make one with "
-                "`genenv domain new NAME --from tools.py`"
+                "`genenv env new NAME --from tools.py`"
             )
         try:
             return cls(path, About.model_validate(read_toml(file.read_text(encoding="utf-8"), str(file))))
@@ -295,7 +295,7 @@ def about_toml(about: About) -> str:
     """What `bundle.toml` holds, with a line for each setting."""
     told = {key: json.dumps(value) for key, value in about.model_dump().items()}
     source = "\n".join(f"{key} = {json.dumps(value)}" for key, value in about.source.model_dump().items())
-    return f"""# A bundle of tools, made by `genenv domain new`. All of it can be edited.
+    return f"""# A bundle of tools, made by `genenv env new`. All of it can be edited.
 version = {about.version}
 name = {told["name"]}
 leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls

@@ -58,16 +58,16 @@ def _refusal(world: World, shown: Sequence[str], call: Call) -> str | None:
     return world.tools[call.tool].problem(call.args)
 
 
-def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
+def check(env: Tools, task: Task, replies: Sequence[str]) -> Verdict:
     """Grade an attempt, GenEnv eq. (1). Exact: 1 for the solution's end and all answers, else 0.
 
     Soft: an attempt that is not right has the credit of its calls (`credit`).
     """
-    read = [read_reply(reply, domain.settings.style, domain.known) for reply in replies]
+    read = [read_reply(reply, env.settings.style, env.known) for reply in replies]
     single = task.payload["mode"] == "single"
-    turns = read[:1] if single else list(_heard(read))[: domain.settings.max_turns]
+    turns = read[:1] if single else list(_heard(read))[: env.settings.max_turns]
     if (gap := str(task.payload.get("gap", "none"))) != "none":
-        writes = {name: recipe.writes for name, recipe in domain.graph.recipes.items()}
+        writes = {name: recipe.writes for name, recipe in env.graph.recipes.items()}
         lacking = {call.tool for call in calls_of(task.payload, "calls")} if gap == "missing_info" else ()
         return gaps.verdict(gap, turns, writes, single=single, lacking=lacking)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
@@ -77,14 +77,14 @@ def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
         return _failed("Nothing is called.", readable=False)
     before, oracle = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     calls = tuple(call for reply in turns for call in reply.calls)
-    played = carried_out(domain.world, cast("Sequence[str]", task.payload["tools"]), before, calls)
+    played = carried_out(env.world, cast("Sequence[str]", task.payload["tools"]), before, calls)
     attempt = Attempt(calls, played.outcomes, played.state, turns[-1].words)
-    wanted = domain.world.play([*before, *oracle])
-    extra = single and domain.counts_calls and len(calls) > len(oracle)
+    wanted = env.world.play([*before, *oracle])
+    extra = single and env.counts_calls and len(calls) > len(oracle)
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
-        or _unlike(domain.comparable(wanted.state), domain.comparable(attempt.state))
-        or _unread(domain, wanted.outcomes[len(before) :], oracle, attempt, task)
+        or _unlike(env.comparable(wanted.state), env.comparable(attempt.state))
+        or _unread(env, wanted.outcomes[len(before) :], oracle, attempt, task)
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), attempt.words)
     )
     if problem is None:
@@ -93,24 +93,24 @@ def check(domain: Tools, task: Task, replies: Sequence[str]) -> Verdict:
         )
     failed = next((o.error for o in attempt.outcomes if o.error), None)
     return _partly(
-        domain,
+        env,
         _failed(
             problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""),
             readable=any(outcome.error is None for outcome in attempt.outcomes),
         ),
-        credit(oracle, _taken(domain, task, calls), domain.world.tools),
+        credit(oracle, _taken(env, task, calls), env.world.tools),
     )
 
 
-def _taken(domain: Tools, task: Task, calls: Sequence[Call]) -> list[Call]:
+def _taken(env: Tools, task: Task, calls: Sequence[Call]) -> list[Call]:
     """The calls that the tools shown take."""
     shown = cast("Sequence[str]", task.payload["tools"])
-    return [call for call in calls if _refusal(domain.world, shown, call) is None]
+    return [call for call in calls if _refusal(env.world, shown, call) is None]
 
 
-def _partly(domain: Tools, failed: Verdict, earned: float) -> Verdict:
+def _partly(env: Tools, failed: Verdict, earned: float) -> Verdict:
     """A verdict with the partial credit that the soft reward gives."""
-    settings = domain.settings
+    settings = env.settings
     if settings.reward == "exact":
         return failed
     return replace(failed, reward=earned, success=earned >= settings.success_threshold)
@@ -157,16 +157,16 @@ def _short(value: Json) -> str:
 
 
 def _unread(
-    domain: Tools, wanted: Sequence[Outcome], oracle: Sequence[Call], attempt: Attempt, task: Task
+    env: Tools, wanted: Sequence[Outcome], oracle: Sequence[Call], attempt: Attempt, task: Task
 ) -> str | None:
     """What the user asks to be looked up has to be, unless it is a mere means: then the end tells."""
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
     obtained = [outcome.result for outcome in attempt.outcomes if outcome.error is None]
     for number, (call, outcome) in enumerate(zip(oracle, wanted, strict=True)):
-        reads = number not in means and not domain.graph.recipes[call.tool].writes
-        wants = _canonical(domain.bundle.found(call.tool, outcome.result))
-        if reads and all(_canonical(domain.bundle.found(call.tool, one)) != wants for one in obtained):
+        reads = number not in means and not env.graph.recipes[call.tool].writes
+        wants = _canonical(env.bundle.found(call.tool, outcome.result))
+        if reads and all(_canonical(env.bundle.found(call.tool, one)) != wants for one in obtained):
             return f"The result of {call.tool} was never obtained."
     return None
 

@@ -1,4 +1,4 @@
-"""What `genenv check` says of a bundle beside what it says of every domain: tools, and how tasks use them."""
+"""`genenv check` for a bundle: which tools succeed, and how the tasks use them."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ _SLOW_MS = 300.0
 """A start of an attempt that takes longer is slow."""
 
 
-def check_tools(domain: Tools) -> Iterator[Finding]:
+def check_tools(env: Tools) -> Iterator[Finding]:
     """Look at a bundle's tools, and at all of its tasks.
 
     Args:
-        domain: the bundle as a domain.
+        env: the bundle as an environment.
     """
-    programs = [*domain.bundle.base.values(), *domain.bundle.held_out.values()]
-    yield _succeeding(domain)
-    yield _sources(domain)
-    yield _coverage(domain, programs)
+    programs = [*env.bundle.base.values(), *env.bundle.held_out.values()]
+    yield _succeeding(env)
+    yield _sources(env)
+    yield _coverage(env, programs)
     yield _spread(programs)
-    yield _speed(domain, programs)
+    yield _speed(env, programs)
 
 
-def _succeeding(domain: Tools) -> Finding:
-    known, failed = domain.graph.recipes, domain.graph.failures
-    never = [name for name in domain.world.tools if name not in known]
-    seen = f"{len(known)} of {len(domain.world.tools)}"
+def _succeeding(env: Tools) -> Finding:
+    known, failed = env.graph.recipes, env.graph.failures
+    never = [name for name in env.world.tools if name not in known]
+    seen = f"{len(known)} of {len(env.world.tools)}"
     if never:
         seen += f"; {_few(f'{name} ({failed[name][:60]})' if name in failed else name for name in never)}"
     return Finding(what="tools that succeed", state=POOR if never else GOOD, seen=seen)
 
 
-def _sources(domain: Tools) -> Finding:
+def _sources(env: Tools) -> Finding:
     """Ids that no state holds and no tool finds: an agent could only guess them."""
     blind = [
         f"{parameter} of {recipe.tool}"
-        for recipe in domain.graph.recipes.values()
+        for recipe in env.graph.recipes.values()
         for parameter, way in recipe.ways.items()
         if way == FRESH and not recipe.writes and "id" in words_of(parameter)
     ]
@@ -55,8 +55,8 @@ def _sources(domain: Tools) -> Finding:
     return Finding(what="ids that tools ask for", state=POOR if blind else GOOD, seen=seen)
 
 
-def _coverage(domain: Tools, programs: Sequence[Program]) -> Finding:
-    graph = domain.graph
+def _coverage(env: Tools, programs: Sequence[Program]) -> Finding:
+    graph = env.graph
     called = {step.tool for program in programs for step in program.calls}
     linked = {
         (program.calls[use.call].tool, step.tool, use.parameter)
@@ -85,14 +85,14 @@ def _spread(programs: Sequence[Program]) -> Finding:
     return Finding(what="difficulty", state=GOOD if len(calls) > 1 else POOR, seen=seen)
 
 
-def _speed(domain: Tools, programs: Sequence[Program]) -> Finding:
+def _speed(env: Tools, programs: Sequence[Program]) -> Finding:
     starts, steps = list[float](), list[float]()
     for program in programs[:_TIMED]:
         calls = [Call(tool=step.tool, args=dict(step.args)) for step in (*program.before, *program.calls)]
         began = time.perf_counter()
-        anew(domain.world, ())
+        anew(env.world, ())
         started = time.perf_counter()
-        anew(domain.world, calls)
+        anew(env.world, calls)
         starts.append(1000 * (started - began))
         steps.append(1000 * max(0.0, time.perf_counter() - started - (started - began)) / max(1, len(calls)))
     if not starts:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.environments.common import Refused
 from genenv.progress import Reporter
 from genenv.texts import tallied
@@ -18,7 +18,7 @@ from genenv.tools.plans import Plan
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
-Examine = Callable[[Domain, Task, random.Random], Rejection | None]
+Examine = Callable[[Environment, Task, random.Random], Rejection | None]
 """The gate: what is wrong with a task by itself (`genenv.gate.gate.examined`)."""
 
 
@@ -47,8 +47,8 @@ _ADVICE: Mapping[str, str] = {
 class Drawing:
     """Draws programs, each other than those before."""
 
-    def __init__(self, domain: Tools, examine: Examine, rng: random.Random) -> None:
-        self._domain, self._examine, self._rng = domain, examine, rng
+    def __init__(self, env: Tools, examine: Examine, rng: random.Random) -> None:
+        self._env, self._examine, self._rng = env, examine, rng
         self._known: set[str] = set()
         self.found: dict[bool, list[Program]] = {False: [], True: []}
         """Programs that passed so far, for measuring or not."""
@@ -62,13 +62,13 @@ class Drawing:
     @property
     def subjects(self) -> Iterable[str]:
         """Tools that tasks can be about."""
-        return self._domain.graph.recipes
+        return self._env.graph.recipes
 
     def parameters(self) -> Iterator[ToolsParameters]:
         """Parameters at random, the tools in turn; none where no tool can be called."""
-        while self._domain.graph.recipes:
-            for subject in self._domain.graph.recipes:
-                one = self._rng.choice(list(self._domain.options(subject)))
+        while self._env.graph.recipes:
+            for subject in self._env.graph.recipes:
+                one = self._rng.choice(list(self._env.options(subject)))
                 chosen = {name: self._rng.choice(list(values)) for name, values in one.items()}
                 yield ToolsParameters.model_validate(chosen)
 
@@ -78,7 +78,7 @@ class Drawing:
         Where the two have nothing of their own, such as states or values, a program's calls tell which it is.
         """
         found = self.found
-        runs = [[False], [True]] if _differ(self._domain.bundle) else [[False, True]]
+        runs = [[False], [True]] if _differ(self._env.bundle) else [[False, True]]
         with reporter.stage("drawing tasks", items=sum(asked.values()), unit="tasks") as stage:
             for run in runs:
                 tries, known, barren = _TRIES_PER_TASK * sum(asked[side] for side in run), 0, 0
@@ -89,7 +89,7 @@ class Drawing:
                     if self.is_over():
                         break
                     program = self.passing(parameters, measuring=run[0])
-                    side = program is not None and self._domain.is_for_measuring(program)
+                    side = program is not None and self._env.is_for_measuring(program)
                     if program is None or side not in run or len(found[side]) >= asked[side]:
                         continue
                     found[side].append(program)
@@ -110,20 +110,18 @@ class Drawing:
 
     def _examined(self, parameters: ToolsParameters, *, measuring: bool) -> Program | RejectReason:
         """A new program that passes, or why what was drawn does not."""
-        domain, rng = self._domain, self._rng
+        env, rng = self._env, self._rng
         try:
-            program = domain.walker(measuring=measuring).drawn(parameters, rng)
+            program = env.walker(measuring=measuring).drawn(parameters, rng)
         except Refused as error:
             return error.rejection.reason
         key = repr([(step.tool, step.args, step.uses) for step in program.calls])
         if key in self._known:
             return RejectReason.DUPLICATE
         self._known.add(key)
-        lineage = Lineage(origin=Origin.HELD_OUT if domain.is_for_measuring(program) else Origin.SEED)
-        task = domain.build(
-            program, task_id=f"{domain.bundle.name}-{len(self._known)}", lineage=lineage, rng=rng
-        )
-        verdict = task if isinstance(task, Rejection) else self._examine(domain, task, rng)
+        lineage = Lineage(origin=Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED)
+        task = env.build(program, task_id=f"{env.bundle.name}-{len(self._known)}", lineage=lineage, rng=rng)
+        verdict = task if isinstance(task, Rejection) else self._examine(env, task, rng)
         return verdict.reason if isinstance(verdict, Rejection) else program
 
 

@@ -1,4 +1,4 @@
-"""A bundle of tools as a domain: programs are drawn or written, played, and graded by their end state."""
+"""A bundle of tools as an environment: programs are written, executed and graded by their end state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Tools:
     counts_calls: ClassVar[bool] = False
     """Whether more calls than the solution has fail where there is one reply, though they do no harm."""
 
-    # longer methods, each in a module of its own; their first argument is the domain
+    # longer methods, each in a module of its own; their first argument is the environment
     build = build
     audit = audit
     check = check
@@ -172,7 +172,7 @@ class Tools:
         """The base data: programs of the bundle that can be played in this mode."""
         groups = self.bundle.about.groups
         return [
-            Seed(id=name, domain=self.name, spec=self.dumped(one), skills=skills_of(one, groups))
+            Seed(id=name, environment=self.name, spec=self.dumped(one), skills=skills_of(one, groups))
             for name, one in self.playable(self.bundle.base)
         ]
 
@@ -212,10 +212,11 @@ class Tools:
             for side, programs in sides.items()
             if kept[side] < len(programs)
         ]
-        why = [f"domain.most_calls is {self.settings.most_calls}"]
+        why = [f"environment.most_calls is {self.settings.most_calls}"]
         if self.settings.mode == "single":
             why.insert(
-                0, 'domain.mode is "single", and calls that use a result or ask for an answer need "auto"'
+                0,
+                'environment.mode is "single", and calls that use a result or ask for an answer need "auto"',
             )
         return f"{' and '.join(lost)} are left out: {'; '.join(why)}" if lost else None
 
@@ -367,10 +368,10 @@ def parameters_of(program: Program) -> ToolsParameters:
     return ToolsParameters(**shape, tools=tools)
 
 
-def _options(domain: Tools, subject: str) -> Options:
-    graph, settings, about = domain.graph, domain.settings, domain.bundle.about
+def _options(env: Tools, subject: str) -> Options:
+    graph, settings, about = env.graph, env.settings, env.bundle.about
     found: list[dict[str, Sequence[Json]]] = []
-    single, n_tools = settings.mode == "single", len(domain.world.tools)
+    single, n_tools = settings.mode == "single", len(env.world.tools)
     rules = Rules(most_calls=settings.most_calls, together=about.together)
     for (n, chained), written in plans(graph, subject, random.Random(subject), rules).items():
         for answer in (False, True):
@@ -382,39 +383,39 @@ def _options(domain: Tools, subject: str) -> Options:
                     "answer": (answer,),
                     "n_tools": sizes_shown(n_tools, n, about.shown),
                 }
-                gaps = _gaps(domain, subject) if n == 1 and not answer else ()
-                if domain.has_gaps:
+                gaps = _gaps(env, subject) if n == 1 and not answer else ()
+                if env.has_gaps:
                     shape["gap"] = ("none", *gaps)
                 found.append({**shape, "tools": fitting})
     return tuple(found)
 
 
-def _gaps(domain: Tools, subject: str) -> Sequence[Gap]:
+def _gaps(env: Tools, subject: str) -> Sequence[Gap]:
     """In which ways a call of a tool can have no solution."""
-    withheld: Sequence[Gap] = ("no_tool",) if domain.bundle.about.alike else ()
-    incomplete = left_out(domain.world.tools[subject], domain.wordings)
+    withheld: Sequence[Gap] = ("no_tool",) if env.bundle.about.alike else ()
+    incomplete = left_out(env.world.tools[subject], env.wordings)
     return (*withheld, *(("missing_info",) if incomplete else ()))
 
 
 class ToolsEpisode:
     """One attempt: a conversation with a state of its own."""
 
-    def __init__(self, domain: Tools, task: Task, tools: Sequence[JsonObject] = ()) -> None:
-        self._domain, self._task, self.tools = domain, task, tools
-        self.max_turns = domain.settings.max_turns
+    def __init__(self, env: Tools, task: Task, tools: Sequence[JsonObject] = ()) -> None:
+        self._env, self._task, self.tools = env, task, tools
+        self.max_turns = env.settings.max_turns
 
     async def run(self, ask: Ask) -> None:
         """Converse until the episode ends: at a reply without calls, or after `max_turns`."""
-        domain, payload = self._domain, self._task.payload
+        env, payload = self._env, self._task.payload
         messages: Sequence[Message] = self._task.messages
         calls: list[Any] = []
         for _ in range(self.max_turns):
-            reply = read_reply(await ask(messages), domain.settings.style, domain.known)
+            reply = read_reply(await ask(messages), env.settings.style, env.known)
             if reply.malformed or not reply.calls:
                 return
             calls += reply.calls
             shown = cast("Sequence[str]", payload["tools"])
-            played = carried_out(domain.world, shown, calls_of(payload, "before"), calls)
+            played = carried_out(env.world, shown, calls_of(payload, "before"), calls)
             messages = [
                 Message(role="tool", content=one.text) for one in played.outcomes[-len(reply.calls) :]
             ]

@@ -33,17 +33,17 @@ _MOST_VALUES = 64
 """A longer list of values is not written down: what the tool's own schema allows may be written."""
 
 
-def schema_from_state(domain: Tools, seed: Seed, own: ToolsParameters) -> JsonObject:
+def schema_from_state(env: Tools, seed: Seed, own: ToolsParameters) -> JsonObject:
     """The schema of programs that begin as a seed does.
 
     Args:
-        domain: whose programs they are.
+        env: whose programs they are.
         seed: it.
         own: the parameters of its program, which are among those that can be written.
     """
-    steps = _Steps(domain, Program.model_validate(seed.spec))
+    steps = _Steps(env, Program.model_validate(seed.spec))
     alternatives: list[Json] = []
-    options = [*domain.parameter_options(seed), {k: (v,) for k, v in own.model_dump().items()}]
+    options = [*env.parameter_options(seed), {k: (v,) for k, v in own.model_dump().items()}]
     for option in options:
         for tools in option["tools"]:
             for gap in option.get("gap", ("none",)):
@@ -68,15 +68,15 @@ def _program(
 class _Steps:
     """How each call is written, once for all programs."""
 
-    def __init__(self, domain: Tools, program: Program) -> None:
-        self._domain, self._values = domain, domain.values(program)
+    def __init__(self, env: Tools, program: Program) -> None:
+        self._env, self._values = env, env.values(program)
         self.definitions: dict[str, Json] = {}
 
     def ways(self, plan: Plan, gap: str) -> list[list[Json]]:
         """The calls of a plan, in each way in which its links can be followed."""
         if gap == "missing_info":
-            tool = self._domain.world.tools[plan.tools[0]]
-            return [[self._step(tool.name, without=one)] for one in left_out(tool, self._domain.wordings)]
+            tool = self._env.world.tools[plan.tools[0]]
+            return [[self._step(tool.name, without=one)] for one in left_out(tool, self._env.wordings)]
         links = itertools.product(*(self._links(plan, number) for number in range(len(plan.tools))))
         return [
             [
@@ -92,7 +92,7 @@ class _Steps:
         if number not in plan.links:
             return [None]
         pair = plan.tools[number - 1 : number + 1]
-        links = [link for link in self._domain.graph.links if (link.reader, link.user) == pair]
+        links = [link for link in self._env.graph.links if (link.reader, link.user) == pair]
         return [link for link in links if ANY not in link.kind.split(".")]
 
     def _step(
@@ -109,7 +109,7 @@ class _Steps:
         key = f"{name}.{link.parameter}.{number}" if link else f"{name}.{without}" if without else name
         key += f".{reads_for.user}.{reads_for.parameter}" if reads_for and fixed else ""
         if key not in self.definitions:
-            tool, absent = self._domain.world.tools[name], link.parameter if link else without
+            tool, absent = self._env.world.tools[name], link.parameter if link else without
             args: JsonObject = {
                 "type": "object",
                 "properties": {
@@ -131,8 +131,8 @@ class _Steps:
 
     def _value(self, name: str, parameter: str) -> Json:
         """What can be given: what the state has, or what people say; else what the tool's schema allows."""
-        tool = self._domain.world.tools[name]
-        known = self._values.get(self._domain.graph.recipes[name].ways.get(parameter, ""), ())
+        tool = self._env.world.tools[name]
+        known = self._values.get(self._env.graph.recipes[name].ways.get(parameter, ""), ())
         if 0 < len(known) <= _MOST_VALUES:
             return {"enum": list(known)}
         return writable(tool.resolved(tool.properties[parameter]))

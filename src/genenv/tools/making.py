@@ -199,13 +199,13 @@ def _draw(made: Made, wanted: Wanted, examine: Examine, reporter: Reporter, budg
 
 @contextlib.contextmanager
 def _drawing(bundle: Bundle, wanted: Asked, examine: Examine, budget: Budget) -> Generator[Drawing]:
-    domain = Tools(ToolsConfig(most_calls=wanted.most_calls), bundle.path)
+    env = Tools(ToolsConfig(most_calls=wanted.most_calls), bundle.path)
     try:
-        drawing = Drawing(domain, examine, random.Random(f"{wanted.seed} tasks"))
+        drawing = Drawing(env, examine, random.Random(f"{wanted.seed} tasks"))
         drawing.is_over = lambda: budget.is_over
         yield drawing
     finally:
-        domain.world.close()
+        env.world.close()
 
 
 def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) -> Redrawn:
@@ -250,7 +250,7 @@ def readme(made: Made) -> str:
     lines = [
         f"# {name}",
         "",
-        f"Made by `genenv domain new` from `{made.bundle.about.source.label}`: {tools}, "
+        f"Made by `genenv env new` from `{made.bundle.about.source.label}`: {tools}, "
         f"{made.base} tasks for training and {made.held_out} for measuring, in {made.seconds:.0f} s. Each "
         "task was played: its solution leads to the same end twice, nothing and random calls do not, and no "
         "call that writes can be left out.",

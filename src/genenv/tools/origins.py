@@ -1,4 +1,4 @@
-"""What `genenv domain new --from` names: where tools are to be had, and what a bundle keeps of it."""
+"""What `genenv env new --from` names: where tools are to be had, and what a bundle keeps of it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from genenv.errors import DomainError, UsageError
+from genenv.errors import EnvironmentCodeError, UsageError
 from genenv.tools.processes import Scratch, ended_with, environment
 from genenv.tools.world import GONE, Call, Outcome, Played, Tool, usable
 from genenv.types import JsonObject
@@ -99,7 +99,7 @@ class PythonWorld:
         """See `World`. A call that ends the process fails, and so does what comes after it.
 
         Raises:
-            DomainError: the state cannot be copied or read.
+            EnvironmentCodeError: the state cannot be copied or read.
         """
         with self._lock:
             return self._played(calls, watch=watch)
@@ -111,13 +111,13 @@ class PythonWorld:
             return self._shortened(calls, watch=watch)
         self.asked.update(answer["asked"])
         if "refused" in answer:
-            raise DomainError(f"{self._file}: {answer['refused']}")
+            raise EnvironmentCodeError(f"{self._file}: {answer['refused']}")
         return Played(outcomes=tuple(Outcome(**one) for one in answer["outcomes"]), state=answer["state"])
 
     def _shortened(self, calls: Sequence[Call], *, watch: bool) -> Played:
         """The program up to the call that ends the process; it and what comes after it fail."""
         if not calls:
-            raise DomainError(f"{self._file}: copying the state ends the process, or hangs")
+            raise EnvironmentCodeError(f"{self._file}: copying the state ends the process, or hangs")
         before = self._played(calls[:-1], watch=watch)
         gone = Outcome(error=GONE)
         return Played(outcomes=(*before.outcomes, gone), state=before.state)
@@ -175,7 +175,7 @@ class PythonWorld:
         """A line that is an object; None if the process ends, takes too long, or writes something else.
 
         Raises:
-            DomainError: it is longer than anything that could be of use.
+            EnvironmentCodeError: it is longer than anything that could be of use.
         """
         out = cast(Any, cast("subprocess.Popen[bytes]", self._process).stdout)
         line, until = bytearray(), time.monotonic() + limit_s
@@ -187,7 +187,7 @@ class PythonWorld:
                 self.received += len(piece)
                 if len(line) > _MOST_BYTES:
                     self._end()
-                    raise DomainError(
+                    raise EnvironmentCodeError(
                         f"{self._file}: the tools' state and results take more than {_MOST_BYTES >> 20} MiB; "
                         "make what they hold smaller"
                     )

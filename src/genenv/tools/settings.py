@@ -1,4 +1,4 @@
-"""Settings of a domain that is a bundle of tools."""
+"""Settings of an environment that is a bundle of tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Style = Literal["python", "json", "native"]
 
 
 class ToolsConfig(Settings, frozen=True):
-    """Settings of your own tools: `[domain] name = "path/to/bundle"`."""
+    """Settings of your own tools: `[environment] name = "path/to/bundle"`."""
 
     mode: Literal["auto", "single", "multi"] = "auto"
     """auto: tasks whose calls use no result and that ask for no answer are played in one reply, others over

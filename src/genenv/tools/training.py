@@ -23,8 +23,8 @@ _PIECE = re.compile(r"[A-Za-z]{1,4}|[^A-Za-z\s]")
 
 _TEMPLATE = """\
 # A run on these tools: genenv train {file} --out runs/{run}
-# For a model of some size: another policy.model, agent.lr = 2e-5 or less, domain.descriptions = true; and
-# domain.style = "native" where its chat template offers tools, which is how agents are deployed.
+# For a model of some size: another policy.model, agent.lr = 2e-5 or less, environment.descriptions = true;
+# and environment.style = "native" where its chat template offers tools, which is how agents are deployed.
 
 [run]
 name = {quoted}
@@ -32,7 +32,7 @@ rounds = 8
 eval_every = 4
 eval_tasks = 60
 
-[domain]
+[environment]
 name = {name}
 mode = "auto"  # all tasks, in one reply or several turns; single: only those of one reply
 style = "python"  # calls as text: the template of smollm2-135m has no form for them; native: the model's own

@@ -61,7 +61,7 @@ class Origin:
         """Refuse settings that cannot go on from here.
 
         Raises:
-            UsageError: another domain or other weights, too few rounds, or tasks of another seed.
+            UsageError: another environment or other weights, too few rounds, or tasks of another seed.
         """
         if config.run.rounds <= self.round:
             raise UsageError(
@@ -74,7 +74,7 @@ class Origin:
                 f"{self.config.run.seed}; another seed can begin at round 0 only"
             )
         now, then = flat(as_tables(config)), flat(as_tables(self.config))
-        fixed = [key for key in now.keys() | then.keys() if key.startswith("domain.")]
+        fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
         fixed += [f"policy.{name}" for name in _WEIGHTS]
         for key in sorted(fixed):
             if now.get(key) != then.get(key):
@@ -127,5 +127,5 @@ class Origin:
 
 def _world(config: RunConfig, number: int) -> tuple[int, BaseModel] | None:
     """Since when the world of a round is another one, and which; None where it is as it was."""
-    later = config.later_domain()
+    later = config.later_environment()
     return None if later is None or number < config.shift.round else (config.shift.round, later)

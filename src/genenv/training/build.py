@@ -8,7 +8,7 @@ from genenv.agent.policy import Agent
 from genenv.agent.settings import AgentConfig
 from genenv.backends.base import Role, open_backend
 from genenv.config.run import RunConfig
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.simulator.policy import Simulator
 from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import FileSource, GrammarSource, NoSource, TaskSource, VariationSource
@@ -17,7 +17,7 @@ from genenv.training.policies import Players
 from genenv.training.warmup import SupervisedWarmup
 
 
-def build_players(config: RunConfig, domain: Domain) -> Players:
+def build_players(config: RunConfig, env: Environment) -> Players:
     """An agent, and what writes its tasks, on the backend of the settings; and their warm-up.
 
     Raises:
@@ -29,7 +29,7 @@ def build_players(config: RunConfig, domain: Domain) -> Players:
     if config.simulator.source == "model":
         roles.append(_role("simulator", config.simulator, ahead=ahead))
     source = None if len(roles) == 2 else _source(config)  # what is asked for wrongly is known before loading
-    opened = open_backend(config.policy, roles, domain, seed=seed)
+    opened = open_backend(config.policy, roles, env, seed=seed)
     agent = Agent(opened.samplers["agent"], opened.trainers["agent"], config.agent, seed=seed)
     simulator = None
     if source is None:
@@ -37,7 +37,7 @@ def build_players(config: RunConfig, domain: Domain) -> Players:
         simulator = Simulator(opened.samplers["simulator"], opened.trainers["simulator"], writing, seed=seed)
         source = _once(config, simulator)
     warmup = SupervisedWarmup(
-        domain=domain, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
+        env=env, agent=agent, simulator=simulator, target=config.curriculum.alpha, seed=seed
     )
     return Players(
         agent=agent,

@@ -11,7 +11,7 @@ from genenv.algorithms.credit.grpo import zero_advantage_rate
 from genenv.config.run import RunConfig
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, scored
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.runs.stages import Stages
 from genenv.seeding import generator
 from genenv.simulator.policy import Simulator, asked, spec_schemas
@@ -25,8 +25,8 @@ Update = Callable[[], Coroutine[Any, Any, Mapping[str, float]]]
 class Learner:
     """Has both players learn. Neither samples with what it has learned before it is published."""
 
-    def __init__(self, config: RunConfig, domain: Domain, players: Players) -> None:
-        self.config, self.domain, self.players = config, domain, players
+    def __init__(self, config: RunConfig, env: Environment, players: Players) -> None:
+        self.config, self.env, self.players = config, env, players
 
     async def learn(self, produced: Produced, stage: Stages) -> Mapping[str, float]:
         """Both updates of a round; returns their metrics, and how freely the simulator decided in it.
@@ -35,7 +35,7 @@ class Learner:
         """
         number, decided = produced.number, dict[str, float]()
         if not self.config.run.staleness:
-            schemas = spec_schemas(self.domain, produced.contexts)
+            schemas = spec_schemas(self.env, produced.contexts)
             decided |= await self.players.simulator.decided(produced.generations, schemas)
         learned = await self.both(
             lambda: self.agent_learns(number, produced.taught, produced.reminders, stage),
@@ -59,7 +59,7 @@ class Learner:
             return {"agent/zero_advantage_rate": zero_advantage_rate(groups, config)}
         sequences = len(reminders) + sum(len(g.traces) + (config.guidance != "none") for g in groups)
         with stage("agent_update", "agent learns", items=sequences * config.epochs, unit="sequences"):
-            known = await agent.solutions(self.domain, groups, reminders)
+            known = await agent.solutions(self.env, groups, reminders)
             lesson = agent_credit(config)(groups, known, config, temperature=config.temperature)
             metrics = await agent.learn(lesson, round_=number, rounds=self.config.run.rounds)
         guided = sum(group.task.id in known for group in groups)
@@ -93,7 +93,7 @@ class Learner:
             earned = [
                 self._in_hindsight(simulator, seeds[one.generation.context_id], told, one) for one in earned
             ]
-        schemas = spec_schemas(self.domain, [batch.context for batch in batches])
+        schemas = spec_schemas(self.env, [batch.context for batch in batches])
         credit = simulator_credit(config)
         lesson = credit(selection.samples, schemas, config, temperature=config.temperature, scored=earned)
         specs = len(lesson.data) * config.epochs
@@ -104,7 +104,7 @@ class Learner:
         """With the prompt that asks for the rate which the task came to, to the nearest tenth."""
         if one.rate is None:
             return one
-        messages = self.domain.simulator_messages(seed, told, round(one.rate, 1))
+        messages = self.env.simulator_messages(seed, told, round(one.rate, 1))
         return replace(one, asked=asked(simulator.sampler, messages))
 
     async def both(self, *updates: Update) -> Mapping[str, float]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from genenv.config.run import RunConfig
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError
 from genenv.progress import Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
@@ -32,24 +32,24 @@ from genenv.training.task_pool import World
 
 
 class CoEvolution:
-    """A run: settings, a domain, two players, and the folder it lives in."""
+    """A run: settings, an environment, two players, and the folder it lives in."""
 
     def __init__(
         self,
         config: RunConfig,
-        domain: Domain,
+        env: Environment,
         players: Players,
         folder: RunFolder,
         *,
         sinks: Sequence[Sink] = (),
         reporter: Reporter | None = None,
     ) -> None:
-        self.config, self.domain, self.players, self.folder = config, domain, players, folder
+        self.config, self.env, self.players, self.folder = config, env, players, folder
         self.sinks, self.reporter = sinks, reporter or Silent()
-        self.world = World(config, domain)
-        self.learner = Learner(config, domain, players)
+        self.world = World(config, env)
+        self.learner = Learner(config, env, players)
         self.pipeline = Pipeline(
-            Producer(config, domain, players, self.world, self.reporter),
+            Producer(config, env, players, self.world, self.reporter),
             rounds=config.run.rounds,
             staleness=config.run.staleness,
             overlaps=players.overlaps,
@@ -173,7 +173,7 @@ class CoEvolution:
             batches=produced.batches,
             groups=produced.groups,
             samples=produced.selection.samples,
-            surfaces={group.task.id: self.domain.surface(group.task) for group in produced.groups},
+            surfaces={group.task.id: self.env.surface(group.task) for group in produced.groups},
             reminded=[task.id for task in produced.reminders],
             evaluations=produced.entered,
         )
@@ -183,7 +183,7 @@ class CoEvolution:
         """The record with held-out results, where they are due, and with its timings; all names checked."""
         found: list[Evaluation] = []
         if self.world.measures(record.number):
-            found = await evaluate(self.players.agent, self.domain, self.world.held_out, stage)
+            found = await evaluate(self.players.agent, self.env, self.world.held_out, stage)
         await self.players.check_samples()
         metrics = {**record.metrics, **evaluation_metrics(found), **stage.metrics()}
         check_names(metrics)

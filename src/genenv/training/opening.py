@@ -1,4 +1,4 @@
-"""What training and writing tasks open, in this order: the names of models, the domain, the players."""
+"""What training and writing tasks open, in this order: the names of models, the environment, the players."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from genenv.config.run import RunConfig
 from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
-from genenv.environments import load_domain
-from genenv.environments.base import Domain
+from genenv.environments import load_environment
+from genenv.environments.base import Environment
 from genenv.environments.parameters import ByParameters
-from genenv.environments.shifting import ShiftingDomain
+from genenv.environments.shifting import ShiftingEnvironment
 from genenv.progress import Reporter, staged
 from genenv.training.build import build_players
 from genenv.training.policies import Players
@@ -34,8 +34,8 @@ def check_models(config: RunConfig) -> None:
             hub.check(name)
 
 
-def open_domain(config: RunConfig, reporter: Reporter | None = None) -> Domain:
-    """The domain, which may shift; too few seeds are refused before any model is loaded.
+def open_environment(config: RunConfig, reporter: Reporter | None = None) -> Environment:
+    """The environment, which may shift; too few seeds are refused before any model is loaded.
 
     Args:
         config: which.
@@ -44,30 +44,30 @@ def open_domain(config: RunConfig, reporter: Reporter | None = None) -> Domain:
     Raises:
         GenenvError: it cannot be loaded, or has too few seeds.
     """
-    domain, later = _domain(config, config.domain.settings, reporter), config.later_domain()
+    env, later = _env(config, config.environment.settings, reporter), config.later_environment()
     contexts, curriculum = config.simulator.contexts, config.curriculum
-    choose_seeds(domain.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
+    choose_seeds(env.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
     if later is None:
-        return domain
-    after = _domain(config, later, reporter)
+        return env
+    after = _env(config, later, reporter)
     choose_seeds(after.seeds(), SkillStats(curriculum), contexts, random.Random(0), curriculum)
-    return cast(Domain, ShiftingDomain(domain, after))
+    return cast(Environment, ShiftingEnvironment(env, after))
 
 
-def _domain(config: RunConfig, settings: BaseModel, reporter: Reporter | None) -> Domain:
-    domain = load_domain(config.domain.name, settings)
-    omitted = getattr(domain, "omitted", None)
+def _env(config: RunConfig, settings: BaseModel, reporter: Reporter | None) -> Environment:
+    env = load_environment(config.environment.name, settings)
+    omitted = getattr(env, "omitted", None)
     if reporter is not None and omitted is not None:
-        reporter.note(f"{config.domain.name}: {omitted}")
-    return cast(Domain, ByParameters(domain)) if config.simulator.writes == "parameters" else domain
+        reporter.note(f"{config.environment.name}: {omitted}")
+    return cast(Environment, ByParameters(env)) if config.simulator.writes == "parameters" else env
 
 
-def load_players(config: RunConfig, domain: Domain, reporter: Reporter) -> Players:
+def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Players:
     """The two players.
 
     Args:
         config: which.
-        domain: for it.
+        env: for it.
         reporter: is told that models are being loaded.
 
     Raises:
@@ -76,4 +76,4 @@ def load_players(config: RunConfig, domain: Domain, reporter: Reporter) -> Playe
     policy = config.policy
     loaded = policy.model if policy.backend == "local" else f"{policy.backend} players"
     with staged(reporter, f"loading {loaded}", items=None, unit=""):
-        return build_players(config, domain)
+        return build_players(config, env)

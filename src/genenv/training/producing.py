@@ -16,7 +16,7 @@ from genenv.curriculum.foretold import Foretold
 from genenv.curriculum.history import History
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select, taught
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.progress import Reporter
 from genenv.runs.round_metrics import attempt_metrics
 from genenv.runs.stages import Stages
@@ -71,9 +71,9 @@ class Producer:
     """Produces rounds, in order."""
 
     def __init__(
-        self, config: RunConfig, domain: Domain, players: Players, world: World, reporter: Reporter
+        self, config: RunConfig, env: Environment, players: Players, world: World, reporter: Reporter
     ) -> None:
-        self.config, self.domain, self.players, self.world = config, domain, players, world
+        self.config, self.env, self.players, self.world = config, env, players, world
         self.reporter = reporter
 
     async def produce(self, number: int, tasks: Tasks) -> Produced:
@@ -89,7 +89,7 @@ class Producer:
         contexts = world.contexts(number)
         specs = len(contexts) * config.simulator.variations
         with stage("propose", "writing tasks", items=specs, unit="specs"):
-            generations = await simulator.propose(self.domain, contexts)
+            generations = await simulator.propose(self.env, contexts)
         with stage("gate"):
             proposals = world.gate.admit(contexts, generations)
         written = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
@@ -120,7 +120,7 @@ class Producer:
             entered=entered,
             metrics={
                 **curriculum_metrics(batches, selection, wanted),
-                **attempt_metrics(groups, batches, sampler, self.domain, elsewhere=elsewhere),
+                **attempt_metrics(groups, batches, sampler, self.env, elsewhere=elsewhere),
                 **probed,
                 **{f"agent/skill/{name}": rate for name, rate in world.stats.profile().success.items()},
                 **({"agent/eval_at_shift": fmean(one.success for one in entered)} if entered else {}),
@@ -133,7 +133,7 @@ class Producer:
         """How the agent does in another world, where this is the first round in it."""
         if not self.world.enter(number) or not self.config.run.eval_every:
             return []
-        return await evaluate(self.players.agent, self.domain, self.world.held_out, stage)
+        return await evaluate(self.players.agent, self.env, self.world.held_out, stage)
 
     async def _foretold(self, candidates: Sequence[Task], stage: Stages) -> Foretold | None:
         """Success rates of candidates, as far as they can be foretold; None where nobody wants to know."""
@@ -143,7 +143,7 @@ class Producer:
         if isinstance(foreteller, History):
             return foreteller.foretell(candidates)
         with stage("probe", "looking at", items=len(candidates), unit="tasks"):
-            return foreteller.foretell(*await self.players.agent.likelihoods(self.domain, candidates))
+            return foreteller.foretell(*await self.players.agent.likelihoods(self.env, candidates))
 
     async def _attempted(
         self, number: int, chosen: Choice, back: Sequence[Task], stage: Stages
@@ -153,7 +153,7 @@ class Producer:
         while tasks:
             items = len(tasks) * self.config.agent.rollouts
             with stage("rollout", "attempting", items=items, unit="attempts"):
-                found = await self.players.agent.attempt(self.domain, tasks, round_=number)
+                found = await self.players.agent.attempt(self.env, tasks, round_=number)
             groups += found
             tasks = chosen.instead_of(found)
         await self.players.check_samples()

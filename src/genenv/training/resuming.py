@@ -167,7 +167,7 @@ def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) ->
 
 
 def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: Sequence[str]) -> RunConfig:
-    """The settings that tasks are written with: a run's own, which may change but for its weights and domain.
+    """Settings that tasks are written with: the run's own; all but its weights and environment may change.
 
     Args:
         folder: the run whose simulator writes; None for an untrained one.
@@ -175,13 +175,13 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
         overrides: `key=value` each.
 
     Raises:
-        UsageError: another model or domain is asked for than the run's; names the settings.
+        UsageError: another model or environment is asked for than the run's; names the settings.
     """
     if folder is None:
         return anchored(load_config(config_path, overrides))
 
     def may_change(key: str) -> bool:
-        return key not in _WEIGHTS and not key.startswith(("domain.", "shift."))
+        return key not in _WEIGHTS and not key.startswith(("environment.", "shift."))
 
     change = continued(folder, config_path, overrides, may_change=may_change)
     if change.refused:
@@ -232,9 +232,9 @@ def _overridden(saved: RunConfig, overrides: Sequence[str]) -> dict[str, Json]:
     for override in overrides:
         apply_override(said, override)
     keys = flat(said)
-    name = keys.get("domain.name", saved.domain.name)
-    if name != saved.domain.name:
-        return {"domain.name": name}  # whose settings are others
+    name = keys.get("environment.name", saved.environment.name)
+    if name != saved.environment.name:
+        return {"environment.name": name}  # whose settings are others
     tables = as_tables(saved)
     for override in overrides:
         apply_override(tables, override)

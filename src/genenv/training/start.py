@@ -9,8 +9,8 @@ from pathlib import Path
 
 from genenv.backends.settings import AUTOMATIC, OF_THE_MACHINE
 from genenv.config.run import RunConfig, as_tables, check_simulator, dump_toml
-from genenv.environments import close_domain
-from genenv.environments.base import Domain
+from genenv.environments import close_environment
+from genenv.environments.base import Environment
 from genenv.gate.gate import base_tasks
 from genenv.progress import Reporter, staged
 from genenv.rollout.driver import tools_of
@@ -141,15 +141,15 @@ def _play(
         create: makes the folder of a new run, when nothing else can fail; told the settings as decided.
         proven: told them and the last round of a run that is continued, when it was proven whole.
     """
-    domain = opening.open_domain(config, reporter)
+    env = opening.open_environment(config, reporter)
     try:
-        _play_on(domain, config, folder, reporter, create=create, proven=proven)
+        _play_on(env, config, folder, reporter, create=create, proven=proven)
     finally:
-        close_domain(domain)
+        close_environment(env)
 
 
 def _play_on(
-    domain: Domain,
+    env: Environment,
     config: RunConfig,
     folder: RunFolder,
     reporter: Reporter,
@@ -158,13 +158,13 @@ def _play_on(
     proven: Callable[[RunConfig, int | None], None] | None,
 ) -> None:
     config = _chosen(config)
-    players = opening.load_players(config, domain, reporter)
+    players = opening.load_players(config, env, reporter)
     config = _settled(config, players)
-    _check_tools(domain, players, config)
+    _check_tools(env, players, config)
     sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
     try:
-        with staged(reporter, "building base tasks", items=len(domain.seeds()), unit="tasks"):
-            loop = CoEvolution(config, domain, players, folder, sinks=sinks, reporter=reporter)
+        with staged(reporter, "building base tasks", items=len(env.seeds()), unit="tasks"):
+            loop = CoEvolution(config, env, players, folder, sinks=sinks, reporter=reporter)
         if create is not None:
             create(config)
         if players.found:
@@ -190,7 +190,7 @@ def _settled(config: RunConfig, players: Players) -> RunConfig:
     return config if players.settled is None else config.model_copy(update={"policy": players.settled})
 
 
-def _check_tools(domain: Domain, players: Players, config: RunConfig) -> None:
-    """Refuse a model that cannot be offered a domain's tools, before a run begins."""
-    for task in base_tasks(domain, domain.seeds()[:1], seed=config.run.seed).values():
-        players.agent.sampler.render(task.messages, first=True, tools=tools_of(domain.episode(task)))
+def _check_tools(env: Environment, players: Players, config: RunConfig) -> None:
+    """Refuse a model that cannot be offered an environment's tools, before a run begins."""
+    for task in base_tasks(env, env.seeds()[:1], seed=config.run.seed).values():
+        players.agent.sampler.render(task.messages, first=True, tools=tools_of(env.episode(task)))

@@ -15,8 +15,8 @@ from genenv.curriculum.replay import Replay
 from genenv.curriculum.rewards import in_round
 from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
-from genenv.environments.base import Domain
-from genenv.environments.shifting import ShiftingDomain
+from genenv.environments.base import Environment
+from genenv.environments.shifting import ShiftingEnvironment
 from genenv.gate.gate import Gate, base_tasks
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
@@ -35,26 +35,26 @@ class Tasks(Protocol):
 class World:
     """What a run knows apart from its players: base data, how the agent does, and the archive of tasks."""
 
-    def __init__(self, config: RunConfig, domain: Domain) -> None:
-        self.config, self.domain, self.seed = config, domain, config.run.seed
+    def __init__(self, config: RunConfig, env: Environment) -> None:
+        self.config, self.env, self.seed = config, env, config.run.seed
         self._settle()
         self.stats, self.replay = SkillStats(config.curriculum), Replay(config.curriculum)
         self.controller = self._controller() if config.curriculum.seed_choice == "controller" else None
         self.foreteller = self._foreteller()
-        self.gate = Gate(domain, config.curriculum, seed=self.seed)
-        self.gate.enter(self.base.values(), domain.held_out())
+        self.gate = Gate(env, config.curriculum, seed=self.seed)
+        self.gate.enter(self.base.values(), env.held_out())
 
     def _settle(self) -> None:
-        """Take base data and held-out tasks from the domain as it is now."""
-        self.seeds = list(self.domain.seeds())
-        self.held_out = list(self.domain.held_out())[: self.config.run.eval_tasks]
-        self.base = base_tasks(self.domain, self.seeds, seed=self.seed)
+        """Take base data and held-out tasks from the environment as it is now."""
+        self.seeds = list(self.env.seeds())
+        self.held_out = list(self.env.held_out())[: self.config.run.eval_tasks]
+        self.base = base_tasks(self.env, self.seeds, seed=self.seed)
 
     def data(self) -> tuple[Sequence[Seed], Sequence[Task]]:
         """All seeds and held-out tasks that the run may meet: of this world, and of the one to come."""
-        if not isinstance(self.domain, ShiftingDomain):
+        if not isinstance(self.env, ShiftingEnvironment):
             return self.seeds, self.held_out
-        seeds, held_out = self.domain.to_come
+        seeds, held_out = self.env.to_come
         return [*self.seeds, *seeds], [*self.held_out, *held_out[: self.config.run.eval_tasks]]
 
     def enter(self, number: int) -> bool:
@@ -63,13 +63,13 @@ class World:
         Generated tasks of the world that was do not come back: nobody there could check them. What is known
         of the agent stays, and so does the archive.
         """
-        if not isinstance(self.domain, ShiftingDomain) or number < self.config.shift.round:
+        if not isinstance(self.env, ShiftingEnvironment) or number < self.config.shift.round:
             return False
-        if not self.domain.shifted:
-            self.domain.shift()
+        if not self.env.shifted:
+            self.env.shift()
             self._settle()
             self.replay = Replay(self.config.curriculum)
-            self.gate.enter(self.base.values(), self.domain.held_out())
+            self.gate.enter(self.base.values(), self.env.held_out())
             if self.controller is not None:
                 level, self.controller = self.controller.level, self._controller()
                 self.controller.level = level
@@ -146,7 +146,7 @@ class World:
     def _controller(self) -> Controller:
         """Steers by how long solutions are: steps, then text."""
         difficulties = {
-            name: (float(self.domain.steps(task)), float(sum(map(len, task.oracle))))
+            name: (float(self.env.steps(task)), float(sum(map(len, task.oracle))))
             for name, task in self.base.items()
         }
         return Controller(difficulties, alpha=self.config.curriculum.alpha)
@@ -173,7 +173,7 @@ class World:
             chosen = self.controller.choose(self.seeds, wanted, rng)
         else:
             chosen = choose_seeds(self.seeds, self.stats, wanted, rng, curriculum)
-        return make_contexts(self.domain, chosen, self.told, round_=number, target=curriculum.alpha)
+        return make_contexts(self.env, chosen, self.told, round_=number, target=curriculum.alpha)
 
     @property
     def told(self) -> Profile:

@@ -24,8 +24,8 @@ from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.schedules import warmup_lr_scale
 from genenv.algorithms.settings import WarmupConfig
 from genenv.algorithms.trainer import Trainer
-from genenv.environments.base import Domain
-from genenv.errors import DomainError, UpdateSkipped, UsageError
+from genenv.environments.base import Environment
+from genenv.errors import EnvironmentCodeError, UpdateSkipped, UsageError
 from genenv.progress import Reporter, aside, staged
 from genenv.rollout.driver import GRADED, NO_ROOM, NO_ROOM_FOR_SOLUTION, guide
 from genenv.sampling import Sampler
@@ -42,7 +42,7 @@ _IMITATION = Objective()
 class SupervisedWarmup:
     """Warms up an agent and a simulator."""
 
-    domain: Domain
+    env: Environment
     agent: Agent
     simulator: Simulator | None
     """None where no model writes the tasks."""
@@ -83,12 +83,13 @@ class SupervisedWarmup:
         checked, taught = shuffled[: config.check_tasks], shuffled[config.check_tasks :]
         if not taught:
             raise UsageError(
-                f"agent.warmup.check_tasks is {config.check_tasks}, but the domain has {len(tasks)} base "
+                f"agent.warmup.check_tasks is {config.check_tasks}, but the environment has {len(tasks)} "
+                f"base "
                 "tasks, and some must be left to learn from; set it lower, or agent.warmup.steps to 0"
             )
         taught = taught[: config.steps * config.batch]  # no step comes to those behind
         sampler = self.agent.sampler
-        given = [await demonstrate(self.domain, sampler, task) for task in taught]
+        given = [await demonstrate(self.env, sampler, task) for task in taught]
         reasons = [one for one in given if isinstance(one, str)]
         _tell_left_out("agent", reasons, len(taught), sampler.context_tokens)
         return checked, [datum for one in given if not isinstance(one, str) for datum in one]
@@ -107,7 +108,7 @@ class SupervisedWarmup:
                 return False
             await self.agent.trainer.publish()  # what is checked is what was taught
             with aside():
-                groups = await self.agent.solve(self.domain, checked)
+                groups = await self.agent.solve(self.env, checked)
             success = sum(group.successes for group in groups) / len(groups)
             return success >= config.target_low
 
@@ -128,7 +129,7 @@ class SupervisedWarmup:
         }
 
     def _written(self, seeds: Sequence[Seed]) -> Sequence[Sequence[Datum]]:
-        """What the simulator imitates, step by step: specs of the domain's own that vary seeds."""
+        """What the simulator imitates, step by step: specs of the environment's own that vary seeds."""
         simulator = self.simulator
         if simulator is None or not simulator.config.warmup.steps:
             return []
@@ -164,9 +165,9 @@ class SupervisedWarmup:
         }
 
     def _variation(self, sampler: Sampler, seed: Seed, rng: random.Random) -> Datum:
-        """A spec of the domain's own that varies a seed, as an answer to the simulator's prompt."""
-        messages = self.domain.simulator_messages(seed, Profile(), self.target)
-        spec = json.dumps(self.domain.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
+        """A spec of the environment's own that varies a seed, as an answer to the simulator's prompt."""
+        messages = self.env.simulator_messages(seed, Profile(), self.target)
+        spec = json.dumps(self.env.variation(seed, rng), ensure_ascii=False, separators=(",", ":"))
         written = sampler.encode_reply(spec)
         return Datum(
             prompt_ids=asked(sampler, messages),
@@ -209,21 +210,21 @@ async def teach(
     return losses
 
 
-async def demonstrate(domain: Domain, sampler: Sampler, task: Task) -> list[Datum] | str:
+async def demonstrate(env: Environment, sampler: Sampler, task: Task) -> list[Datum] | str:
     """A task solved by its oracle, as tokens: the replies count, what the environment says does not.
 
     Where the solution could not be played to its end, such as for want of room, a sentence that says why.
 
     Raises:
-        DomainError: it was played to its end, and the domain says that it is wrong.
+        EnvironmentCodeError: it was played to its end, and the environment says that it is wrong.
     """
     if not task.oracle:
-        return f"nobody knows solutions of tasks of {domain.name}; set agent.warmup.steps to 0"
-    trace = await guide(domain, sampler, task)
+        return f"nobody knows solutions of tasks of {env.name}; set agent.warmup.steps to 0"
+    trace = await guide(env, sampler, task)
     if not trace.success and trace.stop_reason in GRADED:
-        raise DomainError(
-            f"domain {domain.name!r}, {task.id}: its own solution does not pass when it is played "
-            f"({trace.explanation}); mend the domain's oracle, its episode or its check"
+        raise EnvironmentCodeError(
+            f"environment {env.name!r}, {task.id}: its own solution does not pass when it is played "
+            f"({trace.explanation}); mend the environment's oracle, its episode or its check"
         )
     if not trace.success:
         return trace.explanation

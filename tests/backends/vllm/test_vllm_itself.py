@@ -207,7 +207,7 @@ def test_a_whole_run_ahead_of_itself_outlives_one_of_two_servers(
         "policy.context_tokens": CONTEXT,
         "run.staleness": 1,
         "agent.importance_cap": 2,
-        "domain.held_to_commands": "false",
+        "environment.held_to_commands": "false",
         "run.rounds": 3,
         "run.eval_every": 3,
         "run.eval_tasks": 8,

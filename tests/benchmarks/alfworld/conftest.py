@@ -114,7 +114,7 @@ SHORTEST = {
 
 
 def playable(kind: str) -> dict[str, Any]:
-    """The content of a `game.tw-pddl` that TextWorld opens as well, on ALFWorld's domain and grammar."""
+    """The content of a `game.tw-pddl` that TextWorld opens as well, on ALFWorld's environment and grammar."""
     alfworld = pytest.importorskip(
         "alfworld", reason="alfworld is not installed: pip install --no-deps alfworld"
     )
@@ -124,8 +124,8 @@ def playable(kind: str) -> dict[str, Any]:
     assert helped is not None
     grammar = grammar.replace("#help.feedback#", helped[1].replace("\\n", "\n"))  # as recorded games have it
     problem = PROBLEM.replace("GOAL", GOALS[kind]).replace("agent1 - agent", declared())
-    domain = (files / "alfred.pddl").read_text()
-    changes = {"pddl_domain": domain, "pddl_problem": problem, "grammar": grammar}
+    env = (files / "alfred.pddl").read_text()
+    changes = {"pddl_domain": env, "pddl_problem": problem, "grammar": grammar}
     return written(kind, **changes, walkthrough=SHORTEST.get(kind, SOLUTIONS[kind]))
 
 

@@ -167,15 +167,15 @@ def reference(world: World) -> Any:
 
 def written_world(task: TaskType) -> World:
     """The world of the first seed of a kind of task."""
-    domain = Household()
-    tasks = base_tasks(domain, domain.seeds(), seed=0).values()
+    env = Household()
+    tasks = base_tasks(env, env.seeds(), seed=0).values()
     return next(world for found in tasks if (world := game_of(found).world).task == task)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("index", range(len(TASKS)))
 def test_textworld_answers_the_same(index):
-    # Rooms of the domain's own, and rooms with more in them than a simulator writes.
+    # Rooms of the environment's own, and rooms with more in them than a simulator writes.
     world = written_world(TASKS[index]) if index % 2 else random_worlds(len(TASKS), seed=3)[index]
     rng, game = random.Random(index), Game(world)
     env, commands = reference(world), plan(game)

@@ -1,4 +1,4 @@
-"""The household domain: what can be written, what is refused, how attempts are played and graded."""
+"""The household environment: what can be written, what is refused, how attempts are played and graded."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from genenv.rollout.driver import Sampling, attempt
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 from quickly import within
 
-DOMAIN = Household()
+ENVIRONMENT = Household()
 STEPS = Household(HouseholdConfig(mode="single"))
-SEEDS = DOMAIN.seeds()
+SEEDS = ENVIRONMENT.seeds()
 MUG = HouseholdSpec(
     task="heat",
     size="small",
@@ -48,22 +48,20 @@ MUG = HouseholdSpec(
 )
 
 
-def task_of(spec: HouseholdSpec, domain: Household = DOMAIN, name: str = "t") -> Task:
-    built = domain.build(
-        spec, task_id=name, lineage=Lineage(origin=Origin.GENERATED), rng=random.Random(name)
-    )
+def task_of(spec: HouseholdSpec, env: Household = ENVIRONMENT, name: str = "t") -> Task:
+    built = env.build(spec, task_id=name, lineage=Lineage(origin=Origin.GENERATED), rng=random.Random(name))
     assert isinstance(built, Task), built
     return built
 
 
-def outcome(spec: HouseholdSpec, domain: Household = DOMAIN) -> Task | Rejection:
-    """What building and the domain's own gate make of a spec."""
+def outcome(spec: HouseholdSpec, env: Household = ENVIRONMENT) -> Task | Rejection:
+    """What building and the environment's own gate make of a spec."""
     rng = random.Random(0)
-    built = domain.build(spec, task_id="t", lineage=Lineage(origin=Origin.GENERATED), rng=rng)
-    return built if isinstance(built, Rejection) else domain.audit(built, rng) or built
+    built = env.build(spec, task_id="t", lineage=Lineage(origin=Origin.GENERATED), rng=rng)
+    return built if isinstance(built, Rejection) else env.audit(built, rng) or built
 
 
-def play(domain: Household, task: Task, replies: Sequence[str]) -> list[str]:
+def play(env: Household, task: Task, replies: Sequence[str]) -> list[str]:
     """What an episode asks for; it ends where the replies do, or at its own end."""
     heard: list[str] = []
     left = iter(replies)
@@ -72,7 +70,7 @@ def play(domain: Household, task: Task, replies: Sequence[str]) -> list[str]:
         heard.append(messages[-1].content)
         return next(left)
 
-    asyncio.run(domain.episode(task).run(ask))
+    asyncio.run(env.episode(task).run(ask))
     return heard
 
 
@@ -99,21 +97,21 @@ def test_a_spec_becomes_a_game_with_its_shortest_plan():
 
 def test_the_oracle_plays_to_the_end_of_the_episode():
     task = task_of(MUG)
-    heard = play(DOMAIN, task, task.oracle)
+    heard = play(ENVIRONMENT, task, task.oracle)
     assert heard[2].startswith(
         "You open the cabinet 1. The cabinet 1 is open. In it, you see a bowl 1, and a mug 1."
     )
-    assert DOMAIN.check(task, task.oracle).success
+    assert ENVIRONMENT.check(task, task.oracle).success
 
 
 @pytest.mark.long
 def test_there_are_enough_base_and_held_out_tasks_and_all_pass_the_gate():
-    held_out = DOMAIN.held_out()
+    held_out = ENVIRONMENT.held_out()
     assert len(SEEDS) >= 300
     assert len(held_out) >= 100
-    tasks = [*base_tasks(DOMAIN, SEEDS, seed=0).values(), *held_out]
+    tasks = [*base_tasks(ENVIRONMENT, SEEDS, seed=0).values(), *held_out]
     assert len(tasks) == len(SEEDS) + len(held_out)
-    audited = [DOMAIN.audit(task, random.Random(task.id)) for task in tasks[::2]]
+    audited = [ENVIRONMENT.audit(task, random.Random(task.id)) for task in tasks[::2]]
     assert audited == [None] * len(audited)
 
 
@@ -122,24 +120,24 @@ def test_the_first_120_of_500_held_out_tasks_are_those_there_were():
     assert [name for name, _ in specs] == [f"household-held-{n:03d}" for n in range(500)]
     text = json.dumps([(name, spec.model_dump(mode="json")) for name, spec in specs[:120]])
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "30f86e3a652d84a7"
-    assert DOMAIN.main_held_out == 120
-    assert len({DOMAIN.surface(task) for task in DOMAIN.held_out()}) == 500
+    assert ENVIRONMENT.main_held_out == 120
+    assert len({ENVIRONMENT.surface(task) for task in ENVIRONMENT.held_out()}) == 500
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["single", "episode"])
 def test_replies_are_held_to_the_commands_that_are_possible_turn_after_turn(mode):
-    domain = Household(HouseholdConfig(mode=mode, held_to_commands=True, max_turns=12))
+    env = Household(HouseholdConfig(mode=mode, held_to_commands=True, max_turns=12))
     free = Household(HouseholdConfig(mode=mode, max_turns=12))
-    for task, same in zip(domain.held_out()[:12], free.held_out(), strict=False):
+    for task, same in zip(env.held_out()[:12], free.held_out(), strict=False):
         assert task == same
-        assert choices_along(domain, task) == (list(task.oracle), [True] * len(task.oracle))
+        assert choices_along(env, task) == (list(task.oracle), [True] * len(task.oracle))
         assert not getattr(free.episode(task), "choices", ())
 
 
-def choices_along(domain: Household, task: Task) -> tuple[list[str], list[bool]]:
+def choices_along(env: Household, task: Task) -> tuple[list[str], list[bool]]:
     """The oracle's commands as they are played, and whether the possible ones were offered each time."""
-    episode, state = domain.episode(task), game_of(task).start()
+    episode, state = env.episode(task), game_of(task).start()
     state.play(task.payload.get("played", []))
     played: list[str] = []
     right: list[bool] = []
@@ -155,20 +153,20 @@ def choices_along(domain: Household, task: Task) -> tuple[list[str], list[bool]]
 
 
 def test_a_scripted_agent_gives_possible_commands_only():
-    domain = Household(HouseholdConfig(mode="single", held_to_commands=True))
-    tasks = list(domain.held_out()[:20])
+    env = Household(HouseholdConfig(mode="single", held_to_commands=True))
+    tasks = list(env.held_out()[:20])
     sampling = Sampling(temperature=1.0, max_new_tokens=60, timeout_s=60.0, seed=0)
     groups = asyncio.run(
-        attempt(domain, ScriptedSampler(lambda p, rng: "fly"), tasks, rollouts=4, sampling=sampling)
+        attempt(env, ScriptedSampler(lambda p, rng: "fly"), tasks, rollouts=4, sampling=sampling)
     )
     for group in groups:
-        possible = domain.episode(group.task).choices
+        possible = env.episode(group.task).choices
         assert {trace.replies[0] for trace in group.traces} <= set(possible)
 
 
 def test_held_out_tasks_share_no_pair_of_object_and_goal_and_no_phrasing_with_the_seeds():
     seeds = [HouseholdSpec.model_validate(seed.spec) for seed in SEEDS]
-    held_out = [HouseholdSpec.model_validate(task.spec) for task in DOMAIN.held_out()]
+    held_out = [HouseholdSpec.model_validate(task.spec) for task in ENVIRONMENT.held_out()]
     assert not {pair_of(spec) for spec in seeds} & {pair_of(spec) for spec in held_out}
     assert not {spec.wording for spec in seeds} & {spec.wording for _, spec in held_out_specs()}
     for _, spec in held_out_specs():  # nor can a simulator write them
@@ -180,8 +178,8 @@ def test_held_out_tasks_share_no_pair_of_object_and_goal_and_no_phrasing_with_th
 @given(st.integers(0, len(SEEDS) - 1), st.integers(0, 10**6))
 def test_a_variation_passes_the_gate_and_keeps_away_from_held_out_pairs(index, chance):
     seed = SEEDS[index]
-    spec = HouseholdSpec.model_validate(DOMAIN.variation(seed, random.Random(chance)))
-    held_out = {pair_of(HouseholdSpec.model_validate(task.spec)) for task in DOMAIN.held_out()}
+    spec = HouseholdSpec.model_validate(ENVIRONMENT.variation(seed, random.Random(chance)))
+    held_out = {pair_of(HouseholdSpec.model_validate(task.spec)) for task in ENVIRONMENT.held_out()}
     assert pair_of(spec) not in held_out
     assert isinstance(outcome(spec), Task)
 
@@ -197,15 +195,15 @@ def test_every_seed_is_of_the_room_that_its_simulator_is_told_of(written_under):
             offered.objects
         )
     seed = next(seed for seed in SEEDS if "FloorLamp" in str(seed.spec["goal"]))
-    assert written_under(DOMAIN.spec_schema(seed), seed.spec)
+    assert written_under(ENVIRONMENT.spec_schema(seed), seed.spec)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("index", range(0, len(SEEDS), 40))
 def test_the_grammar_lets_seeds_and_variations_through(written_under, index):
     seed = SEEDS[index]
-    schema = DOMAIN.spec_schema(seed)
-    written = [seed.spec, *(DOMAIN.variation(seed, random.Random(chance)) for chance in range(5))]
+    schema = ENVIRONMENT.spec_schema(seed)
+    written = [seed.spec, *(ENVIRONMENT.variation(seed, random.Random(chance)) for chance in range(5))]
     assert [spec for spec in written if not written_under(schema, spec)] == []
     assert not written_under(schema, {**seed.spec, "target": "Spaceship"})
 
@@ -213,19 +211,19 @@ def test_the_grammar_lets_seeds_and_variations_through(written_under, index):
 def test_the_simulator_is_told_what_its_grammar_knows():
     seed = next(seed for seed in SEEDS if seed.spec["task"] == "heat")
     profile = Profile(success={"heat": 0.25}, attempts={"heat": 8.0}, overall=0.5)
-    system, user = DOMAIN.simulator_messages(seed, profile, 0.5)
+    system, user = ENVIRONMENT.simulator_messages(seed, profile, 0.5)
     assert "Room: kitchen." in system.content
     assert str(seed.spec["target"]) in system.content
     assert user.content.startswith("It solves 50% now, heat 25%.")
 
 
-@pytest.mark.parametrize("domain", [DOMAIN, STEPS], ids=["episode", "single"])
-def test_specs_made_wrong_are_refused(domain, mutants):
+@pytest.mark.parametrize("env", [ENVIRONMENT, STEPS], ids=["episode", "single"])
+def test_specs_made_wrong_are_refused(env, mutants):
     survivors = [
         (kind, spec)
         for number, seed in enumerate(SEEDS[::4])
         for kind, spec in mutants(HouseholdSpec.model_validate(seed.spec), random.Random(number))
-        if isinstance(outcome(spec, domain), Task)
+        if isinstance(outcome(spec, env), Task)
     ]
     assert survivors == []
 
@@ -264,7 +262,7 @@ def test_a_refusal_says_why(changes, reason, words):
 
 
 def test_held_out_pairs_are_refused_for_anybody_else():
-    for task in DOMAIN.held_out():
+    for task in ENVIRONMENT.held_out():
         spec = HouseholdSpec.model_validate(task.spec)
         refused = outcome(spec.model_copy(update={"wording": "put a <object> on the <place>"}))
         assert isinstance(refused, Rejection)
@@ -304,20 +302,20 @@ def test_commands_that_do_nothing_use_a_turn_and_the_episode_ends_at_the_limit()
     task = task_of(MUG)
     replies = ["fly to the moon"] * 50
     with pytest.raises(OutOfTurns):
-        play(DOMAIN, task, replies)
-    verdict = DOMAIN.check(task, replies)
+        play(ENVIRONMENT, task, replies)
+    verdict = ENVIRONMENT.check(task, replies)
     assert (verdict.reward, verdict.success) == (0.0, False)
     assert "after 50 commands, of which 50 did nothing" in verdict.explanation
     late = [*["look"] * 44, *task.oracle]
-    assert not DOMAIN.check(task, late).success  # the 51st command would win
+    assert not ENVIRONMENT.check(task, late).success  # the 51st command would win
 
 
-@pytest.mark.parametrize("domain", [DOMAIN, STEPS], ids=["episode", "single"])
+@pytest.mark.parametrize("env", [ENVIRONMENT, STEPS], ids=["episode", "single"])
 @pytest.mark.parametrize("reply", ["", "\n\n", "x" * 10_000_000, "[" * 100_000, "\0\ud800", "take from to"])
-def test_garbage_is_a_failed_attempt(domain, reply):
-    task = task_of(MUG, domain)
+def test_garbage_is_a_failed_attempt(env, reply):
+    task = task_of(MUG, env)
     with within(1):
-        verdict = domain.check(task, [reply] * 60)
+        verdict = env.check(task, [reply] * 60)
         assert (verdict.reward, verdict.success) == (0.0, False)
     assert len(verdict.explanation) < 300
 
@@ -326,9 +324,9 @@ def test_garbage_is_a_failed_attempt(domain, reply):
 @settings(max_examples=50, deadline=None)
 def test_any_replies_get_the_same_verdict_twice_from_both_checks(replies):
     task = task_of(MUG)
-    first = DOMAIN.check(task, replies)
-    assert first == DOMAIN.check(task, replies)
-    assert first.success == check_by_facts(task, replies, DOMAIN.settings)
+    first = ENVIRONMENT.check(task, replies)
+    assert first == ENVIRONMENT.check(task, replies)
+    assert first.success == check_by_facts(task, replies, ENVIRONMENT.settings)
 
 
 @pytest.mark.parametrize(
@@ -350,15 +348,15 @@ def test_a_command_is_the_first_line(reply, command):
 
 
 def test_progress_pays_for_the_way_that_is_behind():
-    domain = Household(HouseholdConfig(reward="progress"))
-    task = task_of(MUG, domain)
-    rewards = [domain.check(task, task.oracle[:n]).reward for n in range(8)]
+    env = Household(HouseholdConfig(reward="progress"))
+    task = task_of(MUG, env)
+    rewards = [env.check(task, task.oracle[:n]).reward for n in range(8)]
     assert rewards == sorted(rewards)
     assert rewards[0] == 0.0
     assert rewards[3] == pytest.approx(3 / 7)
     assert rewards[-1] == 1.0
     back = [*task.oracle[:3], "move mug 1 to cabinet 1"]
-    assert domain.check(task, back).reward < rewards[3]
+    assert env.check(task, back).reward < rewards[3]
 
 
 def test_a_single_step_asks_for_what_comes_next_in_the_experts_game():
@@ -407,18 +405,18 @@ def test_the_right_next_commands_are_those_after_which_the_way_is_shorter():
 
 
 def test_possible_commands_are_listed_where_the_settings_say_so():
-    domain = Household(HouseholdConfig(show_commands=True))
-    task = task_of(MUG, domain)
-    heard = play(domain, task, task.oracle)
+    env = Household(HouseholdConfig(show_commands=True))
+    task = task_of(MUG, env)
+    heard = play(env, task, task.oracle)
     assert "Possible: close" not in heard[0]
     assert "go to microwave 1" in heard[0].splitlines()[-1]
     assert heard[1].splitlines()[-1].startswith("Possible: examine cabinet 1, ")
 
 
 def test_uninformed_attempts_fail():
-    tasks = list(base_tasks(DOMAIN, SEEDS, seed=0).values())
+    tasks = list(base_tasks(ENVIRONMENT, SEEDS, seed=0).values())
     wins = sum(
-        DOMAIN.check(task, DOMAIN.random_replies(task, random.Random(f"{task.id}/{i}"))).success
+        ENVIRONMENT.check(task, ENVIRONMENT.random_replies(task, random.Random(f"{task.id}/{i}"))).success
         for task in tasks
         for i in range(3)
     )
@@ -430,12 +428,12 @@ def test_building_and_planning_is_fast():
     specs = [HouseholdSpec.model_validate(seed.spec) for seed in SEEDS]
     with within(0.05 * len(specs)):
         for spec in specs:
-            DOMAIN.build(spec, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=rng)
+            ENVIRONMENT.build(spec, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=rng)
 
 
 def test_a_generation_goes_through_the_whole_gate(toy):
-    gate = Gate(DOMAIN, CurriculumConfig(), seed=0)
-    gate.protect(DOMAIN.held_out())
+    gate = Gate(ENVIRONMENT, CurriculumConfig(), seed=0)
+    gate.protect(ENVIRONMENT.held_out())
     context = toy.context()
     text = MUG.model_dump_json()
     first, again = gate.admit([context] * 2, [toy.generation(text, name=name) for name in ("a", "b")])

@@ -45,9 +45,9 @@ def test_every_reply_is_possible_and_a_run_that_was_stopped_ends_as_one_that_was
     words = ["train", CONFIG, *settings, "--out"]
     succeeds(*words, tmp_path / "whole")
     groups, digest = stored(tmp_path / "whole")
-    domain = Household(HouseholdConfig(mode="single", held_to_commands=True))
+    env = Household(HouseholdConfig(mode="single", held_to_commands=True))
     for group in groups:
-        possible = domain.episode(group.task).choices
+        possible = env.episode(group.task).choices
         assert all(trace.replies[0] in possible for trace in group.traces)
         assert all(0 < trace.response_tokens < len(trace.replies[0]) for trace in group.traces)
     stopped_in_round_two(*words, tmp_path / "stopped")

@@ -75,26 +75,26 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", ["closed_book", "passages", "search"])
 def test_a_users_facts_make_questions_that_pass_the_gate(corpus: Path, mode: Any) -> None:
-    domain = MultihopQA(MultihopConfig(corpus=str(corpus), mode=mode))
-    assert len(domain.seeds()) >= 20
-    assert len(domain.held_out()) >= 1
+    env = MultihopQA(MultihopConfig(corpus=str(corpus), mode=mode))
+    assert len(env.seeds()) >= 20
+    assert len(env.held_out()) >= 1
     rng = random.Random(0)
-    for seed in domain.seeds():
+    for seed in env.seeds():
         spec = QuestionSpec.model_validate(seed.spec)
-        task = domain.build(spec, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=rng)
+        task = env.build(spec, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=rng)
         assert isinstance(task, Task), task
-        assert domain.audit(task, rng) is None
-        assert domain.check(task, task.oracle).success
-        assert not domain.check(task, domain.random_replies(task, rng)).success
+        assert env.audit(task, rng) is None
+        assert env.check(task, task.oracle).success
+        assert not env.check(task, env.random_replies(task, rng)).success
         assert "tool" not in spec.relations  # a team has two
-        varied = QuestionSpec.model_validate(domain.variation(seed, rng))
+        varied = QuestionSpec.model_validate(env.variation(seed, rng))
         assert isinstance(
-            domain.build(varied, task_id="v", lineage=Lineage(origin=Origin.GENERATED), rng=rng), Task
+            env.build(varied, task_id="v", lineage=Lineage(origin=Origin.GENERATED), rng=rng), Task
         )
 
 
 def test_a_question_about_a_users_facts_shows_the_users_own_words(corpus: Path) -> None:
-    domain = MultihopQA(MultihopConfig(corpus=str(corpus), distractors=1))
+    env = MultihopQA(MultihopConfig(corpus=str(corpus), distractors=1))
     spec = QuestionSpec(
         hops=2,
         answer="thing",
@@ -102,14 +102,14 @@ def test_a_question_about_a_users_facts_shows_the_users_own_words(corpus: Path) 
         relations=["lead", "room"],
         question="What is the room of the head of <start>?",
     )
-    task = domain.build(spec, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(1))
+    task = env.build(spec, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(1))
     assert isinstance(task, Task)
     lines = task.messages[-1].content.splitlines()
     assert len(lines) == 4
     assert lines[-1] == "What is the room of the head of Team Echo?"
     assert "- Team Echo: Team Echo is led by Ada Ohce. It uses a laptop and a phone." in lines
     assert "- Ada Ohce: Ada Ohce sits in Room 11 and comes from Port Echoo." in lines
-    assert domain.check(task, ["room 11"]).success
+    assert env.check(task, ["room 11"]).success
 
 
 def test_a_seed_that_has_no_other_chain_is_offered_its_own(tmp_path: Path) -> None:
@@ -119,19 +119,19 @@ def test_a_seed_that_has_no_other_chain_is_offered_its_own(tmp_path: Path) -> No
         return {"title": names[0], "text": " ".join(names), "facts": facts}
 
     path = written(tmp_path / "chains.jsonl", [chain(number) for number in range(60)])
-    domain = MultihopQA(MultihopConfig(corpus=str(path)))
-    for seed in domain.seeds():
-        assert domain.spec_schema(seed)["anyOf"]
-        assert domain.variation(seed, random.Random(0))["hops"] == 2
+    env = MultihopQA(MultihopConfig(corpus=str(path)))
+    for seed in env.seeds():
+        assert env.spec_schema(seed)["anyOf"]
+        assert env.variation(seed, random.Random(0))["hops"] == 2
 
 
 def test_passages_without_facts_join_the_search(tmp_path: Path) -> None:
     path = written(tmp_path / "p.jsonl", [{"title": "Zyxel notes", "text": "Zyxel is a made-up town."}])
-    domain = MultihopQA(MultihopConfig(corpus=str(path), mode="search"))
-    found = domain.world.index.search("zyxel", results=3, chars=160)
+    env = MultihopQA(MultihopConfig(corpus=str(path), mode="search"))
+    found = env.world.index.search("zyxel", results=3, chars=160)
     assert found == "Zyxel notes: Zyxel is a made-up town."
-    assert len(domain.seeds()) == 400
-    assert "Tokyo" in domain.world.index.search("capital of Japan", results=3, chars=160)
+    assert len(env.seeds()) == 400
+    assert "Tokyo" in env.world.index.search("capital of Japan", results=3, chars=160)
 
 
 def test_equal_facts_in_two_passages_are_fine_and_the_first_is_the_source(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_second_object_of_an_ordinary_relation_is_no_contradiction(tmp_path: P
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     for path, sentence in (
-        (tmp_path / "none.jsonl", "No such file or directory; check the setting domain.corpus"),
+        (tmp_path / "none.jsonl", "No such file or directory; check the setting environment.corpus"),
         (tmp_path, "Is a directory"),
     ):
         with pytest.raises(UsageError, match=sentence):

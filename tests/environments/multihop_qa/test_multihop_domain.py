@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from genenv.config.run import load_config
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.environments import load_domain
-from genenv.environments.base import Domain, OutOfTurns
+from genenv.environments import load_environment
+from genenv.environments.base import Environment, OutOfTurns
 from genenv.environments.multihop_qa.environment import MultihopQA
 from genenv.environments.multihop_qa.search import NOTHING
 from genenv.environments.multihop_qa.seeds import spec_of
@@ -39,10 +39,10 @@ from genenv.types import (
 )
 from quickly import within
 
-DOMAIN = MultihopQA()
+ENVIRONMENT = MultihopQA()
 SEARCH = MultihopQA(MultihopConfig(mode="search"))
 CLOSED = MultihopQA(MultihopConfig(mode="closed_book", reward="soft"))
-SEEDS, HELD_OUT = DOMAIN.seeds(), DOMAIN.held_out()
+SEEDS, HELD_OUT = ENVIRONMENT.seeds(), ENVIRONMENT.held_out()
 OSLO = QuestionSpec(
     hops=2,
     answer="currency",
@@ -52,20 +52,20 @@ OSLO = QuestionSpec(
 )
 
 
-def built(domain: MultihopQA, spec: QuestionSpec = OSLO, origin: Origin = Origin.SEED) -> Task | Rejection:
-    return domain.build(spec, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+def built(env: MultihopQA, spec: QuestionSpec = OSLO, origin: Origin = Origin.SEED) -> Task | Rejection:
+    return env.build(spec, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
 
 
-def task_of(domain: MultihopQA, spec: QuestionSpec = OSLO) -> Task:
-    task = built(domain, spec)
+def task_of(env: MultihopQA, spec: QuestionSpec = OSLO) -> Task:
+    task = built(env, spec)
     assert isinstance(task, Task), task
     return task
 
 
 def refused(**changes: Any) -> Rejection:
     """What is said of a changed question, by build or by audit."""
-    outcome = built(DOMAIN, OSLO.model_copy(update=changes))
-    rejection = outcome if isinstance(outcome, Rejection) else DOMAIN.audit(outcome, random.Random(0))
+    outcome = built(ENVIRONMENT, OSLO.model_copy(update=changes))
+    rejection = outcome if isinstance(outcome, Rejection) else ENVIRONMENT.audit(outcome, random.Random(0))
     assert rejection is not None
     assert rejection.explanation.endswith(".")
     return rejection
@@ -86,22 +86,22 @@ def admitted(gate: Gate, seed: Seed, spec: Any, name: str = "g") -> Task | Rejec
 
 
 def alternatives(seed: Seed) -> Any:
-    return DOMAIN.spec_schema(seed)["anyOf"]
+    return ENVIRONMENT.spec_schema(seed)["anyOf"]
 
 
-def fresh_gate(domain: MultihopQA = DOMAIN) -> Gate:
-    return Gate(domain, CurriculumConfig(), seed=0)
+def fresh_gate(env: MultihopQA = ENVIRONMENT) -> Gate:
+    return Gate(env, CurriculumConfig(), seed=0)
 
 
-def test_it_is_a_domain_of_the_registry() -> None:
-    domain: Domain = load_domain("multihop_qa")
-    assert isinstance(domain, MultihopQA)
-    assert domain.spec is QuestionSpec
+def test_it_is_a_environment_of_the_registry() -> None:
+    env: Environment = load_environment("multihop_qa")
+    assert isinstance(env, MultihopQA)
+    assert env.spec is QuestionSpec
 
 
 def test_the_shipped_configuration_is_one() -> None:
     config = load_config(Path(__file__).parents[3] / "configs" / "multihop_qa.toml")
-    assert config.domain.name == "multihop_qa"
+    assert config.environment.name == "multihop_qa"
     assert config.run.rounds == 10
 
 
@@ -126,7 +126,7 @@ def answers(tasks: Sequence[Task]) -> set[str]:
 @pytest.mark.long
 def test_no_start_or_answer_of_held_out_tasks_is_one_of_seeds_or_of_the_grammar() -> None:
     reserved = answers(HELD_OUT) | {str(task.spec["start"]) for task in HELD_OUT}
-    tasks = list(base_tasks(DOMAIN, SEEDS, seed=0).values())
+    tasks = list(base_tasks(ENVIRONMENT, SEEDS, seed=0).values())
     assert len(tasks) == len(SEEDS)
     assert reserved.isdisjoint(answers(tasks) | {str(task.spec["start"]) for task in tasks})
     for seed in SEEDS:
@@ -134,29 +134,29 @@ def test_no_start_or_answer_of_held_out_tasks_is_one_of_seeds_or_of_the_grammar(
             fields = each["properties"]
             names = [item["const"] for item in fields["relations"]["prefixItems"]]
             start = fields["start"]["const"]
-            hops = [DOMAIN.world.base.hops[name] for name in names]
-            end = DOMAIN.world.base.follow(start, hops)[-1].end
-            assert not DOMAIN.world.chains.is_held_out(start)
-            assert not DOMAIN.world.chains.is_held_out(end)
+            hops = [ENVIRONMENT.world.base.hops[name] for name in names]
+            end = ENVIRONMENT.world.base.follow(start, hops)[-1].end
+            assert not ENVIRONMENT.world.chains.is_held_out(start)
+            assert not ENVIRONMENT.world.chains.is_held_out(end)
             assert reserved.isdisjoint({start, end})
 
 
 def test_build_refuses_what_is_reserved_unless_it_is_a_held_out_task() -> None:
     spec = QuestionSpec.model_validate(HELD_OUT[0].spec)
-    rejection = built(DOMAIN, spec, Origin.GENERATED)
+    rejection = built(ENVIRONMENT, spec, Origin.GENERATED)
     assert isinstance(rejection, Rejection)
     assert rejection.reason is RejectReason.HELD_OUT
-    assert isinstance(built(DOMAIN, spec, Origin.HELD_OUT), Task)
+    assert isinstance(built(ENVIRONMENT, spec, Origin.HELD_OUT), Task)
 
 
 def test_build_refuses_a_chain_with_a_held_out_chain_inside() -> None:
-    chains = DOMAIN.world.chains
+    chains = ENVIRONMENT.world.chains
     refused = 0
-    for start in DOMAIN.world.base.by_kind["airport"]:
+    for start in ENVIRONMENT.world.base.by_kind["airport"]:
         for chain in chains.of(start):
             ends_are_free = not any(map(chains.is_held_out, (start, chain.answer)))
             if ends_are_free and chains.reserved(chain.path):
-                outcome = built(DOMAIN, spec_of(chain, random.Random(0)), Origin.GENERATED)
+                outcome = built(ENVIRONMENT, spec_of(chain, random.Random(0)), Origin.GENERATED)
                 assert isinstance(outcome, Rejection)
                 assert outcome.reason is RejectReason.HELD_OUT
                 refused += 1
@@ -167,20 +167,21 @@ def test_build_refuses_a_chain_with_a_held_out_chain_inside() -> None:
 def test_no_seed_is_near_a_held_out_task() -> None:
     archive = Archive()
     for task in HELD_OUT:
-        archive.add(task.id, DOMAIN.surface(task))
+        archive.add(task.id, ENVIRONMENT.surface(task))
     nearest = [
-        archive.nearest(DOMAIN.surface(task))[0] for task in base_tasks(DOMAIN, SEEDS, seed=0).values()
+        archive.nearest(ENVIRONMENT.surface(task))[0]
+        for task in base_tasks(ENVIRONMENT, SEEDS, seed=0).values()
     ]
     assert max(nearest) < HELD_OUT_SIMILARITY
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("domain", [DOMAIN, CLOSED])
-def test_seeds_and_held_out_tasks_pass_the_audit(domain: MultihopQA) -> None:
+@pytest.mark.parametrize("env", [ENVIRONMENT, CLOSED])
+def test_seeds_and_held_out_tasks_pass_the_audit(env: MultihopQA) -> None:
     rng = random.Random(5)
-    for task in [*domain.held_out(), *base_tasks(domain, SEEDS[::2], seed=0).values()]:
-        assert domain.audit(task, rng) is None, task.spec
-        assert domain.check(task, task.oracle).reward == 1.0
+    for task in [*env.held_out(), *base_tasks(env, SEEDS[::2], seed=0).values()]:
+        assert env.audit(task, rng) is None, task.spec
+        assert env.check(task, task.oracle).reward == 1.0
 
 
 @pytest.mark.long
@@ -194,7 +195,7 @@ def test_held_out_tasks_that_no_search_can_solve_are_left_out(caplog: pytest.Log
 
 
 def test_a_search_shows_whole_sentences_at_least() -> None:
-    base = DOMAIN.world.base
+    base = ENVIRONMENT.world.base
     says = (base.relations[fact.relation].says.format(fact.object) for fact in base.facts)
     least = next(
         each.ge for each in MultihopConfig.model_fields["result_chars"].metadata if hasattr(each, "ge")
@@ -219,26 +220,26 @@ def test_nearly_every_seed_can_be_answered_by_searching() -> None:
 @given(st.sampled_from(SEEDS), st.integers(0, 2**32))
 def test_what_the_grammar_allows_passes_the_gate(draw: Any, seed: Seed, number: int) -> None:
     rng = random.Random(number)
-    schema = DOMAIN.spec_schema(seed)
-    for spec in (draw(schema, rng), DOMAIN.variation(seed, rng)):
+    schema = ENVIRONMENT.spec_schema(seed)
+    for spec in (draw(schema, rng), ENVIRONMENT.variation(seed, rng)):
         assert isinstance(admitted(fresh_gate(), seed, spec), Task), spec
 
 
 def test_a_variation_is_never_its_seed() -> None:
     rng = random.Random(1)
     for seed in SEEDS[:100]:
-        spec = DOMAIN.variation(seed, rng)
+        spec = ENVIRONMENT.variation(seed, rng)
         assert (spec["start"], spec["relations"]) != (seed.spec["start"], seed.spec["relations"])
 
 
 @pytest.mark.long
 def test_the_grammar_allows_variations_and_no_other_specs(draw: Any, written_under: Any) -> None:
     for seed in SEEDS[::40]:
-        schema, rng = DOMAIN.spec_schema(seed), random.Random(seed.id)
-        for spec in (draw(schema, rng), *(DOMAIN.variation(seed, rng) for _ in range(4))):
+        schema, rng = ENVIRONMENT.spec_schema(seed), random.Random(seed.id)
+        for spec in (draw(schema, rng), *(ENVIRONMENT.variation(seed, rng) for _ in range(4))):
             assert written_under(schema, spec), spec
     seed = SEEDS[0]
-    schema, spec = DOMAIN.spec_schema(seed), dict(DOMAIN.variation(seed, random.Random(0)))
+    schema, spec = ENVIRONMENT.spec_schema(seed), dict(ENVIRONMENT.variation(seed, random.Random(0)))
     for wrong in ({**spec, "hops": 5}, {**spec, "start": "Oz"}, {**spec, "question": "What is the answer?"}):
         assert not written_under(schema, wrong)
     assert not written_under(schema, dict(reversed(spec.items())))
@@ -246,7 +247,7 @@ def test_the_grammar_allows_variations_and_no_other_specs(draw: Any, written_und
 
 @pytest.mark.long
 def test_the_grammar_of_every_seed_is_small_but_leaves_a_choice() -> None:
-    schemas = [DOMAIN.spec_schema(seed) for seed in SEEDS]
+    schemas = [ENVIRONMENT.spec_schema(seed) for seed in SEEDS]
     sizes = [len(schema["anyOf"]) for schema in schemas]
     assert min(sizes) >= 5
     assert max(sizes) <= 60
@@ -255,7 +256,7 @@ def test_the_grammar_of_every_seed_is_small_but_leaves_a_choice() -> None:
 
 def test_the_simulator_is_told_the_job_the_choices_and_the_profile() -> None:
     profile = Profile(overall=0.25, success={SEEDS[0].skills[0]: 0.5}, attempts={})
-    system, user = DOMAIN.simulator_messages(SEEDS[0], profile, 0.5)
+    system, user = ENVIRONMENT.simulator_messages(SEEDS[0], profile, 0.5)
     assert "solved 50% of the time" in system.content
     assert "It solves 25% now" in user.content
     assert "<start>" in user.content
@@ -265,7 +266,8 @@ def test_the_simulator_is_told_the_job_the_choices_and_the_profile() -> None:
         for name in fields["relations"]["prefixItems"]:
             assert name["const"] in system.content
     assert all(
-        sum(len(m.content) for m in DOMAIN.simulator_messages(seed, profile, 0.5)) < 1_300 for seed in SEEDS
+        sum(len(m.content) for m in ENVIRONMENT.simulator_messages(seed, profile, 0.5)) < 1_300
+        for seed in SEEDS
     )
 
 
@@ -279,14 +281,14 @@ def test_skills_are_few() -> None:
 
 
 def test_the_task_is_the_question_with_its_passages() -> None:
-    task = task_of(DOMAIN)
+    task = task_of(ENVIRONMENT)
     assert task.payload["answers"] == ["Norwegian Krone", "Norwegian kroner"]
     assert task.oracle == ("Norwegian Krone",)
     *passages, question = task.messages[-1].content.splitlines()
     assert question == "What is the currency of the country whose capital is Oslo?"
     assert len(passages) == 1 + 3  # both facts are about Norway
     assert sum(line.startswith("- Norway (country): ") for line in passages) == 1
-    assert task == task_of(DOMAIN)
+    assert task == task_of(ENVIRONMENT)
     assert task_of(CLOSED).messages[-1].content == question == task_of(SEARCH).messages[-1].content
 
 
@@ -341,27 +343,27 @@ def test_every_rejection_explains_itself(changes: Any, reason: str, sentence: st
 
 
 def test_a_passage_that_lacks_a_fact_is_noticed() -> None:
-    task = task_of(DOMAIN)
+    task = task_of(ENVIRONMENT)
     system, user = task.messages
     short = re.sub(" ?Its currency is Norwegian Krone[.]", "", user.content)
     less = replace(task, messages=(system, Message(role="user", content=short)))
-    rejection = DOMAIN.audit(less, random.Random(0))
+    rejection = ENVIRONMENT.audit(less, random.Random(0))
     assert rejection is not None
     assert rejection.explanation == "No passage says the currency of Norway."
     more = user.content.replace("Its currency is", "Its currency is Euro. Its currency is")
     two = replace(task, messages=(system, Message(role="user", content=more)))
-    rejection = DOMAIN.audit(two, random.Random(0))
+    rejection = ENVIRONMENT.audit(two, random.Random(0))
     assert rejection is not None
     assert rejection.reason is RejectReason.CHECKS_DISAGREE
 
 
-@pytest.mark.parametrize("domain", [DOMAIN, SEARCH, CLOSED])
-def test_every_mutation_is_rejected(mutants: Any, domain: MultihopQA) -> None:
+@pytest.mark.parametrize("env", [ENVIRONMENT, SEARCH, CLOSED])
+def test_every_mutation_is_rejected(mutants: Any, env: MultihopQA) -> None:
     rng = random.Random(11)
     tried: Counter[str] = Counter()
     for seed in random.Random(2).sample(SEEDS, 40):
         for kind, spec in mutants(seed.spec, rng):
-            outcome = admitted(fresh_gate(domain), seed, spec)
+            outcome = admitted(fresh_gate(env), seed, spec)
             assert isinstance(outcome, Rejection), (kind, spec)
             assert outcome.explanation
             tried[kind] += 1
@@ -371,9 +373,9 @@ def test_every_mutation_is_rejected(mutants: Any, domain: MultihopQA) -> None:
 
 def test_the_same_path_in_other_words_is_a_duplicate_and_another_path_is_not() -> None:
     gate, rng = fresh_gate(), random.Random(0)
-    spec, other = (DOMAIN.variation(seed, rng) for seed in (SEEDS[0], SEEDS[7]))
+    spec, other = (ENVIRONMENT.variation(seed, rng) for seed in (SEEDS[0], SEEDS[7]))
     assert isinstance(admitted(gate, SEEDS[0], spec, "a"), Task)
-    hops = [DOMAIN.world.base.hops[name] for name in spec["relations"]]
+    hops = [ENVIRONMENT.world.base.hops[name] for name in spec["relations"]]
     asked = " ".join(hop.words[-1] for hop in reversed(hops))
     again = admitted(gate, SEEDS[0], {**spec, "question": f"I wonder, can you name {asked} <start>"}, "b")
     assert isinstance(again, Rejection)
@@ -396,19 +398,19 @@ class Script:
         return self.replies.pop(0)
 
 
-def played(domain: MultihopQA, task: Task, replies: Sequence[str]) -> Script:
+def played(env: MultihopQA, task: Task, replies: Sequence[str]) -> Script:
     script = Script(replies)
-    asyncio.run(domain.episode(task).run(script.ask))
+    asyncio.run(env.episode(task).run(script.ask))
     return script
 
 
-@pytest.mark.parametrize("domain", [DOMAIN, CLOSED])
-def test_without_search_an_episode_is_one_question(domain: MultihopQA) -> None:
-    task = task_of(domain)
-    script = played(domain, task, ["search: Oslo", "never said"])
+@pytest.mark.parametrize("env", [ENVIRONMENT, CLOSED])
+def test_without_search_an_episode_is_one_question(env: MultihopQA) -> None:
+    task = task_of(env)
+    script = played(env, task, ["search: Oslo", "never said"])
     assert script.heard == list(task.messages)
     assert script.replies == ["never said"]
-    assert domain.episode(task).max_turns == 1
+    assert env.episode(task).max_turns == 1
 
 
 def test_a_search_is_answered_with_passages_until_the_agent_answers() -> None:
@@ -474,26 +476,26 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("domain", [DOMAIN, SEARCH, CLOSED])
+@pytest.mark.parametrize("env", [ENVIRONMENT, SEARCH, CLOSED])
 @pytest.mark.parametrize("reply", GARBAGE, ids=range(len(GARBAGE)))
-def test_garbage_gets_nothing_quickly_and_is_explained(domain: MultihopQA, reply: str) -> None:
-    task = task_of(domain)
+def test_garbage_gets_nothing_quickly_and_is_explained(env: MultihopQA, reply: str) -> None:
+    task = task_of(env)
     with within(1.0):
-        verdict = domain.check(task, [reply])
-        played(domain, task, [reply, "no"])
+        verdict = env.check(task, [reply])
+        played(env, task, [reply, "no"])
     assert verdict.reward == 0.0
     assert verdict.explanation.endswith(".")
     assert len(verdict.explanation) < 200
 
 
-PLAYED = [(domain, task_of(domain)) for domain in (DOMAIN, SEARCH, CLOSED)]
+PLAYED = [(env, task_of(env)) for env in (ENVIRONMENT, SEARCH, CLOSED)]
 
 
 @given(st.lists(st.text(max_size=80), max_size=8))
 def test_any_replies_get_the_same_verdict_twice(replies: list[str]) -> None:
-    for domain, task in PLAYED:
-        verdict = domain.check(task, replies)
-        assert verdict == domain.check(task, replies)
+    for env, task in PLAYED:
+        verdict = env.check(task, replies)
+        assert verdict == env.check(task, replies)
         assert 0.0 <= verdict.reward <= 1.0
         assert verdict.success == (verdict.reward == 1.0)
 
@@ -513,15 +515,15 @@ def test_rewards_are_exact_or_soft(reply: str, soft: float, explanation: str) ->
     verdict = CLOSED.check(task_of(CLOSED), [reply])
     assert verdict.reward == pytest.approx(soft)
     assert verdict.explanation == explanation
-    assert DOMAIN.check(task_of(DOMAIN), [reply]).reward == float(soft == 1.0)
+    assert ENVIRONMENT.check(task_of(ENVIRONMENT), [reply]).reward == float(soft == 1.0)
 
 
-@pytest.mark.parametrize("domain", [DOMAIN, SEARCH, CLOSED])
+@pytest.mark.parametrize("env", [ENVIRONMENT, SEARCH, CLOSED])
 @pytest.mark.long
-def test_random_attempts_always_fail(domain: MultihopQA) -> None:
+def test_random_attempts_always_fail(env: MultihopQA) -> None:
     rng = random.Random(4)
-    for task in domain.held_out():
-        assert not domain.check(task, domain.random_replies(task, rng)).success
+    for task in env.held_out():
+        assert not env.check(task, env.random_replies(task, rng)).success
 
 
 def test_search_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from genenv.environments.programs.spec import ProgramSpec, is_held_out, of
 from genenv.gate.gate import base_tasks, examined
 from genenv.types import Lineage, Message, Origin, Profile, Rejection, RejectReason, Task
 
-DOMAIN = Programs()
+ENVIRONMENT = Programs()
 EVERYTHING = Programs(ProgramsConfig(operations=tuple(one.name for one in OPERATIONS.values())))
 GENERATED = Lineage(origin=Origin.GENERATED)
 TEXTS = st.text("0123456789", min_size=2, max_size=5)
@@ -31,7 +31,7 @@ PICKED = st.sampled_from(list(PICKS))
 
 
 def built(spec: ProgramSpec, origin: Origin = Origin.GENERATED) -> Task | Rejection:
-    return DOMAIN.build(spec, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+    return ENVIRONMENT.build(spec, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
 
 
 def task_of(ops: str, text: str) -> Task:
@@ -76,7 +76,7 @@ def test_a_task_says_text_and_program_and_wants_one_digit() -> None:
     task = task_of("ruf", "4306")
     assert [message.content for message in task.messages] == ["4306>ruf="]
     assert task.skills == ("reverse", "up", "first", "depth:3", "length:4")
-    assert (DOMAIN.steps(task), DOMAIN.surface(task)) == (3, "4306>ruf")
+    assert (ENVIRONMENT.steps(task), ENVIRONMENT.surface(task)) == (3, "4306>ruf")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_task_says_text_and_program_and_wants_one_digit() -> None:
     ],
 )
 def test_right_is_the_value_and_nothing_else(replies: list[str], right: bool) -> None:
-    verdict = DOMAIN.check(task_of("ruf", "4306"), replies)
+    verdict = ENVIRONMENT.check(task_of("ruf", "4306"), replies)
     assert (verdict.success, verdict.reward) == (right, float(right))
 
 
@@ -104,7 +104,7 @@ def test_an_attempt_is_one_question() -> None:
         return "6"
 
     task = task_of("ruf", "4306")
-    asyncio.run(DOMAIN.episode(task).run(ask))
+    asyncio.run(ENVIRONMENT.episode(task).run(ask))
     assert heard == [task.messages]
 
 
@@ -134,7 +134,7 @@ def test_what_is_no_program(p: str) -> None:
 
 @pytest.mark.long
 def test_base_data_holds_every_difficulty_and_none_of_the_held_out_texts() -> None:
-    seeds, held_out = DOMAIN.seeds(), DOMAIN.held_out()
+    seeds, held_out = ENVIRONMENT.seeds(), ENVIRONMENT.held_out()
     assert (len(seeds), len(held_out)) == (4000, 500)
     for specs in ([seed.spec for seed in seeds], [task.spec for task in held_out]):
         counts = Counter((spec["d"], spec["n"]) for spec in specs)
@@ -148,28 +148,28 @@ def test_base_data_holds_every_difficulty_and_none_of_the_held_out_texts() -> No
 
 
 def test_every_seed_and_every_held_out_task_passes_the_gate() -> None:
-    tasks = [*base_tasks(DOMAIN, DOMAIN.seeds(), seed=0).values(), *DOMAIN.held_out()]
+    tasks = [*base_tasks(ENVIRONMENT, ENVIRONMENT.seeds(), seed=0).values(), *ENVIRONMENT.held_out()]
     assert len(tasks) == 4500
-    assert all(examined(DOMAIN, task, random.Random(0)) is None for task in tasks)
+    assert all(examined(ENVIRONMENT, task, random.Random(0)) is None for task in tasks)
 
 
 def test_variations_are_near_their_seed_can_be_written_and_are_tasks(
     written_under: Callable[[Any, Any], bool],
 ) -> None:
     rng = random.Random(1)
-    for seed in DOMAIN.seeds()[:40]:
-        spec = DOMAIN.variation(seed, rng)
+    for seed in ENVIRONMENT.seeds()[:40]:
+        spec = ENVIRONMENT.variation(seed, rng)
         assert abs(int(str(spec["d"])) - int(str(seed.spec["d"]))) <= 1
         assert abs(int(str(spec["n"])) - int(str(seed.spec["n"]))) <= 2
         assert isinstance(built(ProgramSpec.model_validate(spec)), Task)
-        assert written_under(DOMAIN.spec_schema(seed), spec)
+        assert written_under(ENVIRONMENT.spec_schema(seed), spec)
 
 
 def test_what_the_grammar_lets_through_is_a_task_or_has_a_text_for_measuring(
     draw: Callable[[Any, random.Random], Any],
 ) -> None:
-    rng, seed = random.Random(2), DOMAIN.seeds()[0]
-    specs = [ProgramSpec.model_validate(draw(DOMAIN.spec_schema(seed), rng)) for _ in range(300)]
+    rng, seed = random.Random(2), ENVIRONMENT.seeds()[0]
+    specs = [ProgramSpec.model_validate(draw(ENVIRONMENT.spec_schema(seed), rng)) for _ in range(300)]
     assert len({(spec.d, spec.n) for spec in specs}) == 3 * 4
     for spec in specs:
         assert isinstance(built(spec), Rejection) is is_held_out(spec.text)
@@ -177,7 +177,7 @@ def test_what_the_grammar_lets_through_is_a_task_or_has_a_text_for_measuring(
 
 def test_no_spec_made_wrong_passes(mutants: Callable[..., Iterator[tuple[str, Any]]]) -> None:
     rng = random.Random(3)
-    for seed in DOMAIN.seeds()[:30]:
+    for seed in ENVIRONMENT.seeds()[:30]:
         for kind, spec in mutants(seed.spec, rng):
             try:
                 wrong = ProgramSpec.model_validate(spec)
@@ -187,23 +187,23 @@ def test_no_spec_made_wrong_passes(mutants: Callable[..., Iterator[tuple[str, An
 
 
 def test_the_simulator_reads_a_code_of_how_the_agent_does() -> None:
-    seed = next(seed for seed in DOMAIN.seeds() if seed.spec["d"] == 3)
-    (blank,) = DOMAIN.simulator_messages(seed, Profile(), 0.5)
+    seed = next(seed for seed in ENVIRONMENT.seeds() if seed.spec["d"] == 3)
+    (blank,) = ENVIRONMENT.simulator_messages(seed, Profile(), 0.5)
     assert blank.content == f"50 - --- r-s-u-f-l- {seed.spec['p']}"
     known = Profile(overall=0.61, success={"depth:1": 1.0, "depth:2": 0.5, "reverse": 0.29, "last": 0.0})
-    (told,) = DOMAIN.simulator_messages(seed, known, 0.5)
+    (told,) = ENVIRONMENT.simulator_messages(seed, known, 0.5)
     assert told.content == f"50 6 95- r2s-u-f-l0 {seed.spec['p']}"
 
 
 def test_specs_and_prompts_are_short() -> None:
-    assert max(len(json.dumps(seed.spec, separators=(",", ":"))) for seed in DOMAIN.seeds()) <= 29
-    assert max(len(task.messages[0].content) for task in DOMAIN.held_out()) <= 10
+    assert max(len(json.dumps(seed.spec, separators=(",", ":"))) for seed in ENVIRONMENT.seeds()) <= 29
+    assert max(len(task.messages[0].content) for task in ENVIRONMENT.held_out()) <= 10
 
 
 def test_renamed_programs_are_the_same_in_another_writing() -> None:
     renamed = Programs(ProgramsConfig(renamed=True))
     written = str.maketrans(dict(OTHER_LETTERS))
-    for one, other in zip(DOMAIN.held_out(), renamed.held_out(), strict=True):
+    for one, other in zip(ENVIRONMENT.held_out(), renamed.held_out(), strict=True):
         assert other.messages[0].content == one.messages[0].content.translate(written)
         assert (other.oracle, other.skills) == (one.oracle, one.skills)
         assert isinstance(
@@ -218,7 +218,7 @@ def test_a_world_has_its_own_operations_only(
     written_under: Callable[[Any, Any], bool], draw: Callable[[Any, random.Random], Any]
 ) -> None:
     world = Programs(ProgramsConfig(operations=("turn", "complement", "largest")))
-    rng, old = random.Random(4), DOMAIN.seeds()[0]
+    rng, old = random.Random(4), ENVIRONMENT.seeds()[0]
     tasks = [*base_tasks(world, world.seeds()[:200], seed=0).values(), *world.held_out()]
     assert len(tasks) == 700
     assert all(examined(world, task, random.Random(0)) is None for task in tasks)

@@ -37,7 +37,14 @@ def asking(query, *, missing: int | None = None) -> Task:
     payload = {"query": query.to_json(), "missing": missing, "plan": [{"current_city": "Bay"}]}
     lineage = Lineage(origin=Origin.GENERATED)
     return Task(
-        id="t", domain="travel", skills=(), messages=(), spec={}, payload=payload, oracle=(), lineage=lineage
+        id="t",
+        environment="travel",
+        skills=(),
+        messages=(),
+        spec={},
+        payload=payload,
+        oracle=(),
+        lineage=lineage,
     )
 
 
@@ -69,15 +76,15 @@ def test_the_oracle_keeps_clear_of_a_cheapest_room_with_two_lines(query, small):
 
 
 def test_a_plan_that_cannot_be_read_back_is_rejected_and_never_raised():
-    domain = Travel()
+    env = Travel()
     spec = {"days": 3, "limits": 0, "slack": "fair", "people": 2, "origin": "Denver", "destination": "Tucson"}
     lineage = Lineage(origin=Origin.GENERATED)
     made = TravelSpec.model_validate({**spec, "start": 4, "query": WORDS})
-    task = domain.build(made, task_id="t", lineage=lineage, rng=random.Random(0))
+    task = env.build(made, task_id="t", lineage=lineage, rng=random.Random(0))
     assert isinstance(task, Task), task
     days = [{**day, "accommodation": "A room\nwith a view, Tucson"} for day in task.payload["plan"]]
     broken = replace(task, payload={**task.payload, "plan": days})
-    found = domain.audit(broken, random.Random(0))
+    found = env.audit(broken, random.Random(0))
     assert isinstance(found, Rejection)
     assert found.reason is RejectReason.CHECKS_DISAGREE
 

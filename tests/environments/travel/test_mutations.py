@@ -33,24 +33,24 @@ MUTATIONS = _mutations()
 SETTINGS = [TravelConfig(), TravelConfig(form="day", longest=3, reference_tokens=300)]
 
 
-def outcome(domain: Travel, seed, spec) -> Task | Rejection:
+def outcome(env: Travel, seed, spec) -> Task | Rejection:
     context = Context(id="c", round=0, seed=seed, messages=())
     text = json.dumps(spec)
     written = Generation(
         id="g", context_id="c", prompt_ids=(), token_ids=(), logprobs=(), text=text, finished=True
     )
-    return Gate(domain, CurriculumConfig(), seed=0).admit([context], [written])[0].outcome
+    return Gate(env, CurriculumConfig(), seed=0).admit([context], [written])[0].outcome
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("config", SETTINGS)
 def test_every_mutant_is_rejected_with_a_sentence(config):
-    domain, rng = Travel(config), random.Random(3)
+    env, rng = Travel(config), random.Random(3)
     kinds: set[str] = set()
-    for seed in rng.sample(domain.seeds(), 3):
-        for kind, spec in MUTATIONS.mutants(domain.variation(seed, rng), rng):
+    for seed in rng.sample(env.seeds(), 3):
+        for kind, spec in MUTATIONS.mutants(env.variation(seed, rng), rng):
             kinds.add(kind)
-            found = outcome(domain, seed, spec)
+            found = outcome(env, seed, spec)
             assert isinstance(found, Rejection), f"{kind} survives: {spec}"
             assert found.explanation.endswith("."), found.explanation
     assert len(kinds) >= 35

@@ -21,10 +21,10 @@ from genenv.types import Context, Generation, Lineage, Origin, Profile, Rejectio
 
 pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
 
-DOMAIN = Travel()
+ENVIRONMENT = Travel()
 QUICK = Travel(TravelConfig(form="day", longest=3, reference_tokens=300))
 HELD = QUICK.held_out()
-SEEDS, QUICK_SEEDS = DOMAIN.seeds(), QUICK.seeds()
+SEEDS, QUICK_SEEDS = ENVIRONMENT.seeds(), QUICK.seeds()
 GENERATED = Lineage(origin=Origin.GENERATED)
 
 
@@ -43,24 +43,24 @@ def accepts(compiler, schema, spec) -> bool:
 
 @pytest.mark.long
 def test_there_are_enough_seeds_and_held_out_tasks_and_they_are_always_the_same():
-    assert len(DOMAIN.seeds()) == 360
+    assert len(ENVIRONMENT.seeds()) == 360
     assert len(QUICK.seeds()) == 360
     assert len(HELD) == 120
-    assert DOMAIN.seeds() == Travel().seeds()
+    assert ENVIRONMENT.seeds() == Travel().seeds()
     assert Travel(QUICK.settings).held_out() == HELD
-    assert {seed.spec["days"] for seed in DOMAIN.seeds()} == {3, 5, 7}
+    assert {seed.spec["days"] for seed in ENVIRONMENT.seeds()} == {3, 5, 7}
     assert {seed.spec["days"] for seed in QUICK.seeds()} == {3}
 
 
 def test_held_out_tasks_share_no_destination_with_seeds_schemas_and_variations():
     held = {str(task.spec["destination"]) for task in HELD} | {"Florida", "Minnesota", "Oregon"}
-    assert held <= DOMAIN.atlas.reserved
+    assert held <= ENVIRONMENT.atlas.reserved
     rng = random.Random(0)
     for seed in SEEDS[::6]:
         assert seed.spec["destination"] not in held
-        schema = DOMAIN.spec_schema(seed)
-        assert not set(schema["$defs"]["destination"]["enum"]) & DOMAIN.atlas.reserved
-        assert DOMAIN.variation(seed, rng)["destination"] not in DOMAIN.atlas.reserved
+        schema = ENVIRONMENT.spec_schema(seed)
+        assert not set(schema["$defs"]["destination"]["enum"]) & ENVIRONMENT.atlas.reserved
+        assert ENVIRONMENT.variation(seed, rng)["destination"] not in ENVIRONMENT.atlas.reserved
 
 
 def test_no_pair_of_places_and_no_entry_of_the_database_is_in_both_splits():
@@ -118,18 +118,18 @@ def test_every_held_out_task_and_base_task_passes_the_gates_own_checks():
 @pytest.mark.parametrize("number", [0, 3, 4, 8])
 def test_long_trips_pass_too(number):
     seed = SEEDS[number]
-    task = base_task(DOMAIN, seed.id, seed.spec, seed=0)
+    task = base_task(ENVIRONMENT, seed.id, seed.spec, seed=0)
     assert isinstance(task, Task)
-    assert DOMAIN.check(task, task.oracle).success
-    assert DOMAIN.audit(task, random.Random(0)) is None
+    assert ENVIRONMENT.check(task, task.oracle).success
+    assert ENVIRONMENT.audit(task, random.Random(0)) is None
 
 
 @pytest.mark.long
 def test_variations_follow_the_grammar_and_differ(compiler):
     rng = random.Random(1)
     for seed in SEEDS[:4]:
-        schema = DOMAIN.spec_schema(seed)
-        specs = [DOMAIN.variation(seed, rng) for _ in range(3)]
+        schema = ENVIRONMENT.spec_schema(seed)
+        specs = [ENVIRONMENT.variation(seed, rng) for _ in range(3)]
         assert all(accepts(compiler, schema, spec) for spec in specs), specs
         assert len({json.dumps(spec) for spec in specs}) == 3
 
@@ -137,7 +137,7 @@ def test_variations_follow_the_grammar_and_differ(compiler):
 @pytest.mark.long
 def test_seeds_follow_their_own_grammar(compiler):
     for seed in SEEDS[::120]:
-        assert accepts(compiler, DOMAIN.spec_schema(seed), bare(TravelSpec.model_validate(seed.spec)))
+        assert accepts(compiler, ENVIRONMENT.spec_schema(seed), bare(TravelSpec.model_validate(seed.spec)))
 
 
 GOOD = f"{TRAINING.trip[0]}. {TRAINING.money[0]}."
@@ -158,7 +158,7 @@ GOOD = f"{TRAINING.trip[0]}. {TRAINING.money[0]}."
 )
 def test_the_grammar_cannot_write_what_is_wrong(compiler, change):
     seed = next(seed for seed in SEEDS if seed.spec["limits"] == 0)
-    schema = DOMAIN.spec_schema(seed)
+    schema = ENVIRONMENT.spec_schema(seed)
     right = bare(TravelSpec.model_validate(seed.spec))
     assert accepts(compiler, schema, {**right, "query": GOOD})
     assert change != {"query": GOOD}
@@ -200,7 +200,7 @@ def test_variations_pass_the_whole_gate():
 
 def test_the_simulator_is_told_its_choices_in_few_words():
     seed = SEEDS[1]
-    system, user = DOMAIN.simulator_messages(seed, Profile(overall=0.25, success={"tight": 0.5}), 0.5)
+    system, user = ENVIRONMENT.simulator_messages(seed, Profile(overall=0.25, success={"tight": 0.5}), 0.5)
     assert str(seed.spec["origin"]) in system.content
     assert "50%" in system.content
     assert "It solves 25% now" in user.content

@@ -181,7 +181,7 @@ def test_people_and_the_oracle_meet_every_constraint_in_the_real_tables():
     assert (len(scores), sum(found.passed for found in scores)) == (45, 45)
     assert [sum(n) for n in zip(*(found.commonsense for found in scores), strict=True)] == [360, 360]
     assert [sum(n) for n in zip(*(found.hard for found in scores), strict=True)] == [105, 105]
-    domain = Travel(TravelConfig(database=str(root / "database"), longest=3))
-    tasks = domain.held_out()
+    env = Travel(TravelConfig(database=str(root / "database"), longest=3))
+    tasks = env.held_out()
     assert len(tasks) > 100
-    assert all(domain.check(task, task.oracle).success for task in tasks)
+    assert all(env.check(task, task.oracle).success for task in tasks)

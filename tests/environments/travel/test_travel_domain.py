@@ -1,4 +1,4 @@
-"""The domain as the loop meets it: tasks, episodes, verdicts, and whatever an agent may send."""
+"""The environment as the loop meets it: tasks, episodes, verdicts, and whatever an agent may send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
 from genenv.environments.travel.check import query_of
 from genenv.environments.travel.environment import Travel
@@ -31,25 +31,25 @@ ALL = [PLAN, DAY, TOOLS, Travel(TravelConfig(mode="tools", form="day"))]
 WORDS = "Plan a trip from <origin> to <destination>, <days>, <dates>, for <people> with <budget>."
 
 
-def made(domain: Travel, **fields) -> Task | Rejection:
+def made(env: Travel, **fields) -> Task | Rejection:
     spec = {"days": 3, "limits": 0, "slack": "fair", "people": 2, "origin": "Denver", "destination": "Tucson"}
     spec |= {"start": 4, "query": WORDS} | fields
     lineage = Lineage(origin=Origin.GENERATED)
-    return domain.build(TravelSpec.model_validate(spec), task_id="t", lineage=lineage, rng=random.Random(0))
+    return env.build(TravelSpec.model_validate(spec), task_id="t", lineage=lineage, rng=random.Random(0))
 
 
 PLAIN: dict[Travel, Task] = {}
 
 
-def task_of(domain: Travel, **fields) -> Task:
-    if not fields and domain in PLAIN:
-        return PLAIN[domain]
-    task = made(domain, **fields)
+def task_of(env: Travel, **fields) -> Task:
+    if not fields and env in PLAIN:
+        return PLAIN[env]
+    task = made(env, **fields)
     assert isinstance(task, Task), task
-    return task if fields else PLAIN.setdefault(domain, task)
+    return task if fields else PLAIN.setdefault(env, task)
 
 
-def play(domain: Travel, task: Task, replies) -> list[str]:
+def play(env: Travel, task: Task, replies) -> list[str]:
     """Run an episode with these replies; returns what the agent was told between them."""
     told: list[str] = []
     answers = iter(replies)
@@ -58,24 +58,24 @@ def play(domain: Travel, task: Task, replies) -> list[str]:
         told.extend(message.content for message in messages)
         return next(answers)
 
-    asyncio.run(domain.episode(task).run(ask))
+    asyncio.run(env.episode(task).run(ask))
     return told
 
 
-def test_the_domain_is_in_the_registry():
-    assert isinstance(load_domain("travel"), Travel)
+def test_the_environment_is_in_the_registry():
+    assert isinstance(load_environment("travel"), Travel)
 
 
-@pytest.mark.parametrize("domain", ALL)
+@pytest.mark.parametrize("env", ALL)
 @pytest.mark.parametrize("fields", [{}, {"days": 7, "destination": "Texas", "origin": "Joplin"}])
-def test_the_oracle_solves_its_task_in_every_mode(domain, fields):
-    task = task_of(domain, **fields)
-    play(domain, task, task.oracle)
-    verdict = domain.check(task, task.oracle)
+def test_the_oracle_solves_its_task_in_every_mode(env, fields):
+    task = task_of(env, **fields)
+    play(env, task, task.oracle)
+    verdict = env.check(task, task.oracle)
     assert (verdict.reward, verdict.success) == (1, True)
     assert verdict.explanation == "The plan meets every constraint."
-    assert domain.audit(task, random.Random(0)) is None
-    assert len(task.oracle) <= domain.episode(task).max_turns
+    assert env.audit(task, random.Random(0)) is None
+    assert len(task.oracle) <= env.episode(task).max_turns
 
 
 @pytest.mark.parametrize(("slack", "factor"), [("tight", 1.1), ("fair", 1.4), ("loose", 2.0)])
@@ -111,8 +111,8 @@ def test_a_budget_below_the_cheapest_plan_is_rejected():
 @pytest.mark.parametrize("trip", [{}, {"days": 5, "destination": "Texas"}], ids=["city", "state"])
 @pytest.mark.parametrize("tokens", [1000, 2000, 8000])
 def test_the_information_has_its_length_and_all_that_the_oracle_uses(tokens, trip):
-    domain = Travel(TravelConfig(reference_tokens=tokens))
-    task = task_of(domain, **trip)
+    env = Travel(TravelConfig(reference_tokens=tokens))
+    task = task_of(env, **trip)
     query = task.messages[1].content.rindex("Plan a trip")
     text = task.messages[1].content[:query]
     assert tokens * 3.9 < len(text) <= tokens * 4
@@ -172,7 +172,7 @@ def test_exact_reward_is_all_or_nothing():
 @pytest.mark.long
 def test_random_attempts_are_well_formed_and_hardly_ever_right():
     rng = random.Random(0)
-    for domain, slack, most in (
+    for env, slack, most in (
         (PLAN, "tight", 0),
         (PLAN, "fair", 0.01),
         (PLAN, "loose", 0.03),
@@ -180,12 +180,12 @@ def test_random_attempts_are_well_formed_and_hardly_ever_right():
         (DAY, "fair", 0.05),
         (DAY, "loose", 0.25),
     ):
-        task = task_of(domain, slack=slack)
-        verdicts = [domain.check(task, domain.random_replies(task, rng)) for _ in range(150)]
+        task = task_of(env, slack=slack)
+        verdicts = [env.check(task, env.random_replies(task, rng)) for _ in range(150)]
         assert sum(verdict.success for verdict in verdicts) <= most * len(verdicts)
         rewards = [verdict.reward for verdict in verdicts]
         assert all(0.2 <= reward <= 1 for reward in rewards)
-        if domain is DAY:
+        if env is DAY:
             assert statistics.mean(rewards) < 0.5
             assert min(rewards) == 0.2
 
@@ -300,33 +300,33 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("domain", ALL)
+@pytest.mark.parametrize("env", ALL)
 @pytest.mark.parametrize("reply", GARBAGE)
-def test_garbage_is_worth_nothing_and_is_explained(domain, reply):
-    task = task_of(domain)
-    replies = [reply] * domain.episode(task).max_turns
+def test_garbage_is_worth_nothing_and_is_explained(env, reply):
+    task = task_of(env)
+    replies = [reply] * env.episode(task).max_turns
     try:
-        play(domain, task, replies)
+        play(env, task, replies)
     except OutOfTurns:
-        assert domain.settings.mode == "tools"
-    verdict = domain.check(task, replies)
+        assert env.settings.mode == "tools"
+    verdict = env.check(task, replies)
     assert not verdict.success
     assert verdict.reward == 0
     assert verdict.explanation.endswith(".")
-    assert domain.check(task, replies) == verdict
+    assert env.check(task, replies) == verdict
 
 
-@pytest.mark.parametrize("domain", ALL)
+@pytest.mark.parametrize("env", ALL)
 @pytest.mark.parametrize("start", ["", "[", '{"lunch":"', 'flights("'])
-def test_ten_megabytes_are_refused_at_once(domain, start):
-    task = task_of(domain)
-    replies = [start + "a, b; [" * 1_500_000] * domain.episode(task).max_turns
+def test_ten_megabytes_are_refused_at_once(env, start):
+    task = task_of(env)
+    replies = [start + "a, b; [" * 1_500_000] * env.episode(task).max_turns
     with within(1):
         try:
-            play(domain, task, replies)
+            play(env, task, replies)
         except OutOfTurns:
-            assert domain.settings.mode == "tools"
-        assert domain.check(task, replies).reward == 0
+            assert env.settings.mode == "tools"
+        assert env.check(task, replies).reward == 0
 
 
 def test_long_texts_inside_a_plan_stay_fast():
@@ -360,10 +360,10 @@ JSON = st.recursive(
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(reply=JSON.map(json.dumps) | st.text(max_size=60))
 def test_any_reply_gets_the_same_verdict_twice(reply):
-    for domain in ALL:
-        task = task_of(domain)
-        verdict = domain.check(task, [reply])
-        assert verdict == domain.check(task, [reply])
+    for env in ALL:
+        task = task_of(env)
+        verdict = env.check(task, [reply])
+        assert verdict == env.check(task, [reply])
         assert not verdict.success
         assert 0 <= verdict.reward < 1
 
@@ -436,7 +436,7 @@ def test_the_first_plan_counts():
 
 
 def test_a_stored_task_equals_a_fresh_one():
-    for domain in ALL:
-        task = task_of(domain)
+    for env in ALL:
+        task = task_of(env)
         assert json.loads(json.dumps(task.payload)) == task.payload
         assert json.loads(json.dumps(task.spec)) == task.spec

@@ -1,4 +1,4 @@
-"""A user's own domain, and a run on it whose agent, a tiny model, has learned to answer with one word."""
+"""A user's own environment, and a run on it whose tiny agent has learned to answer with one word."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from genenv import Lineage, Message, Seed, Task, Verdict
 from genenv.environments.base import OutOfTurns
-from genenv.environments.common import QuestionDomain, held_out_tasks
+from genenv.environments.common import QuestionEnvironment, held_out_tasks
 from genenv.settings import Settings
 
 
@@ -50,7 +50,7 @@ class WordsSettings(Settings, frozen=True):
     """Number of the first."""
 
 
-class Words(QuestionDomain):
+class Words(QuestionEnvironment):
     name = "words"
     spec = Spec
     config = WordsSettings
@@ -60,7 +60,7 @@ class Words(QuestionDomain):
         return [
             Seed(
                 id=f"s-{i}",
-                domain="words",
+                environment="words",
                 spec={"turns": 1 + i % 2, "start": i, "word": "a"},
                 skills=("w",),
             )
@@ -80,7 +80,7 @@ class Words(QuestionDomain):
     def build(self, spec, *, task_id, lineage, rng):
         return Task(
             id=task_id,
-            domain="words",
+            environment="words",
             skills=("w",),
             lineage=lineage,
             messages=(
@@ -113,7 +113,7 @@ rounds = 1
 eval_every = 1
 eval_tasks = 50
 
-[domain]
+[environment]
 name = "own_words:Words"
 
 [simulator]
@@ -145,8 +145,8 @@ context_tokens = 256
 
 
 @pytest.fixture
-def own_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of the domain, whose module lies in a folder of its own."""
+def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of the environment, whose module lies in a folder of its own."""
     (tmp_path / "own_words.py").write_text(SOURCE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -157,8 +157,8 @@ def own_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 
 @pytest.fixture
-def toml(own_domain: str, tiny: Any, tmp_path: Path) -> Path:
-    """A configuration with the domain and a tiny model."""
+def toml(own_environment: str, tiny: Any, tmp_path: Path) -> Path:
+    """A configuration with the environment and a tiny model."""
     path = tmp_path / "words.toml"
     path.write_text(CONFIG.format(model=tiny.folder()), encoding="utf-8")
     return path

@@ -13,7 +13,7 @@ import pytest
 
 from genenv.chat.assistant import Reply, ToolCall
 from genenv.chat.call_formats import read_calls
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.evaluation.base import Grade
@@ -98,7 +98,7 @@ def test_the_time_of_the_model_is_not_the_environments() -> None:
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
 
 
-def test_tools_in_the_models_own_form_are_offered_and_their_calls_are_text_for_the_domain() -> None:
+def test_tools_in_the_models_own_form_are_offered_and_their_calls_are_text_for_the_environment() -> None:
     call = ToolCall(name="look", arguments={"at": "Zoë"}, id="c1")
     talker = Recited(Reply(text="I look.", calls=(call,)), Reply(text="b"), native_tools=True)
     done = play(talker, episode(three, tools=(TOOL,)))
@@ -116,7 +116,7 @@ def test_a_model_that_takes_no_tools_cannot_play_tasks_that_offer_them() -> None
 
 @pytest.mark.long
 def test_solutions_in_the_models_own_form_of_calls_succeed(tmp_path: Path) -> None:
-    (tmp_path / "native.toml").write_text('domain.style = "native"\n', encoding="utf-8")
+    (tmp_path / "native.toml").write_text('environment.style = "native"\n', encoding="utf-8")
     benchmark = HeldOut(HeldOutConfig(config=str(tmp_path / "native.toml")))
     items = list(benchmark.load(DataFolder(None), "all"))
     several = [item for item in items if benchmark.many_turns(item)][:5]
@@ -125,7 +125,7 @@ def test_solutions_in_the_models_own_form_of_calls_succeed(tmp_path: Path) -> No
         talker = Recited(*(Reply(text=w, calls=tuple(c)) for w, c in said), native_tools=True)
         grade = benchmark.grade(item, asyncio.run(benchmark.attempt(item, talker)))
         assert grade.score == 1.0, grade.explanation
-        assert talker.tools[0], "the domain's tools are offered"
+        assert talker.tools[0], "the environment's tools are offered"
 
 
 def test_replies_are_asked_for_among_the_choices_of_their_turn() -> None:
@@ -147,23 +147,23 @@ def test_replies_are_asked_for_among_the_choices_of_their_turn() -> None:
     assert talker.given == [["a", "b"], ["c"], []]
 
 
-# tasks of genenv's own domains
+# tasks of genenv's own environments
 
 
 @pytest.mark.parametrize(
-    ("domain", "main", "everything"),
+    ("env", "main", "everything"),
     [
-        ("domain.mode = 'auto'", 200, 1000),
-        ("domain.mode = 'single'", 184, 920),
-        ("domain.name = 'household'", 120, 500),
-        ("domain.name = 'programs'", None, None),
+        ("environment.mode = 'auto'", 200, 1000),
+        ("environment.mode = 'single'", 184, 920),
+        ("environment.name = 'household'", 120, 500),
+        ("environment.name = 'programs'", None, None),
     ],
 )
 @pytest.mark.long
 def test_unasked_a_measurement_takes_the_first_lot(
-    tmp_path: Path, domain: str, main: int | None, everything: int | None
+    tmp_path: Path, env: str, main: int | None, everything: int | None
 ) -> None:
-    (tmp_path / "c.toml").write_text(f"{domain}\nrun.eval_tasks = 7\n", encoding="utf-8")
+    (tmp_path / "c.toml").write_text(f"{env}\nrun.eval_tasks = 7\n", encoding="utf-8")
     benchmark = HeldOut(HeldOutConfig(config=str(tmp_path / "c.toml")))
     by_split = {split: benchmark.load(DataFolder(None), split) for split in benchmark.splits}
     ids = {split: [item.id for item in items] for split, items in by_split.items()}
@@ -211,12 +211,12 @@ def test_solutions_that_are_played_succeed_and_answers_survive_json(quickstart: 
         assert benchmark.grade(item, answer).score == 1.0
 
 
-def test_items_are_the_domains_held_out_tasks_by_length_of_solution(quickstart: Any) -> None:
+def test_items_are_the_environments_held_out_tasks_by_length_of_solution(quickstart: Any) -> None:
     benchmark, items = quickstart
-    described = benchmark.describe()["domain"]
-    domain = load_domain(described["name"])
+    described = benchmark.describe()["environment"]
+    env = load_environment(described["name"])
     assert {item.groups["steps"] for item in items} <= {str(n) for n in range(9)}
-    assert items[0].groups == {"steps": str(domain.steps(items[0].data))}
+    assert items[0].groups == {"steps": str(env.steps(items[0].data))}
 
 
 def test_figures_go_from_short_solutions_to_long_ones(quickstart: Any) -> None:

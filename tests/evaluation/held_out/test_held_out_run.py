@@ -87,7 +87,7 @@ def test_replies_are_cut_off_where_the_run_cuts_them_off(train: Callable[..., Pa
 
 
 @pytest.mark.long
-def test_answers_are_graded_again_by_the_domain_of_the_run(
+def test_answers_are_graded_again_by_the_environment_of_the_run(
     train: Callable[..., Path], tmp_path: Path
 ) -> None:
     train()
@@ -131,28 +131,28 @@ def test_before_and_after_are_compared_item_by_item(
 
 
 @pytest.mark.long
-def test_runs_of_one_domain_are_compared_without_a_note_and_other_tasks_with_one(
+def test_runs_of_one_environment_are_compared_without_a_note_and_other_tasks_with_one(
     train: Callable[..., Path], tmp_path: Path
 ) -> None:
     train()
-    train("domain.first=6", "agent.max_new_tokens=4", name="others")
+    train("environment.first=6", "agent.max_new_tokens=4", name="others")
     train("run.seed=1", name="again")
     for name in ("words", "again", "others"):
         measured(f"runs/{name}", tmp_path / f"{name}.jsonl")
     same = CliRunner().invoke(app, ["compare", "words.jsonl", "again.jsonl"])
     assert "differs from" not in same.stdout
     other = " ".join(CliRunner().invoke(app, ["compare", "words.jsonl", "others.jsonl"]).stdout.split())
-    assert "differs from words.summary.json in data, rules.domain.first, rules.max_new_tokens" in other
+    assert "differs from words.summary.json in data, rules.environment.first, rules.max_new_tokens" in other
 
 
 @pytest.mark.long
-def test_the_summary_names_the_domain_its_settings_and_the_tasks(
+def test_the_summary_names_the_environment_its_settings_and_the_tasks(
     toml: Path, tiny: Any, tmp_path: Path
 ) -> None:
     more = ("--set", f"held_out.config={toml}")
     summary = measured(tiny.folder(), tmp_path / "r.jsonl", *more)
     assert summary["rules"] == {
-        "domain": {"name": "own_words:Words", "held": 8, "first": 5},
+        "environment": {"name": "own_words:Words", "held": 8, "first": 5},
         "max_new_tokens": 3,
         "context_tokens": 256,
         "episode_timeout_s": 120.0,
@@ -160,7 +160,9 @@ def test_the_summary_names_the_domain_its_settings_and_the_tasks(
     assert len(summary["data"]["held_out_tasks"]) == 64
     assert [one["group"] for one in summary["figures"]] == ["", "steps=1", "steps=2", "steps=3", ""]
     toml.write_text(toml.read_text(encoding="utf-8").replace("[simulator]", "first = 1\n[simulator]"))
-    assert "rules.domain.first" in refused(tiny.folder(), *more, "--out", tmp_path / "r.jsonl", "--resume")
+    assert "rules.environment.first" in refused(
+        tiny.folder(), *more, "--out", tmp_path / "r.jsonl", "--resume"
+    )
 
 
 class Always(BaseHTTPRequestHandler):
@@ -190,7 +192,7 @@ class Always(BaseHTTPRequestHandler):
 
 
 @pytest.mark.long
-def test_an_endpoint_plays_the_tasks_of_a_domain_without_a_run(toml: Path, tmp_path: Path) -> None:
+def test_an_endpoint_plays_the_tasks_of_a_environment_without_a_run(toml: Path, tmp_path: Path) -> None:
     pytest.importorskip("openai", reason="the openai client is not installed: pip install 'genenv[api]'")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Always)
     Always.conversations.clear()
@@ -234,15 +236,15 @@ def test_what_cannot_be_measured_is_one_sentence(words: tuple[str, ...], sentenc
     assert sentence in refused(*words)
 
 
-def test_a_domain_without_held_out_tasks_is_one_sentence(toml: Path) -> None:
+def test_a_environment_without_held_out_tasks_is_one_sentence(toml: Path) -> None:
     toml.write_text(toml.read_text(encoding="utf-8").replace("[simulator]", "held = 0\n[simulator]"))
     said = refused("smollm2-135m", "--set", f"held_out.config={toml}")
-    assert "domain 'own_words:Words' has no held-out tasks to measure on" in said
+    assert "environment 'own_words:Words' has no held-out tasks to measure on" in said
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", ["check", "episode", "held_out"])
-def test_a_domain_that_raises_is_one_sentence_that_names_the_task(
+def test_a_environment_that_raises_is_one_sentence_that_names_the_task(
     train: Callable[..., Path], tmp_path: Path, part: str
 ) -> None:
     train()
@@ -252,6 +254,6 @@ def test_a_domain_that_raises_is_one_sentence_that_names_the_task(
     line = next(line for line in source.splitlines() if line.startswith(f"    def {part}(self"))
     module.write_text(source.replace(line, f"{line}\n        1 / 0"), encoding="utf-8")
     said = refused("runs/words")
-    assert "domain 'words'" in said
+    assert "environment 'words'" in said
     assert f"{part} raised ZeroDivisionError" in said
     assert part == "held_out" or ", held-0: " in said

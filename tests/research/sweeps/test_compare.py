@@ -170,7 +170,7 @@ def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) ->
     blind = ["--set", "run.eval_every=0", "--set", "run.rounds=1", "--variant", "rl"]
     succeeds("train", CONFIGS / "tiny.toml", *SMALL, *blind, "--out", never)
     one = sweep / "base" / "seed-0"
-    assert "compare runs of one domain" in refused("compare", one, sweep / "grammar" / "seed-0", other)
+    assert "compare runs of one environment" in refused("compare", one, sweep / "grammar" / "seed-0", other)
     assert "has measured no held-out tasks" in refused("compare", one, never)
     assert "name runs of two variants or more" in refused("compare", one)
     assert "nothing is paired" in refused("compare", one, sweep / "grammar" / "seed-1")

@@ -18,7 +18,9 @@ from genenv.research.sweeps.recovery_words import fell
 from genenv.research.sweeps.recovery_words import sooner as in_words
 from typed import refused, succeeds
 
-SHIFTING = resolve({"domain": {"name": "programs"}, "shift": {"round": 3, "domain": {"renamed": True}}})
+SHIFTING = resolve(
+    {"environment": {"name": "programs"}, "shift": {"round": 3, "environment": {"renamed": True}}}
+)
 TINY = Path(__file__).parents[3] / "configs" / "tiny.toml"
 TASKS = 20
 
@@ -113,7 +115,7 @@ def test_ninety_percent_is_never_later_than_the_whole(after: list[int], at: int)
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
     small = ["policy.backend=scripted", "run.rounds=6", "run.eval_tasks=30", "run.eval_every=3"]
-    small += ["simulator.contexts=4", "shift.round=3", "shift.domain.renamed=true"]
+    small += ["simulator.contexts=4", "shift.round=3", "shift.environment.renamed=true"]
     settings = [word for one in small for word in ("--set", one)]
     names = ["--variants", "base,variation", "--seeds", "2", "--contrast", "variation:base"]
     succeeds("sweep", TINY, *settings, *names, "--jobs", 1, "--out", out)
@@ -155,7 +157,7 @@ def test_runs_of_different_worlds_are_refused(sweep: Path, tmp_path: Path) -> No
     other = tmp_path / "other"
     small = ["policy.backend=scripted", "run.rounds=3", "run.eval_tasks=30", "simulator.contexts=4"]
     settings = [word for one in [*small, "shift.round=3"] for word in ("--set", one)]
-    shift = ["--set", 'shift.domain.operations=["up", "first"]']
+    shift = ["--set", 'shift.environment.operations=["up", "first"]']
     succeeds("train", TINY, *settings, *shift, "--variant", "rl", "--out", other)
     assert "shift into different worlds" in refused("compare", sweep, other)
     unshifted = tmp_path / "unshifted"

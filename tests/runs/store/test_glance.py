@@ -19,7 +19,7 @@ from genenv.types import Seed
 def pool(toy: Any, tmp_path: Path) -> Path:
     tasks = [toy.task(name=f"t-{left}", left=left) for left in (3, 4)]
     with PoolStore.open(tmp_path / "pool.db", create=True) as store:
-        store.put_base([Seed(id=t.id, domain="sums", spec={}, skills=("sums",)) for t in tasks], tasks)
+        store.put_base([Seed(id=t.id, environment="sums", spec={}, skills=("sums",)) for t in tasks], tasks)
         for number, metrics in enumerate(({"success": 0.25}, {}, {"success": 0.75})):
             store.commit_round(RoundRecord(number=number, metrics=metrics, state={}))
     return tmp_path / "pool.db"

@@ -33,7 +33,7 @@ from genenv.types import (
 )
 from talk import said
 
-SEED = Seed(id="seed-1", domain="calls", spec={"n_calls": 1, "to": "Zoë"}, skills=("mail", "calls:1"))
+SEED = Seed(id="seed-1", environment="calls", spec={"n_calls": 1, "to": "Zoë"}, skills=("mail", "calls:1"))
 
 
 def make_generation(name: str, context: Context) -> Generation:
@@ -51,7 +51,7 @@ def make_generation(name: str, context: Context) -> Generation:
 def make_task(name: str, lineage: Lineage) -> Task:
     return Task(
         id=name,
-        domain="calls",
+        environment="calls",
         skills=("mail",),
         messages=(Message(role="system", content="Tools: …"), Message(role="user", content="Write to Zoë.")),
         spec={"n_calls": 2, "calls": [{"tool": "send", "args": {"x": 1.5}}]},

@@ -47,7 +47,7 @@ MESSAGES = st.lists(
 @st.composite
 def records(draw: st.DrawFn) -> RoundRecord:
     """A round with every kind of content."""
-    seed = Seed(id=draw(st.text("ab", max_size=3)), domain="d", spec=draw(OBJECTS), skills=draw(TEXTS))
+    seed = Seed(id=draw(st.text("ab", max_size=3)), environment="d", spec=draw(OBJECTS), skills=draw(TEXTS))
     context = Context(id="c", round=1, seed=seed, messages=draw(MESSAGES))
     generations = [
         Generation(
@@ -63,7 +63,7 @@ def records(draw: st.DrawFn) -> RoundRecord:
     ]
     task = Task(
         id="t",
-        domain="d",
+        environment="d",
         skills=draw(TEXTS),
         messages=draw(MESSAGES),
         spec=draw(OBJECTS),

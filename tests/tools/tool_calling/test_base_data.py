@@ -18,15 +18,15 @@ from genenv.tools.spec import Program
 from genenv.tools.tool_calling.environment import BUNDLE, ToolCalling
 from genenv.types import Task
 
-DOMAIN = ToolCalling()
+ENVIRONMENT = ToolCalling()
 SIDES = ("training", "measuring")
 
 
 @cache
 def tasks(side: str) -> list[Task]:
     if side == "training":
-        return list(base_tasks(DOMAIN, DOMAIN.seeds(), seed=0).values())
-    return list(DOMAIN.held_out())
+        return list(base_tasks(ENVIRONMENT, ENVIRONMENT.seeds(), seed=0).values())
+    return list(ENVIRONMENT.held_out())
 
 
 def programs(side: str) -> list[Program]:
@@ -36,7 +36,7 @@ def programs(side: str) -> list[Program]:
 
 @pytest.mark.long
 def test_there_are_as_many_as_promised() -> None:
-    assert (len(tasks("training")), len(tasks("measuring")), DOMAIN.main_held_out) == (544, 1000, 200)
+    assert (len(tasks("training")), len(tasks("measuring")), ENVIRONMENT.main_held_out) == (544, 1000, 200)
 
 
 @pytest.mark.parametrize(("side", "lot"), [("training", 544), ("measuring", 200)])
@@ -62,7 +62,7 @@ def lots(side: str, lot: int) -> Iterator[list[Program]]:
 @pytest.mark.parametrize("side", SIDES)
 def test_every_tool_is_asked_for_alone(side: str) -> None:
     alone = {one.calls[0].tool for one in programs(side) if one.n_calls == 1 and one.gap == "none"}
-    assert alone == set(DOMAIN.world.tools)
+    assert alone == set(ENVIRONMENT.world.tools)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -75,7 +75,7 @@ def test_all_pass_the_gate_and_no_request_comes_twice_or_is_long(side: str) -> N
         assert not any(" that this gives" in text for text in texts)
     assert not any("{" in text for text in texts)
     for task in tasks(side):
-        assert examined(DOMAIN, task, random.Random(0)) is None, task.messages[-1].content
+        assert examined(ENVIRONMENT, task, random.Random(0)) is None, task.messages[-1].content
 
 
 def test_the_sides_share_no_wording() -> None:
@@ -86,7 +86,7 @@ def test_the_sides_share_no_wording() -> None:
         {line.casefold() for one in side.values() for line in one} for side in (bundle.wordings, other)
     )
     assert not first & second
-    assert set(other) & set(bundle.wordings) >= set(DOMAIN.world.tools)
+    assert set(other) & set(bundle.wordings) >= set(ENVIRONMENT.world.tools)
 
 
 def test_the_sides_share_no_value_but_closed_choices() -> None:
@@ -104,7 +104,7 @@ def said(side: str) -> set[Any]:
     found: set[Any] = set()
     for program in programs(side):
         for step in program.calls:
-            ways = DOMAIN.graph.recipes[step.tool].ways
+            ways = ENVIRONMENT.graph.recipes[step.tool].ways
             found |= {
                 (ways[name], json.dumps(value))
                 for name, value in step.args.items()
@@ -135,7 +135,7 @@ def test_the_sides_begin_in_other_states() -> None:
 
 
 def test_what_is_written_by_hand_names_tools_and_parameters_there_are() -> None:
-    bundle, tools = Bundle.open(BUNDLE), DOMAIN.world.tools
+    bundle, tools = Bundle.open(BUNDLE), ENVIRONMENT.world.tools
     kinds = bundle.sayings.kinds(None).keys() | {"said.date", "said.span[0]", "said.span[1]"}
     assert set(bundle.graph.recipes) == set(tools)
     for recipe in bundle.graph.recipes.values():

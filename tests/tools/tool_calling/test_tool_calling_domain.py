@@ -1,4 +1,4 @@
-"""The apps as a domain: who wins and who does not, what a simulator may write, worlds of some apps."""
+"""The apps as an environment: who wins and who does not, what a simulator may write, worlds of some apps."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from genenv.tools.tool_calling.environment import ToolCalling
 from genenv.tools.tool_calling.settings import App, ToolCallingConfig
 from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
 
-DOMAIN = ToolCalling()
+ENVIRONMENT = ToolCalling()
 SOME = ToolCalling(ToolCallingConfig(apps=("bank", "calendar", "convert", "notes")))
 
 
 @pytest.fixture(scope="module")
 def tasks() -> list[Task]:
-    return list(base_tasks(DOMAIN, DOMAIN.seeds()[:150], seed=0).values())
+    return list(base_tasks(ENVIRONMENT, ENVIRONMENT.seeds()[:150], seed=0).values())
 
 
 def test_solutions_win_and_nothing_silence_and_random_calls_do_not(tasks: list[Task]) -> None:
     for task in tasks:
-        assert DOMAIN.check(task, task.oracle).reward == 1
-        for replies in ((), ("",), DOMAIN.random_replies(task, random.Random(task.id))):
-            assert DOMAIN.check(task, replies).reward == 0
+        assert ENVIRONMENT.check(task, task.oracle).reward == 1
+        for replies in ((), ("",), ENVIRONMENT.random_replies(task, random.Random(task.id))):
+            assert ENVIRONMENT.check(task, replies).reward == 0
 
 
 def test_independent_calls_may_come_in_any_order(tasks: list[Task]) -> None:
@@ -43,8 +43,8 @@ def test_independent_calls_may_come_in_any_order(tasks: list[Task]) -> None:
     reversed_ones = 0
     for task in several:
         calls = calls_of(task.payload, "calls")
-        reversed_ones += DOMAIN.check(task, (format_calls(calls[::-1], "python"),)).success
-        assert not DOMAIN.check(task, (format_calls(calls[1:], "python"),)).success
+        reversed_ones += ENVIRONMENT.check(task, (format_calls(calls[::-1], "python"),)).success
+        assert not ENVIRONMENT.check(task, (format_calls(calls[1:], "python"),)).success
     assert reversed_ones >= 0.8 * len(several)  # a folder is another one after a file was made in it
 
 
@@ -52,11 +52,11 @@ def test_a_gap_wants_words_and_no_call(tasks: list[Task]) -> None:
     gaps = {str(task.payload["gap"]): task for task in tasks if task.payload["gap"] != "none"}
     assert set(gaps) == {"missing_info", "no_tool"}
     for gap, task in gaps.items():
-        assert DOMAIN.check(task, ("I cannot do that.",)).success
-        assert DOMAIN.check(task, ("Which one do you mean?",)).success is (gap == "missing_info")
-        assert not DOMAIN.check(task, ("Done.",)).success
-        assert not DOMAIN.check(task, ('get_balance(account="savings")',)).success
-        assert not DOMAIN.check(task, ('I cannot: get_balance(account="savings")',)).success
+        assert ENVIRONMENT.check(task, ("I cannot do that.",)).success
+        assert ENVIRONMENT.check(task, ("Which one do you mean?",)).success is (gap == "missing_info")
+        assert not ENVIRONMENT.check(task, ("Done.",)).success
+        assert not ENVIRONMENT.check(task, ('get_balance(account="savings")',)).success
+        assert not ENVIRONMENT.check(task, ('I cannot: get_balance(account="savings")',)).success
         named = calls_of(task.payload, "calls")[0].tool
         assert (named in task.payload["tools"]) is (gap == "missing_info")
 
@@ -78,8 +78,8 @@ def test_what_is_said_where_nothing_can_be_done_has_to_say_so(
     words: str, declines: bool, asks: bool, tasks: list[Task]
 ) -> None:
     gaps = {str(task.payload["gap"]): task for task in tasks}
-    assert DOMAIN.check(gaps["no_tool"], (words,)).success is declines
-    assert DOMAIN.check(gaps["missing_info"], (words,)).success is asks
+    assert ENVIRONMENT.check(gaps["no_tool"], (words,)).success is declines
+    assert ENVIRONMENT.check(gaps["missing_info"], (words,)).success is asks
 
 
 def test_to_guess_what_is_missing_is_no_answer() -> None:
@@ -100,7 +100,7 @@ def test_to_guess_what_is_missing_is_no_answer() -> None:
 def test_calls_beyond_those_of_the_solution_win_nothing_in_one_reply(tasks: list[Task]) -> None:
     task = next(one for one in tasks if one.spec["n_calls"] == 1 and one.oracle[0].startswith("get_balance("))
     every = "\n".join(f'get_balance(account="{account}")' for account in ("checking", "savings"))
-    verdict = DOMAIN.check(task, (every,))
+    verdict = ENVIRONMENT.check(task, (every,))
     assert not verdict.success
     assert "2 calls, not 1" in verdict.explanation
 
@@ -110,12 +110,12 @@ def test_texts_may_differ_in_case_and_in_their_last_full_stop(tasks: list[Task])
     call = calls_of(task.payload, "calls")[0]
     for text, right in ((f"{call.args['text']}.".upper(), True), ("something else", False)):
         reply = format_calls([replace(call, args={**call.args, "text": text})], "python")
-        assert DOMAIN.check(task, (reply,)).success is right
+        assert ENVIRONMENT.check(task, (reply,)).success is right
 
 
 def test_words_for_two_calls_say_what_they_do() -> None:
     """A text that says 30 minutes, or the cheapest, must not stand for another call."""
-    seeds = [one for one in DOMAIN.seeds() if _calls(one.spec) == ["find_free_slot", "create_event"]]
+    seeds = [one for one in ENVIRONMENT.seeds() if _calls(one.spec) == ["find_free_slot", "create_event"]]
     spec = Program.model_validate(seeds[0].spec)
     slot, event = spec.calls
     for change in (
@@ -124,7 +124,7 @@ def test_words_for_two_calls_say_what_they_do() -> None:
         {"uses": tuple(use.model_copy(update={"path": ("end",)}) for use in event.uses)},
     ):
         program = spec.model_copy(update={"calls": (slot, event.model_copy(update=change))})
-        refused = DOMAIN.build(
+        refused = ENVIRONMENT.build(
             program, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0)
         )
         assert isinstance(refused, Rejection), change
@@ -145,12 +145,12 @@ def test_the_agent_is_told_the_day_the_tools_and_that_some_things_cannot_be_done
 
 @pytest.mark.parametrize("mode", ["single", "multi"])
 def test_modes_decide_how_tasks_are_played(mode: str) -> None:
-    domain = ToolCalling(ToolCallingConfig(mode=mode))
-    some = base_tasks(domain, domain.seeds()[:60], seed=0).values()
+    env = ToolCalling(ToolCallingConfig(mode=mode))
+    some = base_tasks(env, env.seeds()[:60], seed=0).values()
     assert {task.payload["mode"] for task in some} == {mode}
     for task in some:
-        assert examined(domain, task, random.Random(0)) is None
-    assert any(seed.spec["chained"] for seed in domain.seeds()) is (mode == "multi")
+        assert examined(env, task, random.Random(0)) is None
+    assert any(seed.spec["chained"] for seed in env.seeds()) is (mode == "multi")
     assert len(ToolCalling(ToolCallingConfig(mode="single")).seeds()) == 544 - round(0.08 * 544)
 
 
@@ -162,20 +162,20 @@ def test_the_soft_reward_is_for_calls_that_are_near(tasks: list[Task]) -> None:
     assert half.reward == pytest.approx(0.5)
     assert half.success
     assert soft.check(task, task.oracle).reward == 1
-    assert DOMAIN.check(task, (format_calls(first, "python"),)).reward == 0
+    assert ENVIRONMENT.check(task, (format_calls(first, "python"),)).reward == 0
 
 
 def test_the_grammar_takes_seeds_variations_and_parameters(
     written_under: Callable[[JsonObject, JsonObject], bool],
 ) -> None:
-    rng, by_parameters = random.Random(0), ByParameters(DOMAIN)
-    for seed in DOMAIN.seeds()[:3]:
-        schema = DOMAIN.spec_schema(seed)
+    rng, by_parameters = random.Random(0), ByParameters(ENVIRONMENT)
+    for seed in ENVIRONMENT.seeds()[:3]:
+        schema = ENVIRONMENT.spec_schema(seed)
         assert written_under(schema, seed.spec)
-        assert written_under(schema, DOMAIN.variation(seed, rng))
+        assert written_under(schema, ENVIRONMENT.variation(seed, rng))
         other = {**seed.spec, "before": [{"tool": "begin", "args": {"state": 20}, "uses": []}]}
         assert not written_under(schema, other)
-        parameters = at_random(DOMAIN.parameter_options(seed), rng)
+        parameters = at_random(ENVIRONMENT.parameter_options(seed), rng)
         assert written_under(by_parameters.spec_schema(seed), parameters)
 
 
@@ -183,19 +183,22 @@ def test_the_grammar_takes_seeds_variations_and_parameters(
 def test_variations_are_tasks_that_pass_the_gate_and_are_of_the_training_side() -> None:
     rng, passed = random.Random(1), 0
     lineage = Lineage(origin=Origin.GENERATED, seed_id="s", context_id="c", generation_id="g")
-    for seed in DOMAIN.seeds()[:60]:
-        program = Program.model_validate(DOMAIN.variation(seed, rng))
+    for seed in ENVIRONMENT.seeds()[:60]:
+        program = Program.model_validate(ENVIRONMENT.variation(seed, rng))
         assert program.before == Program.model_validate(seed.spec).before
-        task = DOMAIN.build(program, task_id="t", lineage=lineage, rng=rng)
-        passed += isinstance(task, Task) and examined(DOMAIN, task, rng) is None
+        task = ENVIRONMENT.build(program, task_id="t", lineage=lineage, rng=rng)
+        passed += isinstance(task, Task) and examined(ENVIRONMENT, task, rng) is None
     assert passed >= 58
 
 
 def test_what_is_kept_for_measuring_is_refused_in_training() -> None:
     lineage = Lineage(origin=Origin.SEED)
-    held = next(program for program in DOMAIN.bundle.held_out.values() if program.n_calls == 2)
-    for program in (held, held.model_copy(update={"before": next(iter(DOMAIN.bundle.base.values())).before})):
-        refused = DOMAIN.build(program, task_id="t", lineage=lineage, rng=random.Random(0))
+    held = next(program for program in ENVIRONMENT.bundle.held_out.values() if program.n_calls == 2)
+    for program in (
+        held,
+        held.model_copy(update={"before": next(iter(ENVIRONMENT.bundle.base.values())).before}),
+    ):
+        refused = ENVIRONMENT.build(program, task_id="t", lineage=lineage, rng=random.Random(0))
         assert isinstance(refused, Rejection)
         assert refused.reason is RejectReason.HELD_OUT
 
@@ -212,9 +215,11 @@ def test_what_is_kept_for_measuring_is_refused_in_training() -> None:
     ],
 )
 def test_a_program_that_is_none_is_refused_in_a_sentence(change: JsonObject, sentence: str) -> None:
-    seed = next(one for one in DOMAIN.seeds() if one.skills[1:] == ("calls:1",))
+    seed = next(one for one in ENVIRONMENT.seeds() if one.skills[1:] == ("calls:1",))
     program = Program.model_validate({**seed.spec, **change})
-    refused = DOMAIN.build(program, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0))
+    refused = ENVIRONMENT.build(
+        program, task_id="t", lineage=Lineage(origin=Origin.SEED), rng=random.Random(0)
+    )
     assert isinstance(refused, Rejection)
     assert sentence in refused.explanation
 
@@ -222,7 +227,7 @@ def test_a_program_that_is_none_is_refused_in_a_sentence(change: JsonObject, sen
 def test_programs_made_wrong_are_refused() -> None:
     rng, made = random.Random(2), 0
     mutants = runpy.run_path(str(Path(__file__).with_name("mutations.py")))["mutants"]
-    for seed in DOMAIN.seeds()[:40]:
+    for seed in ENVIRONMENT.seeds()[:40]:
         for kind, spec in mutants(seed.spec, rng):
             made += 1
             try:
@@ -230,19 +235,19 @@ def test_programs_made_wrong_are_refused() -> None:
             except ValidationError:
                 continue
             lineage = Lineage(origin=Origin.SEED, seed_id=seed.id)
-            task = DOMAIN.build(program, task_id="t", lineage=lineage, rng=rng)
-            assert isinstance(task, Rejection) or examined(DOMAIN, task, rng) is not None, (kind, spec)
+            task = ENVIRONMENT.build(program, task_id="t", lineage=lineage, rng=rng)
+            assert isinstance(task, Rejection) or examined(ENVIRONMENT, task, rng) is not None, (kind, spec)
     assert made > 400
 
 
 def test_all_apps_can_be_named() -> None:
-    assert set(get_args(App)) == set(DOMAIN.bundle.about.groups)
+    assert set(get_args(App)) == set(ENVIRONMENT.bundle.about.groups)
     assert ToolCallingConfig().apps == get_args(App)
 
 
 @pytest.mark.long
 def test_tasks_of_some_apps_ask_for_and_show_tools_of_these_only() -> None:
-    app_of = {name: app for app, names in DOMAIN.bundle.about.groups.items() for name in names}
+    app_of = {name: app for app, names in ENVIRONMENT.bundle.about.groups.items() for name in names}
     tasks = [*base_tasks(SOME, SOME.seeds(), seed=0).values(), *SOME.held_out()[:60]]
     assert len(tasks) == len(SOME.seeds()) + 60
     for task in tasks:
@@ -260,7 +265,7 @@ def test_tasks_of_some_apps_ask_for_and_show_tools_of_these_only() -> None:
 
 @pytest.mark.long
 def test_what_is_of_another_app_is_refused() -> None:
-    mail = next(seed for seed in DOMAIN.seeds() if "email" in seed.skills)
+    mail = next(seed for seed in ENVIRONMENT.seeds() if "email" in seed.skills)
     lineage = Lineage(origin=Origin.SEED)
     outcome = SOME.build(
         Program.model_validate(mail.spec), task_id="t", lineage=lineage, rng=random.Random(0)

@@ -13,14 +13,14 @@ from genenv.backends.local.processes import ALONE, Processes
 from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.seeding import stream
 
 
 def open_local(
     config: PolicyConfig,
     roles: Sequence[Role],
-    domain: Domain,
+    env: Environment,
     seed: int,
     processes: Processes = ALONE,
 ) -> Opened:
@@ -29,7 +29,7 @@ def open_local(
     Args:
         config: settings of the policies.
         roles: the players.
-        domain: the world of the tasks.
+        env: the world of the tasks.
         seed: of the first weights of adapters.
         processes: those that train together. They share the base, and only adapters are trained; nothing is
             sampled here.

@@ -97,7 +97,7 @@ class Grammars:
             return self._compiler.compile_json_schema(schema, any_whitespace=False, separators=(",", ":"))
         except RuntimeError as error:
             raise UsageError(
-                f"the domain's spec schema cannot be made into a grammar: {first_line(error)}"
+                f"the environment's spec schema cannot be made into a grammar: {first_line(error)}"
             ) from error
 
 

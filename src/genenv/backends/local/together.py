@@ -14,15 +14,15 @@ from genenv.backends.local.messages import Call, Opening
 from genenv.backends.local.processes import LED, connected
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import GenenvError
 
 
-def open_together(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
+def open_together(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
     """As `open_local`, with all processes that torchrun has started: those of the followers open the same."""
     processes = connected()
     processes.tell(Opening(config, tuple(roles), seed))
-    return open_local(config, roles, domain, seed, processes)
+    return open_local(config, roles, env, seed, processes)
 
 
 def follow() -> None:
@@ -33,8 +33,8 @@ def follow() -> None:
         while (told := processes.heard()) is not None:
             with contextlib.suppress(GenenvError):  # which rank 0 meets too, and says
                 if isinstance(told, Opening):
-                    domain = cast(Domain, None)
-                    opened = open_local(told.config, told.roles, domain, told.seed, processes)
+                    env = cast(Environment, None)
+                    opened = open_local(told.config, told.roles, env, told.seed, processes)
                     players = {name: cast(LocalTrainer, own) for name, own in opened.trainers.items()}
                 elif isinstance(told, Call) and told.method in LED:
                     does = getattr(players[told.player], told.method)

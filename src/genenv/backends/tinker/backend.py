@@ -14,7 +14,7 @@ from genenv.backends.tinker.sampler import TinkerSampler
 from genenv.backends.tinker.service import Service, reason
 from genenv.backends.tinker.trainer import Base, TinkerTrainer
 from genenv.chat.format import ChatFormat
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.seeding import stream
 from genenv.threads import run_coroutine as apart
@@ -26,7 +26,7 @@ _OPENING_S = 1800.0
 """In which adapters are made and the server is looked at: a large base may have to be loaded first."""
 
 
-def open_tinker(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
+def open_tinker(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
     """Both players on the server of the settings.
 
     Raises:

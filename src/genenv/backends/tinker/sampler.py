@@ -56,7 +56,7 @@ class TinkerSampler(ChatSampler):
         """
         if request.choices:
             raise UsageError(
-                "a Tinker server cannot be held to a list of replies: set the domain so that the agent "
+                "a Tinker server cannot be held to a list of replies: set the environment so that the agent "
                 'replies freely, or policy.backend to "local"'
             )
         version = self.version

@@ -24,7 +24,7 @@ from genenv.backends.vllm.fleet import Broken, Fleet, Forgot
 from genenv.backends.vllm.sampler import VllmSampler
 from genenv.backends.vllm.starting import check_players
 from genenv.backends.vllm.trainer import PublishingTrainer
-from genenv.environments.base import Domain
+from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.threads import WorkerThread as Beside
 from genenv.threads import run_coroutine as apart
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _OPENING_S = 600.0
 
 
-def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed: int) -> Opened:
+def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed: int) -> Opened:
     """Both players: weights here, samplers on the servers of the settings.
 
     Raises:
@@ -44,7 +44,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], domain: Domain, seed:
     check_players(config)
     fleet = Fleet(config.vllm)
     cards = apart(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
-    here = open_together(config, roles, domain, seed)
+    here = open_together(config, roles, env, seed)
     folder, token = _folder(config), uuid.uuid4().hex[:8]
     threads: defaultdict[int, Beside] = defaultdict(lambda: Beside("genenv-trainer"))
     samplers: dict[str, VllmSampler] = {}

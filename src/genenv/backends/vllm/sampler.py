@@ -52,7 +52,8 @@ class VllmSampler(ChatSampler):
         if request.choices and not self.fleet.chooses:
             raise UsageError(
                 "these servers take one list of replies for another (xgrammar 0.2.8 keeps the first one's "
-                "tokens): set the domain so that the agent replies freely, or take servers of `genenv serve`"
+                "tokens): set the environment so that the agent replies freely, or take servers of "
+                "`genenv serve`"
             )
         version, adapter = self.version, self.adapter
         done = await self.fleet.generate(

@@ -1,8 +1,8 @@
 """The final answer of a reply, and how near it is to the right one: SQuAD's measures, plain.
 
 SQuAD's normalization (Rajpurkar et al. 2016): lower case, no ASCII punctuation, no articles, single spaces,
-in this order. Minus signs go, accents and other punctuation stay, as in SQuAD; the domain `multihop_qa` does
-otherwise.
+in this order. Minus signs go, accents and other punctuation stay, as in SQuAD; the environment `multihop_qa`
+does otherwise.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class BamboogleConfig(Settings, frozen=True):
     mode: Literal["closed_book", "search"] = "closed_book"
     """closed_book: from what the model knows. search: with searches in `corpus`."""
     corpus: str | None = Field(default=None, min_length=1)
-    """In mode search, a JSONL file of passages: `{"title": ..., "text": ...}` a line, as for the domain
+    """In mode search, a JSONL file of passages: `{"title": ..., "text": ...}` a line, as for the environment
     multihop_qa."""
     max_searches: int = Field(default=5, ge=1, le=20)
     """Searches that a question may take, in mode search."""

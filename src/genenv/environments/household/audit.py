@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 _RANDOM_ATTEMPTS = 2
 
 
-def audit(domain: Household, task: Task, rng: random.Random) -> Rejection | None:
+def audit(env: Household, task: Task, rng: random.Random) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
     spec = HouseholdSpec.model_validate(task.spec)
     if (problem := problem_with(spec.wording, spec.task, spec.target, goal_of(spec))) is not None:
         return Rejection(RejectReason(problem[0]), problem[1])
-    for replies in _attempts(domain, task, rng):
-        one, other = domain.check(task, replies).success, check_by_facts(task, replies, domain.settings)
+    for replies in _attempts(env, task, rng):
+        one, other = env.check(task, replies).success, check_by_facts(task, replies, env.settings)
         if one != other:
             sentence = f"Of {list(replies)[:8]}, the game says {one} and the facts say {other}."
             return Rejection(RejectReason.CHECKS_DISAGREE, sentence)
     return None
 
 
-def _attempts(domain: Household, task: Task, rng: random.Random) -> Iterator[Sequence[str]]:
+def _attempts(env: Household, task: Task, rng: random.Random) -> Iterator[Sequence[str]]:
     """The solution, the solution broken in every place, and uninformed attempts."""
     yield task.oracle
     for left_out in range(len(task.oracle)):
         yield (*task.oracle[:left_out], *task.oracle[left_out + 1 :])
     for _ in range(_RANDOM_ATTEMPTS):
-        yield domain.random_replies(task, rng)
+        yield env.random_replies(task, rng)

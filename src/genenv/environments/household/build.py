@@ -48,18 +48,18 @@ _STEPS = ((4, "short"), (7, "middle"))
 
 
 def build(
-    domain: Household, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    env: Household, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Make the game of a spec and its shortest plan, the ground truth.
 
     Args:
-        domain: with its settings.
+        env: with its settings.
         spec: with or without blanks in its wording.
         task_id: of the task.
         lineage: where it comes from.
         rng: in which order the places are numbered; in single steps also which step is asked for.
     """
-    spec, settings = cast(HouseholdSpec, spec), domain.settings
+    spec, settings = cast(HouseholdSpec, spec), env.settings
     if (problem := _reserved(spec, lineage) or _misdescribed(spec)) is not None:
         return problem
     spec = filled(spec)
@@ -91,7 +91,7 @@ def build(
         messages, oracle = _next_step(play, commands[:step], told, settings), (commands[step],)
     return Task(
         id=task_id,
-        domain=domain.name,
+        environment=env.name,
         skills=(*skills_of(spec), _length(len(commands))),
         messages=messages,
         spec=spec.model_dump(mode="json"),

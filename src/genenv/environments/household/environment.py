@@ -29,14 +29,14 @@ from genenv.types import JsonObject, Message, Profile, Rejection, Seed, Task
 
 
 class Household:
-    """The household domain, with its settings."""
+    """The household environment, with its settings."""
 
     name: ClassVar[str] = "household"
     spec: ClassVar[type[BaseModel]] = HouseholdSpec
     config: ClassVar[type[BaseModel]] = HouseholdConfig
     parameters: ClassVar[type[BaseModel]] = by_parameters.HouseholdParameters
 
-    # longer methods, each in a module of its own; their first argument is the domain
+    # longer methods, each in a module of its own; their first argument is the environment
     variation = staticmethod(variation)
     build = build
     audit = audit

@@ -19,7 +19,7 @@ from genenv.environments.household.world import APPLIANCE, KNIVES, Item, Place, 
 
 _BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
 _DECLARED = tuple(APPLIANCE.values()), KNIVES
-"""Types that the domain's actions name, so every problem must declare them."""
+"""Types that the environment's actions name, so every problem must declare them."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def drawn(parameters: HouseholdParameters, seed: Seed, rng: random.Random) -> Ho
 
 
 def messages(seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-    """The job, the room and its objects, and how the player does. Arguments as of `Domain`."""
+    """The job, the room and its objects, and how the player does. Arguments as of `Environment`."""
     offered = offered_for(seed)
     system = (
         "Set up a household game, as JSON: task (pick, look, clean, heat, cool, two), size (small, "

@@ -1,4 +1,4 @@
-"""Settings of the household domain."""
+"""Settings of the household environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from genenv.settings import Settings
 
 
 class HouseholdConfig(Settings, frozen=True):
-    """Settings of the household domain."""
+    """Settings of the household environment."""
 
     mode: Literal["episode", "single"] = "episode"
     """episode: the agent plays the whole game, a command a turn. single: it sees a game that an expert has

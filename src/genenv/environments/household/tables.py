@@ -13,7 +13,7 @@ def _alfworld() -> Any:  # noqa: ANN401
         return importlib.import_module("alfworld.gen.constants")
     except ImportError as error:
         raise UsageError(
-            "the household domain needs ALFWorld's tables: pip install --no-deps alfworld"
+            "the household environment needs ALFWorld's tables: pip install --no-deps alfworld"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The domain's own gate: does the question say the chain, give nothing away, and have one answer?
+"""The environment's own gate: does the question say the chain, give nothing away, and have one answer?
 
 No model takes part. What the words say is read back by code; the answer is found again by a join over all
 facts, and from the passages alone that the agent gets; and a second way of comparing answers must agree with
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from genenv.environments.multihop_qa.environment import MultihopQA
 
 
-def audit(domain: MultihopQA, task: Task, rng: random.Random) -> Rejection | None:
+def audit(env: MultihopQA, task: Task, rng: random.Random) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
-    spec, world = QuestionSpec.model_validate(task.spec), domain.world
+    spec, world = QuestionSpec.model_validate(task.spec), env.world
     try:
         steps = executed(spec, world)
         reading = _read(spec, steps, world)
         _gives_nothing_away(spec, steps, reading, world)
         _has_one_answer(spec, steps, world)
-        _can_be_answered(task, spec, steps, world, domain.settings)
-        _checks_agree(domain, task, steps, rng)
+        _can_be_answered(task, spec, steps, world, env.settings)
+        _checks_agree(env, task, steps, rng)
     except Refused as refused:
         return refused.rejection
     return None
@@ -123,15 +123,15 @@ def _said(line: str, steps: Sequence[Step], world: World) -> Iterable[Fact]:
     return [step.fact for step in steps if step.fact.subject in line and step.fact.object in line]
 
 
-def _checks_agree(domain: MultihopQA, task: Task, steps: Sequence[Step], rng: random.Random) -> None:
+def _checks_agree(env: MultihopQA, task: Task, steps: Sequence[Step], rng: random.Random) -> None:
     """Two ways of comparing give one verdict on right, wrong and broken solutions."""
     right = answers_in(task)
     said = [*right, *(answer.upper() for answer in right), task.payload["start"], "", "the", "."]
     said += [step.end for step in steps[:-1]] + [f"{right[0]} or {steps[0].end}", right[0][:-1]]
     attempts = [(f"Well.\nAnswer: {answer}",) for answer in said]
-    attempts += [task.oracle, (), *(domain.random_replies(task, rng) for _ in range(2))]
+    attempts += [task.oracle, (), *(env.random_replies(task, rng) for _ in range(2))]
     for attempt in attempts:
-        if domain.check(task, attempt).success != _same(task, attempt, domain.settings):
+        if env.check(task, attempt).success != _same(task, attempt, env.settings):
             explanation = f"Two ways of comparing answers disagree on {attempt[-1:]}."
             raise Refused(RejectReason.CHECKS_DISAGREE, explanation)
 

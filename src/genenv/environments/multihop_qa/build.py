@@ -32,13 +32,13 @@ _HOW = {
 
 
 def build(
-    domain: MultihopQA, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    env: MultihopQA, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Execute a spec: the chain's end is the answer.
 
     The same spec, ids, random state and settings always give the same task.
     """
-    spec, world, settings = cast(QuestionSpec, spec), domain.world, domain.settings
+    spec, world, settings = cast(QuestionSpec, spec), env.world, env.settings
     try:
         steps = executed(spec, world)
         if lineage.origin is Origin.GENERATED:
@@ -56,7 +56,7 @@ def build(
     }
     return Task(
         id=task_id,
-        domain=domain.name,
+        environment=env.name,
         skills=skills_of(spec, [step.hop for step in steps]),
         messages=(
             Message(role="system", content=_HOW[settings.mode]),

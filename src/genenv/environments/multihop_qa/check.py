@@ -47,11 +47,11 @@ def final_reply(task: Task, replies: Sequence[str], settings: MultihopConfig) ->
     return next((reply for reply in replies[: settings.max_turns] if searched(reply) is None), None)
 
 
-def check(domain: MultihopQA, task: Task, replies: Sequence[str]) -> Verdict:
+def check(env: MultihopQA, task: Task, replies: Sequence[str]) -> Verdict:
     """Grade an attempt. Success is an exact match; the soft reward is the F1 of the answer's words."""
-    reply = final_reply(task, replies, domain.settings)
+    reply = final_reply(task, replies, env.settings)
     if reply is None:
-        searches = min(len(replies), domain.settings.max_turns)
+        searches = min(len(replies), env.settings.max_turns)
         return _failed(f"It never answered in {searches} replies." if replies else "It did not reply.")
     if len(reply) > MAX_REPLY_CHARS:
         return _failed(f"The reply has more than {MAX_REPLY_CHARS} characters, too many to read.")
@@ -61,7 +61,7 @@ def check(domain: MultihopQA, task: Task, replies: Sequence[str]) -> Verdict:
         return _failed("The last line has no answer.")
     if exact(given, right):
         return Verdict(reward=1.0, success=True, explanation=f"{shown} is right.")
-    reward = token_f1(given, right) if domain.settings.reward == "soft" else 0.0
+    reward = token_f1(given, right) if env.settings.reward == "soft" else 0.0
     explanation = f"{shown} is not {right[0]!r}" + (f"; word F1 {reward:.2f}." if reward else ".")
     return Verdict(reward=min(reward, 0.99), success=False, explanation=explanation)
 
@@ -71,10 +71,10 @@ def _failed(explanation: str) -> Verdict:
     return Verdict(reward=0.0, success=False, explanation=explanation, readable=False)
 
 
-def random_replies(domain: MultihopQA, task: Task, rng: random.Random) -> tuple[str, ...]:
+def random_replies(env: MultihopQA, task: Task, rng: random.Random) -> tuple[str, ...]:
     """A well-formed reply with what the last relation leads to elsewhere, never the right answer."""
     hops, right = task.payload["hops"], answers_in(task)
-    base = domain.world.base
+    base = env.world.base
     last = base.hops[str(hops[-1])] if isinstance(hops, list | tuple) else None
     pool = base.ends(last) if last else ()
     draws = (rng.choice(pool) for _ in range(20) if pool)

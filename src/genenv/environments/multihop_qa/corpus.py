@@ -167,12 +167,14 @@ def load_corpus(path: Path) -> Corpus:
     """
     corpus = Corpus(path)
     if "\0" in str(path):
-        raise UsageError(f"{str(path)!r} is no name of a file; check the setting domain.corpus")
+        raise UsageError(f"{str(path)!r} is no name of a file; check the setting environment.corpus")
     try:
         for number, line in _lines(path):
             corpus.add(number, line)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}; check the setting domain.corpus") from error
+        raise UsageError(
+            f"{path}: {error.strerror or error}; check the setting environment.corpus"
+        ) from error
     if not corpus.passages:
         raise UsageError(f"{path} has no passage; write one JSON object a line, with a title and a text")
     return corpus

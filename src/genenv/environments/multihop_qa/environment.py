@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class MultihopQA:
-    """The multi-hop domain, with its settings.
+    """The multi-hop environment, with its settings.
 
     Raises:
         UsageError: the user's corpus cannot be used, or the package for search is not installed.
@@ -46,7 +46,7 @@ class MultihopQA:
     config: ClassVar[type[BaseModel]] = MultihopConfig
     parameters: ClassVar[type[BaseModel]] = by_parameters.QuestionParameters
 
-    # longer methods, each in a module of its own; their first argument is the domain
+    # longer methods, each in a module of its own; their first argument is the environment
     spec_schema = spec_schema
     simulator_messages = simulator_messages
     build = build
@@ -93,8 +93,8 @@ class MultihopQA:
     def held_out(self) -> Sequence[Task]:
         """160 tasks for measuring only; of a user's corpus, as many as its facts allow.
 
-        Those that the domain's own audit refuses under these settings, such as what a search that shows one
-        short passage does not find, are left out, and how many is logged as a warning.
+        Those that the environment's own audit refuses under these settings, such as what a search that shows
+        one short passage does not find, are left out, and how many is logged as a warning.
 
         No start or answer of theirs is the start or the answer of a seed, of a variation or of anything that
         the grammar can write (`genenv.environments.multihop_qa.chains`).

@@ -48,9 +48,9 @@ def _others(world: World, start: str, rng: random.Random) -> list[str]:
     return [name for name, _ in zip(others, range(_OTHER_STARTS), strict=False)]
 
 
-def spec_schema(domain: MultihopQA, seed: Seed) -> JsonObject:
+def spec_schema(env: MultihopQA, seed: Seed) -> JsonObject:
     """One alternative for each chain that is offered for a seed."""
-    return {"anyOf": [_alternative(chain) for chain in offered(domain.world, seed)]}
+    return {"anyOf": [_alternative(chain) for chain in offered(env.world, seed)]}
 
 
 def _alternative(chain: Chain) -> JsonObject:

@@ -31,31 +31,31 @@ class QuestionParameters(BaseModel, frozen=True, extra="forbid"):
     """The hops from the start on, with `, ` between them."""
 
 
-def options(domain: MultihopQA, seed: Seed) -> Options:
+def options(env: MultihopQA, seed: Seed) -> Options:
     """All parameters that go with a seed: an alternative for each chain of relations that is offered."""
-    chains = dict.fromkeys(map(_told, offered(domain.world, seed)))
+    chains = dict.fromkeys(map(_told, offered(env.world, seed)))
     return [{"hops": [hops], "answer": [answer], "relations": [names]} for hops, answer, names in chains]
 
 
 def drawn(
-    domain: MultihopQA, parameters: QuestionParameters, seed: Seed, rng: random.Random
+    env: MultihopQA, parameters: QuestionParameters, seed: Seed, rng: random.Random
 ) -> QuestionSpec | Rejection:
     """A question over these relations, from one of the seed's starts."""
     wanted = parameters.hops, parameters.answer, parameters.relations
-    fitting = [chain for chain in offered(domain.world, seed) if _told(chain) == wanted]
+    fitting = [chain for chain in offered(env.world, seed) if _told(chain) == wanted]
     if not fitting:
         sentence = f"No start has the relations {parameters.relations}."
         return Rejection(RejectReason.INCONSISTENT, sentence)
     return spec_of(rng.choice(fitting), rng)
 
 
-def messages(domain: MultihopQA, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-    """The job, where questions start, and how they are answered. Arguments as of `Domain`."""
-    chains: Sequence[Chain] = offered(domain.world, seed)
+def messages(env: MultihopQA, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+    """The job, where questions start, and how they are answered. Arguments as of `Environment`."""
+    chains: Sequence[Chain] = offered(env.world, seed)
     system = (
         "Set up a quiz question over several facts, as JSON: hops (how many), answer (of what kind), "
         f"relations. More hops are harder. It should be solved {target:.0%} of the time. "
-        f"It starts from a {domain.world.base.kind(chains[0].start)}."
+        f"It starts from a {env.world.base.kind(chains[0].start)}."
     )
     return asked_for(system, profile, seed.skills, thing="question")
 

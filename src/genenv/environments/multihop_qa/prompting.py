@@ -12,18 +12,16 @@ if TYPE_CHECKING:
     from genenv.environments.multihop_qa.environment import MultihopQA
 
 
-def simulator_messages(
-    domain: MultihopQA, seed: Seed, profile: Profile, target: float
-) -> tuple[Message, ...]:
+def simulator_messages(env: MultihopQA, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
     """The conversation that asks the simulator for a variation of a seed.
 
     Args:
-        domain: whose facts the questions are about.
+        env: whose facts the questions are about.
         seed: the item to vary.
         profile: the agent's success per skill.
         target: the success rate to aim at, in (0, 1).
     """
-    base, chains = domain.world.base, offered(domain.world, seed)
+    base, chains = env.world.base, offered(env.world, seed)
     starts = dict.fromkeys(chain.start for chain in chains)
     hops = dict.fromkeys(hop.name for chain in chains for hop in chain.hops)
     system = (

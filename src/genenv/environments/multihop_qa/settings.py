@@ -1,4 +1,4 @@
-"""Settings of the multi-hop domain."""
+"""Settings of the multi-hop environment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from genenv.settings import PLACE, Settings
 
 
 class MultihopConfig(Settings, frozen=True):
-    """Settings of the multi-hop domain.
+    """Settings of the multi-hop environment.
 
-    `corpus` names a file of your own passages (`--set domain.corpus=FILE.jsonl`), one JSON object a line:
+    `corpus` names a file of your own passages (`--set environment.corpus=FILE.jsonl`), one JSON object a
+    line:
 
         {"title": "Ada Falk", "text": "Ada Falk leads Delta.", "facts": [["Ada Falk", "team", "Delta"]]}
 

@@ -1,4 +1,4 @@
-"""What the parts of the domain share: the knowledge base, its chains, the reader of its questions, search."""
+"""What the environment's parts share: the knowledge base, its chains, the question parser, search."""
 
 from __future__ import annotations
 

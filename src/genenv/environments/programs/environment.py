@@ -15,7 +15,7 @@ from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
-from genenv.environments.common import QuestionDomain, held_out_tasks, seeds_of
+from genenv.environments.common import QuestionEnvironment, held_out_tasks, seeds_of
 from genenv.environments.parameters import Options
 from genenv.environments.programs import drafting
 from genenv.environments.programs import parameters as by_parameters
@@ -36,8 +36,8 @@ from genenv.types import (
 )
 
 
-class Programs(QuestionDomain):
-    """The domain of short programs."""
+class Programs(QuestionEnvironment):
+    """The environment of short programs."""
 
     name: ClassVar[str] = "programs"
     spec: ClassVar[type[BaseModel]] = ProgramSpec
@@ -134,7 +134,7 @@ class Programs(QuestionDomain):
         value = steps(self._language.read(spec.ops), spec.text)[-1]
         return Task(
             id=task_id,
-            domain=self.name,
+            environment=self.name,
             skills=self._skills(spec),
             lineage=lineage,
             messages=(Message(role="user", content=f"{spec.p}="),),

@@ -1,8 +1,8 @@
 """What programs are made of: operations on strings of digits, and how each is told from its result.
 
 An operation is carried out by one function (`apply`) and checked by another that shares nothing with it
-(`holds`): that is the domain's second way of checking. A `Language` says which of them a world has, and by
-which letters they go there.
+(`holds`): that is the environment's second way of checking. A `Language` says which of them a world has, and
+by which letters they go there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of the domain of short programs: their operations, and how long they and their texts are."""
+"""Settings of the environment of short programs: their operations, and how long they and their texts are."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sizes(NamedTuple):
 
 
 class ProgramsConfig(Settings, frozen=True):
-    """Settings of the domain of short programs."""
+    """Settings of the environment of short programs."""
 
     operations: tuple[Change | Pick, ...] = Field(
         default=("reverse", "sort", "up", "first", "last"), strict=False

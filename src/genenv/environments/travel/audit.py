@@ -1,4 +1,4 @@
-"""The domain's own gate: does the query say what the spec says and no more, and do two checks agree?"""
+"""The environment's own gate: does the query say what the spec says and no more, and do two checks agree?"""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _CODE = re.compile(r"[{}\[\]<>|\\]")
 _FLIGHT = re.compile(r"\bF\d{4,}")
 
 
-def audit(domain: Travel, task: Task, rng: random.Random) -> Rejection | None:
+def audit(env: Travel, task: Task, rng: random.Random) -> Rejection | None:
     """None if all is well, else the first thing that is wrong."""
-    spec, atlas = TravelSpec.model_validate(task.spec), domain.atlas
+    spec, atlas = TravelSpec.model_validate(task.spec), env.atlas
     query, budget = query_of(task), round(query_of(task).budget)
     if (leak := _leak(spec, query, atlas)) is not None:
         return Rejection(RejectReason.LEAK, leak)

@@ -36,18 +36,18 @@ _ROUND_USD = 10
 
 
 def build(
-    domain: Travel, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
+    env: Travel, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
 ) -> Task | Rejection:
     """Solve a spec and make a task of it: the cheapest plan, the budget, and the messages the agent sees.
 
     Args:
-        domain: the database, what is held out, and how the task is played.
+        env: the database, what is held out, and how the task is played.
         spec: with or without blanks, with or without a budget.
         task_id: names the task.
         lineage: where it comes from; only held-out tasks may go to a held-out destination.
         rng: chooses the day that is missing.
     """
-    spec, atlas, settings = cast(TravelSpec, spec), domain.atlas, domain.settings
+    spec, atlas, settings = cast(TravelSpec, spec), env.atlas, env.settings
     problem = _inconsistent(spec, lineage, atlas, settings)
     if problem is not None:
         return problem
@@ -72,7 +72,7 @@ def build(
     payload = _payload(query, solution.trip, solution.cost, missing)
     return Task(
         id=task_id,
-        domain=domain.name,
+        environment=env.name,
         skills=skills_of(spec),
         messages=_messages(spec.query, query, solution.trip, missing, atlas, settings),
         spec=spec.model_dump(mode="json"),

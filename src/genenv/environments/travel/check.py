@@ -120,9 +120,9 @@ def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
     return None
 
 
-def check(domain: Travel, task: Task, replies: Sequence[str]) -> Verdict:
+def check(env: Travel, task: Task, replies: Sequence[str]) -> Verdict:
     """Grade an attempt. Equal replies get equal verdicts."""
-    settings = domain.settings
+    settings = env.settings
     reply = _final(replies, settings)
     if reply is None:
         return _unread("There is no plan among the replies.")
@@ -131,7 +131,7 @@ def check(domain: Travel, task: Task, replies: Sequence[str]) -> Verdict:
     except NotAPlanError as error:
         return _unread(str(error))
     one_day = isinstance(task.payload["missing"], int)
-    found = judge(query_of(task), plan, domain.database, strict=settings.strict, one_day=one_day)
+    found = judge(query_of(task), plan, env.database, strict=settings.strict, one_day=one_day)
     reward = found.share if settings.reward == "soft" else float(found.success)
     return Verdict(reward=reward, success=found.success, explanation=found.sentence)
 

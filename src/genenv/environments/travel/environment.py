@@ -38,14 +38,14 @@ from genenv.types import Lineage, Message, Origin, Rejection, Seed, Task
 
 
 class Travel:
-    """The travel domain, with its settings."""
+    """The travel environment, with its settings."""
 
     name: ClassVar[str] = "travel"
     spec: ClassVar[type[BaseModel]] = TravelSpec
     config: ClassVar[type[BaseModel]] = TravelConfig
     parameters: ClassVar[type[BaseModel]] = by_parameters.TravelParameters
 
-    # longer methods, each in a module of its own; their first argument is the domain
+    # longer methods, each in a module of its own; their first argument is the environment
     spec_schema = spec_schema
     simulator_messages = simulator_messages
     variation = variation
@@ -120,17 +120,17 @@ class Travel:
 class TravelEpisode:
     """One attempt with tools: calls and their results in turn, until there is a plan."""
 
-    def __init__(self, task: Task, domain: Travel) -> None:
-        self._task, self._domain = task, domain
-        self.max_turns = domain.settings.max_turns
+    def __init__(self, task: Task, env: Travel) -> None:
+        self._task, self._env = task, env
+        self.max_turns = env.settings.max_turns
 
     async def run(self, ask: Ask) -> None:
         """Converse until the agent gives its plan, or until its turns are used up."""
         messages: Sequence[Message] = self._task.messages
-        chars = self._domain.settings.result_tokens * CHARS_PER_TOKEN
+        chars = self._env.settings.result_tokens * CHARS_PER_TOKEN
         for _ in range(self.max_turns):
             reply = await ask(messages)
             if is_final(reply):
                 return
-            messages = [Message(role="tool", content=answer(reply, self._domain.database, chars=chars))]
+            messages = [Message(role="tool", content=answer(reply, self._env.database, chars=chars))]
         raise OutOfTurns

@@ -24,10 +24,10 @@ _LAST_START = 31
 _MOST_CUISINES = 2
 
 
-def spec_schema(domain: Travel, seed: Seed) -> JsonObject:
+def spec_schema(env: Travel, seed: Seed) -> JsonObject:
     """The schema for the variations of a seed; trips to a city stay trips to a city."""
-    spec, choices = TravelSpec.model_validate(seed.spec), domain.choices(seed)
-    longest = max(domain.settings.longest, spec.days)
+    spec, choices = TravelSpec.model_validate(seed.spec), env.choices(seed)
+    longest = max(env.settings.longest, spec.days)
     lengths = [3] if spec.days == 3 else [days for days in (5, 7) if days <= longest]
     alternatives = [_alternative(days, fields, choices) for days in lengths for fields in _limits(choices)]
     return {

@@ -33,21 +33,21 @@ class TravelParameters(BaseModel, frozen=True, extra="forbid"):
     people: int = Field(ge=1, le=_MOST_PEOPLE)
 
 
-def options(domain: Travel, seed: Seed) -> Options:
+def options(env: Travel, seed: Seed) -> Options:
     """All parameters that go with a seed."""
     short = TravelSpec.model_validate(seed.spec).days == _LENGTHS[0]
-    days = [n for n in _LENGTHS if (n == _LENGTHS[0]) is short and n <= domain.settings.longest]
-    limits = range(len(able(domain.choices(seed))) + 1)
+    days = [n for n in _LENGTHS if (n == _LENGTHS[0]) is short and n <= env.settings.longest]
+    limits = range(len(able(env.choices(seed))) + 1)
     people = range(1, _MOST_PEOPLE + 1)
     return [{"days": days, "limits": list(limits), "slack": list(get_args(Slack)), "people": list(people)}]
 
 
 def drawn(
-    domain: Travel, parameters: TravelParameters, seed: Seed, rng: random.Random
+    env: Travel, parameters: TravelParameters, seed: Seed, rng: random.Random
 ) -> TravelSpec | Rejection:
     """A request that has these parameters."""
     for _ in range(_DRAWS):  # what limits go together is known when they are drawn
-        spec = requested(domain.choices(seed), rng, **parameters.model_dump())
+        spec = requested(env.choices(seed), rng, **parameters.model_dump())
         if spec.limits == parameters.limits:
             return spec
     sentence = f"No {parameters.limits} limits go together there."
@@ -55,7 +55,7 @@ def drawn(
 
 
 def messages(seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-    """The job, and how the planner does. Arguments as of `Domain.simulator_messages`."""
+    """The job, and how the planner does. Arguments as of `Environment.simulator_messages`."""
     days = cast(int, seed.spec["days"])
     system = (
         "Set up a travel request, as JSON: days, limits (how many wishes it names), slack of the budget "

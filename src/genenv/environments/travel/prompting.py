@@ -40,16 +40,16 @@ _TOOLS = (
 )
 
 
-def simulator_messages(domain: Travel, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+def simulator_messages(env: Travel, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
     """The conversation that asks the simulator for a variation of a seed.
 
     Args:
-        domain: says what may be chosen.
+        env: says what may be chosen.
         seed: the item to vary, shown with blanks in its query.
         profile: the agent's success per skill.
         target: the success rate to aim at, in (0, 1).
     """
-    spec, choices = TravelSpec.model_validate(seed.spec), domain.choices(seed)
+    spec, choices = TravelSpec.model_validate(seed.spec), env.choices(seed)
     rules = [rule for rule in choices.rooms if rule]
     rooms = [room for room in choices.rooms[None] if room]
     system = (

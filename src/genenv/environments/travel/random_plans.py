@@ -22,9 +22,9 @@ _NIGHTS = 2
 _Item = TypeVar("_Item")
 
 
-def random_replies(domain: Travel, task: Task, rng: random.Random) -> tuple[str, ...]:
+def random_replies(env: Travel, task: Task, rng: random.Random) -> tuple[str, ...]:
     """One reply with a random plan, or a random missing day."""
-    query, missing, database = query_of(task), task.payload["missing"], domain.database
+    query, missing, database = query_of(task), task.payload["missing"], env.database
     if isinstance(missing, int):
         plan = cast(Sequence[JsonObject], task.payload["plan"])
         answer: Json = _city_day(str(plan[missing]["current_city"]), database, rng)

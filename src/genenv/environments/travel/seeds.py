@@ -1,4 +1,4 @@
-"""The base data of the travel domain: 360 training specs and 120 held-out ones, and variations of the former.
+"""Base data of the travel environment: 360 training specs, their variations, and 120 held-out specs.
 
 The mix, in both splits: 60% of 3 days, 20% of 5 and 20% of 7 (as far as `longest` allows); a third tight,
 fair and loose each; 30% without limits, 35% with one, the rest with two to four. The splits share no
@@ -39,13 +39,13 @@ def held_out_specs(atlas: Atlas, longest: int) -> list[tuple[str, TravelSpec]]:
     return list(_split(atlas, longest, "held", N_HELD_OUT, HELD_OUT))
 
 
-def variation(domain: Travel, seed: Seed, rng: random.Random) -> JsonObject:
+def variation(env: Travel, seed: Seed, rng: random.Random) -> JsonObject:
     """A new spec like a seed's, with blanks in its query.
 
     Other places and dates of the seed's choices; every other time another number of limits, slack or people.
     """
-    spec, choices = TravelSpec.model_validate(seed.spec), domain.choices(seed)
-    longest = domain.settings.longest
+    spec, choices = TravelSpec.model_validate(seed.spec), env.choices(seed)
+    longest = env.settings.longest
     lengths = [days for days in _LENGTHS if days <= longest and (days == 3) == (spec.days == 3)] or [
         spec.days
     ]

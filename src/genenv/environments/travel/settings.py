@@ -1,4 +1,4 @@
-"""Settings of the travel domain."""
+"""Settings of the travel environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from genenv.settings import PLACE, Settings
 
 
 class TravelConfig(Settings, frozen=True):
-    """Settings of the travel domain."""
+    """Settings of the travel environment."""
 
     mode: Literal["sole", "tools"] = "sole"
     """sole: the information stands in the prompt (the benchmark's sole planning), one reply. tools: the agent

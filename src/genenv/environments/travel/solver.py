@@ -259,5 +259,5 @@ def cp_model() -> Any:  # noqa: ANN401
         return importlib.import_module("ortools.sat.python.cp_model")
     except ModuleNotFoundError:
         raise UsageError(
-            "domain travel plans with OR-Tools, which is not installed; pip install 'genenv[travel]'"
+            "environment travel plans with OR-Tools, which is not installed; pip install 'genenv[travel]'"
         ) from None

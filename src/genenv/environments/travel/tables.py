@@ -100,7 +100,8 @@ def read_database(folder: str, *, flights: Sequence[Flight] | None = None) -> Da
     root = Path(folder)
     if not root.is_dir():
         raise UsageError(
-            f"domain.database: there is no folder {folder!r}; name TravelPlanner's `database`, or nothing"
+            f"environment.database: there is no folder {folder!r}; name TravelPlanner's `database`, or "
+            f"nothing"
         )
     return Database(
         Tables(
@@ -122,7 +123,7 @@ def _find(root: Path, table: str) -> Path:
         except OSError as error:
             raise UsageError(f"{root / name} cannot be read: {first_line(error)}; mend that") from None
     raise UsageError(
-        f"domain.database: {root} has no {FILES[table][0]}; download TravelPlanner's database again"
+        f"environment.database: {root} has no {FILES[table][0]}; download TravelPlanner's database again"
     )
 
 

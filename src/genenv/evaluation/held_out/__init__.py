@@ -1,4 +1,4 @@
-"""A domain's held-out tasks: what a run measures itself on, for any model, before and after training."""
+"""Evaluate any model on the held-out tasks of an environment, before and after training."""
 
 from genenv.evaluation.held_out.benchmark import HeldOut, HeldOutConfig
 

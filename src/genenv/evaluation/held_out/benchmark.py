@@ -1,4 +1,4 @@
-"""Held-out tasks as a benchmark: the domain's own episodes and checks, the run's own limits.
+"""Held-out tasks as a benchmark: the environment's own episodes and checks, the run's own limits.
 
 What a run writes down as `agent/eval_success` is here a figure with an interval and a file of answers, and
 any model can be asked: the base before training, a checkpoint, an endpoint.
@@ -17,8 +17,8 @@ from pydantic import BaseModel, Field, model_validator
 from genenv.agent.settings import AgentConfig
 from genenv.chat.assistant import Talk
 from genenv.config.run import RunConfig, as_tables, load_config
-from genenv.environments import load_domain
-from genenv.environments.base import Domain
+from genenv.environments import load_environment
+from genenv.environments.base import Environment
 from genenv.errors import UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
@@ -37,29 +37,30 @@ _EXACT_STEPS = 8
 
 
 class HeldOutConfig(Settings, frozen=True):
-    """Settings of a domain's held-out tasks."""
+    """Settings of an environment's held-out tasks."""
 
     run: str | None = Field(default=None, min_length=1)
-    """Folder of the run whose domain it is; left out, the run that `--policy` names."""
+    """Folder of the run whose environment it is; left out, the run that `--policy` names."""
     config: str | None = Field(default=None, min_length=1)
-    """Instead of a run: a TOML file that names the domain and its settings, as for `genenv train`."""
+    """Instead of a run: a TOML file that names the environment and its settings, as for `genenv train`."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if self.run is not None and self.config is not None:
-            raise ValueError("run and config both name a domain; set one of them")
+            raise ValueError("run and config both name an environment; set one of them")
         return self
 
 
 class HeldOut(PlainBenchmark):
-    """The held-out tasks of a run's domain."""
+    """The held-out tasks of a run's environment."""
 
     name: ClassVar[str] = "held-out"
     config = HeldOutConfig
     prompt_version: ClassVar[str] = "1"
     splits: ClassVar[Mapping[str, str]] = {
-        "main": "the domain's first lot of held-out tasks: 200 of tool_calling, 120 of household, else all",
-        "all": "all held-out tasks of the domain",
+        "main": "the environment's first lot of held-out tasks: 200 of tool_calling, 120 of household, "
+        "else all",
+        "all": "all held-out tasks of the environment",
         "measured": "those that the run measures itself on: the first run.eval_tasks",
     }
     max_tokens = AgentConfig().max_new_tokens
@@ -75,7 +76,7 @@ class HeldOut(PlainBenchmark):
         """The settings with the run that the policy is of, where they name nothing else.
 
         Raises:
-            UsageError: neither names a domain.
+            UsageError: neither names an environment.
         """
         given = cast(HeldOutConfig, settings)
         if given.run is not None or given.config is not None:
@@ -84,18 +85,18 @@ class HeldOut(PlainBenchmark):
         if run is None:
             raise UsageError(
                 f"{masked(policy)} is of no run, so nothing says whose held-out tasks to ask; add --set "
-                "held_out.run=runs/demo, or --set held_out.config=FILE.toml for a domain without a run"
+                "held_out.run=runs/demo, or --set held_out.config=FILE.toml for an environment without a run"
             )
         return given.model_copy(update={"run": run.as_posix()})
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The domain's held-out tasks. Their digest is kept with the hashes of files.
+        """The environment's held-out tasks. Their digest is kept with the hashes of files.
 
         Raises:
-            UsageError: no run, file or domain of that name, or a domain without held-out tasks.
+            UsageError: no run, file or environment of that name, or an environment without held-out tasks.
         """
         self._of = self._settings_of_run()
-        self._domain = load_domain(self._of.domain.name, self._of.domain.settings)
+        self._env = load_environment(self._of.environment.name, self._of.environment.settings)
         agent = self._of.agent
         self.max_tokens = agent.max_new_tokens
         self._limits = Limits(
@@ -103,13 +104,13 @@ class HeldOut(PlainBenchmark):
             context_tokens=self._of.policy.context_tokens,
             timeout_s=agent.episode_timeout_s,
         )
-        tasks = list(self._domain.held_out())
-        main: int = getattr(self._domain, "main_held_out", len(tasks))
+        tasks = list(self._env.held_out())
+        main: int = getattr(self._env, "main_held_out", len(tasks))
         tasks = tasks[: {"main": main, "measured": self._of.run.eval_tasks}.get(split)]
         if not tasks:
-            raise UsageError(f"domain {self._of.domain.name!r} has no held-out tasks to measure on")
+            raise UsageError(f"environment {self._of.environment.name!r} has no held-out tasks to measure on")
         data.hashes[TASKS] = _digest(tasks)
-        return [_item(self._domain, task) for task in tasks]
+        return [_item(self._env, task) for task in tasks]
 
     def _settings_of_run(self) -> RunConfig:
         if self._chosen.config is not None:
@@ -122,7 +123,7 @@ class HeldOut(PlainBenchmark):
         """Whether the episode may ask more than once."""
         task: Task = item.data
         if task.id not in self._turns:
-            self._turns[task.id] = self._domain.episode(task).max_turns
+            self._turns[task.id] = self._env.episode(task).max_turns
         return self._turns[task.id] > 1
 
     def most_replies(self, item: Item) -> int:
@@ -130,20 +131,20 @@ class HeldOut(PlainBenchmark):
         return self._turns[item.data.id] if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Play the domain's own episode; returns the replies, and whether the last was cut off."""
+        """Play the environment's own episode; returns the replies, and whether the last was cut off."""
         conversation = Conversation(talk, self._limits)
-        await conversation.play(self._domain.episode(item.data))
+        await conversation.play(self._env.episode(item.data))
         return {"replies": conversation.replies, "cut": conversation.cut}
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """The domain's verdict; what is no answer of `attempt` is graded as no reply."""
+        """The environment's verdict; what is no answer of `attempt` is graded as no reply."""
         found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
         given = found.get("replies")
         listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
         replies = tuple(reply for reply in listed if isinstance(reply, str))
         if found.get("cut") is True:
             return Grade(score=0.0, explanation=UNFINISHED[StopReason.LENGTH], measures={"reward": 0.0})
-        verdict = self._domain.check(item.data, replies)
+        verdict = self._env.check(item.data, replies)
         measures = {"reward": float(verdict.reward)}
         return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
 
@@ -152,17 +153,17 @@ class HeldOut(PlainBenchmark):
         return super().figures(sorted(graded, key=lambda pair: int(pair[0].groups["steps"].split("-")[0])))
 
     def describe(self) -> JsonObject:
-        """The domain, its settings, and the run's limits."""
+        """The environment, its settings, and the run's limits."""
         return {
-            "domain": as_tables(self._of)["domain"],
+            "environment": as_tables(self._of)["environment"],
             "max_new_tokens": self._limits.max_new_tokens,
             "context_tokens": self._limits.context_tokens,
             "episode_timeout_s": self._limits.timeout_s,
         }
 
 
-def _item(domain: Domain, task: Task) -> Item:
-    return Item(id=task.id, groups={"steps": _span(domain.steps(task))}, data=task)
+def _item(env: Environment, task: Task) -> Item:
+    return Item(id=task.id, groups={"steps": _span(env.steps(task))}, data=task)
 
 
 def _span(steps: int) -> str:

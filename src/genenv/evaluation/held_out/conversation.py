@@ -55,7 +55,7 @@ class Conversation:
         Raises:
             ContextOverflow: the conversation leaves no room for a reply.
             RolloutError: no answer could be had, or the environment takes too long.
-            UsageError: the model cannot be offered tools, or held to choices, as the domain wants it.
+            UsageError: the model cannot be offered tools, or held to choices, as the environment wants it.
         """
         self._tools, self._left_s = self._offered(episode), self.limits.timeout_s
         try:
@@ -75,7 +75,7 @@ class Conversation:
         if tools and not self.talk.native_tools:
             raise UsageError(
                 "these tasks offer tools in the model's own form, and this model takes none; measure it with "
-                "held_out.config, a file whose domain describes tools in the prompt"
+                "held_out.config, a file whose environment describes tools in the prompt"
             )
         return tools
 

@@ -1,4 +1,4 @@
-"""A domain whose tasks, attempts and verdicts are somebody else's: what all of them have in common.
+"""An environment whose tasks, attempts and verdicts are somebody else's: what all of them have in common.
 
 Nobody knows solutions of such tasks, so that the gate asks for none; the verdict is the reward that the
 environment gave in the very session that the agent had. Replies that it did not hear are played to it.
@@ -90,11 +90,11 @@ class Talk(ABC):
         """Let go of it."""
 
 
-class ImportedDomain(ABC):
-    """See `Domain`. A subclass says how an attempt begins, and what its settings are.
+class ImportedEnvironment(ABC):
+    """See `Environment`. A subclass says how an attempt begins, and what its settings are.
 
     Args:
-        settings: of the domain.
+        settings: of the environment.
         space: of its tasks.
         first_held_out: the number of the first held-out task.
     """
@@ -135,7 +135,7 @@ class ImportedDomain(ABC):
         return [
             Seed(
                 id=f"{self.space.number}{place}",
-                domain=self.name,
+                environment=self.name,
                 spec=chosen,
                 skills=self.space.skills(chosen, self.name),
             )
@@ -162,7 +162,7 @@ class ImportedDomain(ABC):
             if isinstance(task, Rejection):
                 raise UsageError(
                     f"{self.name}: held-out task {place} ({chosen}) is none: {task.explanation}; "
-                    "set domain.held_out lower, or domain.given_held_out to what there is"
+                    "set environment.held_out lower, or environment.given_held_out to what there is"
                 )
             found.append(task)
         return found
@@ -227,7 +227,7 @@ class ImportedDomain(ABC):
         native = self.settings.tools == "native"
         return Task(
             id=task_id,
-            domain=self.name,
+            environment=self.name,
             skills=self.space.skills(chosen, self.name),
             messages=self.opening(talk),
             spec=chosen,
@@ -336,10 +336,10 @@ class ImportedEpisode:
     replies are sampled together however few sessions there are.
     """
 
-    def __init__(self, domain: ImportedDomain, task: Task) -> None:
-        self._domain, self._task = domain, task
+    def __init__(self, env: ImportedEnvironment, task: Task) -> None:
+        self._env, self._task = env, task
         self._talk: Talk | None = None
-        self.max_turns = domain.settings.max_turns
+        self.max_turns = env.settings.max_turns
         self.tools = cast("Sequence[JsonObject]", task.payload["tools"])
 
     @property
@@ -355,11 +355,11 @@ class ImportedEpisode:
         Raises:
             RolloutError: the environment failed, or began otherwise than when the task was built.
         """
-        domain, task = self._domain, self._task
+        env, task = self._env, self._task
         replies = [await ask(task.messages)]
-        talk = self._talk = await domain.begin_later(setting_of(task))
+        talk = self._talk = await env.begin_later(setting_of(task))
         try:
-            if domain.opening(talk) != task.messages:
+            if env.opening(talk) != task.messages:
                 raise RolloutError(
                     "The environment began otherwise than before, though it was given the same; tasks must "
                     "begin alike whenever they are attempted."
@@ -368,7 +368,7 @@ class ImportedEpisode:
             while not talk.done and len(replies) < self.max_turns:
                 replies.append(await ask(talk.messages))
                 talk.reply(replies[-1])
-            domain.remember(task, replies, domain.verdict(talk))
+            env.remember(task, replies, env.verdict(talk))
         finally:
             talk.close()
         if not talk.done:

@@ -1,4 +1,4 @@
-"""An OpenEnv server as a domain: `[domain] name = "openenv:http://HOST:PORT"`.
+"""An OpenEnv server as an environment: `[environment] name = "openenv:http://HOST:PORT"`.
 
 An attempt is a session of it; what `reset` is given is the task, and what the simulator sets of it. No
 package of OpenEnv's is needed here.
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.actions import Actions, Calls, Chat, actions_of
-from genenv.interop.imported.environment import ImportedDomain, Setting, Talk
+from genenv.interop.imported.environment import ImportedEnvironment, Setting, Talk
 from genenv.interop.imported.settings import OpenEnvConfig
 from genenv.interop.imported.space import Space
 from genenv.interop.imported.wire import Answer, Refused, Server, Session
@@ -29,7 +29,7 @@ _HIDDEN = ("done", "reward", "metadata")
 """Fields of an observation that an agent is not shown, as long as nobody asks for them."""
 
 
-class OpenEnv(ImportedDomain):
+class OpenEnv(ImportedEnvironment):
     """A server of OpenEnv.
 
     Args:
@@ -66,7 +66,7 @@ class OpenEnv(ImportedDomain):
 
     @property
     def about(self) -> str:
-        """See `ImportedDomain`."""
+        """See `ImportedEnvironment`."""
         return self._about
 
     @cached_property
@@ -95,14 +95,14 @@ class OpenEnv(ImportedDomain):
         return [_offered(one) for one in _objects(found)]
 
     def begin(self, setting: Setting) -> Talk:
-        """See `ImportedDomain`."""
+        """See `ImportedEnvironment`."""
         self.tools  # noqa: B018 - before a session is taken: it takes one itself
         while (found := self._begun(setting, self.world.take())) is None:
             pass
         return found
 
     async def begin_later(self, setting: Setting) -> Talk:
-        """See `ImportedDomain`."""
+        """See `ImportedEnvironment`."""
         self.tools  # noqa: B018 - as above
         while (found := self._begun(setting, await self.world.wait())) is None:
             pass
@@ -128,22 +128,22 @@ class OpenEnv(ImportedDomain):
 class OpenEnvTalk(Talk):
     """One attempt, in a session."""
 
-    def __init__(self, domain: OpenEnv, session: Session, first: Answer) -> None:
-        self._domain, self._session = domain, session
+    def __init__(self, env: OpenEnv, session: Session, first: Answer) -> None:
+        self._env, self._session = env, session
         self._rewards: list[float] = []
-        self.tools = domain.tools or _objects(first.observation.get("tools"))
+        self.tools = env.tools or _objects(first.observation.get("tools"))
         self._heard(first)
-        if isinstance(domain.actions, Chat) and first.observation.get("messages"):
+        if isinstance(env.actions, Chat) and first.observation.get("messages"):
             return
-        system = domain.chosen.system or "\n".join(filter(None, (domain.about, domain.actions.told)))
+        system = env.chosen.system or "\n".join(filter(None, (env.about, env.actions.told)))
         if system:
             self.messages = (Message(role="system", content=system), *self.messages)
 
     def reply(self, text: str) -> None:
         """See `Talk`. What is no action is answered, and costs a turn."""
-        actions = self._domain.actions.read(text)
+        actions = self._env.actions.read(text)
         if isinstance(actions, str):
-            if isinstance(self._domain.actions, Calls):
+            if isinstance(self._env.actions, Calls):
                 self.messages, self.done = (), True  # words alone end a conversation with tools
                 return
             self.messages = (Message(role="user", content=actions),)
@@ -168,25 +168,25 @@ class OpenEnvTalk(Talk):
     def total(self) -> float:
         """The rewards of its steps, as the settings have it."""
         kept = self._rewards or [0.0]
-        how = self._domain.chosen.reward
+        how = self._env.chosen.reward
         return sum(kept) if how == "sum" else kept[-1] if how == "last" else max(kept)
 
     def uninformed(self, rng: random.Random) -> str:
         """See `Talk`."""
         if self.choices:
             return rng.choice(self.choices)
-        return self._domain.actions.uninformed(self.tools, rng)
+        return self._env.actions.uninformed(self.tools, rng)
 
     def close(self) -> None:
         """See `Talk`."""
-        self._domain.world.give_back(self._session)
+        self._env.world.give_back(self._session)
 
     def _heard(self, answer: Answer) -> None:
         """Take in what the environment says."""
         seen = answer.observation
         self.done = answer.done
         offered = [one for one in cast("Sequence[Any]", seen.get("choices") or ()) if isinstance(one, str)]
-        self.choices = () if answer.done else offered or self._domain.actions.choices
+        self.choices = () if answer.done else offered or self._env.actions.choices
         said = seen.get("explanation")
         if answer.done and isinstance(said, str):
             self.explanation = said
@@ -200,10 +200,11 @@ class OpenEnvTalk(Talk):
 
     def _shown(self, seen: JsonObject) -> str:
         """An observation as text: a field alone as it is, several as JSON."""
-        wanted = self._domain.chosen.show
+        wanted = self._env.chosen.show
         if missing := [name for name in wanted if name not in seen]:
             raise UsageError(
-                f"domain.show names {missing[0]!r}, which no observation of {self._domain.world.shown} has; "
+                f"environment.show names {missing[0]!r}, which no observation of {self._env.world.shown} "
+                f"has; "
                 f"it has {', '.join(seen) or 'no fields'}"
             )
         kept = {

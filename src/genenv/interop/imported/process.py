@@ -106,7 +106,7 @@ class Process:
                 came = self._came.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 raise RolloutError(
-                    f"The environment took longer than {self._limit_s:g} s (domain.step_s)."
+                    f"The environment took longer than {self._limit_s:g} s (environment.step_s)."
                 ) from None
             if came is None:
                 self._lost |= self._open
@@ -134,7 +134,7 @@ class Process:
         """
         python = shutil.which(self._python)
         if python is None:
-            raise UsageError(f"domain.python: {self._python!r} is no program that can be started")
+            raise UsageError(f"environment.python: {self._python!r} is no program that can be started")
         log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it stays open
         self._log = log
         path = str(self._told["path"])

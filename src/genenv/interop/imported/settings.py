@@ -1,4 +1,4 @@
-"""Settings of domains that are environments of others."""
+"""Settings of environments that are environments of others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ImportedConfig(Settings, frozen=True):
 
 
 class OpenEnvConfig(ImportedConfig, frozen=True):
-    """Settings of a server of OpenEnv: `[domain] name = "openenv:http://HOST:PORT"`."""
+    """Settings of a server of OpenEnv: `[environment] name = "openenv:http://HOST:PORT"`."""
 
     seeds: int = Field(default=1000, ge=0, le=1_000_000_000)
     """Tasks for training are reset with a seed below this; held-out ones with others, or with the same where
@@ -64,7 +64,7 @@ class OpenEnvConfig(ImportedConfig, frozen=True):
 
 
 class VerifiersConfig(ImportedConfig, frozen=True):
-    """Settings of a taskset of verifiers: `[domain] name = "verifiers:TASKSET"`."""
+    """Settings of a taskset of verifiers: `[environment] name = "verifiers:TASKSET"`."""
 
     rows: int = Field(default=1000, ge=1, le=100_000_000)
     """Tasks for training are the first rows, so many at most; held-out ones come after them, or are the first

@@ -159,4 +159,6 @@ def _leaves(
         elif isinstance(value, list) and value:
             yield here, value
         else:
-            raise UsageError(f"domain.vary: {'.'.join(here)} must be a list of values, such as [1, 2, 3]")
+            raise UsageError(
+                f"environment.vary: {'.'.join(here)} must be a list of values, such as [1, 2, 3]"
+            )

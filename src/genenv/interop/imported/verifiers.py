@@ -1,4 +1,4 @@
-"""A taskset of verifiers as a domain: `[domain] name = "verifiers:TASKSET"`.
+"""A taskset of verifiers as an environment: `[environment] name = "verifiers:TASKSET"`.
 
 Its rows are tasks, its rewards verdicts, and its own rollouts are played, in another process, whose Python
 has the package: genenv's own need not. A row cannot be varied; what `vary` names are settings of the taskset.
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.actions import random_call, words_and_calls
-from genenv.interop.imported.environment import ImportedDomain, Setting, Talk
+from genenv.interop.imported.environment import ImportedEnvironment, Setting, Talk
 from genenv.interop.imported.process import Process
 from genenv.interop.imported.settings import VerifiersConfig
 from genenv.interop.imported.space import Space
@@ -26,7 +26,7 @@ from genenv.texts import inert
 from genenv.types import JsonObject, Message, Role
 
 
-class Verifiers(ImportedDomain):
+class Verifiers(ImportedEnvironment):
     """A taskset of verifiers.
 
     Args:
@@ -55,12 +55,12 @@ class Verifiers(ImportedDomain):
         super().__init__(chosen, Space(chosen.vary, "row", chosen.rows), 0)
 
     def seeds(self) -> Sequence[Any]:
-        """See `ImportedDomain`; how many rows there are is known by then."""
+        """See `ImportedEnvironment`; how many rows there are is known by then."""
         self._counted()
         return super().seeds()
 
     def spec_schema(self, seed: Any) -> JsonObject:  # noqa: ANN401 - a seed
-        """See `ImportedDomain`."""
+        """See `ImportedEnvironment`."""
         self._counted()
         return super().spec_schema(seed)
 
@@ -78,19 +78,19 @@ class Verifiers(ImportedDomain):
         count = self.world.count(given, chosen.rows + apart)
         if count <= apart:
             raise UsageError(
-                f"the taskset {self.world.shown} has {count} rows, and domain.held_out is {apart}; "
+                f"the taskset {self.world.shown} has {count} rows, and environment.held_out is {apart}; "
                 "set it lower"
             )
         rows = min(chosen.rows, count - apart)
         return rows, 0 if chosen.given_held_out else rows
 
     def held_out(self) -> Sequence[Any]:
-        """See `ImportedDomain`."""
+        """See `ImportedEnvironment`."""
         self._counted()
         return super().held_out()
 
     def begin(self, setting: Setting) -> Talk:
-        """See `ImportedDomain`."""
+        """See `ImportedEnvironment`."""
         return VerifiersTalk(self.world, setting)
 
 
@@ -161,7 +161,7 @@ def _found(taskset: str, path: str) -> tuple[str, str]:
     if (folder / inside / "__init__.py").is_file():
         return inside, str(folder)
     raise UsageError(
-        f"domain 'verifiers:{taskset}': {folder} is no Python package and holds none called {inside!r}"
+        f"environment 'verifiers:{taskset}': {folder} is no Python package and holds none called {inside!r}"
     )
 
 

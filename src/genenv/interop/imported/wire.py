@@ -291,7 +291,7 @@ class Session:
             raise self._failed(f"The environment failed: {error or error.code}") from error
         except TooSlow as error:
             raise self._failed(
-                f"The environment took longer than {self._server.step_s:g} s (domain.step_s)."
+                f"The environment took longer than {self._server.step_s:g} s (environment.step_s)."
             ) from error
         except Gone as error:
             raise self._failed(f"The session with the environment was lost: {error}.") from error

@@ -25,7 +25,7 @@ from genenv.types import (
     Trace,
 )
 
-_DOMAIN = "lab"
+_ENVIRONMENT = "lab"
 
 
 def _trace(*, success: bool) -> Trace:
@@ -58,7 +58,7 @@ def tag(skill: int, level: int) -> str:
 def seed(skill: int, level: int) -> Seed:
     """The one seed of a skill and a level."""
     spec = {"skill": skill, "level": level}
-    return Seed(id=f"seed-{skill}-{level}", domain=_DOMAIN, spec=spec, skills=(tag(skill, level),))
+    return Seed(id=f"seed-{skill}-{level}", environment=_ENVIRONMENT, spec=spec, skills=(tag(skill, level),))
 
 
 def place(of: Seed | Task) -> tuple[int, int]:
@@ -99,7 +99,7 @@ def proposal(context_id: str, variation: int, skill: int, level: int) -> Proposa
 def _task(name: str, skill: int, level: int, lineage: Lineage) -> Task:
     return Task(
         id=name,
-        domain=_DOMAIN,
+        environment=_ENVIRONMENT,
         skills=(tag(skill, level),),
         messages=(),
         spec={"skill": skill, "level": level},

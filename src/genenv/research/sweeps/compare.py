@@ -78,7 +78,7 @@ class Reached:
 class Comparison:
     """Everything that runs say together."""
 
-    domain: str
+    environment: str
     variants: Mapping[str, Sequence[Reading]]
     """By name, in the order in which they came; runs by seed."""
     contrasts: Sequence[Contrast]
@@ -99,12 +99,12 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
         asked: pairs to compare; left out, those that the sweeps named, or all variants against the first.
 
     Raises:
-        UsageError: fewer than two variants, different domains or held-out tasks, no seed in common, or a pair
-            names what is not there.
+        UsageError: fewer than two variants, different environments or held-out tasks, no seed in common, or a
+            pair names what is not there.
         DataError: a run is damaged.
     """
     readings, contrasts, notes = read_all(paths)
-    domain = _shared_domain(readings)
+    env = _shared_environment(readings)
     variants = _by_variant(readings)
     if len(variants) < 2:
         raise UsageError(
@@ -131,7 +131,7 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
     notes += _unpaired(variants, pairs)
     notes += _unfinished(readings)
     return Comparison(
-        domain,
+        env,
         variants,
         found,
         [_reached(variants, pair) for pair in pairs],
@@ -219,25 +219,25 @@ def _by_variant(readings: Sequence[Reading]) -> dict[str, list[Reading]]:
     return {name: sorted(runs, key=lambda run: run.seed) for name, runs in found.items()}
 
 
-def _shared_domain(readings: Sequence[Reading]) -> str:
-    """The one domain of all runs, which measure on the same tasks.
+def _shared_environment(readings: Sequence[Reading]) -> str:
+    """The one environment of all runs, which measure on the same tasks.
 
     Raises:
         UsageError: there are several, or no task is measured by all.
     """
     if not readings:
         raise UsageError("none of these runs can be compared: no held-out task was measured in any")
-    domains = list(dict.fromkeys(reading.config.domain.name for reading in readings))
-    if len(domains) > 1:
-        raise UsageError(f"these are runs of {' and '.join(domains)}; compare runs of one domain")
+    environments = list(dict.fromkeys(reading.config.environment.name for reading in readings))
+    if len(environments) > 1:
+        raise UsageError(f"these are runs of {' and '.join(environments)}; compare runs of one environment")
     if not _shared_tasks(readings):
         raise UsageError(
             "these runs measured no held-out task in common; give them the same run.eval_tasks and [shift]"
         )
-    worlds = [reading.config.later_domain() for reading in readings if reading.config.shift.round]
+    worlds = [reading.config.later_environment() for reading in readings if reading.config.shift.round]
     if any(world != worlds[0] for world in worlds):
-        raise UsageError("these runs shift into different worlds; compare runs of one [shift.domain]")
-    return domains[0]
+        raise UsageError("these runs shift into different worlds; compare runs of one [shift.environment]")
+    return environments[0]
 
 
 def _shared_tasks(readings: Sequence[Reading]) -> set[str]:

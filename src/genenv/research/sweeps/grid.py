@@ -18,6 +18,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
+from genenv.config.checks import renamed
 from genenv.config.files import apply_override, dump_tables, read_tables
 from genenv.config.run import check_simulator, load_config, resolve
 from genenv.config.variants import with_variant
@@ -145,7 +146,7 @@ class Grid:
             UsageError: a variant or setting is wrong, or the folder holds a sweep of other settings.
             DataError: the sweep that it holds is damaged.
         """
-        document = read_tables(config)
+        document = renamed(read_tables(config), warn=True)
         for override in overrides:
             apply_override(document, override)
         for variant in variants:

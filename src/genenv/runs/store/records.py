@@ -39,7 +39,7 @@ class Evaluation:
     """A task that the store holds; held-out tasks get there with `PoolStore.put_base`."""
     success: bool
     reward: float
-    """In [0, 1], from the domain's checker."""
+    """In [0, 1], from the environment's checker."""
     replies: tuple[str, ...]
     explanation: str
 

@@ -1,4 +1,4 @@
-"""Each noun as a row of its table, and back. A column has the name of the field that it keeps."""
+"""Each noun as a row of its table, and back. A column has the name of the field that it keeps, or its own."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ class Column:
 
     put: Callable[[Any], SqlValue] = lambda value: value
     get: Callable[[Any], Any] = lambda value: value
+    name: str = ""
+    """Of the column, where it is not the field's."""
 
 
 class Noun(Generic[NounT]):
@@ -68,11 +70,13 @@ class Noun(Generic[NounT]):
 
     def row(self, noun: NounT, **more: SqlValue) -> Row:
         """The row of a noun, with further columns that are no field of it."""
-        return {name: column.put(getattr(noun, name)) for name, column in self._columns.items()} | more
+        kept = self._columns.items()
+        return {column.name or field: column.put(getattr(noun, field)) for field, column in kept} | more
 
     def of(self, row: sqlite3.Row, **more: object) -> NounT:
         """The noun of a row, with the fields that are no column of it."""
-        return self._kind(**{name: column.get(row[name]) for name, column in self._columns.items()}, **more)
+        kept = self._columns.items()
+        return self._kind(**{field: column.get(row[column.name or field]) for field, column in kept}, **more)
 
 
 def _messages_json(messages: Sequence[Message]) -> str:
@@ -112,7 +116,9 @@ _OBJECT = Column(to_json, object_from_json)
 _STRINGS = Column(to_json, strings_from_json)
 _MESSAGES = Column(_messages_json, messages_of)
 
-SEED = Noun(Seed, id=_PLAIN, domain=_PLAIN, spec=_OBJECT, skills=_STRINGS)
+_ENVIRONMENT = Column(name="domain")  # as stores of older versions call it
+
+SEED = Noun(Seed, id=_PLAIN, environment=_ENVIRONMENT, spec=_OBJECT, skills=_STRINGS)
 CONTEXT = Noun(Context, id=_PLAIN, round=_PLAIN, messages=_MESSAGES)
 GENERATION = Noun(
     Generation,
@@ -157,7 +163,7 @@ _LINEAGE = Noun(Lineage, origin=_one_of(Origin), seed_id=_PLAIN, context_id=_PLA
 _TASK = Noun(
     Task,
     id=_PLAIN,
-    domain=_PLAIN,
+    environment=_ENVIRONMENT,
     skills=_STRINGS,
     messages=_MESSAGES,
     spec=_OBJECT,

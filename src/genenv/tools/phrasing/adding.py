@@ -82,15 +82,15 @@ def write_wordings(folder: Path, wanted: Wanted, reporter: Reporter) -> list[Add
         UsageError: it is no bundle, the model cannot be had, or nothing that it wrote passes.
         GenenvError: it stopped answering; what was kept until then is in the file.
     """
-    domain = Tools(ToolsConfig(most_calls=8), folder)
+    env = Tools(ToolsConfig(most_calls=8), folder)
     try:
-        work = _Work(domain, wanted, reporter)
+        work = _Work(env, wanted, reporter)
         if not work.lacking:
             return []
         done = apart(work.done)
     finally:
-        if "world" in vars(domain):
-            domain.world.close()
+        if "world" in vars(env):
+            env.world.close()
     if not any(one.kept for one in done):
         raise UsageError(f"no wording passes that {masked(wanted.by)} wrote: {_told(done)}")
     return done
@@ -117,17 +117,17 @@ class _Work:
     _places: asyncio.Semaphore
     """Of tools: some are done early, whatever becomes of the others."""
 
-    def __init__(self, domain: Tools, wanted: Wanted, reporter: Reporter) -> None:
-        self._domain, self._wanted, self._reporter = domain, wanted, reporter
-        self._file = domain.bundle.path / "wordings.toml"
-        self._trial = Trial(domain)
+    def __init__(self, env: Tools, wanted: Wanted, reporter: Reporter) -> None:
+        self._env, self._wanted, self._reporter = env, wanted, reporter
+        self._file = env.bundle.path / "wordings.toml"
+        self._trial = Trial(env)
         self._tried: dict[str, list[str]] = {}
         self._stopped: tuple[str, RolloutError] | None = None
-        known = domain.bundle.wordings
+        known = env.bundle.wordings
         self.lacking = [
             name
-            for name in domain.graph.recipes
-            if name in domain.world.tools and len(known.get(name, ())) < wanted.each
+            for name in env.graph.recipes
+            if name in env.world.tools and len(known.get(name, ())) < wanted.each
         ]
         """Tools that have too few."""
 
@@ -138,9 +138,9 @@ class _Work:
         settings = load_evaluation_config([*usual, *given])
         with staged(self._reporter, f"loading {masked(by)}", items=None, unit=""):
             self._assistant = assistant(by, settings.policy, settings.endpoint, settings.sampling)
-        world = self._domain.world
+        world = self._env.world
         with staged(self._reporter, "playing tasks", items=self._trial.size, unit="tasks"):
-            self._rules = Rules(world.tools, self._domain.graph, world.play([]).state)
+            self._rules = Rules(world.tools, self._env.graph, world.play([]).state)
             self._trial.play()
         with staged(self._reporter, "writing wordings", items=len(self.lacking), unit="tools"):
             return asyncio.run(self._all())
@@ -180,7 +180,7 @@ class _Work:
         present = self._known().get(name, [])
         added.before = len(present)
         rng = generator(self._wanted.seed, "words", name, added.before)
-        tool, parameters = self._domain.world.tools[name], self._rules.parameters(name)
+        tool, parameters = self._env.world.tools[name], self._rules.parameters(name)
         examples = rng.sample(present, min(_EXAMPLES, len(present)))
         request = writing(tool, parameters, examples, each)
         reply = await self._asked(request, _TOKENS_EACH * each + _TOKENS_BESIDE, name, added.before)
@@ -231,7 +231,7 @@ class _Work:
 
     def _known(self) -> dict[str, list[str]]:
         """What the file says now: somebody may edit it meanwhile."""
-        return Bundle(self._domain.bundle.path, self._domain.bundle.about).wordings
+        return Bundle(self._env.bundle.path, self._env.bundle.about).wordings
 
     def _problem(self, name: str, text: str, known: Mapping[str, Sequence[str]]) -> Refusal | None:
         """What code finds wrong with a wording."""
@@ -243,13 +243,13 @@ class _Work:
     async def _round_trip(self, name: str, wording: str) -> Refusal | None:
         """Whether the model itself takes what a user would say for a request for this tool, twice."""
         rng = generator(self._wanted.seed, "round trip", name, wording)
-        tools = list(self._domain.world.tools.values())
+        tools = list(self._env.world.tools.values())
         rng.shuffle(tools)
         request = self._trial.sample(name, wording, rng)
         for listed in (tools, tools[::-1]):
             asked = naming(request, listed)
             reply = await self._asked(asked, _TOKENS_OF_A_NAME, name, wording, listed[0].name)
-            answer = named(reply, self._domain.world.tools)
+            answer = named(reply, self._env.world.tools)
             if answer != name:
                 return Refusal(reason=Reason.ROUND_TRIP, why=f"it is taken to ask for {answer or 'no tool'}")
         return None

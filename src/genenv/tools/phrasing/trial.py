@@ -22,30 +22,30 @@ class Trial:
     """The tasks of a bundle, to be said otherwise.
 
     Args:
-        domain: the bundle; it has to take all of its programs.
+        env: the bundle; it has to take all of its programs.
     """
 
-    def __init__(self, domain: Tools) -> None:
-        self._domain = domain
+    def __init__(self, env: Tools) -> None:
+        self._env = env
         self._tasks: list[tuple[Program, Task]] = []
 
     @property
     def size(self) -> int:
         """How many tasks there are to play."""
-        return len(self._domain.bundle.base) + len(self._domain.bundle.held_out)
+        return len(self._env.bundle.base) + len(self._env.bundle.held_out)
 
     def play(self) -> None:
         """Play all tasks, once; those count whose text the gate lets pass in the tools' first wordings."""
         self._tasks = list(self._played())
 
     def _played(self) -> Iterator[tuple[Program, Task]]:
-        bundle = self._domain.bundle
+        bundle = self._env.bundle
         for origin, programs in ((Origin.SEED, bundle.base), (Origin.HELD_OUT, bundle.held_out)):
             for name, program in programs.items():
                 advance(items=1)
                 rng, lineage = random.Random(name), Lineage(origin=origin)
-                task = self._domain.build(program, task_id=name, lineage=lineage, rng=rng)
-                if isinstance(task, Task) and misstated(self._domain, self._said(program, task, {})) is None:
+                task = self._env.build(program, task_id=name, lineage=lineage, rng=rng)
+                if isinstance(task, Task) and misstated(self._env, self._said(program, task, {})) is None:
                     yield program, task
 
     def problem(self, name: str, wording: str) -> str | None:
@@ -57,14 +57,14 @@ class Trial:
         """
         for program, task in self._tasks:
             if any(step.tool == name for step in program.calls):
-                rejection = misstated(self._domain, self._said(program, task, {name: [wording]}))
+                rejection = misstated(self._env, self._said(program, task, {name: [wording]}))
                 if rejection is not None:
                     return f"the gate refuses a task of it: {rejection.explanation.rstrip('.')}"
         return None
 
     def _said(self, program: Program, task: Task, wordings: Mapping[str, Sequence[str]]) -> Task:
-        speech = dataclasses.replace(self._domain.speech(program), wordings=wordings)
-        request = said(self._domain.world.tools, program, speech, random.Random(task.id))
+        speech = dataclasses.replace(self._env.speech(program), wordings=wordings)
+        request = said(self._env.world.tools, program, speech, random.Random(task.id))
         payload = {**task.payload, "implied": [list(names) for names in request.implied]}
         messages = (Message(role="user", content=request.text),)
         return dataclasses.replace(task, messages=messages, payload=payload)
@@ -77,10 +77,10 @@ class Trial:
             wording: of it.
             rng: chooses the values.
         """
-        tool = self._domain.world.tools[name]
+        tool = self._env.world.tools[name]
         known: list[Mapping[str, Json]] = [
             step.args
-            for program in self._domain.bundle.base.values()
+            for program in self._env.bundle.base.values()
             for step in program.calls
             if step.tool == name
         ]

@@ -31,7 +31,7 @@ N_MAIN = 200
 
 
 class ToolCalling(Tools):
-    """The tool-calling domain, with its settings."""
+    """The tool-calling environment, with its settings."""
 
     name: ClassVar[str] = "tool_calling"
     config: ClassVar[type[BaseModel]] = ToolCallingConfig
@@ -103,5 +103,5 @@ def _world() -> World:
 @functools.lru_cache(maxsize=4)
 def _held_out(settings: ToolCallingConfig) -> tuple[Task, ...]:
     """Making them takes a second; a process may open many runs."""
-    domain = ToolCalling(settings)
-    return tuple(held_out_tasks(domain, domain.playable(domain.bundle.held_out)))
+    env = ToolCalling(settings)
+    return tuple(held_out_tasks(env, env.playable(env.bundle.held_out)))

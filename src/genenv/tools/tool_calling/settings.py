@@ -14,7 +14,7 @@ App = Literal[
 
 
 class ToolCallingConfig(ToolsConfig, frozen=True):
-    """Settings of the tool-calling domain."""
+    """Settings of the tool-calling environment."""
 
     apps: tuple[App, ...] = Field(default=get_args(App), min_length=3, strict=False)
     """The apps whose tools there are, three at least: no task asks for, or shows, a tool of another one."""

@@ -36,7 +36,7 @@ def _loaded(told: Mapping[str, Any]) -> None:
             raise Cannot(f"{sys.executable} cannot import verifiers: {error}") from error
         raise Cannot(
             f"{sys.executable} has no package verifiers {WANTED}: install it there "
-            f"(pip install 'verifiers=={WANTED}.*'), or set domain.python to a Python that has it"
+            f"(pip install 'verifiers=={WANTED}.*'), or set environment.python to a Python that has it"
         ) from error
     version = importlib.metadata.version("verifiers")
     if not version.startswith(f"{WANTED}."):

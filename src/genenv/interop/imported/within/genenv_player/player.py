@@ -214,7 +214,7 @@ class Player:
         """The reply to a request, as an OpenAI-compatible server answers."""
         if body.get("stream"):
             raise Cannot(
-                "Its harness wants replies in pieces, which cannot be; choose another (domain.harness)."
+                "Its harness wants replies in pieces, which cannot be; choose another (environment.harness)."
             )
         if attempt.reply is not None and not attempt.reply.done():
             raise Cannot("It asks for two replies at a time; only one conversation can be played.")

@@ -1,4 +1,4 @@
-"""`genenv domain`: a checked training world of your own tools, and wordings for it that a model writes."""
+"""`genenv env`: make a checked environment of your own tools, and let a model write wordings for it."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ Overrides = Annotated[
 ]
 
 
-def domain(  # noqa: PLR0913 - each is an option
+def env(  # noqa: PLR0913 - each is an option
     action: What,
     name: Where,
     source: From = "",
@@ -184,15 +184,15 @@ def domain(  # noqa: PLR0913 - each is an option
     each: Each = 6,
     overrides: Overrides = None,
 ) -> None:
-    """Make a domain of your own tools: `genenv domain new NAME --from tools.py`.
+    """Make an environment of your own tools: `genenv env new NAME --from tools.py`.
 
     Finds out how they can be called, draws tasks, plays and checks them. What comes out is a bundle: a
     folder, all of it data that can be edited.
 
-    `genenv domain words NAME --by MODEL` has a model write ways in which users ask for its tools; those that
-    pass every check are added to the bundle.
+    `genenv env words NAME --by MODEL` has a model write ways in which users ask for its tools; those
+    that pass every check are added to the bundle.
 
-    `genenv domain tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
+    `genenv env tasks NAME` draws the tasks of a bundle anew, by what its files say now: its states,
     values, ways to call, circles of tools.
     """
     of_new = bool(source or only or files or server or header or most_requests or allow_writes or may_write)
@@ -206,7 +206,7 @@ def domain(  # noqa: PLR0913 - each is an option
         _tasks(name, asked)
         return
     if not source:
-        raise UsageError(f"say what the tools are: genenv domain new {name} --from tools.py")
+        raise UsageError(f"say what the tools are: genenv env new {name} --from tools.py")
     begin(f"making {name}")
     if header and server is None:
         raise UsageError("--header goes along with requests to --server, and there is none")
@@ -227,7 +227,7 @@ def _new(folder: Path, wanted: making.Wanted) -> None:
     with stoppable(f"nothing of {folder} is kept, and the same command begins anew"):
         made = making.make(folder, wanted, examined, ConsoleReporter())
     typer.echo(inert(making.readme(made)))
-    again = f"genenv domain tasks {shlex.quote(str(folder))}"
+    again = f"genenv env tasks {shlex.quote(str(folder))}"
     if made.stopped:
         drawn = f"{made.drawn.base} tasks for training and {made.drawn.held_out} for measuring"
         raise ended(f"stopped; {folder} is kept, with {drawn}; `{again}` draws them anew", 130)
@@ -252,13 +252,13 @@ def _check(action: Action, name: Path, *, of_new: bool, by: str, of_words: bool)
     if action is not Action.NEW and of_new:
         raise UsageError(
             "--from, --only, --files, --server, --header, --most-requests, --allow-writes and --may-write "
-            "are of `genenv domain new`"
+            "are of `genenv env new`"
         )
     if action is not Action.WORDS and of_words:
-        raise UsageError("--by and --set are of `genenv domain words`")
+        raise UsageError("--by and --set are of `genenv env words`")
     if action is Action.WORDS and not by:
         raise UsageError(
-            f"say who writes them: genenv domain words {name} --by BASE_URL#MODEL, or a model's name"
+            f"say who writes them: genenv env words {name} --by BASE_URL#MODEL, or a model's name"
         )
 
 

@@ -12,7 +12,7 @@ from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfi
 from genenv.chat.assistant import Assistant, ChatMessage
 from genenv.cli.console import begin, next_line
 from genenv.config.run import load_config
-from genenv.environments import load_domain
+from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.evaluation.policy_under_test import assistant, run_of
 from genenv.runs.folder import RunFolder
@@ -39,42 +39,42 @@ _MOST_TOKENS = 256
 _EXPECTED = "each request takes a line, and each call the next one: an empty line runs it, n does not"
 
 
-def attempt(run: Run, policy: Policy = "", yes: Yes = False) -> None:
+def try_agent(run: Run, policy: Policy = "", yes: Yes = False) -> None:
     """Ask the agent of a run for something: each call is shown before it runs, on a copy of the state."""
     begin(f"loading {policy or run}")
     path = run_of(run)
     if path is None:
         raise UsageError(f"{run} is no run; name the folder of one, such as runs/desk")
     config = load_config(RunFolder.open(path).config)
-    domain = load_domain(config.domain.name, config.domain.settings)
-    if not isinstance(domain, Tools):
+    env = load_environment(config.environment.name, config.environment.settings)
+    if not isinstance(env, Tools):
         raise UsageError(
-            f"{run} is of {config.domain.name}, and `genenv try` is for your own tools; "
-            f"`genenv play {config.domain.name}` lets you attempt a task yourself"
+            f"{run} is of {config.environment.name}, and `genenv try` is for your own tools; "
+            f"`genenv play {config.environment.name}` lets you attempt a task yourself"
         )
     try:
         asked = assistant(policy or run, PolicyConfig(), EndpointConfig(), SamplingConfig())
-        names = ", ".join(domain.world.tools)
+        names = ", ".join(env.world.tools)
         typer.echo(f"tools: {names}\nsay what you want; an empty line ends it")
-        session = _Session(domain, asked, yes=yes)
+        session = _Session(env, asked, yes=yes)
         asyncio.run(session.held())
         if not session.requests:
             raise UsageError(f"nothing was asked for; type a request, or pipe some ({_EXPECTED})")
     finally:
-        domain.world.close()
+        env.world.close()
 
 
 class _Session:
     """A state that lasts, and one conversation after the other about it."""
 
-    def __init__(self, domain: Tools, asked: Assistant, *, yes: bool) -> None:
-        self._domain, self._assistant, self._yes = domain, asked, yes
+    def __init__(self, env: Tools, asked: Assistant, *, yes: bool) -> None:
+        self._env, self._assistant, self._yes = env, asked, yes
         self.requests = 0
         """What was asked for so far."""
-        self._done: list[Call] = list(domain.beginning)
-        self._multi = domain.settings.mode != "single"
-        native = domain.settings.style == "native"
-        self._tools = [tool.schema for tool in domain.world.tools.values()] if native else []
+        self._done: list[Call] = list(env.beginning)
+        self._multi = env.settings.mode != "single"
+        native = env.settings.style == "native"
+        self._tools = [tool.schema for tool in env.world.tools.values()] if native else []
 
     async def held(self) -> None:
         """Answer until nothing is asked for; in a pipe, where empty lines mean nothing, until its end."""
@@ -88,18 +88,18 @@ class _Session:
                 break
 
     async def _answered(self, request: str) -> None:
-        shown = list(self._domain.world.tools)
+        shown = list(self._env.world.tools)
         first = opening(
-            self._domain, request, shown, multi=self._multi, today=self._domain.today(self._domain.beginning)
+            self._env, request, shown, multi=self._multi, today=self._env.today(self._env.beginning)
         )
         messages: list[ChatMessage] = [{"role": one.role, "content": one.content} for one in first]
         talk = self._assistant.talk(len(self._done), many_turns=self._multi)
-        for _ in range(self._domain.settings.max_turns if self._multi else 1):
+        for _ in range(self._env.settings.max_turns if self._multi else 1):
             reply = await talk(messages, tools=self._tools, max_tokens=_MOST_TOKENS)
             messages.append(reply.message())
             calls = [Call(tool=one.name, args=one.arguments) for one in reply.calls]
             if not calls:
-                read = read_reply(reply.text, self._domain.settings.style, self._domain.known)
+                read = read_reply(reply.text, self._env.settings.style, self._env.known)
                 calls = list(read.calls)
                 if not calls:
                     typer.echo(f"agent: {inert(read.words or reply.text)}")
@@ -110,14 +110,14 @@ class _Session:
     def _run(self, call: Call) -> Outcome:
         """Show a call, and run it unless the person says no."""
         typer.echo(f"call: {inert(format_calls([call], 'python'))}")
-        tool = self._domain.world.tools.get(call.tool)
+        tool = self._env.world.tools.get(call.tool)
         problem = f"There is no tool {call.tool!r}." if tool is None else tool.problem(call.args)
         if problem is not None:
             outcome = Outcome(error=problem)
         elif not self._yes and not _is_wanted():
             outcome = Outcome(error="The user does not want this call.")
         else:
-            outcome = self._domain.world.play([*self._done, call]).outcomes[-1]
+            outcome = self._env.world.play([*self._done, call]).outcomes[-1]
             self._done.append(call)
         typer.echo(f"  {inert(outcome.text)}")
         return outcome

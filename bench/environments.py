@@ -1,7 +1,7 @@
-"""Each domain's gate, ground truth and speed: specs drawn at random from the grammar, and specs made wrong.
+"""Gate, ground truth and speed of each environment: specs drawn from the grammar, and specs made wrong.
 
-    python bench/domains.py household --set mode=single
-    python bench/domains.py travel --specs 1000 --mutations 500
+    python bench/environments.py household --set mode=single
+    python bench/environments.py travel --specs 1000 --mutations 500
 
 Specs are drawn from the grammars of all seeds in turn (`grammar_samples`), and go through the gate of a run.
 On all that pass, the oracle and an uninformed agent are graded, and both checks must agree (a part of the
@@ -31,8 +31,8 @@ from pydantic import BaseModel
 
 from genenv.config.run import resolve
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.environments import load_domain
-from genenv.environments.base import Domain, OutOfTurns
+from genenv.environments import load_environment
+from genenv.environments.base import Environment, OutOfTurns
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, written
 from genenv.types import Context, Generation, Rejection, Seed, Task
@@ -44,49 +44,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("domain")
+    parser.add_argument("environment")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the domain"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the environment"
     )
     parser.add_argument("--specs", type=int, default=1000)
     parser.add_argument("--mutations", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     try:
-        domain = _loaded(options.domain, options.set)
+        env = _loaded(options.environment, options.set)
     except UsageError as error:
         sys.exit(str(error))
     rng = random.Random(options.seed)
-    drawn = _drawn(domain, options.specs, rng)
-    tasks, reasons, examples, seconds = _through_gate(domain, drawn)
+    drawn = _drawn(env, options.specs, rng)
+    tasks, reasons, examples, seconds = _through_gate(env, drawn)
     texts = {f"task-{generation.id}": generation.text for _, generation in drawn}
     valid = [(task, texts[task.id]) for task in tasks]
     print(
         json.dumps(
             {
-                "bench": "domains",
-                "domain": options.domain,
+                "bench": "environments",
+                "environment": options.environment,
                 "settings": options.set,
-                "seeds": len(domain.seeds()),
-                "held_out": len(domain.held_out()),
+                "seeds": len(env.seeds()),
+                "held_out": len(env.held_out()),
                 "specs": len(drawn),
                 "passed": len(tasks),
                 "rejected": dict(reasons.most_common()),
                 "build_ms": _spread([s[0] for s in seconds]),
                 "gate_ms": _spread([s[1] for s in seconds]),
-                "oracle_reward": _mean([domain.check(task, task.oracle).reward for task in tasks]),
-                "oracle_played": _mean([asyncio.run(_play(domain, task, task.oracle))[0] for task in tasks]),
+                "oracle_reward": _mean([env.check(task, task.oracle).reward for task in tasks]),
+                "oracle_played": _mean([asyncio.run(_play(env, task, task.oracle))[0] for task in tasks]),
                 "random_success": _mean(
                     [
-                        domain.check(
-                            task, domain.random_replies(task, random.Random(f"{task.id}/{i}"))
-                        ).success
+                        env.check(task, env.random_replies(task, random.Random(f"{task.id}/{i}"))).success
                         for task in tasks
                         for i in range(4)
                     ]
                 ),
-                "steps_per_s": _speed(domain, tasks[:100]),
-                **_broken(domain, options.domain, valid, options.mutations, rng),
+                "steps_per_s": _speed(env, tasks[:100]),
+                **_broken(env, options.environment, valid, options.mutations, rng),
                 "examples": examples,
             },
             indent=1,
@@ -94,7 +92,7 @@ def main() -> None:
     )
 
 
-def _loaded(name: str, settings: Sequence[str]) -> Domain:
+def _loaded(name: str, settings: Sequence[str]) -> Environment:
     values: dict[str, Any] = {}
     for setting in settings:
         key, _, value = setting.partition("=")
@@ -102,16 +100,16 @@ def _loaded(name: str, settings: Sequence[str]) -> Domain:
             values[key] = json.loads(value)
         except ValueError:
             values[key] = value
-    config = resolve({"domain": {"name": name, **values}})
-    return load_domain(name, config.domain.settings)
+    config = resolve({"environment": {"name": name, **values}})
+    return load_environment(name, config.environment.settings)
 
 
-def _drawn(domain: Domain, n: int, rng: random.Random) -> list[tuple[Context, Generation]]:
-    seeds = domain.seeds()
+def _drawn(env: Environment, n: int, rng: random.Random) -> list[tuple[Context, Generation]]:
+    seeds = env.seeds()
     chosen = [seeds[i % len(seeds)] for i in rng.sample(range(max(n, len(seeds))), n)]
     found: list[tuple[Context, Generation]] = []
     for number, seed in enumerate(chosen):
-        text = json.dumps(draw(domain.spec_schema(seed), rng), ensure_ascii=False)
+        text = json.dumps(draw(env.spec_schema(seed), rng), ensure_ascii=False)
         found.append(_written(seed, text, number))
     return found
 
@@ -121,10 +119,10 @@ def _written(seed: Seed, text: str, number: int) -> tuple[Context, Generation]:
 
 
 def _through_gate(
-    domain: Domain, drawn: Sequence[tuple[Context, Generation]]
+    env: Environment, drawn: Sequence[tuple[Context, Generation]]
 ) -> tuple[list[Task], Counter[str], dict[str, str], list[tuple[float, float]]]:
-    gate = Gate(domain, CurriculumConfig(), seed=0)
-    gate.protect(domain.held_out())
+    gate = Gate(env, CurriculumConfig(), seed=0)
+    gate.protect(env.held_out())
     tasks: list[Task] = []
     reasons: Counter[str] = Counter()
     examples: dict[str, str] = {}
@@ -144,7 +142,7 @@ def _through_gate(
     return tasks, reasons, examples, seconds
 
 
-async def _play(domain: Domain, task: Task, replies: Sequence[str]) -> tuple[float, int]:
+async def _play(env: Environment, task: Task, replies: Sequence[str]) -> tuple[float, int]:
     """An episode with known replies: its reward, and how many steps it took."""
     given: list[str] = []
     left = iter(replies)
@@ -154,30 +152,30 @@ async def _play(domain: Domain, task: Task, replies: Sequence[str]) -> tuple[flo
         return given[-1]
 
     with contextlib.suppress(OutOfTurns):
-        await domain.episode(task).run(ask)
-    return domain.check(task, given).reward, len(given)
+        await env.episode(task).run(ask)
+    return env.check(task, given).reward, len(given)
 
 
-def _speed(domain: Domain, tasks: Sequence[Task]) -> float:
+def _speed(env: Environment, tasks: Sequence[Task]) -> float:
     """Environment steps a second, with an uninformed agent: episodes and grades, no model."""
     steps, start = 0, time.perf_counter()
     for task in tasks:
-        replies = domain.random_replies(task, random.Random(task.id))
-        steps += asyncio.run(_play(domain, task, replies))[1]
+        replies = env.random_replies(task, random.Random(task.id))
+        steps += asyncio.run(_play(env, task, replies))[1]
     return steps / (time.perf_counter() - start)
 
 
 def _broken(
-    domain: Domain, name: str, tasks: Sequence[tuple[Task, str]], n: int, rng: random.Random
+    env: Environment, name: str, tasks: Sequence[tuple[Task, str]], n: int, rng: random.Random
 ) -> dict[str, Any]:
     """Valid specs made wrong, and how many of them the gate refuses."""
-    by_id = {seed.id: seed for seed in domain.seeds()}
+    by_id = {seed.id: seed for seed in env.seeds()}
     refused, survivors, kinds = 0, [], Counter[str]()
     made = 0
-    for kind, spec, task in _mutants(domain, name, tasks, n, rng):
+    for kind, spec, task in _mutants(env, name, tasks, n, rng):
         made += 1
         seed = by_id[str(task.lineage.seed_id)]
-        gate = Gate(domain, CurriculumConfig(), seed=made)
+        gate = Gate(env, CurriculumConfig(), seed=made)
         context, generation = _written(seed, json.dumps(spec), made)
         (proposal,) = gate.admit([context], [generation])
         kinds[kind] += 1
@@ -189,7 +187,7 @@ def _broken(
 
 
 def _mutants(
-    domain: Domain, name: str, tasks: Sequence[tuple[Task, str]], n: int, rng: random.Random
+    env: Environment, name: str, tasks: Sequence[tuple[Task, str]], n: int, rng: random.Random
 ) -> Iterator[tuple[str, Any, Task]]:
     """(kind, spec, the task it was); from specs as they were written, blanks and all."""
     found = [*(_ROOT / "tests").glob(f"*/{name}/mutations.py")]
@@ -198,7 +196,7 @@ def _mutants(
     mutants = runpy.run_path(str(found[0]))["mutants"]
     made = 0
     for task, text in (tasks[i % len(tasks)] for i in range(10 * n)):
-        written = domain.spec.model_validate_json(text)
+        written = env.spec.model_validate_json(text)
         if changed := list(mutants(written, rng)):
             kind, spec = rng.choice(changed)
             yield kind, spec.model_dump(mode="json") if isinstance(spec, BaseModel) else spec, task
