@@ -39,7 +39,7 @@ ENVIRONMENTS = {
 """Their settings, and what of the tiny model learns."""
 SETTINGS = """
 run = {{ rounds = 2, seed = 7, eval_every = 1, eval_tasks = 8, keep_checkpoints = 3 }}
-environment = {{ name = "{environment}", {own} }}
+{section} = {{ name = "{env}", {own} }}
 curriculum = {{ band_filter = false, base_share = 0.6 }}
 [simulator]
 contexts = 4
@@ -115,7 +115,7 @@ def play(tree: Path, out: Path, options: argparse.Namespace) -> None:
     idle: list[str] = []
     for run in options.runs:
         begin = time.monotonic()
-        play_one(python, run, out, model, options.overrides)
+        play_one(tree, run, out, model, options.overrides)
         done = covered(out / run)
         idle += [run] * (not all(done.values()))
         print(json.dumps({"run": run, **done, "seconds": round(time.monotonic() - begin, 1)}), flush=True)
@@ -131,13 +131,17 @@ def play(tree: Path, out: Path, options: argparse.Namespace) -> None:
         sys.exit(f"these learned nothing: {', '.join(idle)}")
 
 
-def play_one(python: Mapping[str, str], run: str, out: Path, model: Path, overrides: Sequence[str]) -> None:
-    """One `genenv train`, by Python in an environment."""
+def play_one(tree: Path, run: str, out: Path, model: Path, overrides: Sequence[str]) -> None:
+    """One `genenv train` with the code of a tree."""
+    python = environment(tree) | {"OMP_NUM_THREADS": "1"}
     env, players = run.split("-")
     own, tuning = ENVIRONMENTS[env]
     tiny = players == "tiny"
     spec_tokens, reply_tokens = (400, 64) if tiny else (4000, 4000)
-    text = SETTINGS.format(env=env, own=own, spec_tokens=spec_tokens, reply_tokens=reply_tokens)
+    section = "environment" if (tree / "src/genenv/environments/base.py").is_file() else "domain"
+    text = SETTINGS.format(
+        section=section, env=env, own=own, spec_tokens=spec_tokens, reply_tokens=reply_tokens
+    )
     config = out / f"{run}.toml"
     config.write_text(text + MODEL.format(model=model, tuning=tuning) * tiny, encoding="utf-8")
     started = ("-m", "genenv", "train", config) if tiny else (__file__, "--child", "scripted")
@@ -198,7 +202,10 @@ def make_model(folder: Path) -> None:
 
 
 def said_in_environments() -> Iterator[str]:
-    from genenv.environments import load_environment
+    try:
+        from genenv.environments import load_environment
+    except ImportError:  # commits before November 2026
+        load_environment = importlib.import_module("genenv.domains").load_domain
 
     for name in ENVIRONMENTS:
         env = load_environment(name)
@@ -259,10 +266,7 @@ def example(prompt: str) -> str:
 def play_scripted(run: Path, overrides: Sequence[str]) -> None:
     """`genenv train` with scripted players, where its settings lie beside the run's folder."""
     sys.argv = ["genenv", "train", f"{run}.toml", "--out", str(run), *given(overrides)]
-    try:
-        scripted_backend()
-    except ImportError:
-        patched_commands()
+    scripted_backend()
     runpy.run_module("genenv", run_name="__main__")
 
 
@@ -281,26 +285,6 @@ def scripted_backend() -> None:
 
     scripted.open_scripted = opened
     sys.argv += ["--set", "policy.backend=scripted"]
-
-
-def patched_commands() -> None:
-    """Commit 565fb63, which had no seam for it: scripted players in the place of local ones."""
-    commands: Any = importlib.import_module("genenv.commands")
-    agents: Any = importlib.import_module("genenv.agent.policy")
-    simulators: Any = importlib.import_module("genenv.simulator.policy")
-    scripted: Any = importlib.import_module("genenv.policies.scripted")
-    loop: Any = importlib.import_module("genenv.training.loop")
-
-    def players(config: Any, env: Any) -> Any:  # noqa: ANN401
-        script, seed = Script(env, config.curriculum.alpha), config.run.seed
-        agent, simulator = scripted.ScriptedPolicy(script.solve), scripted.ScriptedPolicy(script.write)
-        learner, other = scripted.ScriptedLearner(script.learn), scripted.ScriptedLearner()
-        return loop.Players(
-            agent=agents.Agent(agent, learner, config.agent, seed=seed),
-            simulator=simulators.Simulator(simulator, other, config.simulator, seed=seed),
-        )
-
-    commands._players = players
 
 
 def compare(old: Path, new: Path, runs: Sequence[str]) -> int:

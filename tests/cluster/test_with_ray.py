@@ -39,7 +39,7 @@ RUN = (
 LIMIT_S = 400.0
 
 
-def env() -> dict[str, str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
         **os.environ,

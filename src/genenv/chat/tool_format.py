@@ -32,7 +32,9 @@ _PROBE: JsonObject = {
 }
 _PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
 _SAID = "\u2403"
-_IN_THE_PROMPT = "let the prompt describe them (tool_calling: environment.style = 'python' or 'json'), or use another model"
+_IN_THE_PROMPT = (
+    "let the prompt describe them (set environment.style to 'python' or 'json'), or use another model"
+)
 _ASKED: ChatMessage = {"role": "user", "content": "u"}
 
 

@@ -69,7 +69,7 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
     lr: LearningRate = 1.5e-4
     """Learning rate of AdamW; the paper takes half the agent's."""
     explore: float = Field(default=0.0, ge=0, le=0.9)
-    """Chance that the environment draws a spec at random in place of one that the model samples: what is never
-    written earns no reward, and is never learned."""
+    """Chance that the environment draws a spec at random in place of one that the model samples: what is
+    never written earns no reward, and is never learned."""
     warmup: SimulatorWarmupConfig = Field(default_factory=SimulatorWarmupConfig)
     """Supervised steps before the first round."""
