@@ -156,8 +156,8 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 docs: $(STAMP)
-	@$(BIN)/python -m genenv.cli.settings_reference > docs/configuration.md.new
-	@mv docs/configuration.md.new docs/configuration.md
+	@$(BIN)/python -m genenv.cli.settings_reference > docs/reference/configuration.md.new
+	@mv docs/reference/configuration.md.new docs/reference/configuration.md
 
 # Leaves runs/ alone: those are yours.
 clean:

@@ -104,7 +104,7 @@ def part_of(module: str) -> str:
     """The longest line of LAYERS that a module belongs to: `agent` for `genenv.agent.rollout`."""
     part = module.removeprefix("genenv.")
     while part not in LAYERS:
-        assert part, f"{module} has no layer: give it a line in LAYERS and a place in docs/architecture.md"
+        assert part, f"{module} has no layer: give it one in LAYERS and docs/guides/architecture.md"
         part = part.rpartition(".")[0]
     return part
 

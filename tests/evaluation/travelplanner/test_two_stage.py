@@ -153,7 +153,7 @@ def test_a_full_window_ends_the_search_and_at_the_first_step_is_for_the_runner(a
 
 def test_without_the_table_of_all_flights_it_is_one_sentence(folder):
     with pytest.raises(
-        DataError, match=r"clean_Flights_2022\.csv is missing; docs/evaluation\.md says where"
+        DataError, match=r"clean_Flights_2022\.csv is missing; docs/guides/evaluation\.md says where"
     ):
         TravelPlanner(SETTINGS).load(DataFolder(folder, known={}), "validation")
 
