@@ -256,6 +256,14 @@ def test_the_front_page_is_short_and_begins_with_a_command() -> None:
     assert len(re.findall(r"\d[\d.,]*", " ".join(lines[: command - 1]))) <= 10
 
 
+def test_the_index_for_language_models_lists_what_there_is() -> None:
+    assert broken_links(ROOT / "llms.txt") == []
+    listed = {target for _, target in links(ROOT / "llms.txt")}
+    folders = ("tutorials", "guides", "reference")
+    pages = {page.relative_to(ROOT).as_posix() for folder in folders for page in (DOCS / folder).glob("*.md")}
+    assert pages <= listed
+
+
 def tutorial(name: str, language: str) -> list[str]:
     """The blocks of a tutorial in one language."""
     blocks, _ = split_page((DOCS / "tutorials" / name).read_text(encoding="utf-8"))
