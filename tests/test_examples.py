@@ -27,5 +27,5 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     pytest.importorskip("ipykernel", reason=needed)
     read = nbformat.read(notebook, as_version=4)
     where = {"metadata": {"path": str(tmp_path)}}
-    done = nbclient.NotebookClient(read, timeout=120, kernel_name="python3", resources=where).execute()
+    done = nbclient.NotebookClient(read, timeout=600, kernel_name="python3", resources=where).execute()
     assert all(cell.execution_count for cell in done.cells if cell.cell_type == "code")
