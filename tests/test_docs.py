@@ -363,7 +363,7 @@ def test_every_test_that_a_page_of_results_names_exists() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     known = {path.stem for path in sources}
     known |= {name for text in sources.values() for name in re.findall(r"def (test_\w+)", text)}
-    pages = (ROOT / "docs" / "results").glob("*.md")
+    pages = (ROOT / "docs" / "results").rglob("*.md")
     named = {name for page in pages for name in re.findall(r"\btest_\w+", page.read_text(encoding="utf-8"))}
     assert len(named) > 100
     assert named <= known | GONE
