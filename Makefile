@@ -11,6 +11,8 @@
 #   make fuzz-coverage  the same, guided by coverage, where atheris is installed
 #   make check     set up, check format, lint and types
 #   make audit     set up, scan the source for insecure code and the pinned packages for known vulnerabilities
+#   make docs      set up, write the reference of all settings anew
+#   make docs-site the documentation as a site in site/, in an environment of its own; a broken link is an error
 #   make vllm      vLLM for CPUs in an environment of its own, for its tests and benchmarks; three gigabytes
 #   make bench     set up, with vLLM in an environment of its own; time genenv beside its peers (an hour or more)
 #
@@ -48,7 +50,7 @@ SINCE := date +%s >.venv/.began
 TOOK := echo "    done in $$(($$(date +%s) - $$(cat .venv/.began))) s"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-full test test-long test-random test-gpu bundle-gpu fuzz fuzz-coverage check audit vllm bench format docs clean
+.PHONY: help setup demo demo-full test test-long test-random test-gpu bundle-gpu fuzz fuzz-coverage check audit vllm bench format docs docs-site clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -156,10 +158,20 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 docs: $(STAMP)
-	@$(BIN)/python -m genenv.cli.settings_reference > docs/configuration.md.new
-	@mv docs/configuration.md.new docs/configuration.md
+	@$(BIN)/python -m genenv.cli.settings_reference > docs/reference/configuration.md.new
+	@mv docs/reference/configuration.md.new docs/reference/configuration.md
+
+# A second build fetches nothing, and no link is followed out of the site.
+docs-site: .venv-docs/.installed
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "open site/index.html"
+
+.venv-docs/.installed: docs/requirements.txt
+	@$(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip --disable-pip-version-check install $(QUIET) -r docs/requirements.txt
+	@touch $@
 
 # Leaves runs/ alone: those are yours.
 clean:
-	rm -rf .venv .venv-vllm .venv-skyrl dist build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-vllm .venv-skyrl dist build site .pytest_cache .ruff_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +15,16 @@ from pathlib import Path
 import click
 import pytest
 import typer.main
+import yaml
 
 from genenv.cli.app import COMMANDS, app, load_command
 from genenv.config.run import load_config
 from genenv.evaluation.config import load_evaluation_config
+from typed import succeeds
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 GUIDES = [page for page in PAGES if page.name != "CHANGELOG.md"]
 """Pages that describe the present; the changelog may speak of what is gone."""
 
@@ -207,16 +211,101 @@ def test_every_command_is_documented() -> None:
     assert set(cli_commands()) <= documented
 
 
-def test_every_page_of_the_docs_is_in_the_table_of_contents() -> None:
-    index, results = ROOT / "docs" / "index.md", ROOT / "docs" / "results" / "index.md"
-    listed = {
-        contents: {(contents.parent / target.partition("#")[0]).resolve() for _, target in links(contents)}
-        for contents in (index, results)
-    }
-    assert results in listed[index]
-    of_results = {page for page in PAGES if page.is_relative_to(results.parent) and page != results}
-    assert of_results <= listed[results]
-    assert {page for page in PAGES if page.parent != ROOT and page != index} - of_results <= listed[index]
+def test_every_page_of_results_is_in_its_table_of_contents() -> None:
+    index = ROOT / "docs" / "results" / "index.md"
+    listed_pages = {(index.parent / target.partition("#")[0]).resolve() for _, target in links(index)}
+    assert {page for page in PAGES if page.is_relative_to(index.parent) and page != index} <= listed_pages
+
+
+def listed(entry: object) -> Iterator[str]:
+    """The pages below an entry of the site's navigation."""
+    if isinstance(entry, str):
+        yield entry
+    for part in entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else ():
+        yield from listed(part)
+
+
+def test_every_page_of_the_docs_is_in_the_navigation_of_the_site() -> None:
+    """Those of results are put there by `docs/results_navigation.py`."""
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    written = set(listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
+    assert written == {page for page in pages if not page.startswith("results/")}
+    config = {"docs_dir": str(DOCS), "nav": []}
+    runpy.run_path(str(DOCS / "results_navigation.py"))["on_config"](config)
+    assert set(listed(config["nav"])) == pages - written
+
+
+def test_the_home_page_lists_tutorials_guides_and_reference() -> None:
+    home = DOCS / "index.md"
+    known = {(DOCS / target.partition("#")[0]).resolve() for _, target in links(home)}
+    folders = ("tutorials", "guides", "reference")
+    assert {page for folder in folders for page in (DOCS / folder).glob("*.md")} <= known
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_of_the_site_links_to_a_file_outside_of_it(page: Path) -> None:
+    """`mkdocs build --strict` refuses such a link."""
+    goals = [(page.parent / target.partition("#")[0]).resolve() for _, target in links(page)]
+    assert [goal for goal in goals if not goal.is_relative_to(DOCS)] == []
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "tutorials").glob("*.md")), ids=lambda page: page.name)
+def test_a_tutorial_is_short(page: Path) -> None:
+    assert page.read_text(encoding="utf-8").count("\n") < 150
+
+
+def test_the_front_page_is_short_and_begins_with_a_command() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    command = next(number for number, line in enumerate(lines, start=1) if line.startswith("make "))
+    assert len(lines) < 90
+    assert command <= 20
+    assert len(re.findall(r"\d[\d.,]*", " ".join(lines[: command - 1]))) <= 10
+
+
+def test_the_index_for_language_models_lists_what_there_is() -> None:
+    assert broken_links(ROOT / "llms.txt") == []
+    listed = {target for _, target in links(ROOT / "llms.txt")}
+    folders = ("tutorials", "guides", "reference")
+    pages = {page.relative_to(ROOT).as_posix() for folder in folders for page in (DOCS / folder).glob("*.md")}
+    assert pages <= listed
+
+
+def tutorial(name: str, language: str) -> list[str]:
+    """The blocks of a tutorial in one language."""
+    blocks, _ = split_page((DOCS / "tutorials" / name).read_text(encoding="utf-8"))
+    return ["\n".join(block.lines) + "\n" for block in blocks if block.language == language]
+
+
+@pytest.mark.long
+def test_the_environment_of_the_tutorial_is_sound_and_a_run_on_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (code,), (settings,) = tutorial("an-environment.md", "python"), tutorial("an-environment.md", "toml")
+    Path("sums.py").write_text(code, encoding="utf-8")
+    Path("sums.toml").write_text(settings, encoding="utf-8")
+    checked = succeeds("check", "sums:Sums", "--n", 50).stdout
+    assert "good" in checked
+    assert not re.search("poor|broken", checked)
+    succeeds("train", "sums.toml", "--set", "policy.backend=scripted", "--out", "runs/tried")
+
+
+@pytest.mark.long
+def test_the_tools_of_the_tutorial_become_an_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = tutorial("your-own-tools.md", "python")
+    make, _, dry, *_ = tutorial("your-own-tools.md", "sh")
+    Path("library.py").write_text(code, encoding="utf-8")
+    new, check = (line.split()[1:] for line in make.splitlines())
+    succeeds(*new)
+    checked = succeeds(*check, "--n", 20).stdout
+    assert "good" in checked
+    assert not re.search("poor|broken", checked)
+    quick = ("run.rounds=1", "run.eval_tasks=4", "simulator.contexts=2", "agent.rollouts=2")
+    succeeds(*dry.split()[1:], *(word for one in quick for word in ("--set", one)))
 
 
 def test_blocks_and_prose_are_told_apart() -> None:

@@ -106,7 +106,7 @@ def part_of(module: str) -> str:
     """The longest line of LAYERS that a module belongs to: `agent` for `genenv.rollout.driver`."""
     part = module.removeprefix("genenv.")
     while part not in LAYERS:
-        assert part, f"{module} has no layer: give it a line in LAYERS and a place in docs/architecture.md"
+        assert part, f"{module} has no layer: add a line to LAYERS, and to docs/guides/architecture.md"
         part = part.rpartition(".")[0]
     return part
 

@@ -2,7 +2,8 @@
 
 The simulator is rewarded for tasks that the agent solves about half of the time, and code, not a model,
 decides what is correct (GenEnv, arXiv:2512.19682). Here are the nouns that flow through a round, and what a
-program calls: `train`, `Environment`, `load_agent`, `Run` (docs/python.md). Importing it loads nothing heavy.
+program calls: `train`, `Environment`, `load_agent`, `Run` (docs/guides/python.md). Importing it loads nothing
+heavy.
 """
 
 from __future__ import annotations

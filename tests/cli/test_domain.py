@@ -1,4 +1,4 @@
-"""`genenv env new`, and what `docs/your-own-tools.md` says of it: from nothing to a run."""
+"""`genenv env new`, and what `docs/guides/your-own-tools.md` says of it: from nothing to a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from genenv.tools.cli.try_agent import try_agent
 from orders_api import KEY, served
 from typed import refused, succeeds
 
-PAGE = Path(__file__).parents[2] / "docs" / "your-own-tools.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "your-own-tools.md"
 
 
 def blocks(language: str) -> list[str]:

@@ -84,7 +84,7 @@ def test_the_expected_reward_is_a_reward(successes: int, failures: int, alpha: f
 
 @pytest.mark.parametrize(("attempts", "least", "most"), [(3, 0.80, 0.91), (8, 0.72, 0.96), (32, 0.64, 0.99)])
 def test_few_attempts_leave_the_expected_reward_little_room(attempts, least, most) -> None:
-    """As docs/report.md says of simulator/env_reward."""
+    """As docs/guides/report.md says of simulator/env_reward."""
     rewards = [expected_env_reward(k, attempts, alpha=0.5, beta=2) for k in range(attempts + 1)]
     assert (round(min(rewards), 2), round(max(rewards), 2)) == (least, most)
 

@@ -17,7 +17,7 @@ from genenv.errors import UsageError
 from genenv.gate.gate import Gate, base_tasks
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
-PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "environments.md"
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def weekdays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Writes the example of the page on environments, with something replaced, and names it."""
-    page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "environments.md").read_text(encoding="utf-8")
     example = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0]
 
     def write(old: str = "", new: str = "") -> str:

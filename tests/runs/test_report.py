@@ -290,7 +290,9 @@ def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: 
     assert "mean p̂ in the last third of the rounds 0.85" in Page(write_report(folder.path)).text
     said = "mean p_hat in the last third of the rounds: 0.85 (target band 0.35 to 0.65)"
     assert said in summarise(folder.path)
-    few = "20% in the last third of the rounds (few: docs/experiments.md says what finds more, and when)"
+    few = (
+        "20% in the last third of the rounds (few: docs/guides/experiments.md says what finds more, and when)"
+    )
     assert f"new tasks with mixed outcomes, which alone teach attempts: {few}" in summarise(folder.path)
 
 

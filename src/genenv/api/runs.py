@@ -44,7 +44,7 @@ class Run:
 
     @property
     def metrics(self) -> dict[int, dict[str, float]]:
-        """What was measured, by round; docs/configuration.md lists the names. Round 0 is the start."""
+        """Metrics by round; docs/reference/configuration.md lists the names. Round 0 is the start."""
         with PoolStore.open(self._folder.pool, create=False, check=False) as store:
             return {number: dict(found) for number, found in store.metrics_by_round().items()}
 

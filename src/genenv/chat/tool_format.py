@@ -33,8 +33,6 @@ _PROBE: JsonObject = {
 _PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
 _SAID = "\u2403"
 _IN_THE_PROMPT = "describe them in the prompt (environment.style = 'python' or 'json'), or use another model"
-    "let the prompt describe them (set environment.style to 'python' or 'json'), or use another"
-)
 _ASKED: ChatMessage = {"role": "user", "content": "u"}
 
 

@@ -30,7 +30,7 @@ VariantName = Annotated[
         "--variant",
         metavar="NAME",
         help="Settings laid over CONFIG by name, such as random, static, genenv, variation, rl; "
-        "several joined by +. See docs/configuration.md.",
+        "several joined by +. See docs/reference/configuration.md.",
         show_default=False,
     ),
 ]

@@ -1,6 +1,6 @@
 """The reference of all settings, made from their definitions.
 
-Run `python -m genenv.cli.settings_reference > docs/configuration.md` after changing a setting.
+Run `python -m genenv.cli.settings_reference > docs/reference/configuration.md` after changing a setting.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ A relative path to a model or a file is read from the folder where the command i
 _EVALUATION = """## Evaluation
 
 Settings of `genenv eval`, set on its command line alone: `--set bfcl.protocol=genenv`. Which model, and which
-of its weights, `--policy` says. [Evaluation](evaluation.md) explains them.
+of its weights, `--policy` says. [Evaluation](../guides/evaluation.md) explains them.
 """
 
 

@@ -60,7 +60,7 @@ def train(  # noqa: PLR0913 - a command has the options it has
 ) -> None:
     """Co-evolve an agent and its simulator.
 
-    Several processes that torchrun starts train together, while servers sample: docs/scaling.md.
+    Several processes that torchrun starts train together, while servers sample: docs/guides/scaling.md.
     """
     if ranks.size() > 1:
         ranks.end_with_torchrun()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from genenv.errors import DataError, UsageError
 
 ENVIRONMENT = "GENENV_DATA"
-_WHERE = "docs/evaluation.md says where the benchmark's files come from"
+_WHERE = "docs/guides/evaluation.md says where the benchmark's files come from"
 _T = TypeVar("_T")
 
 

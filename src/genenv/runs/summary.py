@@ -53,7 +53,7 @@ def _mixed(metrics: Mapping[int, Mapping[str, float]]) -> str:
     late = late_values(metrics, "tasks/mixed")
     if not late:
         return "none"
-    few = " (few: docs/experiments.md says what finds more, and when)" if fmean(late) < _FEW else ""
+    few = " (few: docs/guides/experiments.md says what finds more, and when)" if fmean(late) < _FEW else ""
     return f"{fmean(late):.0%} in the last third of the rounds{few}"
 
 

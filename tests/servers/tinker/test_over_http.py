@@ -197,7 +197,7 @@ def test_requests_are_answered_while_work_is_done(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "sentence"),
     [
-        ("nothing", None, 404, "this server has no /api/v1/nothing; docs/tinker-server.md lists"),
+        ("nothing", None, 404, "this server has no /api/v1/nothing; docs/guides/tinker-server.md lists"),
         ("audit", None, 501, "this server has no audit"),
         ("billing/usage/events", None, 501, "this server has no billing"),
         ("training_runs/x/checkpoints/weights/y/archive", None, 501, "this server serves no archives"),

@@ -156,7 +156,7 @@ def test_quirks_of_sampling(serve: Serve, sdk: Client) -> None:
 
 @pytest.mark.long
 def test_the_example_of_the_documentation_runs(serve: Serve, sdk: Client) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "tinker-server.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "tinker-server.md").read_text("utf-8")
     code = page.partition("```py\n")[2].partition("```")[0]
     losses, tokens, path = sdk("example", url=serve(), code=code)
     assert losses[2] < losses[0]

@@ -237,7 +237,7 @@ def application(service: Service, parser: Parser) -> Starlette:
         if status == 404 and piece in NOT_SERVED:
             status, why = 501, f"this server has no {piece}: {NOT_SERVED[piece]} is nothing for one machine"
         elif status == 404:
-            why = f"this server has no {request.url.path}; docs/tinker-server.md lists what is served"
+            why = f"this server has no {request.url.path}; docs/guides/tinker-server.md lists what is served"
         else:
             why = f"{request.method} {request.url.path} is not served so"
         return Response(json.dumps({"detail": why}), status, media_type=_JSON)
