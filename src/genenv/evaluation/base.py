@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from genenv.chat.assistant import Assistant, Talk
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.records import Record
-from genenv.evaluation.statistics import Figure, by_group, rate
 from genenv.settings import NoSettings
+from genenv.statistics import Figure, by_group, rate
 from genenv.types import Json, JsonObject
 
 

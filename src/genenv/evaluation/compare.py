@@ -13,7 +13,7 @@ from typing import Any
 
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.records import FAILED, differences, figures_of, read_records, read_summary
-from genenv.evaluation.statistics import Figure, Part, weighted
+from genenv.statistics import Figure, Part, weighted
 
 SUMMARY = ".summary.json"
 _ASKED = ("native_tools", "chat_template_kwargs", "max_thinking_tokens", "context_tokens", "dtype")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv.evaluation.records import FAILED, OVERFLOW, Record, Results, as_json
-from genenv.evaluation.statistics import Figure
+from genenv.statistics import Figure
 from genenv.types import JsonObject
 
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
 from genenv.errors import DataError, UsageError, first_line
-from genenv.evaluation.statistics import Figure
 from genenv.files import check_writable, locked, write_whole
+from genenv.statistics import Figure
 from genenv.texts import json_line
 from genenv.types import JsonObject
 

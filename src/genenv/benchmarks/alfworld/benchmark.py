@@ -18,7 +18,7 @@ from genenv.benchmarks.alfworld.settings import AlfWorldConfig
 from genenv.chat.assistant import Talk
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.statistics import Figure
+from genenv.statistics import Figure
 from genenv.types import Json, JsonObject
 
 _FORMS: dict[str, type[Episodes] | type[Steps]] = {"episode": Episodes, "step": Steps}

@@ -14,7 +14,7 @@ from genenv.environments.household.engine import NOTHING, Play
 from genenv.environments.household.planning import plan_from
 from genenv.errors import ContextOverflow
 from genenv.evaluation.base import Grade, Graded, Item, shares
-from genenv.evaluation.statistics import Figure, Part, weighted
+from genenv.statistics import Figure, Part, weighted
 from genenv.types import Json
 
 _RULES = (

@@ -20,7 +20,7 @@ from genenv.benchmarks.bfcl.categories import (
     WEIGHTS,
 )
 from genenv.evaluation.base import Graded, clusters_of
-from genenv.evaluation.statistics import Figure, Part, rate, weighted
+from genenv.statistics import Figure, Part, rate, weighted
 
 WITHOUT_MISSING = "overall_without_web_search_and_memory_vector"
 MISSING_AS_ZERO = "overall_missing_as_zero"

@@ -29,7 +29,7 @@ from genenv.benchmarks.bfcl.categories import (
 )
 from genenv.benchmarks.bfcl.figures import MISSING_AS_ZERO, V3, complete_parts, figures
 from genenv.evaluation.base import Answered, Grade, Graded, Prices
-from genenv.evaluation.statistics import Figure
+from genenv.statistics import Figure
 from genenv.types import JsonObject
 
 NOT_MEASURED = "N/A"

@@ -25,7 +25,7 @@ from genenv.environments.travel.constraints import COMMONSENSE, HARD, Score, sco
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.records import Record
-from genenv.evaluation.statistics import Figure
+from genenv.statistics import Figure
 from genenv.types import Json, JsonObject
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"

@@ -22,7 +22,7 @@ from typing import Final
 
 from genenv.environments.travel.constraints import COMMONSENSE, HARD
 from genenv.evaluation.base import Grade, Graded
-from genenv.evaluation.statistics import Figure, Part, rate, weighted
+from genenv.statistics import Figure, Part, rate, weighted
 
 DELIVERED: Final = "delivered"
 COMMONSENSE_MET: Final = "commonsense_met"
