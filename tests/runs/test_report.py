@@ -14,13 +14,12 @@ from statistics import fmean
 import pytest
 
 from genenv.errors import DataError, UsageError
-from genenv.report import write_report
 from genenv.report.charts import skills_chart
-from genenv.report.facts import RunFacts, read_facts
+from genenv.report.facts import RunFacts, read_facts, summarise
+from genenv.report.page import write_report
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.records import Evaluation, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
-from genenv.runs.summary import summarise
 from genenv.types import (
     Context,
     Generation,

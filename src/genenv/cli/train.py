@@ -16,7 +16,7 @@ from genenv.cli.options import Config, Corpus, Overrides, VariantName, check_nam
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import anchored, load_config
 from genenv.errors import UsageError
-from genenv.runs.summary import summarise
+from genenv.report.facts import summarise
 from genenv.training import start as training
 from genenv.training.branching import Origin
 

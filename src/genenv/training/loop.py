@@ -16,10 +16,8 @@ from genenv.errors import DataError, GenenvError
 from genenv.progress import Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
 from genenv.runs.folder import RunFolder, read_again
-from genenv.runs.metrics import check_names
-from genenv.runs.round_metrics import evaluation_metrics
+from genenv.runs.metrics import Stages, check_names, evaluation_metrics
 from genenv.runs.sinks import Sink, write_all
-from genenv.runs.stages import Stages
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.written_once import WrittenOnce

@@ -18,8 +18,7 @@ from genenv.curriculum.rewards import in_round
 from genenv.curriculum.score import Selection, curriculum_metrics, score_batches, select, taught
 from genenv.environments.base import Environment
 from genenv.progress import Reporter
-from genenv.runs.round_metrics import attempt_metrics
-from genenv.runs.stages import Stages
+from genenv.runs.metrics import Stages, attempt_metrics
 from genenv.runs.store.records import Evaluation
 from genenv.seeding import generator
 from genenv.training.measuring import evaluate

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from genenv.errors import UsageError
-from genenv.research.simulation import nouns
+from genenv.research.simulation import life
 from genenv.research.simulation.arms import ARMS, Arm, chosen
+from genenv.research.simulation.learner import LabConfig
 from genenv.research.simulation.life import Curve, Life
 from genenv.research.simulation.run import lab_config, run_arms, standard_error
-from genenv.research.simulation.settings import LabConfig
 from genenv.types import Profile, Task
 
 CONFIG = LabConfig()
@@ -111,17 +111,17 @@ def test_attempts_are_counted_to_where_the_curve_crosses_the_goal() -> None:
 
 
 def test_the_nouns_are_those_of_a_run() -> None:
-    proposal = nouns.proposal("r0001-c00", 2, 1, 5)
+    proposal = life.proposal_of("r0001-c00", 2, 1, 5)
     assert isinstance(proposal.outcome, Task)
-    assert nouns.place(proposal.outcome) == (1, 5)
-    group = nouns.group(proposal.outcome, 3, 8)
+    assert life.place_of(proposal.outcome) == (1, 5)
+    group = life.group_of(proposal.outcome, 3, 8)
     assert (group.successes, len(group.valid)) == (3, 8)
     assert sum(trace.reward for trace in group.traces) == 3
 
 
 def test_solved_levels_are_the_area_under_what_the_profile_tells() -> None:
-    rates = {nouns.tag(0, level): rate for level, rate in {1: 1.0, 3: 0.0, 4: 0.0}.items()}
-    areas = nouns.solved_levels(Profile(success=rates), 2, 6)
+    rates = {life.tag(0, level): rate for level, rate in {1: 1.0, 3: 0.0, 4: 0.0}.items()}
+    areas = life.solved_levels(Profile(success=rates), 2, 6)
     assert areas.tolist() == [2.5, 3.0]  # 1 + 1 + 0.5 + 0 + 0 + 0; half of six levels without attempts
 
 

@@ -13,11 +13,9 @@ from typer.testing import CliRunner
 
 from genenv.cli.app import app
 from genenv.errors import UsageError
-from genenv.research.simulation.charts import _apart
-from genenv.research.simulation.page import write_page
-from genenv.research.simulation.run import run_arms
-from genenv.research.simulation.settings import LabConfig
-from genenv.research.simulation.summary import summary
+from genenv.research.simulation.learner import LabConfig
+from genenv.research.simulation.page import _apart, write_page
+from genenv.research.simulation.run import run_arms, summary
 
 CONFIG = LabConfig(rounds=3)
 RUN = CliRunner()

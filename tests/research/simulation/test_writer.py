@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.research.simulation.settings import LabConfig
-from genenv.research.simulation.writer import SimulatedSimulator
+from genenv.research.simulation.learner import LabConfig, SimulatedSimulator
 
 ONE = np.array([1])
 

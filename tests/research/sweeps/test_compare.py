@@ -15,8 +15,7 @@ from scipy import stats
 
 from genenv.config.run import RunConfig
 from genenv.errors import UsageError
-from genenv.research.sweeps.by_metric import by_metric
-from genenv.research.sweeps.compare import AT_THE_END, compare, paired
+from genenv.research.sweeps.compare import AT_THE_END, by_metric, compare, paired
 from genenv.research.sweeps.readings import BUDGETS, Measurement, Reading, read_run
 from typed import refused, succeeds
 

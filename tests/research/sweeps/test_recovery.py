@@ -14,8 +14,8 @@ from scipy import stats
 from genenv.config.run import resolve
 from genenv.research.sweeps.readings import BUDGETS, Measurement, Reading, read_run
 from genenv.research.sweeps.recovery import fall_of, recoveries, sooner
-from genenv.research.sweeps.recovery_words import fell
-from genenv.research.sweeps.recovery_words import sooner as in_words
+from genenv.research.sweeps.recovery import recovery_text as fell
+from genenv.research.sweeps.recovery import sooner_text as in_words
 from typed import refused, succeeds
 
 SHIFTING = resolve(

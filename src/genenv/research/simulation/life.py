@@ -12,6 +12,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
@@ -20,13 +22,22 @@ from genenv.curriculum.replay import Replay
 from genenv.curriculum.score import Selection, score_batches, select, taught
 from genenv.curriculum.seed_choice import choose_seeds
 from genenv.curriculum.stats import SkillStats
-from genenv.research.simulation import nouns
 from genenv.research.simulation.arms import Arm
-from genenv.research.simulation.learner import Floats, Integers, SimulatedAgent
-from genenv.research.simulation.settings import LabConfig
-from genenv.research.simulation.writer import SimulatedSimulator
+from genenv.research.simulation.learner import Floats, Integers, LabConfig, SimulatedAgent, SimulatedSimulator
 from genenv.seeding import generator, stream
-from genenv.types import Context, Group, Proposal, Task
+from genenv.types import (
+    Context,
+    Generation,
+    Group,
+    Lineage,
+    Origin,
+    Profile,
+    Proposal,
+    Seed,
+    StopReason,
+    Task,
+    Trace,
+)
 
 _WRITTEN_ONCE = 5
 """Variations of each seed under `static`: GenEnv (arXiv:2512.19682)."""
@@ -53,7 +64,7 @@ class Life:
         self._arm, self._config, self._seed = arm, config, seed
         self._curriculum = arm.config()
         cells = itertools.product(range(config.skills), range(config.levels))
-        self._seeds = [nouns.seed(skill, level) for skill, level in cells]
+        self._seeds = [seed_of(skill, level) for skill, level in cells]
         self._agent = SimulatedAgent(config, np.random.default_rng(stream(seed, "agent")))
         self._simulator = SimulatedSimulator(config, conditioned=arm.conditioned)
         self._dice = np.random.default_rng(stream(seed, "simulator"))
@@ -84,10 +95,10 @@ class Life:
         new = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
         back = self._revisited(number, len(new))
         tasks = [*new, *back]
-        places_N2 = np.array([*places, *(nouns.place(task) for task in back)])
+        places_N2 = np.array([*places, *(place_of(task) for task in back)])
         successes_N = self._agent.attempt(places_N2[:, 0], places_N2[:, 1])
         groups = [
-            nouns.group(task, successes, config.rollouts)
+            group_of(task, successes, config.rollouts)
             for task, successes in zip(tasks, successes_N.tolist(), strict=True)
         ]
         own = self._taught(groups, new)
@@ -104,7 +115,7 @@ class Life:
         return float(((successes_N > 0) & (successes_N < config.rollouts)).mean())
 
     def _made_controller(self) -> Controller:
-        difficulties = {seed.id: (float(nouns.place(seed)[1]),) for seed in self._seeds}
+        difficulties = {seed.id: (float(place_of(seed)[1]),) for seed in self._seeds}
         return Controller(difficulties, alpha=self._curriculum.alpha)
 
     def _choose(self, number: int) -> list[Context]:
@@ -114,20 +125,20 @@ class Life:
             chosen = self._controller.choose(self._seeds, self._contexts, self._rng)
         else:
             chosen = choose_seeds(self._seeds, self._stats, self._contexts, self._rng, self._curriculum)
-        return [nouns.context(number, index, *nouns.place(seed)) for index, seed in enumerate(chosen)]
+        return [context_of(number, index, *place_of(seed)) for index, seed in enumerate(chosen)]
 
     def _propose(self, contexts: Sequence[Context]) -> tuple[list[Proposal], list[tuple[int, int]]]:
         """What is written, one context after the other; and of each task the skill and the level."""
         if not contexts:
             return [], []
         each = self._config.variations
-        skills_N, seeds_N = np.repeat([nouns.place(context.seed) for context in contexts], each, axis=0).T
+        skills_N, seeds_N = np.repeat([place_of(context.seed) for context in contexts], each, axis=0).T
         if self._arm.conditioned:
             self._simulator.told(self._solved_levels())
         levels_N = self._levels(skills_N, seeds_N)
         places = list(zip(skills_N.tolist(), levels_N.tolist(), strict=True))
         proposals = [
-            nouns.proposal(contexts[index // each].id, index % each, *place)
+            proposal_of(contexts[index // each].id, index % each, *place)
             for index, place in enumerate(places)
         ]
         return proposals, places
@@ -143,7 +154,7 @@ class Life:
         return self._simulator.write(skills_N, seeds_N, self._dice)
 
     def _solved_levels(self) -> Floats:
-        return nouns.solved_levels(self._stats.profile(), self._config.skills, self._config.levels)
+        return solved_levels(self._stats.profile(), self._config.skills, self._config.levels)
 
     def _most_contexts(self) -> int:
         """So many seeds that all that comes back, on its shares, still fits into a round."""
@@ -166,7 +177,7 @@ class Life:
         generated = [self._tasks[name] for name in back.task_ids][:left]
         left -= len(generated)
         base = [*back.seeds[:left], *self._rng.choices(self._seeds, k=max(0, left - len(back.seeds)))]
-        return [*(nouns.base_task(*nouns.place(seed)) for seed in base), *generated]
+        return [*(base_task(*place_of(seed)) for seed in base), *generated]
 
     def _taught(self, groups: Sequence[Group], new: Sequence[Task]) -> list[int]:
         """Which groups the agent learns from."""
@@ -182,7 +193,7 @@ class Life:
         selection = select(batches, self._curriculum, self._shuffle)
         if not selection.samples:
             return
-        told = {context.id: (index, *nouns.place(context.seed)) for index, context in enumerate(contexts)}
+        told = {context.id: (index, *place_of(context.seed)) for index, context in enumerate(contexts)}
         rows = [told[sample.generation.context_id] for sample in selection.samples]
         context_N, skills_N, seeds_N = np.array(rows).T
         levels_N = np.array([sample.generation.token_ids[0] for sample in selection.samples])
@@ -199,3 +210,113 @@ class Life:
             return np.zeros_like(rewards_N)
         means = np.bincount(context_N, rewards_N) / np.maximum(np.bincount(context_N), 1)
         return (rewards_N - means[context_N]) / spread / len(rewards_N)
+
+
+_ENVIRONMENT = "lab"
+
+
+def _trace(*, success: bool) -> Trace:
+    return Trace(
+        id="lab",
+        task_id="lab",
+        token_ids=(),
+        sampled=(),
+        logprobs=(),
+        prompt_tokens=0,
+        messages=(),
+        reward=float(success),
+        success=success,
+        explanation="",
+        stop_reason=StopReason.DONE,
+        readable=True,
+    )
+
+
+_SUCCESS, _FAILURE = _trace(success=True), _trace(success=False)
+
+
+@lru_cache(maxsize=4096)
+def tag(skill: int, level: int) -> str:
+    """The name that the agent's profile counts a task under."""
+    return f"skill {skill} level {level}"
+
+
+@lru_cache(maxsize=4096)
+def seed_of(skill: int, level: int) -> Seed:
+    """The one seed of a skill and a level."""
+    spec = {"skill": skill, "level": level}
+    return Seed(id=f"seed-{skill}-{level}", environment=_ENVIRONMENT, spec=spec, skills=(tag(skill, level),))
+
+
+def place_of(of: Seed | Task) -> tuple[int, int]:
+    """Skill and level of a seed or a task."""
+    return cast(int, of.spec["skill"]), cast(int, of.spec["level"])
+
+
+@lru_cache(maxsize=65536)
+def context_of(round_: int, index: int, skill: int, level: int) -> Context:
+    """What the simulator is told about a seed."""
+    return Context(id=f"r{round_:04}-c{index:02}", round=round_, seed=seed_of(skill, level), messages=())
+
+
+@lru_cache(maxsize=4096)
+def base_task(skill: int, level: int) -> Task:
+    """The task of a seed itself."""
+    name = seed_of(skill, level).id
+    return _task(f"base-{name}", skill, level, Lineage(origin=Origin.SEED, seed_id=name))
+
+
+@lru_cache(maxsize=65536)
+def proposal_of(context_id: str, variation: int, skill: int, level: int) -> Proposal:
+    """What a simulator wrote, accepted by the gate; no two of a run have one id."""
+    name = f"{context_id}-g{variation}"
+    lineage = Lineage(origin=Origin.GENERATED, context_id=context_id, generation_id=name)
+    generation = Generation(
+        id=name,
+        context_id=context_id,
+        prompt_ids=(),
+        token_ids=(level,),
+        logprobs=(0.0,),
+        text=str(level),
+        finished=True,
+    )
+    return Proposal(generation=generation, outcome=_task(f"task-{name}", skill, level, lineage))
+
+
+def _task(name: str, skill: int, level: int, lineage: Lineage) -> Task:
+    return Task(
+        id=name,
+        environment=_ENVIRONMENT,
+        skills=(tag(skill, level),),
+        messages=(),
+        spec={"skill": skill, "level": level},
+        payload={},
+        oracle=(),
+        lineage=lineage,
+    )
+
+
+@lru_cache(maxsize=4096)
+def traces(successes: int, attempts: int) -> tuple[Trace, ...]:
+    """So many attempts, so many of them right."""
+    return (_SUCCESS,) * successes + (_FAILURE,) * (attempts - successes)
+
+
+def group_of(task: Task, successes: int, attempts: int) -> Group:
+    """The attempts at a task."""
+    return Group(task=task, traces=traces(successes, attempts))
+
+
+def solved_levels(profile: Profile, skills: int, levels: int) -> Floats:
+    """[S] how many levels of each skill the agent solves, as far as its profile tells.
+
+    The area under its curve of success over difficulty: between levels that were tried the curve is
+    interpolated, beyond them it goes on as it ends. Without any attempt at a skill it is half of them.
+    """
+    areas, known = np.full(skills, levels / 2), profile.success
+    for skill in range(skills):
+        tried = [level for level in range(levels) if tag(skill, level) in known]
+        if tried:
+            rates = [known[tag(skill, level)] for level in tried]
+            areas[skill] = np.interp(np.arange(levels), tried, rates).sum()
+    return areas

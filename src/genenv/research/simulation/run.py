@@ -19,9 +19,8 @@ from genenv.config.checks import check_keys, validated
 from genenv.config.files import apply_override
 from genenv.errors import UsageError
 from genenv.research.simulation.arms import ARMS, chosen
-from genenv.research.simulation.learner import Floats
+from genenv.research.simulation.learner import Floats, LabConfig
 from genenv.research.simulation.life import Curve, Life
-from genenv.research.simulation.settings import LabConfig
 from genenv.types import Json
 
 _CHUNK = 20
@@ -157,3 +156,48 @@ def _first_reached(curve: Floats, goal: float) -> float:
         return 0.0
     before = float(curve[after - 1])
     return after - 1 + (goal - before) / (float(curve[after]) - before)
+
+
+REFERENCE = "random"
+"""The arm that the others are held against."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One arm."""
+
+    arm: str
+    about: str
+    held_out: float
+    """After the last round, the mean over seeds."""
+    error: float
+    """Its standard error."""
+    gain: float | None
+    """Held-out success minus that of the reference, the mean over seeds; None without the reference."""
+    gain_error: float | None
+    """The standard error of the paired differences, in which the luck of a seed cancels."""
+    attempts: float | None
+    """Until the goal was reached, the median over seeds; None where fewer than half of them got there."""
+    mixed: float
+    """Share of attempted tasks with mixed outcomes, over all rounds."""
+
+
+def summary(lives: Mapping[str, Lives], goal: float) -> list[Row]:
+    """The rows of the table."""
+    reference = lives.get(REFERENCE)
+    rows: list[Row] = []
+    for name, own in lives.items():
+        gains = None if reference is None else own.final() - reference.final()
+        rows.append(
+            Row(
+                arm=name,
+                about=ARMS[name].about,
+                held_out=float(own.final().mean()),
+                error=standard_error(own.final()),
+                gain=None if gains is None else float(gains.mean()),
+                gain_error=None if gains is None else standard_error(gains),
+                attempts=own.attempts_to(goal),
+                mixed=float(own.mixed.mean()),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.held_out)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -14,7 +15,16 @@ import numpy as np
 
 from genenv.errors import UsageError
 from genenv.research.sweeps.readings import BUDGETS, Reading, read_all
-from genenv.research.sweeps.recovery import Recovery, Sooner, recoveries, sooner
+from genenv.research.sweeps.recovery import (
+    Recovery,
+    Sooner,
+    counted,
+    p_word,
+    recoveries,
+    recovery_text,
+    sooner,
+    sooner_text,
+)
 from genenv.statistics import LEVEL, Difference, difference, holm, ratio
 
 AT_THE_END = "the end"
@@ -265,3 +275,168 @@ def _unfinished(readings: Sequence[Reading]) -> list[str]:
         for reading in readings
         if not reading.finished
     ]
+
+
+COLUMNS = (
+    *("budget", "each", "variant", "against", "success", "against it"),
+    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
+)
+
+
+def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """The cells of each contrast, in the order of `COLUMNS`."""
+    for one in comparison.contrasts:
+        found = one.difference
+        yield (
+            one.budget,
+            "" if one.budget == AT_THE_END else f"{one.amount:,.0f}",
+            one.one,
+            one.other,
+            f"{one.means[0]:.1%}",
+            f"{one.means[1]:.1%}",
+            f"{100 * found.value:+.1f}",
+            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
+            p_word(one.adjusted),
+            str(found.seeds),
+            one.outcome(),
+        )
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """What is shown, in sentences: at equal attempts where they are known, else at the end."""
+    budgets = [one.budget for one in comparison.contrasts]
+    budget = "attempts" if "attempts" in budgets else AT_THE_END
+    chosen = [one for one in comparison.contrasts if one.budget == budget]
+    return [
+        *map(_contrast_text, chosen),
+        *(_reached_text(one) for one in comparison.reached),
+        *map(recovery_text, comparison.recoveries),
+        *map(sooner_text, comparison.sooner),
+    ]
+
+
+def _contrast_text(one: Contrast) -> str:
+    where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
+    found = one.difference
+    return (
+        f"{one.one} against {one.other}, {where}: {one.means[0]:.1%} and {one.means[1]:.1%}, "
+        f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
+        f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}."
+    )
+
+
+def _reached_text(one: Reached) -> str:
+    start = f"Attempts to {one.level:.1%}, where {one.other} ends"
+    missing = [
+        f"{name} never came there in {count} of {counted(one.seeds, 'seed')}"
+        for name, count in zip((one.one, one.other), one.missing, strict=True)
+        if count
+    ]
+    left_out = f"; {', '.join(missing)}, which are left out" if missing else ""
+    if one.ratio is None:
+        return f"{start}: too few seeds in which both came there{left_out}."
+    value, low, high = one.ratio
+    took = f"{one.one} took {value:.2f} times those of {one.other} ({low:.2f} to {high:.2f})"
+    return f"{start}: {took}{left_out}."
+
+
+METRIC_COLUMNS = (
+    *("metric", "variant", "against", "mean", "against it"),
+    *("difference", "95% interval", "p (Holm)", "seeds", "verdict"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricContrast:
+    """Two variants by one metric: of each run the mean of its last rounds, paired by seed."""
+
+    metric: str
+    one: str
+    other: str
+    means: tuple[float, float]
+    difference: Difference
+    adjusted: float
+    """Its p-value after Holm, over all pairs of this metric."""
+
+    def outcome(self) -> str:
+        """What is shown of the one against the other."""
+        if self.difference.seeds < 2:
+            return "one seed"
+        if self.adjusted >= LEVEL:
+            return "within noise"
+        return "higher" if self.difference.value > 0 else "lower"
+
+
+def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> list[MetricContrast]:
+    """The pairs of a comparison, by each of some metrics.
+
+    Args:
+        comparison: of runs.
+        names: of metrics.
+        last: how many rounds, the last ones of a run, its value is the mean of; those that lack it do not
+            count.
+
+    Raises:
+        UsageError: no paired runs have a metric of this name.
+    """
+    pairs = list(dict.fromkeys((one.one, one.other) for one in comparison.contrasts))
+    found: list[MetricContrast] = []
+    for name in names:
+        rows = [
+            row
+            for pair in pairs
+            if (row := _metric_contrast(comparison.variants, pair, name, last)) is not None
+        ]
+        if not rows:
+            raise UsageError(_missing(name, comparison.variants))
+        adjusted = holm([row.difference.p for row in rows])
+        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
+    return found
+
+
+def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]]:
+    """The cells of each, in the order of `METRIC_COLUMNS`."""
+    for one in contrasts:
+        found = one.difference
+        yield (
+            one.metric,
+            one.one,
+            one.other,
+            *(f"{mean:.4g}" for mean in one.means),
+            f"{found.value:+.3g}",
+            f"{found.low:+.3g} to {found.high:+.3g}",
+            p_word(one.adjusted),
+            str(found.seeds),
+            one.outcome(),
+        )
+
+
+def _metric_contrast(
+    variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str], name: str, last: int
+) -> MetricContrast | None:
+    both = [[_value(run, name, last) for run in runs] for runs in paired(variants, pair)]
+    known = np.array([values for values in both if not any(map(math.isnan, values))], dtype=np.float64)
+    if not known.size:
+        return None
+    one_S1, other_S1 = known[:, :1], known[:, 1:]
+    apart = difference(one_S1, other_S1)
+    return MetricContrast(name, *pair, (float(one_S1.mean()), float(other_S1.mean())), apart, apart.p)
+
+
+def _value(run: Reading, name: str, last: int) -> float:
+    rounds = sorted(run.metrics)[-last:]
+    values = [run.metrics[number][name] for number in rounds if name in run.metrics[number]]
+    return fmean(values) if values else math.nan
+
+
+def _missing(name: str, variants: Mapping[str, Sequence[Reading]]) -> str:
+    known = {
+        key
+        for runs in variants.values()
+        for run in runs
+        for of_round in run.metrics.values()
+        for key in of_round
+    }
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"no two paired runs have a metric {name!r} in their last rounds{hint}"

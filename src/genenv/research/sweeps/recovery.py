@@ -1,20 +1,32 @@
-"""The shift test: how far a variant falls when the world changes, and how soon it is where it was.
+"""The shift test: how far a variant falls when the environment changes, and how soon it recovers.
 
-A run has recovered in the first measured round whose held-out success in the other world is at least the
-level that it had right before, or a share of that level. A run that never gets there is censored: all that
+A run has recovered in the first measured round whose held-out success in the other environment is at least
+the level right before the shift, or a share of that level. A run that never gets there is censored: all that
 is known is that it takes longer than the rounds it has had. Means over seeds count it with those rounds, and
 are lower bounds: the restricted mean (Irwin 1949).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from genenv.research.sweeps.readings import Reading
 from genenv.statistics import LEVEL, Difference, difference, holm, mean_interval
+
+
+def p_word(value: float) -> str:
+    """A p-value; a dash where there is none."""
+    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 seed`, `2 seeds`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
 
 SHARES = (0.9, 1.0)
 """Of the level right before the shift, to which a run may be back."""
@@ -165,3 +177,62 @@ def _sooner(names: tuple[str, str], share: float, falls: Sequence[tuple[Fall, Fa
     apart = difference(rounds_2S1[0], rounds_2S1[1])
     one, other = (sum(both[side].back(share) is None for both in falls) for side in (0, 1))
     return Sooner(*names, share, apart, apart.p, (one, other))
+
+
+def recovery_text(one: Recovery) -> str:
+    """How far a variant fell, and when it was back."""
+    rounds = sorted({fall.round for fall in one.falls})
+    value, low, high = (100 * part for part in one.drop)
+    within = "" if math.isnan(low) else f", {low:+.1f} to {high:+.1f}"
+    return (
+        f"{one.variant} at the shift (round {', '.join(map(str, rounds))}): {one.before[0]:.1%} before, "
+        f"{one.at[0]:.1%} in the other world, a drop of {value:.1f} points "
+        f"({counted(len(one.falls), 'seed')}{within}). "
+        f"Back at {'; back at '.join(_back_text(back, len(one.falls)) for back in one.back)}."
+    )
+
+
+def sooner_text(one: Sooner) -> str:
+    """Which of two variants is back sooner."""
+    found = one.difference
+    missing = [
+        f"{name} was not in {counted(count, 'seed')}"
+        for name, count in zip((one.one, one.other), one.never, strict=True)
+        if count
+    ]
+    left = f"; {', '.join(missing)}: these count with all their rounds" if missing else ""
+    return (
+        f"{one.one} against {one.other}, rounds until back at {_level(one.share)}: {found.value:+.1f} "
+        f"({found.low:+.1f} to {found.high:+.1f}, p {p_word(one.adjusted)}, "
+        f"{counted(found.seeds, 'seed')}{left}): {one.verdict()}."
+    )
+
+
+def recovery_rows(recoveries: Sequence[Recovery]) -> Iterator[Sequence[object]]:
+    """A row for each run; what never came is empty."""
+    of_level = [f"{what} to {share:.0%}" for share in SHARES for what in ("rounds", "attempts")]
+    yield ("variant", "seed", "shift in round", "before", "at shift", "drop", *of_level, "rounds after")
+    for one in recoveries:
+        for fall in one.falls:
+            back = [part for share in SHARES for part in fall.back(share) or ("", "")]
+            drop = fall.before - fall.at
+            yield (one.variant, fall.seed, fall.round, fall.before, fall.at, drop, *back, fall.rounds)
+
+
+def _back_text(back: Back, seeds: int) -> str:
+    level = _level(back.share)
+    if not back.never:
+        return f"{level}: after {_rounds(back.rounds)}, {back.attempts[0]:,.0f} attempts"
+    late = f"{level}: not within {counted(back.within, 'round')} in {back.never} of {counted(seeds, 'seed')}"
+    if back.never == seeds:
+        return late
+    return f"{late}, so after at least {_rounds(back.rounds)}, {back.attempts[0]:,.0f} attempts"
+
+
+def _level(share: float) -> str:
+    return "the level before" if share == 1 else f"{share:.0%} of the level before"
+
+
+def _rounds(rounds: Interval) -> str:
+    value, low, high = rounds
+    return f"{value:.1f} rounds" + ("" if math.isnan(low) else f" ({max(0.0, low):.1f} to {high:.1f})")
