@@ -161,8 +161,8 @@ def lab(  # noqa: PLR0913 - Typer: a parameter an option
     overrides: Settings = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Compare curricula on simulated learners: thousands of runs in a minute, no model takes part."""
-    from genenv.research.simulation.arms import chosen
     from genenv.research.simulation.run import lab_config, run_arms, summary
+    from genenv.research.simulation.simulated_run import chosen
 
     if out is not None:
         check_writable(out)
@@ -170,8 +170,8 @@ def lab(  # noqa: PLR0913 - Typer: a parameter an option
     names = list(chosen([name.strip() for name in arms.split(",") if name.strip()]))
     began = time.monotonic()
     with ConsoleReporter().stage("simulating", items=seeds, unit="seeds") as advance:
-        lives = run_arms(names, config, seeds=seeds, jobs=jobs, advance=lambda done: advance(0, done))
-    rows = summary(lives, config.goal)
+        results = run_arms(names, config, seeds=seeds, jobs=jobs, advance=lambda done: advance(0, done))
+    rows = summary(results, config.goal)
     took_s = time.monotonic() - began
     show(_lab_table(rows, config, seeds), Console(highlight=False))
     typer.echo(
@@ -181,7 +181,7 @@ def lab(  # noqa: PLR0913 - Typer: a parameter an option
     if out is not None:
         from genenv.research.simulation.page import write_page
 
-        typer.echo(f"report: {write_page(out, lives, config)}")
+        typer.echo(f"report: {write_page(out, results, config)}")
 
 
 def _lab_table(rows: list[Row], config: LabConfig, seeds: int) -> Table:

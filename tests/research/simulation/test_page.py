@@ -36,10 +36,10 @@ def test_the_command_prints_a_table_and_fills_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_folder_holds_the_same_numbers_as_the_table(tmp_path: Path) -> None:
-    lives = run_arms(["random", "oracle"], CONFIG, seeds=6)
-    first = write_page(tmp_path / "a", lives, CONFIG).read_text(encoding="utf-8")
-    assert first == write_page(tmp_path / "b", lives, CONFIG).read_text(encoding="utf-8")
-    best = summary(lives, CONFIG.goal)[0]
+    results = run_arms(["random", "oracle"], CONFIG, seeds=6)
+    first = write_page(tmp_path / "a", results, CONFIG).read_text(encoding="utf-8")
+    assert first == write_page(tmp_path / "b", results, CONFIG).read_text(encoding="utf-8")
+    best = summary(results, CONFIG.goal)[0]
     with (tmp_path / "a" / "lives.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert sum(float(row["oracle"]) for row in rows) / 6 == pytest.approx(best.held_out, abs=1e-5)

@@ -28,7 +28,7 @@ The gradient is the exact one of sum_i weight[i] log pi(d_i | c_i). Under reward
 the weights are those of `genenv.curriculum.score.select` and sum to 1; under REINFORCE (Williams, 1992) they
 are the standardised rewards minus their mean within the context, over N. Only a simulator that is told the
 agent's state has `relative`: level(s) is read from the profile, see
-`genenv.research.simulation.life.solved_levels`.
+`genenv.research.simulation.simulated_run.solved_levels`.
 
 Shapes: S = skills, D = levels, N = tasks of a round or samples, G = attempts at each task.
 """
@@ -165,7 +165,7 @@ class SimulatedSimulator:
         """[S, D] the chance of each level, where none is copied."""
         return self._policy_SD
 
-    def told(self, levels_S: Floats) -> None:
+    def observe_profile(self, levels_S: Floats) -> None:
         """Take in the agent's state: how many levels of each skill it solves. Ignored unless conditioned."""
         if self._conditioned:
             levels = self._config.levels

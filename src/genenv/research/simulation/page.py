@@ -23,7 +23,7 @@ from genenv.report.parts import (
     to_svg,
 )
 from genenv.research.simulation.learner import LabConfig
-from genenv.research.simulation.run import REFERENCE, Lives, standard_error, summary
+from genenv.research.simulation.run import REFERENCE, ArmRuns, standard_error, summary
 
 _ENDS = (REFERENCE, "oracle")
 """Arms that stand in every picture."""
@@ -32,15 +32,15 @@ _READING = (
 )
 
 
-def write_page(folder: Path, lives: Mapping[str, Lives], config: LabConfig) -> Path:
+def write_page(folder: Path, results: Mapping[str, ArmRuns], config: LabConfig) -> Path:
     """Write `lab.html`, `curves.csv` (an arm and round a row) and `lives.csv` (a seed a row).
 
-    The same lives always give the same bytes.
+    The same results always give the same bytes.
 
     Args:
         folder: made where it is not there yet.
-        lives: of every arm.
-        config: they were lived under.
+        results: of every arm.
+        config: the settings of all runs.
 
     Returns:
         The page.
@@ -51,42 +51,42 @@ def write_page(folder: Path, lives: Mapping[str, Lives], config: LabConfig) -> P
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; name a folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "curves.csv", curves_csv(lives))
-    write_whole(folder / "lives.csv", lives_csv(lives))
-    write_whole(folder / "lab.html", render(lives, config))
+    write_whole(folder / "curves.csv", curves_csv(results))
+    write_whole(folder / "lives.csv", lives_csv(results))
+    write_whole(folder / "lab.html", render(results, config))
     return folder / "lab.html"
 
 
-def render(lives: Mapping[str, Lives], config: LabConfig) -> str:
+def render(results: Mapping[str, ArmRuns], config: LabConfig) -> str:
     """The page as HTML."""
     return parts.render(
         "lab.html",
         title="Simulated learners",
         maker="genenv lab",
         config=config,
-        seeds=len(next(iter(lives.values())).held_out),
+        seeds=len(next(iter(results.values())).held_out),
         attempts=config.tasks * config.rollouts,
         reference=REFERENCE,
-        rows=summary(lives, config.goal),
-        pictures=_pictures(lives),
+        rows=summary(results, config.goal),
+        pictures=_pictures(results),
     )
 
 
-def _pictures(lives: Mapping[str, Lives]) -> list[Picture]:
+def _pictures(results: Mapping[str, ArmRuns]) -> list[Picture]:
     """Curricula in one, and what the simulator may be paid for in another."""
-    paid = {name for name in lives if name.startswith("state") or name == "shuffled"}
-    curricula = {name: own for name, own in lives.items() if name not in paid or name == "state"}
-    rewards = {name: own for name, own in lives.items() if name in paid or name in _ENDS}
+    paid = {name for name in results if name.startswith("state") or name == "shuffled"}
+    curricula = {name: own for name, own in results.items() if name not in paid or name == "state"}
+    rewards = {name: own for name, own in results.items() if name in paid or name in _ENDS}
     charts = [("Curricula", curves_chart(curricula, "curricula", "Held-out success of each curriculum"))]
     if len(paid) > 1:
         charts.append(("Rewards", curves_chart(rewards, "rewards", "Held-out success under each reward")))
     return [Picture(title, svg, _READING) for title, svg in charts]
 
 
-def curves_csv(lives: Mapping[str, Lives]) -> str:
+def curves_csv(results: Mapping[str, ArmRuns]) -> str:
     """Held-out success of every arm and round: means over seeds and their standard errors."""
     rows = [["arm", "round", "attempts", "held_out", "standard_error", "mixed"]]
-    for name, own in lives.items():
+    for name, own in results.items():
         for number in range(own.held_out.shape[1]):
             values = own.held_out[:, number]
             mixed = f"{own.mixed[:, number - 1].mean():.6f}" if number else ""
@@ -95,13 +95,13 @@ def curves_csv(lives: Mapping[str, Lives]) -> str:
     return csv_text(rows)
 
 
-def lives_csv(lives: Mapping[str, Lives]) -> str:
+def lives_csv(results: Mapping[str, ArmRuns]) -> str:
     """Held-out success after the last round, a seed a row and an arm a column."""
-    columns = [own.final() for own in lives.values()]
+    columns = [own.final() for own in results.values()]
     numbers = [
         [str(seed), *(f"{value:.6f}" for value in row)] for seed, row in enumerate(zip(*columns, strict=True))
     ]
-    return csv_text([["seed", *lives], *numbers])
+    return csv_text([["seed", *results], *numbers])
 
 
 _WIDTH_IN, _HEIGHT_IN = 7.0, 4.6
@@ -109,22 +109,22 @@ _APART = 0.045
 """Smallest distance between names, as a share of the axis."""
 
 
-def curves_chart(lives: Mapping[str, Lives], name: str, label: str) -> Markup:
+def curves_chart(results: Mapping[str, ArmRuns], name: str, label: str) -> Markup:
     """Mean held-out success by round with its 95% interval.
 
     Args:
-        lives: the arms to show.
+        results: of the arms to show.
         name: unique on the page.
         label: what the picture shows, for people who do not see it.
     """
     with chart_style(name):
         figure, ax = new_figure(_WIDTH_IN, _HEIGHT_IN)
-        means = {arm: own.held_out.mean(axis=0) for arm, own in lives.items()}
+        means = {arm: own.held_out.mean(axis=0) for arm, own in results.items()}
         low, high = _limits(means)
-        ends = sorted(lives, key=lambda arm: means[arm][-1])
+        ends = sorted(results, key=lambda arm: means[arm][-1])
         heights = _apart([means[arm][-1] for arm in ends], _APART * (high - low))
         for arm, height, (color, dashes) in zip(ends, heights, line_styles(len(ends)), strict=True):
-            held_out, rounds = lives[arm].held_out, np.arange(len(means[arm]))
+            held_out, rounds = results[arm].held_out, np.arange(len(means[arm]))
             if len(held_out) > 1:
                 half = 1.96 * held_out.std(axis=0, ddof=1) / np.sqrt(len(held_out))
                 ax.fill_between(rounds, means[arm] - half, means[arm] + half, color=color, alpha=0.22, lw=0)

@@ -18,9 +18,8 @@ import numpy as np
 from genenv.config.checks import check_keys, validated
 from genenv.config.files import apply_override
 from genenv.errors import UsageError
-from genenv.research.simulation.arms import ARMS, chosen
 from genenv.research.simulation.learner import Floats, LabConfig
-from genenv.research.simulation.life import Curve, Life
+from genenv.research.simulation.simulated_run import ARMS, Curve, SimulatedRun, chosen
 from genenv.types import Json
 
 _CHUNK = 20
@@ -28,7 +27,7 @@ _CHUNK = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class ArmRuns:
     """One arm over all seeds."""
 
     arm: str
@@ -82,7 +81,7 @@ def run_arms(
     seeds: int,
     jobs: int = 1,
     advance: Callable[[int], None] = lambda seeds: None,
-) -> dict[str, Lives]:
+) -> dict[str, ArmRuns]:
     """Live every arm's every seed.
 
     Args:
@@ -102,7 +101,7 @@ def run_arms(
             found[name] += curves
         advance(len(next(iter(part.values()))))
     return {
-        name: Lives(
+        name: ArmRuns(
             name,
             np.array([curve.held_out for curve in curves]),
             np.array([curve.mixed for curve in curves]),
@@ -123,12 +122,12 @@ def _parts(
     """The curves of all arms, some seeds after the other, in order."""
     chunks = [range(first, min(first + _CHUNK, seeds)) for first in range(0, seeds, _CHUNK)]
     if jobs == 1:
-        yield from (_lives(arms, config, chunk) for chunk in chunks)
+        yield from (_runs(arms, config, chunk) for chunk in chunks)
         return
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     try:
         with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_leave_interrupts_to_the_parent) as pool:
-            futures = [pool.submit(_lives, arms, config, chunk) for chunk in chunks]
+            futures = [pool.submit(_runs, arms, config, chunk) for chunk in chunks]
             try:
                 for future in futures:
                     yield future.result()
@@ -142,8 +141,8 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _lives(arms: Sequence[str], config: LabConfig, seeds: range) -> dict[str, list[Curve]]:
-    return {name: [Life(ARMS[name], config, seed).live() for seed in seeds] for name in arms}
+def _runs(arms: Sequence[str], config: LabConfig, seeds: range) -> dict[str, list[Curve]]:
+    return {name: [SimulatedRun(ARMS[name], config, seed).run() for seed in seeds] for name in arms}
 
 
 def _first_reached(curve: Floats, goal: float) -> float:
@@ -182,11 +181,11 @@ class Row:
     """Share of attempted tasks with mixed outcomes, over all rounds."""
 
 
-def summary(lives: Mapping[str, Lives], goal: float) -> list[Row]:
+def summary(results: Mapping[str, ArmRuns], goal: float) -> list[Row]:
     """The rows of the table."""
-    reference = lives.get(REFERENCE)
+    reference = results.get(REFERENCE)
     rows: list[Row] = []
-    for name, own in lives.items():
+    for name, own in results.items():
         gains = None if reference is None else own.final() - reference.final()
         rows.append(
             Row(

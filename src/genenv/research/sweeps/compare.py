@@ -14,16 +14,16 @@ from typing import Literal
 import numpy as np
 
 from genenv.errors import UsageError
-from genenv.research.sweeps.readings import BUDGETS, Reading, read_all
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
 from genenv.research.sweeps.recovery import (
     Recovery,
-    Sooner,
+    RecoveryContrast,
     counted,
     p_word,
     recoveries,
+    recovery_contrast_text,
+    recovery_contrasts,
     recovery_text,
-    sooner,
-    sooner_text,
 )
 from genenv.statistics import LEVEL, Difference, difference, holm, ratio
 
@@ -71,7 +71,7 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class SampleEfficiency:
     """How many attempts two variants took to a level."""
 
     one: str
@@ -89,13 +89,13 @@ class Comparison:
     """Everything that runs say together."""
 
     environment: str
-    variants: Mapping[str, Sequence[Reading]]
+    variants: Mapping[str, Sequence[MeasuredRun]]
     """By name, in the order in which they came; runs by seed."""
     contrasts: Sequence[Contrast]
-    reached: Sequence[Reached]
+    sample_efficiency: Sequence[SampleEfficiency]
     recoveries: Sequence[Recovery] = ()
     """Where the world has changed: how each variant has got over it."""
-    sooner: Sequence[Sooner] = ()
+    recovery_contrasts: Sequence[RecoveryContrast] = ()
     """And how the pairs differ in that."""
     notes: Sequence[str] = field(default_factory=tuple[str, ...])
     """What is missing or odd."""
@@ -146,24 +146,26 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
         found,
         [_reached(variants, pair) for pair in pairs],
         recoveries(variants),
-        sooner({pair: paired(variants, pair) for pair in pairs}),
+        recovery_contrasts({pair: paired(variants, pair) for pair in pairs}),
         notes,
     )
 
 
-def paired(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> list[tuple[Reading, Reading]]:
+def paired(
+    variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]
+) -> list[tuple[MeasuredRun, MeasuredRun]]:
     """The runs of two variants that have a seed in common, by seed."""
     one, other = ({run.seed: run for run in variants[name]} for name in pair)
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
-def _finished(runs: Sequence[tuple[Reading, Reading]]) -> list[tuple[Reading, Reading]]:
+def _finished(runs: Sequence[tuple[MeasuredRun, MeasuredRun]]) -> list[tuple[MeasuredRun, MeasuredRun]]:
     """Those of which both have come to their end."""
     return [(one, other) for one, other in runs if one.finished and other.finished]
 
 
 def _contrast(
-    variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str], budget: str, *, named: bool
+    variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], budget: str, *, named: bool
 ) -> Contrast | None:
     """A pair at a budget; None where no seeds are paired, or nothing of it was spent.
 
@@ -199,7 +201,7 @@ def _with(row: Contrast, adjusted: float) -> Contrast:
     )
 
 
-def _reached(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -> Reached:
+def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
     """Attempts to the mean level at which the other variant ends, or stands where no run has ended."""
     runs = paired(variants, pair)
     ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
@@ -208,16 +210,16 @@ def _reached(variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str]) -
     both = [(a, b) for a, b in took if a and b]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
     missing = sum(a is None for a, _ in took), sum(b is None for _, b in took)
-    return Reached(*pair, level, value, missing, len(runs))
+    return SampleEfficiency(*pair, level, value, missing, len(runs))
 
 
-def _by_variant(readings: Sequence[Reading]) -> dict[str, list[Reading]]:
+def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
     """Runs by variant and seed.
 
     Raises:
         UsageError: two runs of one variant have the same seed.
     """
-    found: defaultdict[str, list[Reading]] = defaultdict(list)
+    found: defaultdict[str, list[MeasuredRun]] = defaultdict(list)
     for reading in readings:
         for other in found[reading.variant]:
             if other.seed == reading.seed:
@@ -229,7 +231,7 @@ def _by_variant(readings: Sequence[Reading]) -> dict[str, list[Reading]]:
     return {name: sorted(runs, key=lambda run: run.seed) for name, runs in found.items()}
 
 
-def _shared_environment(readings: Sequence[Reading]) -> str:
+def _shared_environment(readings: Sequence[MeasuredRun]) -> str:
     """The one environment of all runs, which measure on the same tasks.
 
     Raises:
@@ -250,14 +252,14 @@ def _shared_environment(readings: Sequence[Reading]) -> str:
     return environments[0]
 
 
-def _shared_tasks(readings: Sequence[Reading]) -> set[str]:
+def _shared_tasks(readings: Sequence[MeasuredRun]) -> set[str]:
     tasks = set(readings[0].measured[-1].scores)
     for reading in readings[1:]:
         tasks &= reading.measured[-1].scores.keys()
     return tasks
 
 
-def _unpaired(variants: Mapping[str, Sequence[Reading]], pairs: Sequence[tuple[str, str]]) -> list[str]:
+def _unpaired(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]) -> list[str]:
     notes: list[str] = []
     for pair in pairs:
         one, other = ({run.seed for run in variants[name]} for name in pair)
@@ -268,7 +270,7 @@ def _unpaired(variants: Mapping[str, Sequence[Reading]], pairs: Sequence[tuple[s
     return notes
 
 
-def _unfinished(readings: Sequence[Reading]) -> list[str]:
+def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
     return [
         f"{reading.path} is not finished: round {max(reading.metrics)} of {reading.config.run.rounds}; "
         f"its last measurement is of round {reading.measured[-1].round}, and it is no part of {AT_THE_END}"
@@ -309,9 +311,9 @@ def findings(comparison: Comparison) -> list[str]:
     chosen = [one for one in comparison.contrasts if one.budget == budget]
     return [
         *map(_contrast_text, chosen),
-        *(_reached_text(one) for one in comparison.reached),
+        *(_reached_text(one) for one in comparison.sample_efficiency),
         *map(recovery_text, comparison.recoveries),
-        *map(sooner_text, comparison.sooner),
+        *map(recovery_contrast_text, comparison.recovery_contrasts),
     ]
 
 
@@ -325,7 +327,7 @@ def _contrast_text(one: Contrast) -> str:
     )
 
 
-def _reached_text(one: Reached) -> str:
+def _reached_text(one: SampleEfficiency) -> str:
     start = f"Attempts to {one.level:.1%}, where {one.other} ends"
     missing = [
         f"{name} never came there in {count} of {counted(one.seeds, 'seed')}"
@@ -412,7 +414,7 @@ def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]
 
 
 def _metric_contrast(
-    variants: Mapping[str, Sequence[Reading]], pair: tuple[str, str], name: str, last: int
+    variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], name: str, last: int
 ) -> MetricContrast | None:
     both = [[_value(run, name, last) for run in runs] for runs in paired(variants, pair)]
     known = np.array([values for values in both if not any(map(math.isnan, values))], dtype=np.float64)
@@ -423,13 +425,13 @@ def _metric_contrast(
     return MetricContrast(name, *pair, (float(one_S1.mean()), float(other_S1.mean())), apart, apart.p)
 
 
-def _value(run: Reading, name: str, last: int) -> float:
+def _value(run: MeasuredRun, name: str, last: int) -> float:
     rounds = sorted(run.metrics)[-last:]
     values = [run.metrics[number][name] for number in rounds if name in run.metrics[number]]
     return fmean(values) if values else math.nan
 
 
-def _missing(name: str, variants: Mapping[str, Sequence[Reading]]) -> str:
+def _missing(name: str, variants: Mapping[str, Sequence[MeasuredRun]]) -> str:
     known = {
         key
         for runs in variants.values()

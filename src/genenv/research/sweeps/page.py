@@ -27,8 +27,8 @@ from genenv.report.parts import (
     to_svg,
 )
 from genenv.research.sweeps.compare import AT_THE_END, COLUMNS, Comparison, findings, rows
-from genenv.research.sweeps.readings import BUDGETS, Reading
-from genenv.research.sweeps.recovery import fall_of, recovery_rows
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun
+from genenv.research.sweeps.recovery import recovery_rows, shifted_run
 from genenv.statistics import mean_interval
 
 
@@ -73,7 +73,7 @@ def _curves(comparison: Comparison) -> Iterator[Sequence[object]]:
                 yield (name, run.seed, measured.round, *spent, measured.mean, len(measured.scores), world)
 
 
-Runs = Mapping[str, Sequence[Reading]]
+Runs = Mapping[str, Sequence[MeasuredRun]]
 
 PAPERS_BAND = (0.4, 0.6)
 """Where the success rate of generated tasks should lie, by the paper's Figure 5."""
@@ -137,15 +137,15 @@ def around_shift(variants: Runs) -> Markup | None:
         return _done(figure, ax, "shift", "Held-out success around the shift, by variant")
 
 
-def _falls(runs: Sequence[Reading]) -> list[tuple[int, tuple[float, float, float]]]:
+def _falls(runs: Sequence[MeasuredRun]) -> list[tuple[int, tuple[float, float, float]]]:
     """Rounds in the other world, and the mean over seeds with its interval; at -1 the level before it."""
-    falls = [fall for fall in map(fall_of, runs) if fall is not None]
-    if not falls:
+    shifted = [run for run in map(shifted_run, runs) if run is not None]
+    if not shifted:
         return []
-    shared = set.intersection(*({taken[0] for taken in fall.after} for fall in falls))
-    found = [(-1, mean_interval([fall.before for fall in falls]))]
+    shared = set.intersection(*({taken[0] for taken in run.after} for run in shifted))
+    found = [(-1, mean_interval([run.before for run in shifted]))]
     for place in sorted(shared):
-        values = [taken[2] for fall in falls for taken in fall.after if taken[0] == place]
+        values = [taken[2] for run in shifted for taken in run.after if taken[0] == place]
         found.append((place, mean_interval(values)))
     return found
 
@@ -170,7 +170,7 @@ def along_rounds(
         return _done(figure, ax, metric.replace("/", "-"), f"{label} along the rounds, by variant")
 
 
-def _mean_line(runs: Sequence[Reading], metric: str) -> dict[int, float]:
+def _mean_line(runs: Sequence[MeasuredRun], metric: str) -> dict[int, float]:
     numbers = sorted({number for run in runs for number, values in run.metrics.items() if metric in values})
     return {
         number: fmean(run.metrics[number][metric] for run in runs if metric in run.metrics.get(number, {}))

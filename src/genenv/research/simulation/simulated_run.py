@@ -1,8 +1,15 @@
-"""One life: an agent and a simulator, round after round, through the project's own curriculum.
+"""Simulated runs and the arms that are compared: an agent and a simulator, round after round.
 
-It reads as `genenv.training.loop` does, and what decides is the same code: `choose_seeds`, `Controller`,
-`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent,
-the same luck in the attempts and the same dice in the writing, so that their difference is the curriculum's.
+A run reads as `genenv.training.loop` does, and what decides is the same code: `choose_seeds`, `Controller`,
+`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent and the
+same random numbers, so that their difference is the curriculum's.
+
+An arm is one loop with a few settings of its own. `genenv` and `robust` are the presets whole, base tasks and
+all. The others stand on the preset `paper`, but without its base tasks and its choice of seeds: they differ
+only in where the levels of tasks come from.
+
+Tasks are the project's own dataclasses. They are frozen, so they are made once and shared: all successes are
+one trace, and so are all failures.
 
 Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
 """
@@ -10,25 +17,29 @@ Shapes: N = tasks of a round, S = skills, D = levels, R = rounds.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
 from genenv.curriculum.controller import Controller
+from genenv.curriculum.presets import preset
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.score import Selection, score_batches, select, taught
 from genenv.curriculum.seed_choice import choose_seeds
+from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.stats import SkillStats
-from genenv.research.simulation.arms import Arm
+from genenv.errors import registered
 from genenv.research.simulation.learner import Floats, Integers, LabConfig, SimulatedAgent, SimulatedSimulator
 from genenv.seeding import generator, stream
 from genenv.types import (
     Context,
     Generation,
     Group,
+    Json,
+    JsonObject,
     Lineage,
     Origin,
     Profile,
@@ -57,7 +68,7 @@ class Curve:
     """[R] share of the round's tasks that were solved in some attempts but not in all."""
 
 
-class Life:
+class SimulatedRun:
     """An arm, a seed, and how far they got."""
 
     def __init__(self, arm: Arm, config: LabConfig, seed: int) -> None:
@@ -79,7 +90,7 @@ class Life:
         shape = (config.skills, config.levels, _WRITTEN_ONCE)
         self._written = self._dice.integers(config.levels, size=shape) if arm.source == "once" else None
 
-    def live(self) -> Curve:
+    def run(self) -> Curve:
         """All rounds."""
         held_out, mixed = [self._agent.held_out()], list[float]()
         for number in range(1, self._config.rounds + 1):
@@ -134,7 +145,7 @@ class Life:
         each = self._config.variations
         skills_N, seeds_N = np.repeat([place_of(context.seed) for context in contexts], each, axis=0).T
         if self._arm.conditioned:
-            self._simulator.told(self._solved_levels())
+            self._simulator.observe_profile(self._solved_levels())
         levels_N = self._levels(skills_N, seeds_N)
         places = list(zip(skills_N.tolist(), levels_N.tolist(), strict=True))
         proposals = [
@@ -193,8 +204,10 @@ class Life:
         selection = select(batches, self._curriculum, self._shuffle)
         if not selection.samples:
             return
-        told = {context.id: (index, *place_of(context.seed)) for index, context in enumerate(contexts)}
-        rows = [told[sample.generation.context_id] for sample in selection.samples]
+        place_by_context = {
+            context.id: (index, *place_of(context.seed)) for index, context in enumerate(contexts)
+        }
+        rows = [place_by_context[sample.generation.context_id] for sample in selection.samples]
         context_N, skills_N, seeds_N = np.array(rows).T
         levels_N = np.array([sample.generation.token_ids[0] for sample in selection.samples])
         weights_N = self._weights(selection, context_N)
@@ -320,3 +333,92 @@ def solved_levels(profile: Profile, skills: int, levels: int) -> Floats:
             rates = [known[tag(skill, level)] for level in tried]
             areas[skill] = np.interp(np.arange(levels), tried, rates).sum()
     return areas
+
+
+Source = Literal["none", "policy", "once", "seed", "oracle"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A curriculum."""
+
+    about: str
+    """What it is, for people."""
+    preset: Literal["paper", "robust"] = "paper"
+    curriculum: JsonObject = field(default_factory=dict[str, Json])
+    """Settings of the curriculum that it changes."""
+    source: Source = "policy"
+    """Where the level of a task comes from: base tasks alone; the simulator's policy; the same, written once
+    before the first round; the task's seed; whatever the agent solves nearest to half the time."""
+    algorithm: Literal["none", "rwr", "reinforce"] = "none"
+    """How the simulator learns."""
+    conditioned: bool = False
+    """Whether the simulator is told how the agent has been doing."""
+
+    def config(self) -> CurriculumConfig:
+        """All settings of its curriculum."""
+        return CurriculumConfig.model_validate({**preset(self.preset)["curriculum"], **self.curriculum})
+
+
+_WRITTEN: JsonObject = {"base_share": 0.0, "review_share": 0.0, "replay_share": 0.0, "seed_trim": 0.0}
+"""Every task is a new one, of a seed drawn uniformly."""
+_BY_TASK: JsonObject = {**_WRITTEN, "p_hat_scope": "task", "band_filter": False, "standardise_rewards": True}
+_STATE = Arm(
+    about="REINFORCE, told the agent's state", curriculum=_BY_TASK, algorithm="reinforce", conditioned=True
+)
+
+
+def _rwr(about: str, **settings: Json) -> Arm:
+    """The published algorithm on new tasks alone."""
+    return Arm(about=about, curriculum={**_WRITTEN, **settings}, algorithm="rwr")
+
+
+def _untrained(about: str, source: Source = "policy", **settings: Json) -> Arm:
+    return Arm(about=about, curriculum={**_WRITTEN, **settings}, source=source)
+
+
+def _paid(about: str, **settings: Json) -> Arm:
+    """The arm `state`, paid otherwise."""
+    return replace(_STATE, about=f"state, paid {about}", curriculum={**_BY_TASK, **settings})
+
+
+ARMS: Mapping[str, Arm] = {
+    "base": _untrained("base tasks alone", "none"),
+    "random": _untrained("a simulator that never learns"),
+    "static": _untrained("five variations of each seed, written once", "once"),
+    "genenv": Arm(about="preset paper", preset="paper", algorithm="rwr"),
+    "robust": Arm(about="preset robust", preset="robust", algorithm="rwr"),
+    "rwr": _rwr("the paper's filter and weights, new tasks alone"),
+    "filter": _rwr("the paper's filter alone, all weights equal", rwr_lambda=0.0),
+    "task": _rwr("the paper's filter and weights, by task", p_hat_scope="task"),
+    "task-rwr": Arm(about="RWR by task, standardised, no filter", curriculum=_BY_TASK, algorithm="rwr"),
+    "reinforce": Arm(
+        about="REINFORCE by task, baseline of the context", curriculum=_BY_TASK, algorithm="reinforce"
+    ),
+    "state": _STATE,
+    "band": _untrained("never learns; the agent skips tasks outside the band", agent_band=True),
+    "controller": _untrained("the level of seeds is steered by feedback", "seed", seed_choice="controller"),
+    "bandit": _untrained(
+        "Thompson sampling of seeds", "seed", seed_choice="bandit", env_reward="learnability"
+    ),
+    "shuffled": _paid("for other tasks", env_reward="shuffled"),
+    "state-alpha-0.3": _paid("for alpha 0.3", alpha=0.3),
+    "state-alpha-0.7": _paid("for alpha 0.7", alpha=0.7),
+    "state-learnability": _paid("p(1 - p)", env_reward="learnability"),
+    "state-signal": _paid("the chance of a signal", env_reward="signal"),
+    "state-variance": _paid("the variance of rewards", env_reward="variance"),
+    "state-difficulty": _paid("1 - p", env_reward="difficulty"),
+    "state-constant": _paid("alike for all", env_reward="constant"),
+    "oracle": _untrained("knows the true ability", "oracle"),
+}
+"""Every arm of the laboratory."""
+
+
+def chosen(names: Sequence[str]) -> dict[str, Arm]:
+    """The arms of these names, in the order of the table; all of them without any.
+
+    Raises:
+        UsageError: no such arm.
+    """
+    wanted = {registered("arm", name, ARMS) for name in names}
+    return {name: arm for name, arm in ARMS.items() if not wanted or name in wanted}
