@@ -43,10 +43,10 @@ from genenv.settings import Settings
 
 
 class LabConfig(Settings, frozen=True):
-    """Simulated players. `learner` and `writer` have the equations in which these stand."""
+    """Settings of the simulated learners; the equations above say what each does."""
 
     rounds: int = Field(default=10, ge=1, le=1000)
-    """Rounds of a life."""
+    """Rounds of a run."""
     contexts: int = Field(default=8, ge=1, le=48)
     """Seeds that the simulator varies in a round; fewer where base tasks or reviews take their share."""
     variations: int = Field(default=4, ge=1, le=64)
@@ -97,8 +97,8 @@ class SimulatedAgent:
 
     Args:
         config: of the laboratory.
-        rng: all of its chance. As much is drawn in each round whatever happens, so that two agents with the
-        same state of it have the same luck.
+        rng: its random numbers. Each round draws equally many, so that two agents with the same state of it
+        have the same noise.
     """
 
     def __init__(self, config: LabConfig, rng: np.random.Generator) -> None:
@@ -123,9 +123,9 @@ class SimulatedAgent:
 
     def attempt(self, skills_N: Integers, levels_N: Integers) -> Integers:
         """[N] how many of the G attempts at each task succeed; at most `LabConfig.tasks` tasks."""
-        luck = self._rng.random((self._config.tasks, self._config.rollouts))
+        noise = self._rng.random((self._config.tasks, self._config.rollouts))
         chance_N = self.success()[skills_N, levels_N]
-        return (luck[: len(chance_N)] < chance_N[:, None]).sum(axis=1)
+        return (noise[: len(chance_N)] < chance_N[:, None]).sum(axis=1)
 
     def learn(self, skills_N: Integers, levels_N: Integers, successes_N: Integers) -> None:
         """One round's update. Without any group it forgets all the same."""
@@ -181,10 +181,10 @@ class SimulatedSimulator:
             seeds_N: the levels of the seeds.
             rng: as much is drawn in each round whatever the policy is.
         """
-        luck = rng.random((2, self._config.tasks))[:, : len(skills_N)]
+        noise = rng.random((2, self._config.tasks))[:, : len(skills_N)]
         reached_ND = np.cumsum(self._policy_SD[skills_N], axis=1)
-        own_N = np.minimum((luck[0][:, None] > reached_ND).sum(axis=1), self._config.levels - 1)
-        return np.where(luck[1] < self._config.copy_share, seeds_N, own_N)
+        own_N = np.minimum((noise[0][:, None] > reached_ND).sum(axis=1), self._config.levels - 1)
+        return np.where(noise[1] < self._config.copy_share, seeds_N, own_N)
 
     def learn(self, skills_N: Integers, seeds_N: Integers, levels_N: Integers, weights_N: Floats) -> None:
         """One step along the gradient."""

@@ -1,4 +1,4 @@
-"""Many lives: every arm over the same seeds, on several processes; the same result with any number of them.
+"""Many simulated runs: every arm over the same seeds, in parallel; the result is the same for any `jobs`.
 
 Shapes: n = seeds, R = rounds.
 """
@@ -89,7 +89,7 @@ def run_arms(
         config: of the laboratory.
         seeds: how many, from 0 on.
         jobs: processes.
-        advance: told how many more seeds are done.
+        advance: called with how many more seeds are done.
 
     Raises:
         UsageError: no such arm, or a process was killed.
@@ -174,7 +174,7 @@ class Row:
     gain: float | None
     """Held-out success minus that of the reference, the mean over seeds; None without the reference."""
     gain_error: float | None
-    """The standard error of the paired differences, in which the luck of a seed cancels."""
+    """The standard error of the paired differences, in which what a seed's arms share cancels."""
     attempts: float | None
     """Until the goal was reached, the median over seeds; None where fewer than half of them got there."""
     mixed: float

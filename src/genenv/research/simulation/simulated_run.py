@@ -1,8 +1,8 @@
 """Simulated runs and the arms that are compared: an agent and a simulator, round after round.
 
 A run reads as `genenv.training.loop` does, and what decides is the same code: `choose_seeds`, `Controller`,
-`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent and the
-same random numbers, so that their difference is the curriculum's.
+`Replay`, `score_batches`, `select`, `taught`, `SkillStats`. Two arms with one seed have the same agent and
+the same random numbers, so that their difference is the curriculum's.
 
 An arm is one loop with a few settings of its own. `genenv` and `robust` are the presets whole, base tasks and
 all. The others stand on the preset `paper`, but without its base tasks and its choice of seeds: they differ
@@ -60,7 +60,7 @@ _NO_SPREAD = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a life leaves."""
+    """The learning curve of one run."""
 
     held_out: tuple[float, ...]
     """[R + 1] true success over all skills and levels, before the first round and after each."""
@@ -78,7 +78,7 @@ class SimulatedRun:
         self._seeds = [seed_of(skill, level) for skill, level in cells]
         self._agent = SimulatedAgent(config, np.random.default_rng(stream(seed, "agent")))
         self._simulator = SimulatedSimulator(config, conditioned=arm.conditioned)
-        self._dice = np.random.default_rng(stream(seed, "simulator"))
+        self._simulator_rng = np.random.default_rng(stream(seed, "simulator"))
         self._rng = generator(seed, "curriculum")
         self._shuffle = generator(seed, "shuffled")
         self._stats, self._replay = SkillStats(self._curriculum), Replay(self._curriculum)
@@ -88,7 +88,9 @@ class SimulatedRun:
         self._tasks: dict[str, Task] = {}
         self._contexts = self._most_contexts()
         shape = (config.skills, config.levels, _WRITTEN_ONCE)
-        self._written = self._dice.integers(config.levels, size=shape) if arm.source == "once" else None
+        self._written = (
+            self._simulator_rng.integers(config.levels, size=shape) if arm.source == "once" else None
+        )
 
     def run(self) -> Curve:
         """All rounds."""
@@ -161,8 +163,10 @@ class SimulatedRun:
         if self._arm.source == "oracle":
             return np.abs(self._agent.success() - 0.5).argmin(axis=1)[skills_N]
         if self._written is not None:
-            return self._written[skills_N, seeds_N, self._dice.integers(_WRITTEN_ONCE, size=len(skills_N))]
-        return self._simulator.write(skills_N, seeds_N, self._dice)
+            return self._written[
+                skills_N, seeds_N, self._simulator_rng.integers(_WRITTEN_ONCE, size=len(skills_N))
+            ]
+        return self._simulator.write(skills_N, seeds_N, self._simulator_rng)
 
     def _solved_levels(self) -> Floats:
         return solved_levels(self._stats.profile(), self._config.skills, self._config.levels)
@@ -204,10 +208,8 @@ class SimulatedRun:
         selection = select(batches, self._curriculum, self._shuffle)
         if not selection.samples:
             return
-        place_by_context = {
-            context.id: (index, *place_of(context.seed)) for index, context in enumerate(contexts)
-        }
-        rows = [place_by_context[sample.generation.context_id] for sample in selection.samples]
+        places = {one.id: (index, *place_of(one.seed)) for index, one in enumerate(contexts)}
+        rows = [places[sample.generation.context_id] for sample in selection.samples]
         context_N, skills_N, seeds_N = np.array(rows).T
         levels_N = np.array([sample.generation.token_ids[0] for sample in selection.samples])
         weights_N = self._weights(selection, context_N)
@@ -268,7 +270,7 @@ def place_of(of: Seed | Task) -> tuple[int, int]:
 
 @lru_cache(maxsize=65536)
 def context_of(round_: int, index: int, skill: int, level: int) -> Context:
-    """What the simulator is told about a seed."""
+    """The context in which the simulator varies a seed."""
     return Context(id=f"r{round_:04}-c{index:02}", round=round_, seed=seed_of(skill, level), messages=())
 
 
@@ -353,7 +355,7 @@ class Arm:
     algorithm: Literal["none", "rwr", "reinforce"] = "none"
     """How the simulator learns."""
     conditioned: bool = False
-    """Whether the simulator is told how the agent has been doing."""
+    """Whether the simulator is conditioned on the agent's success profile."""
 
     def config(self) -> CurriculumConfig:
         """All settings of its curriculum."""

@@ -16,6 +16,7 @@ import numpy as np
 from genenv.errors import UsageError
 from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, read_all
 from genenv.research.sweeps.recovery import (
+    Pair,
     Recovery,
     RecoveryContrast,
     counted,
@@ -135,7 +136,7 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
         rows = [_contrast(variants, pair, budget, named=named) for pair in pairs]
         there = [row for row in rows if row is not None]
         adjusted = holm([row.difference.p for row in there])
-        found += [_with(row, p) for row, p in zip(there, adjusted, strict=True)]
+        found += [replace(row, adjusted=p) for row, p in zip(there, adjusted, strict=True)]
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
@@ -151,15 +152,13 @@ def compare(paths: Sequence[Path], asked: Sequence[tuple[str, str]] = ()) -> Com
     )
 
 
-def paired(
-    variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]
-) -> list[tuple[MeasuredRun, MeasuredRun]]:
+def paired(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> list[Pair]:
     """The runs of two variants that have a seed in common, by seed."""
     one, other = ({run.seed: run for run in variants[name]} for name in pair)
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
-def _finished(runs: Sequence[tuple[MeasuredRun, MeasuredRun]]) -> list[tuple[MeasuredRun, MeasuredRun]]:
+def _finished(runs: Sequence[Pair]) -> list[Pair]:
     """Those of which both have come to their end."""
     return [(one, other) for one, other in runs if one.finished and other.finished]
 
@@ -193,12 +192,6 @@ def _contrast(
     apart = difference(one, other)
     means = (float(one.mean()), float(other.mean()))
     return Contrast(*pair, budget, fmean(amounts), means, apart, apart.p, named)
-
-
-def _with(row: Contrast, adjusted: float) -> Contrast:
-    return Contrast(
-        row.one, row.other, row.budget, row.amount, row.means, row.difference, adjusted, row.named
-    )
 
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:

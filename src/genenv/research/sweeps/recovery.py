@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,8 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+Pair = tuple[MeasuredRun, MeasuredRun]
+"""Runs of two variants with the same seed."""
 SHARES = (0.9, 1.0)
 """Of the level right before the shift, to which a run may be back."""
 _ROUNDING = 1e-9
@@ -38,7 +40,7 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class ShiftedRun:
-    """One run in the other world."""
+    """One run after the environment changed."""
 
     seed: int
     round: int
@@ -46,9 +48,9 @@ class ShiftedRun:
     before: float
     """Held-out success at the last measurement in the first world."""
     at: float
-    """Held-out success in the other world, before anything was learned there."""
+    """Held-out success in the other environment, before any training in it."""
     after: Sequence[tuple[int, float, float]]
-    """Rounds played there, attempts spent there, and held-out success then; ascending."""
+    """Rounds and rollouts since the change, and held-out success then; ascending."""
 
     @property
     def rounds(self) -> int:
@@ -117,7 +119,7 @@ class RecoveryContrast:
 
 
 def shifted_run(run: MeasuredRun) -> ShiftedRun | None:
-    """How a run has got over its shift; None where it has not come to one, or was not measured around it."""
+    """A run's recovery; None where it has not come to its shift, or was not measured around it."""
     there, shift = run.in_last_world(), run.config.shift.round
     before = run.measured[: len(run.measured) - len(there)]
     if not before or len(there) < 2:
@@ -150,7 +152,7 @@ def _back(shifted: Sequence[ShiftedRun], share: float) -> RecoveryTime:
 
 
 def recovery_contrasts(
-    pairs: Mapping[tuple[str, str], Sequence[tuple[MeasuredRun, MeasuredRun]]],
+    pairs: Mapping[tuple[str, str], Sequence[Pair]],
 ) -> list[RecoveryContrast]:
     """How pairs of variants differ in rounds to recovery.
 
@@ -164,16 +166,13 @@ def recovery_contrasts(
             both = [(shifted_run(one), shifted_run(other)) for one, other in runs]
             shifted = [(one, other) for one, other in both if one is not None and other is not None]
             if shifted:
-                rows.append(_sooner(names, share, shifted))
+                rows.append(_recovery_contrast(names, share, shifted))
         adjusted = holm([row.difference.p for row in rows])
-        found += [
-            RecoveryContrast(row.one, row.other, row.share, row.difference, p, row.never)
-            for row, p in zip(rows, adjusted, strict=True)
-        ]
+        found += [replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True)]
     return found
 
 
-def _sooner(
+def _recovery_contrast(
     names: tuple[str, str], share: float, shifted: Sequence[tuple[ShiftedRun, ShiftedRun]]
 ) -> RecoveryContrast:
     lasted = [
