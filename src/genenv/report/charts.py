@@ -118,7 +118,7 @@ def p_hat_chart(run: RunFacts) -> Markup | None:
         shape = marker("D", len(means))
         ax.plot(list(means), list(means.values()), color=SERIES[1], marker=shape, label="mean of the round")
         _round_axis(ax, run)
-        _rate_axis(ax, "p̂ (share of attempts solved)")
+        _rate_axis(ax, "p̂ (share of rollouts solved)")
         legend_below(figure, ax, columns=2)
         return to_svg(figure, "p-hat", "Success rate of each batch of generated tasks, by round")
 

@@ -19,7 +19,7 @@ from genenv.types import Origin
 from genenv.untrusted.documents import Unreadable, read_toml
 
 _FEW = 0.25
-"""A smaller share of tasks with mixed outcomes is called few: three attempts of four teach nothing."""
+"""A smaller share of tasks with mixed outcomes is called few: three rollouts of four then carry no signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ def summarise(run: Path) -> list[str]:
         "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
         "mean p_hat in the last third of the rounds: "
         + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
-        "new tasks with mixed outcomes, which alone teach attempts: " + _mixed(metrics),
+        "new tasks with mixed outcomes, the only ones with a GRPO signal: " + _mixed(metrics),
         f"rounds: {len(played)}, new tasks: {new}, tokens sampled: {tokens:,.0f}",
         f"time: {seconds / 60:.1f} minutes",
     ]

@@ -25,7 +25,7 @@ _LOST = {
     "agent/skipped_updates": "skipped updates, agent",
     "simulator/skipped_updates": "skipped updates, simulator",
     "simulator/kl_retries": "halved steps, simulator",
-    "agent/failed_traces": "failed attempts",
+    "agent/failed_traces": "failed rollouts",
 }
 """Work that came to nothing: a column each, where there was any."""
 
@@ -36,7 +36,7 @@ Run = Annotated[
 
 
 def report(run: Run) -> None:
-    """Make RUN/report.html: pictures of the run, and tasks with the agent's attempts."""
+    """Make RUN/report.html: pictures of the run, and tasks with the agent's rollouts."""
     typer.echo(f"report: {write_report(run)}")
 
 
@@ -114,7 +114,7 @@ _READINGS: Sequence[tuple[str, Callable[[RunFacts], Markup | None], str, str]] =
         charts.p_hat_chart,
         "Each dot is the variations written for one context; a simulator that learns brings the line into "
         "the target band.",
-        "No batch of generated tasks was attempted.",
+        "No batch of generated tasks was rolled out.",
     ),
     (
         "Does the agent get better?",
@@ -170,13 +170,13 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest_s} s" if minutes else f"{seconds:.1f} s"
 
 
-_SHOWN_ATTEMPTS = 6
+_SHOWN_ROLLOUTS = 6
 _LONGEST_TEXT = 2000  # characters of one message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """Attempts that went alike, counted."""
+class CountedRollout:
+    """Rollouts of a task that went alike, counted."""
 
     messages: tuple[Message, ...]
     """The conversation after the task."""
@@ -202,16 +202,16 @@ class Example:
     difficulty: dict[str, str]
     oracle: tuple[str, ...]
     successes: int
-    attempts: int
+    rollouts: int
     """How many ran to a verdict."""
-    distinct: tuple[Attempt, ...]
+    distinct: tuple[CountedRollout, ...]
     """The most frequent ones."""
     hidden: int
-    """How many attempts are not among them."""
+    """How many rollouts are not among them."""
 
 
 def pick_examples(store: PoolStore, *, each: int = 5) -> tuple[list[Example], list[Example]]:
-    """Early and late generated tasks that were attempted, no task twice and contexts varied.
+    """Early and late generated tasks that were rolled out, no task twice and contexts varied.
 
     Args:
         store: the run's store.
@@ -252,14 +252,14 @@ def _example(task: Task, number: int, traces: Sequence[Trace]) -> Example:
         (trace.messages, trace.success, trace.explanation, trace.stop_reason) for trace in traces
     )
     distinct = tuple(
-        Attempt(
+        CountedRollout(
             messages=tuple(replace(one, content=_shorten(one.content)) for one in messages),
             success=success,
             explanation=explanation,
             stop_reason=None if reason is StopReason.DONE else _STOPPED[reason],
             count=count,
         )
-        for (messages, success, explanation, reason), count in counts.most_common(_SHOWN_ATTEMPTS)
+        for (messages, success, explanation, reason), count in counts.most_common(_SHOWN_ROLLOUTS)
     )
     group = Group(task=task, traces=tuple(traces))
     return Example(
@@ -269,9 +269,9 @@ def _example(task: Task, number: int, traces: Sequence[Trace]) -> Example:
         difficulty=_difficulty(task.spec),
         oracle=task.oracle,
         successes=group.successes,
-        attempts=len(group.valid),
+        rollouts=len(group.valid),
         distinct=distinct,
-        hidden=len(traces) - sum(attempt.count for attempt in distinct),
+        hidden=len(traces) - sum(one.count for one in distinct),
     )
 
 

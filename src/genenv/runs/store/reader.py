@@ -29,25 +29,19 @@ from genenv.types import (
 
 FoundT = TypeVar("FoundT")
 
-_COMPARED = (
-    "SELECT number, metrics, state FROM rounds ORDER BY number",
-    "SELECT id, domain, spec, skills FROM seeds ORDER BY id",
-    "SELECT id, round, seed_id, messages FROM contexts ORDER BY id",
-    """SELECT id, context_id, prompt_ids, token_ids, logprobs, text, finished, novelty
-       FROM generations ORDER BY id""",
-    "SELECT generation_id, reason, explanation FROM rejections ORDER BY generation_id",
-    """SELECT id, round, domain, skills, messages, spec, payload, oracle, origin, seed_id, context_id,
-       generation_id, surface FROM tasks ORDER BY id""",
-    "SELECT context_id, round, position, p_hat, env_reward, selected FROM batches ORDER BY context_id",
-    "SELECT round, position, task_id, batch_context_id, batch_position FROM groups ORDER BY round, position",
-    """SELECT id, round, group_position, task_id, token_ids, sampled, logprobs, prompt_tokens, messages,
-       reward, success, explanation, stop_reason, version FROM traces ORDER BY id""",
-    "SELECT round, position, generation_id, weight FROM simulator_samples ORDER BY round, position",
-    """SELECT round, position, task_id, success, reward, replies, explanation
-       FROM evaluations ORDER BY round, position""",
-    "SELECT round, position, task_id FROM reminders ORDER BY round, position",
-)
-"""What is equal for equal runs: all but wall-clock values and the order of insertion."""
+_COMPARED = {
+    "rounds": "number",
+    **dict.fromkeys(("seeds", "contexts", "generations"), "id"),
+    "rejections": "generation_id",
+    "tasks": "id",
+    "batches": "context_id",
+    "groups": "round, position",
+    "traces": "id",
+    **dict.fromkeys(("simulator_samples", "evaluations", "reminders"), "round, position"),
+}
+"""Tables whose rows are equal for equal runs, and the order in which they are compared."""
+_NOT_COMPARED = ("n", "timings", "committed_at", "readable")
+"""Columns that are left out: wall-clock values, the order of insertion, and what older formats lack."""
 
 
 def read_identity(path: Path) -> Identity:
@@ -324,9 +318,10 @@ class StoreReader:
     def digest(self) -> str:
         """SHA-256 of everything but wall-clock values and the order of insertion: equal for equal runs."""
         sha = hashlib.sha256()
-        for sql in _COMPARED:
-            for row in self._db.each(sql):
-                sha.update(repr(tuple(row)).encode())
+        for table, order in _COMPARED.items():
+            for row in self._db.each(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608 - constants
+                kept = tuple(row[name] for name in row.keys() if name not in _NOT_COMPARED)  # noqa: SIM118
+                sha.update(repr(kept).encode())
         return sha.hexdigest()
 
     def _grouped(
