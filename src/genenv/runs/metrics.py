@@ -75,7 +75,7 @@ _METRICS = (
     Metric(
         "agent/mismatch_kl",
         "nats/token",
-        "KL(weights that sampled || weights that train), k3 estimate over the first step, at most 10 a token.",
+        "KL(sampling weights || training weights), k3 estimate over the first step, at most 10 a token.",
     ),
     Metric("agent/importance_ratio", "ratio", "Mean importance ratio of trained tokens, after its cap."),
     Metric("agent/importance_capped", "share", "Trained tokens whose importance ratio is above its cap."),
