@@ -48,15 +48,12 @@ from bfcl_official import (
 from bfcl_single import Tally, answers_to, decoded_alike, questions, summary_of
 from official import equal_to_commit, package
 
-from genenv.benchmarks.bfcl import multi
 from genenv.benchmarks.bfcl.benchmark import Bfcl
-from genenv.benchmarks.bfcl.categories import ALL, FORMAT_SENSITIVITY, MEMORY, MULTI_TURN
-from genenv.benchmarks.bfcl.leaderboard import NOT_MEASURED
-from genenv.benchmarks.bfcl.load import MemoryTask
-from genenv.benchmarks.bfcl.multi import World, named_arguments
+from genenv.benchmarks.bfcl.data import ALL, FORMAT_SENSITIVITY, MEMORY, MULTI_TURN, MemoryTask, data_folder
+from genenv.benchmarks.bfcl.multi_turn import World, ask_turns, named_arguments
 from genenv.benchmarks.bfcl.official import commands
-from genenv.benchmarks.bfcl.package import data_folder
-from genenv.benchmarks.bfcl.prompts import shown, tools, with_system_prompt
+from genenv.benchmarks.bfcl.scoring import NOT_MEASURED
+from genenv.benchmarks.bfcl.single_turn import shown, tools, with_system_prompt
 from genenv.chat.assistant import Reply, ToolCall
 from genenv.chat.call_formats import arguments_of
 from genenv.evaluation.base import Item, Prices
@@ -252,7 +249,7 @@ def _other_conversation(item: Item, entry: dict[str, Any], rng: random.Random, *
     """The first difference between the conversation here and the official one, with the same replies."""
     replies = list(_replies(item, rng, native=native))
     ours, theirs = Script(replies, native_tools=native), ScriptedHandler(replies, native=native)
-    answer: Any = asyncio.run(multi.ask(item.data, ours, native=native, max_steps=20))
+    answer: Any = asyncio.run(ask_turns(item.data, ours, native=native, max_steps=20))
     as_in_a_new_process()
     said = theirs.hold(entry)
     if [plain(heard) for heard in ours.heard] != [plain(heard) for heard in theirs.heard]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
-from genenv.benchmarks.bfcl.categories import ALL, MISSING, WEIGHTS
+from genenv.benchmarks.bfcl.data import ALL, MISSING, WEIGHTS
 from genenv.evaluation.base import Item, Prices
 from genenv.evaluation.records import Record
 

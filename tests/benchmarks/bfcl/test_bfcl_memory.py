@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from genenv.benchmarks.bfcl import benchmark as bfcl_benchmark
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
-from genenv.benchmarks.bfcl.load import MemoryTask, items_of
+from genenv.benchmarks.bfcl.data import MemoryTask, items_of
 from genenv.benchmarks.bfcl.worker import Worker, worker
 from genenv.chat.assistant import Reply
 from genenv.chat.call_formats import UNREADABLE

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
-from genenv.benchmarks.bfcl.load import items_of
-from genenv.benchmarks.bfcl.multi import native_commands
+from genenv.benchmarks.bfcl.data import items_of
+from genenv.benchmarks.bfcl.multi_turn import native_commands
 from genenv.benchmarks.bfcl.official import commands
 from genenv.chat.call_formats import UNREADABLE
 from genenv.evaluation.records import Record

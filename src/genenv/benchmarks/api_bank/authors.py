@@ -16,19 +16,163 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from genenv.benchmarks.api_bank.calls import MAX_REPLY_CHARS, difference
-from genenv.benchmarks.api_bank.questions import Question, reply_of, text_of
-from genenv.benchmarks.api_bank.requests import request_in
-from genenv.benchmarks.api_bank.rouge import rouge_l
+from genenv.benchmarks.api_bank.questions import (
+    MAX_REPLY_CHARS,
+    Call,
+    Question,
+    difference,
+    reply_of,
+    text_of,
+)
 from genenv.benchmarks.api_bank.values import declared_in, same_value
 from genenv.chat.reasoning import without_thoughts
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
 from genenv.types import Json
+
+_MAX_REPLY_CHARS = 20_000
+_MAX_REQUEST_CHARS = 8_000
+_MAX_PARAMETERS = 50
+_START = re.compile(r"API-Request:\s*+\[?+\s*+(\w++)\s*+\(")
+_BRACKET = re.compile(r"\[\s*+(\w++)\s*+\(")
+_NAME = re.compile(r"[\s,]*+(\w++)\s*+=\s*+")
+_END = re.compile(r"[\s,]*+\)")
+_NEXT = r"(?=\s*+(?:,\s*+\w++\s*+=|,?\s*+\)\s*+(?:\]|$|\n)))"
+"""What follows a value: a comma and another name, or the closing brackets."""
+_QUOTED = {
+    quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*+){quote}(?=\s*+[,)])", re.DOTALL) for quote in "'\""
+}
+_LOOSELY_QUOTED = {quote: re.compile(rf"{quote}(.*?){quote}{_NEXT}", re.DOTALL) for quote in "'\""}
+_MARK = re.compile(r"[\[\](){},]")
+_MARK_OR_TEXT = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|[\[\](){},]", re.DOTALL)
+_NAMED = re.compile(r",\s*+\w++\s*+=")
+_ESCAPE = re.compile(r"\\(['\"\\])")
+
+
+def request_in(reply: str) -> Call | None:
+    """The first request in a reply: the first after `API-Request:`, or else the first `[Name(`.
+
+    Values are texts, as the authors' evaluation reads them, whether they are quoted or not.
+
+    Returns:
+        None where there is no request, or what stands between its brackets is not `key=value, ...`.
+    """
+    text = reply[:_MAX_REPLY_CHARS]
+    start = _START.search(text) or _BRACKET.search(text)
+    if start is None:
+        return None
+    parameters = _parameters(text[start.end() : start.end() + _MAX_REQUEST_CHARS])
+    return None if parameters is None else Call(start[1], parameters)
+
+
+def _parameters(text: str) -> Mapping[str, str] | None:
+    found: dict[str, str] = {}
+    at = 0
+    while len(found) < _MAX_PARAMETERS:
+        name = _NAME.match(text, at)
+        if name is None:
+            return found if _END.match(text, at) else None
+        value = _value(text, name.end())
+        if value is None:
+            return None
+        found[name[1]], at = value
+    return None
+
+
+def _value(text: str, at: int) -> tuple[str, int] | None:
+    """A value and where it ends."""
+    quote = text[at : at + 1]
+    if quote in _QUOTED and quote:
+        exact = _QUOTED[quote].match(text, at)
+        if exact:
+            return _ESCAPE.sub(r"\1", exact[1]), exact.end()
+        loose = _LOOSELY_QUOTED[quote].match(text, at)
+        return (loose[1], loose.end()) if loose else None
+    return _bare(text, at)
+
+
+def _bare(text: str, start: int) -> tuple[str, int] | None:
+    """A value without quotation marks: up to the bracket that closes the request, or to the next name."""
+    depth, at = 0, start
+    while found := (_MARK_OR_TEXT if depth else _MARK).search(text, at):
+        mark, at = found[0], found.end()
+        if mark in "[({":
+            depth += 1
+        elif mark in "])}":
+            depth -= 1
+        if depth < 0 or (mark == "," and depth == 0 and _NAMED.match(text, found.start())):
+            return text[start : found.start()].strip(), found.start()
+    return None
+
+
+MAX_WORDS = 1_000
+"""Of a longer answer only so many words are read; replies of 512 tokens never have as many."""
+_MAX_CHARS = 50_000
+_EPSILON = 1e-8
+
+
+def rouge_l(answer: str, reference: str) -> float:
+    """F = 2PR / (P + R), in [0, 1].
+
+    P and R are the distinct words in the common subsequences, over the answer's and over the reference's.
+    """
+    given, wanted = _sentences(answer), _sentences(reference)
+    if not given or not wanted:
+        return 0.0
+    common: set[str] = set()
+    for sentence in wanted:
+        for other in given:
+            common |= _common_words(sentence, other)
+    precision, recall = len(common) / _distinct(given), len(common) / _distinct(wanted)
+    return 2 * precision * recall / (precision + recall + _EPSILON)
+
+
+def _sentences(text: str) -> list[list[str]]:
+    """Words by sentence. A sentence of spaces alone is one empty word, as in the package."""
+    left, found = MAX_WORDS, list[list[str]]()
+    for sentence in text[:_MAX_CHARS].split("."):
+        if sentence and left > 0:
+            words = (sentence.split() or [""])[:left]
+            left -= len(words)
+            found.append(words)
+    return found
+
+
+def _distinct(sentences: Sequence[Sequence[str]]) -> int:
+    return len({word for sentence in sentences for word in sentence})
+
+
+def _common_words(reference_M: Sequence[str], answer_N: Sequence[str]) -> set[str]:
+    """The words of the longest common subsequence that the package finds: from the end, answer first."""
+    if not set(reference_M) & set(answer_N):
+        return set()
+    rows = _lengths(reference_M, answer_N)
+    i, j, found = len(reference_M), len(answer_N), set[str]()
+    while i and j:
+        if reference_M[i - 1] == answer_N[j - 1]:
+            i, j = i - 1, j - 1
+            found.add(reference_M[i])
+        elif rows[i - 1][j] > rows[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return found
+
+
+def _lengths(first: Sequence[str], second: Sequence[str]) -> list[list[int]]:
+    """[M+1][N+1] lengths of the longest common subsequences of all beginnings."""
+    rows = [[0] * (len(second) + 1)]
+    for word in first:
+        above, row = rows[-1], [0]
+        for j, other in enumerate(second):
+            row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
+        rows.append(row)
+    return rows
+
 
 REQUESTS: Mapping[str, str] = {
     "level-1-api": "api-bank/test-data/level-1-api.json",

@@ -2,13 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from genenv.benchmarks.api_bank.calls import Call
 from genenv.benchmarks.api_bank.values import Declared
+from genenv.chat.reasoning import without_thoughts
 from genenv.types import Json
+
+MAX_REPLY_CHARS = 100_000
+"""Of a longer reply only so much is read."""
+_MAX_FAILURES = 64
+"""Lines that are no JSON; what follows so many is not read. Bounds the time."""
+_MAX_SHOWN = 60
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool."""
+
+    name: str
+    parameters: Mapping[str, Json]
+
+
+def call_of(value: Any) -> Call | None:  # noqa: ANN401
+    """A call from JSON: a name, and parameters, which may be called arguments."""
+    if not isinstance(value, dict):
+        return None
+    found = cast("dict[str, Any]", value)
+    name, parameters = found.get("name"), found.get("parameters", found.get("arguments"))
+    if not isinstance(name, str) or not isinstance(parameters, dict):
+        return None
+    return Call(name, cast("dict[str, Json]", parameters))
+
+
+def calls_in(reply: str) -> list[Call]:
+    """The calls that a reply of ToolRL's form makes.
+
+    They stand in `<tool_call>` blocks outside `<think>`, as JSON objects, one after the other or in a list. A
+    block may be cut off by the end of the reply. What is no JSON is passed over up to the end of its line.
+    """
+    found: list[Call | None] = []
+    for block in _between(without_thoughts(reply[:MAX_REPLY_CHARS]), "<tool_call>", "</tool_call>"):
+        for value in _json_values(block):
+            found += map(call_of, cast("list[Any]", value) if isinstance(value, list) else [value])
+    return [call for call in found if call is not None]
+
+
+def _between(text: str, first: str, last: str) -> Iterator[str]:
+    """What stands between two marks; the last part need not be closed."""
+    at = text.find(first)
+    while at >= 0:
+        end = text.find(last, at)
+        yield text[at + len(first) : end if end >= 0 else None]
+        at = text.find(first, end) if end >= 0 else -1
+
+
+def _json_values(block: str) -> Iterator[Any]:
+    at, failures = 0, 0
+    while at < len(block) and failures < _MAX_FAILURES:
+        if block[at].isspace() or block[at] == ",":
+            at += 1
+            continue
+        try:
+            value, at = _DECODER.raw_decode(block, at)
+        except (ValueError, RecursionError):
+            failures += 1
+            line_end = block.find("\n", at)
+            at = line_end + 1 if line_end >= 0 else len(block)
+            continue
+        yield value
+
+
+def is_subset(gold: Call, given: Call) -> bool:
+    """GenEnv's lenient rule: parameters without content do not count, and more than the recorded ones may be.
+
+    Source: the reward of arXiv:2512.19682 for calls of tools. What is left must be exactly equal.
+    """
+    wanted, mine = _with_content(gold.parameters), _with_content(given.parameters)
+    return gold.name == given.name and all(name in mine and mine[name] == wanted[name] for name in wanted)
+
+
+def _with_content(parameters: Mapping[str, Json]) -> dict[str, Json]:
+    return {
+        name: value
+        for name, value in parameters.items()
+        if value is not None and not (isinstance(value, str | list | dict) and not value)
+    }
+
+
+def difference(gold: Call, calls: Sequence[Call], same: Callable[[str, Json], bool] | None = None) -> str:
+    """A sentence on how the nearest of some calls departs from the recorded one.
+
+    Args:
+        gold: the recorded one.
+        calls: those made.
+        same: whether a value of a named parameter is right; left out, exact equality.
+    """
+    if not calls:
+        return f"no call could be read; {gold.name} was wanted"
+    named = [call for call in calls if call.name == gold.name]
+    if not named:
+        return f"{shown(calls[0].name)} was called; {gold.name} was wanted"
+    return _parameters_differ(gold, named[0], same or (lambda name, value: value == gold.parameters[name]))
+
+
+def _parameters_differ(gold: Call, call: Call, same: Callable[[str, Json], bool]) -> str:
+    for name, value in gold.parameters.items():
+        if name not in call.parameters:
+            return f"{gold.name} lacks {name}={shown(value)}"
+        if not same(name, call.parameters[name]):
+            return f"{gold.name} has {name}={shown(call.parameters[name])}; {shown(value)} was wanted"
+    extra = [name for name in call.parameters if name not in gold.parameters]
+    return f"{gold.name} has {shown(extra[0])}, which is not wanted" if extra else f"{gold.name} as recorded"
+
+
+def shown(value: Json) -> str:
+    """A value for a sentence: short, and printable whatever it is."""
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…")
+    if isinstance(value, Mapping):
+        return "an object"
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)[:_MAX_SHOWN]
+    return "a list"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

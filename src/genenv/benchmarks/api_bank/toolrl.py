@@ -8,16 +8,60 @@ their prompts. All 597 are scored as they stand, as everybody scores them; `type
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from genenv.benchmarks.api_bank.calls import Call, call_of, calls_in, difference, is_subset
-from genenv.benchmarks.api_bank.questions import Question, reply_of, text_of
-from genenv.benchmarks.api_bank.toolrl_code import right_by_code
+from genenv.benchmarks.api_bank.questions import (
+    MAX_REPLY_CHARS,
+    Call,
+    Question,
+    call_of,
+    calls_in,
+    difference,
+    is_subset,
+    reply_of,
+    text_of,
+)
 from genenv.benchmarks.api_bank.values import declared_in, same_values
 from genenv.evaluation.base import Grade, Item
 from genenv.evaluation.data import DataFolder
 from genenv.types import Json
+
+
+def right_by_code(reply: str, native: Sequence[Call], gold: Call) -> bool:
+    """Whether ToolRL's code finds the recorded call.
+
+    Args:
+        reply: the text; of a longer one than is read here, only the end.
+        native: calls that an endpoint took out of the reply, as if they stood after it.
+        gold: the recorded call.
+    """
+    values = [
+        *_lines(reply[-MAX_REPLY_CHARS:]),
+        *({"name": c.name, "parameters": c.parameters} for c in native),
+    ]
+    try:
+        return any(_is_gold(value, gold) for value in values)
+    except (TypeError, ValueError, LookupError, RecursionError):
+        return False
+
+
+def _lines(reply: str) -> Iterator[Any]:
+    block = reply.strip().split("<tool_call>")[-1].split("</tool_call>")[0]
+    for line in block.strip().split("\n"):
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+
+
+def _is_gold(value: Any, gold: Call) -> bool:  # noqa: ANN401
+    call = cast("dict[str, Any]", json.loads(value) if isinstance(value, str) else value)
+    if "name" not in call or "parameters" not in call:
+        return call == gold.parameters
+    return bool(call["name"] == gold.name and call["parameters"] == gold.parameters)
+
 
 FILES: Mapping[str, str] = {
     level: f"api-bank/toolrl/{level}-api_processed.json" for level in ("level-1", "level-2", "level-3")
@@ -58,7 +102,7 @@ def grade_toolrl(question: Question, answer: Json) -> Grade:
     """1 if any call of the reply has the recorded name and exactly the recorded parameters: the paper's rule.
 
     Measures: `toolrl_code`, what ToolRL's published code says, which differs in some kinds of reply
-    (`genenv.benchmarks.api_bank.toolrl_code`); `lenient`, GenEnv's rule (`is_subset`); `typed`, values equal
+    (`genenv.benchmarks.api_bank.toolrl`); `lenient`, GenEnv's rule (`is_subset`); `typed`, values equal
     under their declarations (`genenv.benchmarks.api_bank.values`); `name`, the API alone; `readable`, whether
     there is a call at all.
     """

@@ -12,13 +12,22 @@ from typing import ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field
 
-from genenv.benchmarks.bfcl import memory, multi, single
-from genenv.benchmarks.bfcl.categories import LONG_CONTEXT, SPLITS, categories_of
-from genenv.benchmarks.bfcl.figures import figures
-from genenv.benchmarks.bfcl.leaderboard import table
-from genenv.benchmarks.bfcl.load import Conversation, MemoryTask, Question, items_of
-from genenv.benchmarks.bfcl.official_results import result_files
-from genenv.benchmarks.bfcl.package import INSTALL, VERSION, data_folder, version
+from genenv.benchmarks.bfcl.data import (
+    INSTALL,
+    LONG_CONTEXT,
+    SPLITS,
+    VERSION,
+    Conversation,
+    MemoryTask,
+    Question,
+    categories_of,
+    data_folder,
+    items_of,
+    version,
+)
+from genenv.benchmarks.bfcl.multi_turn import Memories, ask_about_memory, ask_turns, grade_memory, grade_turns
+from genenv.benchmarks.bfcl.scoring import figures, result_files, table
+from genenv.benchmarks.bfcl.single_turn import ask_question, grade_question
 from genenv.benchmarks.bfcl.worker import Stopped, worker
 from genenv.chat.assistant import Talk
 from genenv.errors import UsageError, unknown_name
@@ -61,7 +70,7 @@ class Bfcl(PlainBenchmark):
             settings: how it is asked; None: as by default.
         """
         super().__init__(settings)
-        self._memories = memory.Memories()
+        self._memories = Memories()
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """The items of a split, category by category, from the installed package.
@@ -119,20 +128,20 @@ class Bfcl(PlainBenchmark):
                     "format_sensitivity is about prompts in text, as it is officially: set "
                     "bfcl.prompting=text, or leave it out for this model"
                 )
-            return await single.ask(content, talk, native=native)
+            return await ask_question(content, talk, native=native)
         if isinstance(content, MemoryTask):
             start = self._memories.of(content)
-            return await memory.ask(content, talk, start, native=native, max_steps=max_steps)
-        return await multi.ask(content, talk, native=native, max_steps=max_steps)
+            return await ask_about_memory(content, talk, start, native=native, max_steps=max_steps)
+        return await ask_turns(content, talk, native=native, max_steps=max_steps)
 
     def grade(self, item: Item, answer: Json) -> Grade:
         """Compare the calls, or carry them out again and compare the worlds."""
         content = _content(item)
         if isinstance(content, Question):
-            return single.grade(content, answer)
+            return grade_question(content, answer)
         if isinstance(content, MemoryTask):
-            return memory.grade(content, answer)
-        return multi.grade(content, answer)
+            return grade_memory(content, answer)
+        return grade_turns(content, answer)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """The official averages; under the paper's protocol the share of right turns."""

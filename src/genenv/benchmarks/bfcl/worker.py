@@ -14,7 +14,7 @@ import threading
 from functools import cache
 from typing import IO, Any, cast
 
-from genenv.benchmarks.bfcl.package import INSTALL, data_folder
+from genenv.benchmarks.bfcl.data import INSTALL, data_folder
 from genenv.errors import UsageError
 
 _MODULE = "genenv.benchmarks.bfcl.official"

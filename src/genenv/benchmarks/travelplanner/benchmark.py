@@ -9,23 +9,24 @@ pipeline is different: code, not a second model, reads the plan out of the reply
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, cast
+from typing import ClassVar, Final, cast
 
 from pydantic import BaseModel
 
-from genenv.benchmarks.travelplanner import figures, prompts, two_stage
+from genenv.benchmarks.travelplanner import prompts, two_stage
 from genenv.benchmarks.travelplanner.loading import Question, read_questions
-from genenv.benchmarks.travelplanner.settings import TravelPlannerSettings
-from genenv.benchmarks.travelplanner.submission import reading_of, submission
-from genenv.benchmarks.travelplanner.tools import Searches
+from genenv.benchmarks.travelplanner.prompts import TravelPlannerSettings
+from genenv.benchmarks.travelplanner.replies import reading_of, submission
+from genenv.benchmarks.travelplanner.two_stage import Searches
 from genenv.chat.assistant import Talk
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, Score, score
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.records import Record
-from genenv.evaluation.statistics import Figure
+from genenv.evaluation.statistics import Figure, Part, rate, weighted
 from genenv.types import Json, JsonObject
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
@@ -129,7 +130,7 @@ class TravelPlanner(PlainBenchmark):
         """The mean of four rates, the authors' six numbers, both by level and by days, each constraint."""
         if any(_question(item).query is None for item, _ in graded):
             return super().figures(graded)
-        return figures.figures(graded)
+        return figures(graded)
 
     def headline_of(self, graded: Sequence[Graded]) -> str:
         """Of the test split only whether there is a plan is known here."""
@@ -170,12 +171,12 @@ def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade
     (met, asked), (hard_met, hard_asked) = found.commonsense, found.hard
     rates = (met / asked, float(met == asked), hard_met / hard_asked, float(hard_met == hard_asked))
     numbers = {
-        figures.DELIVERED: float(found.delivered),
-        figures.COMMONSENSE_MET: float(met),
-        figures.COMMONSENSE_ASKED: float(asked),
-        figures.HARD_MET: float(hard_met),
-        figures.HARD_ASKED: float(hard_asked),
-        figures.PASSED: float(found.passed),
+        DELIVERED: float(found.delivered),
+        COMMONSENSE_MET: float(met),
+        COMMONSENSE_ASKED: float(asked),
+        HARD_MET: float(hard_met),
+        HARD_ASKED: float(hard_asked),
+        PASSED: float(found.passed),
     }
     judged = {name: found.delivered and (name in COMMONSENSE or found.judged_hard) for name in found.asked}
     constraints = {name: float(judged[name] and name not in found.problems) for name in found.asked}
@@ -190,3 +191,79 @@ def _graded(found: Score, explanation: str, unread: Sequence[str] = ()) -> Grade
 def _printable(text: str) -> str:
     """One line that can be written anywhere, whatever the plan quotes."""
     return "".join(char if char.isprintable() else "?" for char in text[:_LONGEST])
+
+
+DELIVERED: Final = "delivered"
+COMMONSENSE_MET: Final = "commonsense_met"
+COMMONSENSE_ASKED: Final = "commonsense_asked"
+HARD_MET: Final = "hard_met"
+HARD_ASKED: Final = "hard_asked"
+PASSED: Final = "passed"
+_FAMILIES = ((COMMONSENSE_MET, COMMONSENSE_ASKED), (HARD_MET, HARD_ASKED))
+
+
+def figures(graded: Sequence[Graded]) -> list[Figure]:
+    """Everything there is to say of these grades, the headline first."""
+    grades = [grade for _, grade in graded]
+    found = list(_numbers(grades, ""))
+    for key in ("level", "days"):
+        for label, members in _by(key, graded):
+            found += _numbers(members, label)
+    found += _constraints(grades, "")
+    for label, members in _by("level", graded):
+        found += _constraints(members, label)
+    return found
+
+
+def _by(key: str, graded: Sequence[Graded]) -> Iterator[tuple[str, list[Grade]]]:
+    """Labels and grades of the groups."""
+    for value in dict.fromkeys(item.groups[key] for item, _ in graded):
+        yield f"{key}={value}", [grade for item, grade in graded if item.groups[key] == value]
+
+
+def _numbers(grades: Sequence[Grade], group: str) -> Iterator[Figure]:
+    (met, asked), (hard_met, hard_asked) = _FAMILIES
+    yield _average(grades, group)
+    yield rate("delivery_rate", _column(grades, DELIVERED), group=group)
+    yield weighted("commonsense_micro", [_micro(grades, met, asked)], group=group)
+    yield rate("commonsense_macro", _macro(grades, met, asked), group=group)
+    yield weighted("hard_micro", [_micro(grades, hard_met, hard_asked)], group=group)
+    yield rate("hard_macro", _macro(grades, hard_met, hard_asked), group=group)
+    yield rate("final_pass_rate", _column(grades, PASSED), group=group)
+
+
+def _average(grades: Sequence[Grade], group: str) -> Figure:
+    """The mean of the four rates.
+
+    One bootstrap over plans, as all four are of the same plans: each plan's part of the four numerators over
+    their denominators, times N. The denominators stand, as the authors' do.
+    """
+    parts = [0.0] * len(grades)
+    for met, asked in _FAMILIES:
+        whole = math.fsum(_column(grades, asked))
+        for index, (over, all_met) in enumerate(
+            zip(_column(grades, met), _macro(grades, met, asked), strict=True)
+        ):
+            parts[index] += (over * len(grades) / whole + all_met) / 4
+    return weighted("average", [Part(parts)], group=group)
+
+
+def _column(grades: Sequence[Grade], name: str) -> list[float]:
+    return [grade.measures[name] for grade in grades]
+
+
+def _micro(grades: Sequence[Grade], met: str, asked: str) -> Part:
+    return Part(_column(grades, met), _column(grades, asked))
+
+
+def _macro(grades: Sequence[Grade], met: str, asked: str) -> list[float]:
+    """1 for each plan that meets all of a family."""
+    return [float(grade.measures[met] == grade.measures[asked]) for grade in grades]
+
+
+def _constraints(grades: Sequence[Grade], group: str) -> Iterator[Figure]:
+    """Of each constraint the share of plans that meet it, among those whose query asks for it."""
+    for name in (*COMMONSENSE, *HARD):
+        asked = [grade.measures[name] for grade in grades if name in grade.measures]
+        if asked:
+            yield rate(name, asked, group=group)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from genenv.benchmarks.travelplanner.places import Places
-from genenv.benchmarks.travelplanner.tools import Searches
+from genenv.benchmarks.travelplanner.two_stage import Searches
 from genenv.environments.travel.database import Database, Flight
 from genenv.environments.travel.query import HouseRule, Query, RoomType, Transport, benchmark_query
 from genenv.environments.travel.rows import BadRow, rows

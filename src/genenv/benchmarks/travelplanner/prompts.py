@@ -15,11 +15,26 @@ import json
 import string
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from typing import Literal
 
 from genenv.benchmarks.travelplanner.loading import Question
-from genenv.benchmarks.travelplanner.settings import TravelPlannerSettings
 from genenv.environments.travel.query import FIELDS
 from genenv.evaluation.data import DataFolder
+from genenv.settings import Settings
+
+
+class TravelPlannerSettings(Settings, frozen=True):
+    """What the prompt of TravelPlanner is like."""
+
+    mode: Literal["sole-planning", "two-stage"] = "sole-planning"
+    """`sole-planning` gives all information; in `two-stage` the model searches for it with tools first."""
+    strategy: Literal["direct", "cot"] = "direct"
+    """`direct` wants the plan at once, `cot` some thinking before it: two of the authors' four strategies."""
+    form: Literal["json", "text"] = "json"
+    """`json` wants the form in which plans are submitted, `text` the authors' lines (`Breakfast: ...`)."""
+    prompt: Literal["ours", "authors"] = "ours"
+    """`authors` is theirs, word for word, from `travelplanner/prompts.py` of the data; wants their lines."""
+
 
 VERSION = "1"
 NAMES: Mapping[str, str] = {

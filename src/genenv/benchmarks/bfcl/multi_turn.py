@@ -18,12 +18,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from genenv.benchmarks.bfcl.load import Conversation
-from genenv.benchmarks.bfcl.package import prompts
-from genenv.benchmarks.bfcl.prompts import shown, tools, with_system_prompt
-from genenv.benchmarks.bfcl.single import as_sent, line, readable, spoken
+from genenv.benchmarks.bfcl.data import Conversation, MemoryTask, Messages, prompts
+from genenv.benchmarks.bfcl.single_turn import (
+    as_sent,
+    line,
+    readable,
+    shown,
+    spoken,
+    tools,
+    with_system_prompt,
+)
 from genenv.benchmarks.bfcl.worker import Stopped, worker
 from genenv.chat.assistant import ChatMessage, Reply, Talk, ToolCall
+from genenv.errors import RolloutError
 from genenv.evaluation.base import Grade
 from genenv.types import Json
 
@@ -68,7 +75,7 @@ class World:
         return results
 
 
-async def ask(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
+async def ask_turns(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
     """Hold a conversation: the answer is `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
     world = World(conversation)
     turns, _ = await hold(conversation, talk, world, native=native, max_steps=max_steps)
@@ -101,7 +108,7 @@ async def hold(
     return turns, said
 
 
-def grade(conversation: Conversation, answer: Json) -> Grade:
+def grade_turns(conversation: Conversation, answer: Json) -> Grade:
     """Grade the calls of all turns, or of the one turn that was asked."""
     turns = _turns(answer)
     if turns is None:
@@ -294,3 +301,109 @@ def native_commands(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]
         f"{name}({','.join(f'{key}={value!r}' for key, value in readable(arguments).items())})"
         for name, arguments in calls
     ]
+
+
+Memory = Mapping[str, Any]
+"""What a memory holds, in the form of the official snapshots."""
+
+
+class Memories:
+    """The memories of one run, as the conversations so far have left them."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+        self._memories: dict[tuple[str, str], Memory] = {}
+
+    def keep(self, task: MemoryTask, answer: Json) -> None:
+        """Take over what a conversation left; one without an answer leaves the memory as it was."""
+        self._held.add(task.id)
+        if task.first:
+            self._memories.pop(task.memory, None)
+        memory = answer.get("memory") if isinstance(answer, Mapping) else None
+        if isinstance(memory, Mapping):
+            self._memories[task.memory] = memory
+
+    def of(self, task: MemoryTask) -> Memory | None:
+        """What a task starts from; None: an empty memory.
+
+        Raises:
+            RolloutError: a conversation that fills it was not held.
+        """
+        if lost := [item.id for item in task.before if item.id not in self._held]:
+            raise RolloutError(f"the conversation {lost[0]}, which fills the memory, was not held")
+        return None if task.first else self._memories.get(task.memory)
+
+
+async def ask_about_memory(
+    task: MemoryTask, talk: Talk, memory: Memory | None, *, native: bool, max_steps: int
+) -> Json:
+    """Hold a conversation: `{"turns": ..., "said": the last message or null, "memory": what it holds then}`.
+
+    Questions leave the memory out: it is forgotten.
+    """
+    world = _MemoryWorld(task, memory)
+    conversation = _memory_conversation(task, memory)
+    turns, said = await hold(conversation, talk, world, native=native, max_steps=max_steps)
+    if task.possible:
+        return {"turns": turns, "said": said}
+    return {"turns": turns, "said": said, "memory": world.memory}
+
+
+def grade_memory(task: MemoryTask, answer: Json) -> Grade:
+    """Whether the last message contains a possible answer; what fills the memory has no grade."""
+    if not task.possible:
+        return Grade(score=0.0, explanation="It fills the memory, and is not graded.")
+    said = answer.get("said") if isinstance(answer, Mapping) else None
+    if not isinstance(said, str) or not said:
+        return Grade(score=0.0, explanation="There is no last message without calls.")
+    try:
+        right = worker().ask("grade_answer", said=said, possible=task.possible)
+    except Stopped as error:
+        return Grade(score=0.0, explanation=f"The message cannot be compared: {error}.")
+    has = "contains" if right else "contains none of"
+    return Grade(score=float(right), explanation=f"The last message {has} the possible answers.")
+
+
+class _MemoryWorld:
+    """Carries out calls on a memory. It has no state but what the memory holds."""
+
+    def __init__(self, task: MemoryTask, memory: Memory | None) -> None:
+        self._task, self.memory = task, memory
+
+    def run(self, calls: Sequence[str]) -> list[str]:
+        """Carry out calls; those that take too much answer an error, and change nothing."""
+        task = self._task
+        try:
+            found = worker().ask(
+                "remember", api=task.api, memory=self.memory, calls=list(calls), entry_id=task.id
+            )
+        except Stopped as error:
+            return [f"Error during execution: {error}"] * len(calls)
+        self.memory = found["memory"]
+        return found["results"]
+
+
+def _memory_conversation(task: MemoryTask, memory: Memory | None) -> Conversation:
+    """The conversation as the model has it: told first what the memory is, and what it shows of itself."""
+    first: Messages = list(task.turns[0])
+    if task.possible:
+        form = prompts().ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
+        first.insert(0, {"role": "system", "content": form})
+    opened = worker().ask(
+        "with_memory",
+        api=task.api,
+        memory=memory,
+        messages=first,
+        scenario=task.scenario,
+        category=task.category,
+    )
+    return Conversation(
+        id=task.id,
+        category=task.category,
+        turns=[opened, *task.turns[1:]],
+        truth=[[] for _ in task.turns],
+        functions=task.functions,
+        added={},
+        classes=[task.api],
+        config={},
+    )

@@ -1,18 +1,184 @@
-"""Reading BFCL's files: questions with functions and possible answers, conversations, memory tasks."""
+"""The categories of BFCL v4, and what each counts for in its overall score.
+
+Source: `eval_runner_helper.generate_leaderboard_csv` of bfcl-eval 2026.3.23. Overall = 10% non-live, 10%
+live, 10% irrelevance, 30% multi-turn, 40% agentic. Inside them: non-live is the mean of simple (itself the
+mean of three languages), multiple, parallel and parallel_multiple; live is the mean over its items;
+irrelevance and multi-turn are means of categories; agentic is the mean of web search, itself the mean of two
+categories, and memory, itself the mean of three. Relevance and format sensitivity count for nothing.
+"""
 
 from __future__ import annotations
 
 import copy
+import importlib
+import importlib.util
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from genenv.benchmarks.bfcl.categories import FORMAT_SENSITIVITY, MEMORY, MULTI_TURN, checks_calls
-from genenv.benchmarks.bfcl.package import memory_scenarios, prompt_formats, world_apis
-from genenv.benchmarks.bfcl.prompts import Function, language_of
+from genenv.errors import UsageError, first_line
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder, a_list
 
+SIMPLE = ("simple_python", "simple_java", "simple_javascript")
+PARALLEL = ("multiple", "parallel", "parallel_multiple")
+LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
+IRRELEVANCE = ("irrelevance", "live_irrelevance")
+MULTI_TURN = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
+LONG_CONTEXT = "multi_turn_long_context"
+MEMORY = ("memory_kv", "memory_rec_sum")
+FORMAT_SENSITIVITY = "format_sensitivity"
+"""Single-turn items, each under 26 formats of the prompt: no part of the overall score."""
+MISSING: Mapping[str, str] = {
+    "memory_vector": "it needs faiss, sentence-transformers and the weights of all-MiniLM-L6-v2",
+    "web_search_base": "it needs the internet and a key of a search service",
+    "web_search_no_snippet": "it needs the internet and a key of a search service",
+}
+"""Categories that are not here, and why."""
+
+NON_LIVE_FILES = (*SIMPLE, *PARALLEL, "irrelevance")
+LIVE_FILES = (*LIVE, "live_irrelevance", "live_relevance")
+SINGLE_TURN = (*NON_LIVE_FILES, *LIVE_FILES)
+ALL = (*SINGLE_TURN, *MULTI_TURN, *MEMORY)
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "non_live": (*SIMPLE, *PARALLEL),
+    "live": LIVE,
+    "irrelevance": IRRELEVANCE,
+    "multi_turn": MULTI_TURN,
+    "memory_kv_and_rec_sum": MEMORY,
+}
+"""What the overall score is made of, as far as it can be measured here: memories are a part of agentic."""
+WEIGHTS: Mapping[str, float] = {
+    "non_live": 10,
+    "live": 10,
+    "irrelevance": 10,
+    "multi_turn": 30,
+    "agentic": 40,
+    "memory_kv_and_rec_sum": 40 / 2 * 2 / 3,
+    "missing": 40 / 2 + 40 / 2 / 3,
+}
+"""Percent of the overall score. Agentic is the two memories and what is missing: web search, the third."""
+
+COLLECTIONS: Mapping[str, tuple[str, ...]] = {
+    "all": ALL,
+    "single_turn": SINGLE_TURN,
+    "multi_turn": MULTI_TURN,
+    "non_live": NON_LIVE_FILES,
+    "live": LIVE_FILES,
+    "memory": MEMORY,
+}
+SPLITS: Mapping[str, str] = {
+    "all": "every category but format_sensitivity; there are no memory_vector and no web search",
+    "single_turn": "the 13 categories of one reply: calls compared by structure, and (ir)relevance",
+    "multi_turn": "the four multi-turn categories, 200 conversations each",
+    "non_live": "single-turn, written by the authors, irrelevance included",
+    "live": "single-turn, contributed by users, (ir)relevance included",
+    "memory": "questions on what the model noted in earlier conversations, which are held first",
+    "format_sensitivity": "200 single-turn items under 26 formats of the prompt; for models asked in text",
+    **{name: f"the category {name} alone" for name in ALL},
+}
+
+
+def categories_of(split: str) -> tuple[str, ...]:
+    """The categories of a split."""
+    return COLLECTIONS.get(split, (split,))
+
+
+def checks_calls(category: str) -> bool:
+    """Whether the calls themselves are compared; (ir)relevance only asks whether there were any."""
+    return "relevance" not in category
+
+
+def language_of(category: str) -> str:
+    """The language of a category's calls."""
+    return category.removeprefix("simple_") if category.startswith("simple_java") else "python"
+
+
+VERSION = "2026.3.23"
+INSTALL = (
+    f"pip install --no-deps bfcl-eval=={VERSION} and pip install mpmath==1.3.0 rank-bm25==0.2.2 "
+    "tree_sitter==0.21.3 tree-sitter-java==0.21.0 tree-sitter-javascript==0.21.4"
+)
+
+
+@cache
+def data_folder() -> Path:
+    """Where the package keeps its data.
+
+    Raises:
+        UsageError: the package is not installed.
+    """
+    spec = importlib.util.find_spec("bfcl_eval")
+    if spec is None or spec.origin is None:
+        raise UsageError(f"BFCL's data and checker are in the package bfcl-eval: {INSTALL}")
+    return Path(spec.origin).parent / "data"
+
+
+def version() -> str:
+    """The installed version of bfcl-eval; empty where there is none."""
+    try:
+        return metadata.version("bfcl-eval")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@cache
+def prompts() -> ModuleType:
+    """The official prompts: templates and constants."""
+    return _module("bfcl_eval.constants.default_prompts")
+
+
+@cache
+def openapi_types() -> dict[str, str]:
+    """The types of the data, and what they are called in OpenAI's tools."""
+    return _module("bfcl_eval.constants.type_mappings").GORILLA_TO_OPENAPI
+
+
+@cache
+def memory_scenarios() -> tuple[str, ...]:
+    """Whom the conversations of the memory categories are with, in the official order."""
+    return tuple(_module("bfcl_eval.constants.category_mapping").MEMORY_SCENARIO_NAME)
+
+
+def prompt_formats() -> list[str]:
+    """The configurations of the prompt under which format sensitivity is measured, in the official order.
+
+    Source: `get_all_format_sensitivity_configs` of bfcl-eval's `utils.py`: every combination of a format of
+    calls, a tag around them and a format of the functions, and two others.
+    """
+    form = "ret_fmt={}&tool_call_tag={}&func_doc_fmt={}&prompt_fmt={}&style={}"
+    calls = ("python", "json", "verbose_xml", "concise_xml")
+    combined = itertools.product(calls, ("True", "False"), ("python", "xml", "json"))
+    return [
+        *(form.format(*each, "plaintext", "classic") for each in combined),
+        form.format("python", "False", "json", "markdown", "classic"),
+        form.format("python", "False", "json", "plaintext", "experimental"),
+    ]
+
+
+@cache
+def world_apis() -> dict[str, str]:
+    """The simulated APIs of the multi-turn categories, and the files of `multi_turn_func_doc` on them."""
+    files = _module("bfcl_eval.constants.executable_backend_config").MULTI_TURN_FUNC_DOC_FILE_MAPPING
+    return {name: file for name, file in files.items() if not name.startswith(("Memory", "WebSearch"))}
+
+
+def _module(name: str) -> ModuleType:
+    data_folder()
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"the package bfcl-eval cannot be used ({first_line(error)}): {INSTALL}") from error
+
+
+Function = dict[str, Any]
+"""A function's description in the data: `name`, `description`, `parameters`, perhaps `response`."""
 Messages = list[dict[str, Any]]
 
 
