@@ -58,9 +58,9 @@ from genenv.chat.assistant import Reply, ToolCall
 from genenv.chat.call_formats import arguments_of
 from genenv.evaluation.base import Item, Prices
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.export import Export
-from genenv.evaluation.records import Record
-from genenv.evaluation.run import Run
+from genenv.evaluation.evaluate import Export
+from genenv.evaluation.results import Record
+from genenv.evaluation.runner import Runner
 
 _FOLDER = "berkeley-function-call-leaderboard/bfcl_eval"
 
@@ -367,7 +367,7 @@ def _recorded(benchmark: Bfcl, item: Item, rng: random.Random, *, native: bool) 
             if native
             else answer["text"]
         ]
-    run = Run(benchmark, _ScriptedAssistant(replies, native_tools=native), seed=0, keep=kept.append)
+    run = Runner(benchmark, _ScriptedAssistant(replies, native_tools=native), seed=0, keep=kept.append)
     asyncio.run(run.items([item]))
     latencies = [round(rng.expovariate(1), 3) for _ in kept[0].latencies_s]
     return replace(kept[0], latencies_s=latencies)

@@ -42,7 +42,7 @@ from genenv.environments.travel.solver import solve
 from genenv.environments.travel.trips import written
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.records import Record
+from genenv.evaluation.results import Record
 
 # plans made by us, edits and wordings are those of the tests
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.evaluation.statistics import Part, by_group, rate, weighted
+from genenv.statistics import Part, by_group, rate, weighted
 
 
 @pytest.mark.parametrize("right", [0, 3, 40, 100])

@@ -23,8 +23,8 @@ from genenv.environments.household.planning import plan_from
 from genenv.errors import ContextOverflow
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark, shares
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.statistics import Figure, Part, weighted
 from genenv.settings import Settings
+from genenv.statistics import Figure, Part, weighted
 from genenv.types import Json, JsonObject
 
 

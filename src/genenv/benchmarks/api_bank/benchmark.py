@@ -26,8 +26,8 @@ from genenv.chat.assistant import Talk
 from genenv.errors import UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.statistics import Figure, rate
 from genenv.settings import Settings
+from genenv.statistics import Figure, rate
 from genenv.types import Json, JsonObject
 
 _MAX_TOKENS = {"toolrl": 1024, "authors": 512}

@@ -33,8 +33,8 @@ from genenv.chat.assistant import Talk
 from genenv.errors import UsageError, unknown_name
 from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark, Prices
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.statistics import Figure
 from genenv.settings import Settings
+from genenv.statistics import Figure
 from genenv.types import Json, JsonObject
 
 _PER_TURN = ("all", "multi_turn", LONG_CONTEXT)

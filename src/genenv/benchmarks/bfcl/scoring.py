@@ -29,8 +29,8 @@ from genenv.benchmarks.bfcl.official import NATIVE, TEXT
 from genenv.benchmarks.bfcl.single_turn import as_sent
 from genenv.chat.call_formats import clean
 from genenv.evaluation.base import Answered, Grade, Graded, Item, Prices, clusters_of
-from genenv.evaluation.records import Record
-from genenv.evaluation.statistics import Figure, Part, rate, weighted
+from genenv.evaluation.results import Record
+from genenv.statistics import Figure, Part, rate, weighted
 from genenv.types import Json, JsonObject
 
 WITHOUT_MISSING = "overall_without_web_search_and_memory_vector"

@@ -25,8 +25,8 @@ from genenv.chat.assistant import Talk
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, Score, score
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.records import Record
-from genenv.evaluation.statistics import Figure, Part, rate, weighted
+from genenv.evaluation.results import Record
+from genenv.statistics import Figure, Part, rate, weighted
 from genenv.types import Json, JsonObject
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
