@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 
 from genenv.research.sweeps.compare import compare
 from genenv.research.sweeps.readings import Reading
-from genenv.research.sweeps.statistics import mean_interval
+from genenv.statistics import mean_interval
 
 COLORS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#777777")
 MIXED = "tasks/mixed"

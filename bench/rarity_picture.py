@@ -25,7 +25,7 @@ from matplotlib.axes import Axes
 
 from genenv.research.sweeps.compare import AT_THE_END, Comparison, compare
 from genenv.research.sweeps.readings import Reading
-from genenv.research.sweeps.statistics import mean_interval
+from genenv.statistics import mean_interval
 
 
 def main() -> None:

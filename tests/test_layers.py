@@ -17,6 +17,7 @@ CORE = (
     "texts",
     "types",
     "seeding",
+    "statistics",
     "progress",
     "settings",
     "plugins",

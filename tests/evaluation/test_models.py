@@ -20,7 +20,7 @@ from genenv.errors import DataError, UsageError
 from genenv.evaluation.models import assistant
 from genenv.runs.checkpoint import checkpoint_path, mark_committed
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.identity import read_identity, read_last_round
+from genenv.runs.store.reader import read_identity, read_last_round
 from genenv.runs.store.store import PoolStore
 from saving import write_checkpoint
 

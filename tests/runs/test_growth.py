@@ -21,7 +21,7 @@ from genenv.config.run import resolve
 from genenv.report import bins, charts
 from genenv.report.facts import RunFacts, read_facts
 from genenv.runs.folder import RunFolder
-from genenv.runs.store import migrations, rows
+from genenv.runs.store import codec, migrations
 from genenv.runs.store.database import Database
 from genenv.runs.store.records import BatchRate, RoundOverview, RoundRecord
 from genenv.runs.store.store import PoolStore
@@ -52,14 +52,14 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Task]]:
     """The tasks that are read from rows inside the block."""
     found: list[Task] = []
-    original = rows.task_of
+    original = codec.task_of
 
     def watched(row: sqlite3.Row) -> Task:
         found.append(original(row))
         return found[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(rows, "task_of", watched)
+        patch.setattr(codec, "task_of", watched)
         yield found
 
 

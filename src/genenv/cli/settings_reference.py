@@ -16,7 +16,7 @@ from genenv.config.files import flat
 from genenv.config.run import RunConfig, all_settings
 from genenv.curriculum.presets import PRESETS
 from genenv.environments import environment_names
-from genenv.evaluation.config import evaluation_settings
+from genenv.evaluation.config import evaluation_default, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
 from genenv.settings import allowed, section_of
 from genenv.training.resuming import ARITHMETIC, FREE

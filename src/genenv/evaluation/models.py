@@ -1,5 +1,5 @@
 # pyright: standard
-"""Resolves `--policy`: a local model, a policy of a run, or an endpoint, as an assistant that can be asked."""
+"""Resolves `--policy`: a local model, a policy of a run or an endpoint, as an assistant that answers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from genenv.config.run import RunConfig
 from genenv.config.version import __version__
 from genenv.exporting.serving import Form
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.glance import last_measured
+from genenv.runs.store.reader import last_measured
 
 if TYPE_CHECKING:
     from genenv.backends.local.export.agent import Nearness

@@ -19,8 +19,7 @@ from genenv.exporting.folder import check_vacant, new_folder
 from genenv.exporting.modelfile import Told, modelfile
 from genenv.exporting.serving import Form, Served, Way, ways
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.glance import first_messages
-from genenv.runs.store.identity import read_last_round
+from genenv.runs.store.reader import first_messages, read_last_round
 from genenv.texts import json_line
 
 if TYPE_CHECKING:

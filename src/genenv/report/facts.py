@@ -8,10 +8,10 @@ from typing import cast
 
 from genenv.errors import DataError
 from genenv.runs.folder import RunFolder
-from genenv.runs.intervals import wilson
 from genenv.runs.metrics import target_band
 from genenv.runs.store.records import RoundOverview
 from genenv.runs.store.store import PoolStore
+from genenv.statistics import wilson
 from genenv.untrusted.documents import Unreadable, read_toml
 
 

@@ -41,7 +41,7 @@ from genenv.runs.checkpoint import (
     verify_checkpoint,
 )
 from genenv.runs.store.database import MEND
-from genenv.runs.store.identity import read_identity
+from genenv.runs.store.reader import read_identity
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 

@@ -13,8 +13,8 @@ import numpy as np
 from genenv.errors import UsageError
 from genenv.research.sweeps.compare import Comparison, paired
 from genenv.research.sweeps.readings import Reading
-from genenv.research.sweeps.statistics import LEVEL, Difference, difference, holm
 from genenv.research.sweeps.wording import p_word
+from genenv.statistics import LEVEL, Difference, difference, holm
 
 COLUMNS = (
     *("metric", "variant", "against", "mean", "against it"),

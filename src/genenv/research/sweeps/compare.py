@@ -15,7 +15,7 @@ import numpy as np
 from genenv.errors import UsageError
 from genenv.research.sweeps.readings import BUDGETS, Reading, read_all
 from genenv.research.sweeps.recovery import Recovery, Sooner, recoveries, sooner
-from genenv.research.sweeps.statistics import LEVEL, Difference, difference, holm, ratio
+from genenv.statistics import LEVEL, Difference, difference, holm, ratio
 
 AT_THE_END = "the end"
 _ROUNDING = 1e-9

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from genenv.report.svg import MUTED, SERIES, chart_style, to_svg
 from genenv.research.sweeps.readings import Reading
 from genenv.research.sweeps.recovery import fall_of
-from genenv.research.sweeps.statistics import mean_interval
+from genenv.statistics import mean_interval
 
 Runs = Mapping[str, Sequence[Reading]]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from genenv.research.sweeps.readings import Reading
-from genenv.research.sweeps.statistics import LEVEL, Difference, difference, holm, mean_interval
+from genenv.statistics import LEVEL, Difference, difference, holm, mean_interval
 
 SHARES = (0.9, 1.0)
 """Of the level right before the shift, to which a run may be back."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from genenv.errors import DataError
-from genenv.runs.store.glance import first_messages, last_measured
+from genenv.runs.store.reader import first_messages, last_measured
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
