@@ -1,8 +1,8 @@
 """The ALFWorld benchmark: 134 unseen and 140 seen household games, each played as its authors score it.
 
-A game is won or not, within 50 commands (Shridhar et al. 2021, arXiv:2010.03768); what is not possible is
-answered "Nothing happens." and uses a command. The games run in genenv's own engine, whose answers are
-TextWorld's: `bench/parity_alfworld.py` plays both side by side.
+A game is won or not within 50 commands (Shridhar et al. 2021, arXiv:2010.03768). An impossible command is
+answered "Nothing happens." and counts. The games run in genenv's own engine, whose answers are TextWorld's:
+`bench/parity_alfworld.py` runs both side by side. `form` chooses whole games or single steps of them.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class AlfWorldConfig(Settings, frozen=True):
 
 
 _MOST_CHARS = 20_000
-"""Of a reply that is read, from its end."""
+"""Characters at the end of a reply that are parsed."""
 _MOST_COMMAND = 200
 """Characters of a command; those of the games have up to 80."""
 _LABELLED = re.compile(r"[\s*_`]*(?:>|(?:next )?(?:action|command)[\s*_`]*:)[\s*_`]*[^\s*_`]", re.IGNORECASE)
 
 
 def command_of(reply: str) -> str:
-    """The command of a reply, in lower case; empty where it has none.
+    """The command in a reply, in lower case; empty where there is none.
 
-    The rule: the text of the last `<action>...</action>`, as agents trained with reinforcement learning are
-    read (verl-agent). Without such a tag, and with thoughts (`<think>`, ended or not) left out, the last
-    line that begins with `>`, `Action:` or `Command:`; without one, the first line with a letter. Labels,
-    quotation marks, emphasis and the sign at the end of a command do not count.
+    The rule: the text of the last `<action>...</action>`, as verl-agent parses agents. Without such a tag,
+    and with thoughts (`<think>`, ended or not) left out, the last line that begins with `>`, `Action:` or
+    `Command:`; without one, the first line with a letter. Labels, quotation marks, emphasis and the sign at
+    the end of a command do not count.
     """
     text = reply[-_MOST_CHARS:].lower()
     _, tag, tagged = text.rpartition("<action>")
@@ -93,19 +93,19 @@ _STEP_END = "The expert takes the shortest way."
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """Whole games: a command a turn, won within so many of them or not. The answer: the commands."""
+    """Form `episode`: whole games, one command a turn. The answer: the commands."""
 
     settings: AlfWorldConfig
     headline: str = "success"
 
     def items(self, trial: Trial) -> Iterator[Item]:
-        """One: the game."""
+        """One item: the game."""
         yield Item(id=trial.id, groups=_groups(trial), data=trial)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Play until the game is won, the commands are used up, or the context window is.
+        """Roll out until the game is won, or the commands or the context window are used up.
 
-        What is possible is listed for the newest turn alone: lists of all turns would fill small windows.
+        Possible commands are listed for the last turn alone: lists of all turns would fill small windows.
         """
         play = cast(Trial, item.data).game.start()
         messages, commands = self._opening(play), list[Json]()
@@ -128,10 +128,9 @@ class Episodes:
         return _messages(rules, play.game.intro)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """1 if the game is won after one of the commands that count, else 0.
+        """1 if the game is won within the limit of commands, else 0.
 
-        Measures: `goal_conditions`, the largest share of the goal's conditions that held at once, after any
-        of the commands.
+        Measures: `goal_conditions`, the largest share of the goal's conditions that held at the same time.
         """
         play, nothing, used = cast(Trial, item.data).game.start(), 0, 0
         met, conditions = play.goal_conditions
@@ -169,33 +168,33 @@ class Episodes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command of a recorded game, to be found from those before it."""
+    """A command of a recorded game, to be predicted from those before it."""
 
     trial: Trial
     index: int
 
     def play(self) -> tuple[Play, list[str]]:
-        """The game as far as the expert has played it, and what it answered."""
+        """The game after the expert's earlier commands, and its answers to them."""
         play = self.trial.game.start()
         return play, play.play(self.trial.walkthrough[: self.index])
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Single steps: the expert's next command, word for word, or not. The answer: the command."""
+    """Form `step`: the expert's next command, word for word. The answer: the command."""
 
     settings: AlfWorldConfig
     headline: str = "accuracy"
 
     def items(self, trial: Trial) -> Iterator[Item]:
-        """One for each command of the game."""
+        """One item for each command of the game."""
         for index in range(len(trial.walkthrough)):
             yield Item(
                 id=f"{trial.id}#{index + 1}", groups=_groups(trial), data=Step(trial, index), cluster=trial.id
             )
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Ask once."""
+        """One turn."""
         step = cast(Step, item.data)
         play, answers = step.play()
         told = [f"\n> {c}\n{a}" for c, a in zip(step.trial.walkthrough, answers, strict=False)]
@@ -206,9 +205,9 @@ class Steps:
         return command_of(reply.text)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """1 if it is the expert's command, else 0.
+        """1 for the expert's command, else 0.
 
-        Measures: `admissible`, it is possible; `shortest`, it begins a way as short as the expert's.
+        Measures: `admissible`, it is possible; `shortest`, it starts a plan as short as the expert's.
         """
         step, command = cast(Step, item.data), plain(answer)
         expected, play = step.trial.walkthrough[step.index], step.play()[0]
@@ -230,7 +229,7 @@ class Steps:
         )
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """How often the command begins a shortest way, and how often it is possible."""
+        """How often the command starts a shortest plan, and how often it is possible."""
         return shares(graded, ("shortest", "admissible"))
 
 
@@ -243,7 +242,7 @@ def _messages(rules: str, asked: str) -> list[ChatMessage]:
 
 
 def _possible(play: Play, settings: AlfWorldConfig) -> str:
-    """The commands that are possible now, but for `help`, which tells nothing that the rules do not."""
+    """The possible commands without `help`, which repeats the rules."""
     if not settings.show_commands or play.won:
         return ""
     listed = ", ".join(command for command in play.admissible if command != "help")
@@ -284,25 +283,25 @@ class AlfWorld(PlainBenchmark):
         return [item for trial in trials for item in self._form.items(trial)]
 
     def many_turns(self, item: Item) -> bool:
-        """Whether whole games are played."""
+        """Whether items are whole games."""
         return self.settings.form == "episode"
 
     def most_replies(self, item: Item) -> int:
-        """The commands of a game, or one."""
+        """The limit of commands, or one."""
         return self.settings.max_steps if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Play a game and return the commands, or give the next command of one."""
+        """Roll out a game and return the commands, or predict one command."""
         return await self._form.attempt(item, talk)
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Play the commands again, or compare the command with the expert's."""
+        """Execute the commands again, or compare the command with the expert's."""
         return self._form.grade(item, answer)
 
     def further(self, graded: Sequence[Graded]) -> list[Figure]:
-        """What else the form has to tell."""
+        """Further figures of the form."""
         return self._form.figures(graded)
 
     def describe(self) -> JsonObject:
-        """The release of the games, and what plays them."""
+        """The release of the games, and the engine."""
         return {"release": "json_2.1.1, move X to Y", "engine": "genenv household"}

@@ -1,4 +1,4 @@
-"""What a question of API-Bank holds, and what is read of answers."""
+"""API-Bank's questions, and calls in replies: what both forms share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from genenv.chat.reasoning import without_thoughts
 from genenv.types import Json
 
 MAX_REPLY_CHARS = 100_000
-"""Of a longer reply only so much is read."""
+"""Characters of a reply that are parsed."""
 _MAX_FAILURES = 64
-"""Lines that are no JSON; what follows so many is not read. Bounds the time."""
+"""Lines without JSON after which parsing stops. Bounds the time."""
 _MAX_SHOWN = 60
 _DECODER = json.JSONDecoder()
 
@@ -28,7 +28,7 @@ class Call:
 
 
 def call_of(value: Any) -> Call | None:  # noqa: ANN401
-    """A call from JSON: a name, and parameters, which may be called arguments."""
+    """A call from JSON with `name`, and `parameters` or `arguments`; None if malformed."""
     if not isinstance(value, dict):
         return None
     found = cast("dict[str, Any]", value)
@@ -41,8 +41,8 @@ def call_of(value: Any) -> Call | None:  # noqa: ANN401
 def calls_in(reply: str) -> list[Call]:
     """The calls that a reply of ToolRL's form makes.
 
-    They stand in `<tool_call>` blocks outside `<think>`, as JSON objects, one after the other or in a list. A
-    block may be cut off by the end of the reply. What is no JSON is passed over up to the end of its line.
+    They are JSON objects in `<tool_call>` blocks outside `<think>`, in sequence or in a list. The end of the
+    reply may truncate a block. Text that is not JSON is skipped up to the end of its line.
     """
     found: list[Call | None] = []
     for block in _between(without_thoughts(reply[:MAX_REPLY_CHARS]), "<tool_call>", "</tool_call>"):
@@ -52,7 +52,7 @@ def calls_in(reply: str) -> list[Call]:
 
 
 def _between(text: str, first: str, last: str) -> Iterator[str]:
-    """What stands between two marks; the last part need not be closed."""
+    """The texts between two marks; the last need not be closed."""
     at = text.find(first)
     while at >= 0:
         end = text.find(last, at)
@@ -77,9 +77,9 @@ def _json_values(block: str) -> Iterator[Any]:
 
 
 def is_subset(gold: Call, given: Call) -> bool:
-    """GenEnv's lenient rule: parameters without content do not count, and more than the recorded ones may be.
+    """GenEnv's lenient rule: empty parameters are ignored, and extra parameters are allowed.
 
-    Source: the reward of arXiv:2512.19682 for calls of tools. What is left must be exactly equal.
+    Source: the reward of arXiv:2512.19682 for tool calls. All other parameters must be equal.
     """
     wanted, mine = _with_content(gold.parameters), _with_content(given.parameters)
     return gold.name == given.name and all(name in mine and mine[name] == wanted[name] for name in wanted)
@@ -94,12 +94,12 @@ def _with_content(parameters: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def difference(gold: Call, calls: Sequence[Call], same: Callable[[str, Json], bool] | None = None) -> str:
-    """A sentence on how the nearest of some calls departs from the recorded one.
+    """A sentence on how the closest of some calls differs from the recorded one.
 
     Args:
         gold: the recorded one.
-        calls: those made.
-        same: whether a value of a named parameter is right; left out, exact equality.
+        calls: those of the reply.
+        same: whether a value of a named parameter is right; default: equality.
     """
     if not calls:
         return f"no call could be read; {gold.name} was wanted"
@@ -120,7 +120,7 @@ def _parameters_differ(gold: Call, call: Call, same: Callable[[str, Json], bool]
 
 
 def shown(value: Json) -> str:
-    """A value for a sentence: short, and printable whatever it is."""
+    """A value for a sentence: short and printable."""
     if isinstance(value, str):
         return json.dumps(value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…")
     if isinstance(value, Mapping):
@@ -132,7 +132,7 @@ def shown(value: Json) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One prompt and what was recorded as its answer."""
+    """One prompt and its recorded answer."""
 
     kind: Literal["call", "request", "response"]
     """ToolRL's form, the authors' form, or an answer to the user in the authors' form."""
@@ -142,19 +142,19 @@ class Question:
     response: str = ""
     """The recorded response; empty for a call."""
     declared: Mapping[str, Declared] = field(default_factory=dict[str, Declared])
-    """What the prompt says of the parameters of the recorded call's API."""
+    """The prompt's description of the parameters of the recorded call's API."""
     dialogue: str = ""
-    """Which dialogue of level 3 it is of, in the authors' form."""
+    """The dialogue of level 3, in the authors' form."""
     of_dialogue: int = 0
-    """How many requests that dialogue has."""
+    """Number of requests in that dialogue."""
 
 
 def text_of(entry: Any, key: str) -> str:  # noqa: ANN401
-    """A text of a question.
+    """A text field of an entry.
 
     Raises:
-        KeyError: it is not there.
-        TypeError: it is no text.
+        KeyError: it is missing.
+        TypeError: it is not a text.
     """
     text = entry[key]
     if not isinstance(text, str):
@@ -163,6 +163,6 @@ def text_of(entry: Any, key: str) -> str:  # noqa: ANN401
 
 
 def reply_of(answer: Json) -> str:
-    """The reply in an answer; empty in what is no answer."""
+    """The reply in an answer; empty if malformed."""
     reply = answer.get("reply") if isinstance(answer, Mapping) else None
     return reply if isinstance(reply, str) else ""

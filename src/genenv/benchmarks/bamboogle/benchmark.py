@@ -1,8 +1,8 @@
 """Bamboogle: 125 questions of two hops whose answers search engines do not give directly.
 
-Measured by exact match (the headline), token F1 and sub-string match after SQuAD's normalization, and by a
-judge if there is one. Published numbers often rest on a web search and a judge; `mode` and the judge's name
-are in the summary, so that nothing is compared that was measured otherwise.
+Measured by exact match (the headline), token F1 and substring match after SQuAD's normalization, and by a
+judge if one is set. Published numbers often use web search and a judge: `mode` and the judge's name are in
+the summary, so that only equal measurements are compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from genenv.types import Json, JsonObject
 
 _MAX_QUERY_CHARS = 200
 _MAX_QUERIES = 4
-"""Searches of one reply that are answered."""
+"""Searches answered per reply."""
 _MAX_REPLY_CHARS = 20_000
 _END = (
     'end with a line that begins with "Answer:" and gives only the final answer, in as few words as possible.'
@@ -70,7 +70,7 @@ _TOOL: JsonObject = {
 
 
 class Passages(Protocol):
-    """What is searched."""
+    """A search index."""
 
     def search(self, query: str, *, results: int, chars: int) -> str:
         """Passages, one a line, best first."""
@@ -78,27 +78,27 @@ class Passages(Protocol):
 
 
 async def ask(question: str, talk: Talk) -> str:
-    """The reply to the question alone."""
+    """Roll out a question in closed-book mode; returns the reply."""
     return (await talk([{"role": "user", "content": _CLOSED_BOOK.format(question=question)}])).text
 
 
 class Searching:
-    """One conversation with searches: by the model's own tool calls where it has them, else by text."""
+    """One rollout with searches: by native tool calls where the model has them, else by lines of text."""
 
     def __init__(self, passages: Passages, talk: Talk, *, limits: tuple[int, int, int]) -> None:
-        """Prepare one.
+        """Nothing is asked yet.
 
         Args:
-            passages: what is searched.
-            talk: with whom.
-            limits: how many searches, how many passages each shows, and of how many characters.
+            passages: the search index.
+            talk: the model.
+            limits: number of searches, passages per search, characters per passage.
         """
         self.used = 0
         self._passages, self._talk = passages, talk
         self._most, self._results, self._chars = limits
 
     async def ask(self, question: str) -> str:
-        """The reply that ends the conversation: the first without a search, or the one after all searches."""
+        """The last reply: the first without a search, or the one after all searches."""
         how = _BY_TOOL if self._talk.native_tools else _BY_TEXT
         text = _SEARCH.format(how=how, searches=self._most, question=question)
         messages: list[ChatMessage] = [{"role": "user", "content": text}]
@@ -122,7 +122,7 @@ class Searching:
         return [said, *answers]
 
     def _by_text(self, reply: Reply) -> list[ChatMessage]:
-        """The reply up to its first search, as what follows was made up; nothing if it answers before."""
+        """The reply up to its first search, as the rest is made up; nothing if it answers first."""
         text = reply.text[:_MAX_REPLY_CHARS]
         thoughtless = without_thoughts(text)
         found, answered = _LINE.search(thoughtless), _ANSWERED.search(thoughtless)
@@ -140,13 +140,13 @@ class Searching:
 
 
 async def judged(question: str, right: str, given: str, talk: Talk) -> str:
-    """What a judge says of an answer."""
+    """The judge's reply about an answer."""
     text = _JUDGE.format(question=question, right=right, given=given)
     return (await talk([{"role": "user", "content": text}])).text
 
 
 def says_yes(verdict: str) -> bool:
-    """Whether a judge's reply is a yes: its first yes or no, thoughts aside. Neither of them is a no."""
+    """Whether a judge's reply is a yes: its first yes or no after the thoughts. Neither counts as no."""
     found = _VERDICT.search(without_thoughts(verdict[:_MAX_REPLY_CHARS]))
     return found is not None and found[0].lower() == "yes"
 
@@ -156,7 +156,7 @@ COPIES = {
     "bamboogle/bamboogle_test_questions_and_answers.json": ("question", "answer"),
     "bamboogle/data.json": ("Question", "Answer"),
 }
-"""The same questions in other layouts: what is there must say the same."""
+"""The same questions in other files: those that exist must agree."""
 JUDGE_PROMPT_VERSION = "1"
 _MAX_SHOWN = 80
 
@@ -198,7 +198,7 @@ class Bamboogle(PlainBenchmark):
         self._chosen = settings or BamboogleConfig()
         super().__init__(self._chosen)
         self.judge: Assistant | None = None
-        """Asked whether an answer means the right one, if set before the first attempt: measure `judge`."""
+        """Set before the first rollout, it judges whether an answer means the right one: measure `judge`."""
         self._passages: SearchIndex | None = None
         self._corpus_sum = ""
 
@@ -218,7 +218,7 @@ class Bamboogle(PlainBenchmark):
         return items
 
     def _index(self) -> SearchIndex:
-        """The index of the corpus, made once."""
+        """The index of the corpus, built once."""
         if self._passages is None:
             if self._chosen.corpus is None:
                 raise UsageError("mode search needs passages: set corpus to a JSONL file of them")
@@ -235,11 +235,11 @@ class Bamboogle(PlainBenchmark):
         return self._chosen.mode == "search"
 
     def most_replies(self, item: Item) -> int:
-        """One after each search, and one before."""
+        """One before the searches, and one after each."""
         return 1 + (self._chosen.max_searches if self.many_turns(item) else 0)
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Ask, perhaps with searches, then ask the judge; returns the replies."""
+        """Roll out the question, then ask the judge; returns both replies."""
         question: Question = item.data
         answer: dict[str, Json] = {}
         if self._chosen.mode == "search":
@@ -261,7 +261,7 @@ class Bamboogle(PlainBenchmark):
         return answer
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """Exact match, with F1 and sub-string match; what is no answer of `attempt` is an empty one."""
+        """Exact match, with F1 and substring match as measures; a malformed answer counts as empty."""
         question: Question = item.data
         found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
         reply, verdict = found.get("reply"), found.get("judge")
@@ -276,7 +276,7 @@ class Bamboogle(PlainBenchmark):
         return Grade(score=near.em, explanation=f"{why[0].upper()}{why[1:]}.", measures=measures)
 
     def describe(self) -> JsonObject:
-        """From memory or with which passages, how answers are found in replies, and who judges."""
+        """The mode and its corpus, how answers are extracted, and the judge."""
         found: dict[str, Json] = {"mode": self._chosen.mode, "answers": "boxes opened"}
         if self._corpus_sum:
             found["corpus_sha256"] = self._corpus_sum

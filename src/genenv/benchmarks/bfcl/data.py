@@ -1,10 +1,12 @@
-"""The categories of BFCL v4, and what each counts for in its overall score.
+"""BFCL v4's data: categories and their weights, the package bfcl-eval, and its files as items.
 
-Source: `eval_runner_helper.generate_leaderboard_csv` of bfcl-eval 2026.3.23. Overall = 10% non-live, 10%
-live, 10% irrelevance, 30% multi-turn, 40% agentic. Inside them: non-live is the mean of simple (itself the
-mean of three languages), multiple, parallel and parallel_multiple; live is the mean over its items;
-irrelevance and multi-turn are means of categories; agentic is the mean of web search, itself the mean of two
-categories, and memory, itself the mean of three. Relevance and format sensitivity count for nothing.
+Weights are those of `eval_runner_helper.generate_leaderboard_csv` of bfcl-eval 2026.3.23. Overall = 10%
+non-live, 10% live, 10% irrelevance, 30% multi-turn, 40% agentic. Non-live is the mean of simple (itself the
+mean of three languages), multiple, parallel and parallel_multiple. Live is the mean over its items.
+Irrelevance and multi-turn are means of categories. Agentic is the mean of web search (two categories) and
+memory (three). Relevance and format sensitivity have no weight.
+
+Only data, prompts and constants of the package are read here; `official.py` runs its code.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ MISSING: Mapping[str, str] = {
     "web_search_base": "it needs the internet and a key of a search service",
     "web_search_no_snippet": "it needs the internet and a key of a search service",
 }
-"""Categories that are not here, and why."""
+"""Categories that are not included, with the reason."""
 
 NON_LIVE_FILES = (*SIMPLE, *PARALLEL, "irrelevance")
 LIVE_FILES = (*LIVE, "live_irrelevance", "live_relevance")
@@ -53,7 +55,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "multi_turn": MULTI_TURN,
     "memory_kv_and_rec_sum": MEMORY,
 }
-"""What the overall score is made of, as far as it can be measured here: memories are a part of agentic."""
+"""Parts of the overall score that can be measured here; memories are a part of agentic."""
 WEIGHTS: Mapping[str, float] = {
     "non_live": 10,
     "live": 10,
@@ -63,7 +65,7 @@ WEIGHTS: Mapping[str, float] = {
     "memory_kv_and_rec_sum": 40 / 2 * 2 / 3,
     "missing": 40 / 2 + 40 / 2 / 3,
 }
-"""Percent of the overall score. Agentic is the two memories and what is missing: web search, the third."""
+"""Percent of the overall score. Agentic is the two memories and the missing web search and third memory."""
 
 COLLECTIONS: Mapping[str, tuple[str, ...]] = {
     "all": ALL,
@@ -91,7 +93,7 @@ def categories_of(split: str) -> tuple[str, ...]:
 
 
 def checks_calls(category: str) -> bool:
-    """Whether the calls themselves are compared; (ir)relevance only asks whether there were any."""
+    """Whether the calls themselves are compared; (ir)relevance only tests whether there are any."""
     return "relevance" not in category
 
 
@@ -109,7 +111,7 @@ INSTALL = (
 
 @cache
 def data_folder() -> Path:
-    """Where the package keeps its data.
+    """The package's data folder.
 
     Raises:
         UsageError: the package is not installed.
@@ -136,18 +138,18 @@ def prompts() -> ModuleType:
 
 @cache
 def openapi_types() -> dict[str, str]:
-    """The types of the data, and what they are called in OpenAI's tools."""
+    """Types in the data, mapped to those of OpenAI's tools."""
     return _module("bfcl_eval.constants.type_mappings").GORILLA_TO_OPENAPI
 
 
 @cache
 def memory_scenarios() -> tuple[str, ...]:
-    """Whom the conversations of the memory categories are with, in the official order."""
+    """Scenarios of the memory categories, in the official order."""
     return tuple(_module("bfcl_eval.constants.category_mapping").MEMORY_SCENARIO_NAME)
 
 
 def prompt_formats() -> list[str]:
-    """The configurations of the prompt under which format sensitivity is measured, in the official order.
+    """The prompt configurations of format sensitivity, in the official order.
 
     Source: `get_all_format_sensitivity_configs` of bfcl-eval's `utils.py`: every combination of a format of
     calls, a tag around them and a format of the functions, and two others.
@@ -164,7 +166,7 @@ def prompt_formats() -> list[str]:
 
 @cache
 def world_apis() -> dict[str, str]:
-    """The simulated APIs of the multi-turn categories, and the files of `multi_turn_func_doc` on them."""
+    """The simulated APIs of the multi-turn categories, and their files in `multi_turn_func_doc`."""
     files = _module("bfcl_eval.constants.executable_backend_config").MULTI_TURN_FUNC_DOC_FILE_MAPPING
     return {name: file for name, file in files.items() if not name.startswith(("Memory", "WebSearch"))}
 
@@ -188,13 +190,13 @@ class Question:
 
     category: str
     language: str
-    """Of the calls: `python`, `java` or `javascript`."""
+    """Language of the calls: `python`, `java` or `javascript`."""
     messages: Messages
     functions: list[Function]
     possible: list[Any]
     """One `{name: {parameter: [values, ...]}}` per call; empty where only the presence of calls counts."""
     prompt_format: str = ""
-    """Which of the official configurations the prompt has, of format sensitivity only; empty: the default."""
+    """Official configuration of the prompt, for format sensitivity; empty: the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,45 +204,45 @@ class Conversation:
     """A multi-turn item, or one turn of it."""
 
     id: str
-    """The entry's, as in the data."""
+    """The entry's id in the data."""
     category: str
     turns: list[Messages]
-    """A turn without messages is one in which functions are added."""
+    """Messages of each turn; in a turn without messages, functions are added."""
     truth: list[list[str]]
-    """The calls of each turn that are right, as text."""
+    """The right calls of each turn, as text."""
     functions: list[Function]
     added: Mapping[int, list[Function]]
-    """Functions held back at first, by the turn in which they come."""
+    """Functions that are withheld at first, by the turn in which they are added."""
     classes: list[str]
-    """The simulated APIs that it is about."""
+    """The simulated APIs."""
     config: Mapping[str, Any]
     """Their initial states."""
     only: int | None = None
-    """The one turn that is asked, those before carried out as they should be; None: all turns."""
+    """The one turn to roll out, after the right calls of the turns before it; None: all turns."""
 
     @property
     def long_context(self) -> bool:
-        """Whether the APIs are filled with much that does not matter."""
+        """Whether the APIs' states are padded with irrelevant entries."""
         return "long_context" in self.category
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTask:
-    """A conversation about a memory: one that fills it, or a question about what is in it."""
+    """A conversation with a memory: one that fills it, or a question about its contents."""
 
     id: str
-    """As the official run calls it: with the kind of memory."""
+    """The official id, with the kind of memory."""
     category: str
     scenario: str
-    """Whom the conversation is with; each has a memory of its own."""
+    """The person in the conversation; each has a memory of their own."""
     turns: list[Messages]
     functions: list[Function]
     possible: list[str]
-    """Answers that are right; empty for a conversation that fills the memory, which is not graded."""
+    """Right answers; empty for a conversation that fills the memory, which is not graded."""
     first: bool = False
-    """Whether it is the first of those that fill the memory, and starts from an empty one."""
+    """Whether it is the first that fills the memory, and starts from an empty one."""
     before: tuple[Item, ...] = ()
-    """For a question: the conversations that fill its memory, in their order."""
+    """For a question: the conversations that fill its memory, in order."""
 
     @property
     def api(self) -> str:
@@ -249,7 +251,7 @@ class MemoryTask:
 
     @property
     def memory(self) -> tuple[str, str]:
-        """Which memory it is about."""
+        """Key of the memory."""
         return self.category, self.scenario
 
 
@@ -267,7 +269,7 @@ def items_of(data: DataFolder, category: str) -> Iterator[Item]:
 
 
 def _under_all_formats(data: DataFolder) -> Iterator[Item]:
-    """Some items of other categories under each of the official formats of the prompt."""
+    """Items of format sensitivity: some of other categories, under each official prompt format."""
     name = f"BFCL_v4_{FORMAT_SENSITIVITY}.json"
     chosen = data.reading(name, "at its top", lambda: _id_lists(data.json(name)))
     formats, number = prompt_formats(), 0
@@ -290,7 +292,7 @@ def _id_lists(chosen: Any) -> dict[str, set[str]]:  # noqa: ANN401
 
 
 def _memory_questions(data: DataFolder, category: str) -> Iterator[Item]:
-    """Questions about a kind of memory, each with the conversations before it."""
+    """Questions for a kind of memory, each with the conversations that fill it."""
     file = f"multi_turn_func_doc/{category}.json"
     functions = list(data.each_line(file, _checked))
 
@@ -397,7 +399,7 @@ def _messages(messages: Any) -> Messages:  # noqa: ANN401
 
 
 def _checked(function: Function) -> Function:
-    """A description. Raises where it lacks what prompts and the checker look up."""
+    """A description. Raises if fields are missing that prompts and the checker use."""
     for details in function["parameters"]["properties"].values():
         details.get("type")
     _ = function["name"] + function["description"], a_list(function["parameters"]["required"])

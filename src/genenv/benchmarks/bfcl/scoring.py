@@ -1,4 +1,18 @@
-"""BFCL's numbers: overall of v4 and of v3, their parts, every category, and format sensitivity."""
+"""BFCL's figures, the row of the official leaderboard, and official result files for `--export`.
+
+Figures: the overall of v4 and of v3, their parts, every category, and format sensitivity.
+
+The row has the columns and the rounding of `generate_leaderboard_csv`, `record_cost_latency` and
+`get_cost_latency_info` of bfcl-eval's `eval_runner_helper.py`. Three things differ. A mean over categories of
+which one was not measured is "N/A"; the official table counts what is missing as 0. Costs use the prices that
+the user gives; the official table has its own, and estimates rent for models on one's own hardware. Columns
+about the policy itself are left out.
+
+Result files follow `BaseHandler.write`, `get_directory_structure_by_id`, and the handlers' `decode_ast` and
+`decode_execute`. `bfcl evaluate` knows only models of its leaderboard, so the files carry names
+whose handlers parse replies without changes: text after the official prompt, or calls as JSON. No model of
+that name has answered. Lone surrogates are replaced: `bfcl evaluate` cannot write them and stops.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +54,11 @@ V3 = "overall_v3"
 
 @dataclass(slots=True)
 class Column:
-    """The items of a category."""
+    """Scores of a category's items."""
 
     scores: list[float] = field(default_factory=list[float])
     clusters: list[str] = field(default_factory=list[str])
-    """What each hangs together with."""
+    """Cluster of each item."""
 
     def part(self, weight: float) -> Part:
         """The category with its weight."""
@@ -58,10 +72,10 @@ Scores = Mapping[str, Column]
 def figures(graded: Sequence[Graded]) -> list[Figure]:
     """The headline, then the official parts, then the categories.
 
-    The headline is over those official parts of which every category was measured, each with its official
-    weight, and its name says which; the mean over all items where no part is complete. With all parts that
-    can be measured here there is also the official overall, in which what is missing counts as 0. The overall
-    of v3 is over categories that are all here. Format sensitivity is no part of either.
+    The headline is over the official parts of which every category was measured, with their official weights;
+    its name lists them. Where no part is complete it is the mean over all items. If everything was measured
+    that can be, there is also the official overall, in which missing categories count as 0. The overall of v3
+    needs only categories that are included. Format sensitivity is no part of either.
     """
     scores, complete = by_category(graded), complete_parts(graded)
     found = _overall(complete, scores)
@@ -162,7 +176,7 @@ def _pooled(names: Sequence[str], scores: Scores, weight: float) -> Part:
 
 
 def _format_sensitivity(graded: Sequence[Graded]) -> list[Figure]:
-    """How much the accuracy depends on the format of the prompt, and the accuracy under each.
+    """How much the accuracy varies with the prompt format, and the accuracy under each format.
 
     Source: `format_sensitivity_runner` of bfcl-eval's `eval_runner.py`: the largest difference between two
     formats, and the standard deviation (of a sample) over formats; 0 where there is only one.
@@ -200,7 +214,7 @@ _MEMORIES = ("memory_kv", "memory_vector", "memory_rec_sum")
 
 @dataclass(frozen=True, slots=True)
 class _Accuracy:
-    """Of a category, or of several together."""
+    """Accuracy of one or several categories."""
 
     value: float
     count: int
@@ -210,10 +224,10 @@ class _Accuracy:
 
 
 def table(answered: Sequence[Answered], prices: Prices | None) -> tuple[JsonObject, Sequence[str]]:
-    """The row, and sentences on what it lacks.
+    """The leaderboard's row, and notes on what it lacks.
 
     Args:
-        answered: items and what became of them.
+        answered: items and their records.
         prices: of the policy's tokens; None: unknown.
     """
     graded: list[Graded] = [
@@ -348,7 +362,7 @@ _LATENCIES = ("Latency Mean (s)", "Latency Standard Deviation (s)", "Latency 95t
 
 
 def _costs(answered: Sequence[Answered], prices: Prices | None) -> dict[str, str]:
-    """What the tokens of all items cost, and how long replies took; prerequisites do not count."""
+    """Cost of the tokens of all items, and latencies of replies; prerequisites do not count."""
     records = [record for _, record in answered]
     latencies = [latency for record in records for latency in record.latencies_s if latency]
     prompt = sum(record.tokens.get("prompt", 0) for record in records)
@@ -406,21 +420,21 @@ def _line(item: Item, record: Record, result: Json) -> JsonObject:
 
 
 def _latency(record: Record) -> float:
-    """How long the one reply took; 0, which officially counts for nothing, where there is none."""
+    """Latency of the one reply; 0, which officially does not count, where there is none."""
     if record.latencies_s:
         return record.latencies_s[0]
     return record.seconds if record.tokens.get("replies") else 0.0
 
 
 def _latencies(record: Record, result: Json) -> list[list[float]]:
-    """How long each reply took, by turn and step."""
+    """Latency of each reply, by turn and step."""
     taken = iter(record.latencies_s)
     turns = cast("list[list[Json]]", result) if isinstance(result, list) else []
     return [*([next(taken, 0.0) for _ in turn] for turn in turns), list(taken)]
 
 
 def _result(item: Item, record: Record) -> tuple[str, Json]:
-    """In which form it was asked, and what was said: what failed is told as the official run tells it."""
+    """The form of the prompt, and the result; a failure is written as the official run writes it."""
     answer = cast("Mapping[str, Any]", record.answer) if isinstance(record.answer, Mapping) else None
     form = NATIVE if record.tools or (answer is not None and "calls" in answer) else TEXT
     if answer is None:

@@ -1,8 +1,9 @@
-"""What the model is told: the official system prompt, the functions as shown, tools in OpenAI's form.
+"""Single-turn items: the prompt or the tools, one reply, and the official grade of its calls.
 
-Source: `convert_to_tool` of bfcl-eval's `model_handler/utils.py`, and
-`add_language_specific_hint_to_function_doc` of its `utils.py`. The system prompt is made by the package's
-own `formulate_system_prompt`.
+The system prompt is the package's own `formulate_system_prompt`. Functions are described as in
+`convert_to_tool` of bfcl-eval's `model_handler/utils.py` and `add_language_specific_hint_to_function_doc` of
+its `utils.py`. Calls are decoded and compared by the official code in a process of its own (`worker.py`).
+Where that raises or exceeds its limits, the answer is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LISTS = {"java": ("ArrayList", "Array"), "javascript": ("array",)}
 
 
 def shown(functions: Sequence[Function], category: str) -> list[Function]:
-    """The functions as a model sees them: with a hint of the language, and Java's types as words."""
+    """The functions as in the prompt: with a hint of the language, and Java's types in words."""
     language = language_of(category)
     described = copy.deepcopy(list(functions))
     for function in described:
@@ -38,7 +39,7 @@ def shown(functions: Sequence[Function], category: str) -> list[Function]:
 
 
 def _in_words(details: dict[str, Any], language: str) -> None:
-    """A parameter of Java or JavaScript: a string, its real type said in its description."""
+    """Describe a parameter of Java or JavaScript as a string, with its real type in the description."""
     kind, name = details["type"], "Java" if language == "java" else "JavaScript"
     if kind == "any":
         said = f" This parameter can be of any type of {name} object in string representation."
@@ -60,7 +61,7 @@ def _in_words(details: dict[str, Any], language: str) -> None:
 def with_system_prompt(
     messages: Sequence[Mapping[str, Any]], functions: Sequence[Function], prompt_format: str = ""
 ) -> list[dict[str, Any]]:
-    """A conversation's beginning in text mode: the official prompt goes before its own system message.
+    """The first messages in text mode: the official prompt, then their own system message.
 
     Args:
         messages: the beginning.
@@ -115,18 +116,18 @@ def _cast_items(items: dict[str, Any]) -> None:
 
 _MAX_SAID = 300
 _CALL = re.compile(r"\W*[A-Za-z_][\w.]*\(")
-"""How a list of calls begins."""
+"""The beginning of a list of calls."""
 
 
 async def ask_question(question: Question, talk: Talk, *, native: bool) -> Json:
-    """Put a question; answers `{"text": ...}`, or in native mode `{"calls": [{"name", "arguments"}]}`."""
+    """Ask once; returns `{"text": ...}`, or `{"calls": [{"name", "arguments"}]}` in native mode."""
     functions = shown(question.functions, question.category)
     if native:
         return native_answer(await talk(question.messages, tools=tools(functions)))
     if question.prompt_format:
         functions = shown(functions, question.category)  # a hint of the language twice, as officially
     reply = await talk(with_system_prompt(question.messages, functions, question.prompt_format))
-    return {"text": spoken(reply)}
+    return {"text": without_thinking(reply)}
 
 
 def native_answer(reply: Reply) -> Json:
@@ -134,8 +135,8 @@ def native_answer(reply: Reply) -> Json:
     return {"calls": [{"name": call.name, "arguments": call.arguments} for call in reply.calls]}
 
 
-def spoken(reply: Reply) -> str:
-    """What a reply says once its thinking is over, as the official handlers of thinking models take it."""
+def without_thinking(reply: Reply) -> str:
+    """A reply without its thoughts, as the official handlers of reasoning models parse it."""
     return reply.text.rpartition("</think>")[2].lstrip("\n")
 
 
@@ -144,15 +145,15 @@ def grade_question(question: Question, answer: Json) -> Grade:
     found = _found(question, answer)
     if not checks_calls(question.category):
         grade = _presence(question, called=found["called"])
-        unread = f" It was not read: {line(found['unread'])}." if found["unread"] else ""
+        unread = f" It was not read: {one_line(found['unread'])}." if found["unread"] else ""
         return replace(grade, explanation=grade.explanation + unread)
     if found["valid"]:
         return Grade(score=1.0, explanation="The calls are among the possible answers.")
-    return Grade(score=0.0, explanation=line(found["why"]))
+    return Grade(score=0.0, explanation=one_line(found["why"]))
 
 
 def _found(question: Question, answer: Json) -> Mapping[str, Any]:
-    """What `official.grade_calls` finds of an answer, or what stands for it."""
+    """The result of `official.grade_calls`, or a substitute where it fails."""
     content: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
     text = content.get("text")
     try:
@@ -177,7 +178,7 @@ def _found(question: Question, answer: Json) -> Mapping[str, Any]:
 
 
 class Unreadable(ValueError):
-    """Calls in the model's own format are none that can be read."""
+    """Native calls that cannot be parsed."""
 
 
 def _native_calls(calls: Any) -> list[dict[str, Any]]:  # noqa: ANN401
@@ -195,10 +196,10 @@ def _native_call(call: object) -> dict[str, Any]:
 
 
 def readable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments of a call in the model's own format.
+    """The arguments of a native call.
 
     Raises:
-        Unreadable: they are what stands for arguments that are no JSON.
+        Unreadable: they were not JSON.
     """
     if arguments == UNREADABLE:
         raise Unreadable("the arguments of a call are no JSON")
@@ -206,7 +207,7 @@ def readable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def as_sent(arguments: Mapping[str, Any]) -> str:
-    """The arguments of a call as an endpoint sends them: as JSON, or as what is none."""
+    """The arguments as an endpoint sends them: JSON, or text that is not."""
     return "{" if arguments == UNREADABLE else json.dumps(arguments)
 
 
@@ -217,7 +218,7 @@ def _presence(question: Question, *, called: bool) -> Grade:
     return Grade(score=float(called == wanted), explanation=f"{made}, {linked} {should} have been.")
 
 
-def line(text: str) -> str:
-    """Text in one line that is not too long."""
+def one_line(text: str) -> str:
+    """Text in one line of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_SAID else line[:_MAX_SAID] + "…"

@@ -1,9 +1,9 @@
-"""Brings what a model wrote of a day into the form of a submission, as the authors' second model is told to.
+"""Normalizes the fields of a day to the form of a submission, as the authors' second model is told to.
 
 Its instruction (`postprocess/openai_request.py` of OSU-NLP-Group/TravelPlanner): each attraction is
-`Name, City`, `;` between them; a way from A to B makes the current city `from A to B`; flight numbers are
-followed by a colon; what is not specific, such as eating at home or on the road, is `-`; no `$`. So here;
-details behind a name and its city go. What cannot be told with certainty stays as it is.
+`Name, City`, `;` between them; travel from A to B makes the current city `from A to B`; flight numbers are
+followed by a colon; what is not specific, such as eating at home or on the road, is `-`; no `$`. The same is
+done here, and details after a name and its city are removed. Ambiguous text stays unchanged.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _FOOT_BESIDE = _bag("by use using ride sightseeing")
 
 
 def is_nothing(text: str) -> bool:
-    """Whether a text says that nothing is eaten, seen or booked: `Eat at home`, `N/A (returning)`."""
+    """Whether a text means that nothing is eaten, visited or booked: `Eat at home`, `N/A (returning)`."""
     return _of(text, _IDLE, _BESIDE)
 
 
 def is_on_foot(text: str) -> bool:
-    """Whether a text says that nobody travels to another city: `Walk`, `Local transport`, `Not needed`."""
+    """Whether a text means that nobody leaves the city: `Walk`, `Local transport`, `Not needed`."""
     return _of(text, _ON_FOOT | _IDLE, _FOOT_BESIDE | _BESIDE)
 
 
 def _of(text: str, core: frozenset[str], beside: frozenset[str]) -> bool:
-    """Whether a text is of these words alone, one of the core among them; parentheses do not count."""
+    """Whether a text has only these words, with one of the core; parentheses are ignored."""
     bare = re.sub(r"\([^()]*+\)", " ", text[:200]).lower().replace("n/a", "none")
     words = re.findall(r"[^\W\d_]+", bare)
     known = 0 < len(words) <= _MOST_WORDS and all(word in core or word in beside for word in words)
@@ -98,7 +98,7 @@ def _travels(text: str, city: str, places: Places) -> bool:
 
 
 def _with_number(text: str) -> str:
-    """A flight's number as the evaluator finds it, where there is one only."""
+    """Write a flight number as the evaluator expects it, where there is exactly one."""
     if _GOOD_NUMBER.match(text):
         return text
     match = _NUMBER.search(text)
@@ -113,7 +113,7 @@ def _with_number(text: str) -> str:
 
 
 def _with_pair(text: str, city: str, places: Places) -> str:
-    """The way's two cities as the evaluator finds them; one without any that needs them gets unknown ones."""
+    """Write the two cities as the evaluator expects them; a flight without any gets `-`."""
     pair = from_to(text)
     states = places.database.tables.states
     if pair is not None and all(before_parenthesis(end) in states for end in pair):
@@ -131,7 +131,7 @@ def _with_pair(text: str, city: str, places: Places) -> str:
 
 
 def _joined(*parts: str) -> str:
-    """Parts of a way, a comma between them."""
+    """Parts of a transportation entry, joined by commas."""
     bare = [re.sub(r"\A[\s,;:.|)(–—-]+|[\s,;:|(–—-]+\Z", "", part) for part in parts]
     return ", ".join(part for part in bare if part)
 
@@ -158,7 +158,7 @@ def city_of(text: str, places: Places) -> str:
 
 KEYS: Final = ("current_city", *FIELDS)
 MAX_TEXT: Final = 4_000
-"""Texts of a plan are cut to so many characters: the evaluator's rules take time that grows faster."""
+"""Maximum characters of a field: the evaluator's rules take superlinear time."""
 
 _LEAD = re.compile(
     r"(?:(?:have|enjoy|grab|get|take|eat|eating|dine|dining|stay|staying|overnight|check(?:ing)?|a|an|early|late|"
@@ -167,7 +167,7 @@ _LEAD = re.compile(
     r"(?:visit|visiting|explore|exploring|see)\s++)",
     re.IGNORECASE,
 )
-"""`Have lunch at`: tried without it, where the text is no name. `The` or `Lunch` alone could be a name's."""
+"""`Have lunch at`: removed where the text is no name. `The` or `Lunch` alone could be part of a name."""
 _ARTICLE = re.compile(r"\Athe\s++", re.IGNORECASE)
 _NUMBERED = re.compile(r"\A\s*+(?:\d{1,2}[.)]|[a-z][.)]|[-*•+])\s++")
 _MARKED = re.compile(r"\[([^\[\]]*+)\]\([^()\s]*+\)|(\*\*|__|`)(.+?)\2")
@@ -185,7 +185,7 @@ _MOST_A_DAY = 20
 
 
 def normalized(day: Mapping[str, str], places: Places) -> dict[str, str]:
-    """A day with all fields, in the form of a submission."""
+    """A day with all fields in the form of a submission."""
     said = {key: _said(day.get(key, "")) for key in KEYS}
     said["current_city"] = city_of(said["current_city"], places)
     said["transportation"] = way_of(said["transportation"], said["current_city"], places)
@@ -210,19 +210,19 @@ def _said(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text without bullets, marks and escapes."""
+    """Text without bullets, markup and escapes."""
     return _unmarked(text).strip(" \t\n*_`|")
 
 
 def _unmarked(text: str) -> str:
-    """Without marks that come in pairs."""
+    """Text without paired markup."""
     text = re.sub(r"(?:\\r)?\\n", "\n", text).replace("\\", "")
     text = _NUMBERED.sub("", text, count=1)
     return _MARKED.sub(lambda match: match[1] or match[3] or "", text)
 
 
 def _forms(text: str) -> Iterator[str]:
-    """A text as it is, plain, and without quotes or the words before a name."""
+    """Variants of a text: verbatim, plain, without quotes, without the words before a name."""
     yield text
     yield _unmarked(text)
     plain = _plain(text)
@@ -236,7 +236,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _entry(kind: Kind, text: str, here: Sequence[str], places: Places) -> str:
-    """A meal, a room, an attraction as `Name, City`; `-` for what is not specific."""
+    """A meal, a room or an attraction as `Name, City`; `-` if not specific."""
     if text == "-":
         return text
     for form in dict.fromkeys(_forms(text)):
@@ -262,7 +262,7 @@ def _attractions(text: str, here: Sequence[str], places: Places) -> list[str]:
 
 
 def _several(text: str, here: Sequence[str], places: Places) -> list[str]:
-    """Known names one after the other, `Pier and Fort, Bay`; none if anything else is there."""
+    """A sequence of known names, `Pier and Fort, Bay`; empty if there is any other text."""
     text = _plain(text)
     cities = list(dict.fromkeys([*here, *places.cities_in(text)]))
     found: list[Named] = []
@@ -278,7 +278,7 @@ def _several(text: str, here: Sequence[str], places: Places) -> list[str]:
 
 
 def _placed(found: Sequence[Named], places: Places) -> Iterator[Named]:
-    """Names without a city are in that of the next with one, if they are there."""
+    """A name without a city gets that of the next name with one, if it exists there."""
     for index, named in enumerate(found):
         later = next((other.city for other in found[index:] if other.said), None)
         if not named.said and later and places.exists("attraction", f"{named.name}, {later}"):

@@ -1,9 +1,13 @@
-"""Reads the plan out of a reply. Nothing that a model wrote is run as code.
+"""Parses the plan in a reply, and writes plans as submissions. Nothing that a model wrote is executed.
 
-At the authors' a second model (GPT-4) turns the reply, in words, into the form in which plans are submitted.
-Here code does it: it finds JSON, lines such as `Breakfast: ...` under `Day 1:`, or a table of days, wherever
-they stand in the reply, and brings what each day says into form (`entries`). A reply without such a plan is
-one that was not delivered; the authors' second model may still find one in free prose.
+The authors use a second model (GPT-4) to turn the reply into the form of a submission. Here code does it: it
+finds JSON, lines such as `Breakfast: ...` under `Day 1:`, or a table of days anywhere in the reply, and
+normalizes the fields of each day (`entries.py`). A reply without such a plan counts as not delivered; the
+authors' second model might still find one in free prose.
+
+A submission has one line per query of the split, in order: `{"idx": 1, "query": "...", "plan": [...]}`, with
+`null` for a plan that was not delivered. `evaluation/eval.py` of OSU-NLP-Group/TravelPlanner matches lines by
+position.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from genenv.environments.travel.query import Plan
 from genenv.types import Json
 
 LEAST_FIELDS: Final = 2
-"""What has so many of the known fields is a day."""
+"""Known fields that make a day."""
 _NAMES: Mapping[str, str] = {
     "current_city": r"current(?:\s|\\?_)+city|city|location",
     "transportation": r"transportation|transport|travel",
@@ -32,7 +36,7 @@ _NAMES: Mapping[str, str] = {
     "dinner": "dinner",
     "accommodation": r"accommodations?|lodging|hotel|overnight\s+stay",
 }
-"""Key of the submission form -> what lines call it."""
+"""Key of the submission form -> its names in lines."""
 _ANY = "|".join(_NAMES.values())
 _COUNTED = ("one", "two", "three", "four", "five", "six", "seven")
 
@@ -48,7 +52,7 @@ _LINE = re.compile(
     re.IGNORECASE,
 )
 _WITHIN = re.compile(rf"(?<=[;|.,])\s++(?=(?:\*\*)?(?:{_ANY})(?:\*\*)?\s*+:)", re.IGNORECASE)
-"""Where in a line the next field begins."""
+"""Start of the next field in a line."""
 _ESCAPED = re.compile(r"(?:\\r)?\\n")
 _BULLET = re.compile(r"\s*+(?:[-*•+]|\d{1,2}[.)])\s++(?=\S)")
 _BAR = re.compile(r"(?<!\\)\|")
@@ -56,18 +60,18 @@ _RULE = re.compile(r"\|?[\s:|-]+\|[\s:|-]*")
 
 
 class Piece(NamedTuple):
-    """A day as it stands in a reply."""
+    """A day in a reply."""
 
     number: int | None
     day: dict[str, str]
     at: int
-    """Where it begins in the reply."""
+    """Its start in the reply."""
     why: str = ""
-    """Why it cannot be read; empty: it can."""
+    """Why it cannot be parsed; empty: it can."""
 
 
 def in_lines(text: str) -> list[Piece]:
-    """The days that have a heading each; those below which too few fields stand cannot be read."""
+    """Days under headings; those with too few fields cannot be parsed."""
     days: list[tuple[int, dict[str, str], int]] = []
     field = ""
     for at, line in _lines(text):
@@ -92,7 +96,7 @@ def in_lines(text: str) -> list[Piece]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    r"""Lines and where they begin; a `\n` of two characters ends one too, before what begins a line."""
+    r"""Lines and their starts; a literal `\n` also ends one, if the start of a field follows."""
     for at, line in _numbered(text):
         parts = _ESCAPED.split(line)
         whole = parts[0]
@@ -106,7 +110,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text, each with the place of its first character."""
+    """The lines of a text with the position of their first character."""
     at = 0
     for line in text.splitlines(keepends=True):
         yield at, line.rstrip("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
@@ -118,13 +122,13 @@ def _heading_number(text: str) -> int:
 
 
 def _of_heading(rest: str) -> dict[str, str]:
-    """`Day 1: from A to B`: the current city, unless a line of its own says it."""
+    """`Day 1: from A to B`: the current city, unless a separate line has it."""
     match = re.match(r"\W{0,4}(from\s.{1,120}\sto\s.{1,80})", rest, re.IGNORECASE)
     return {"current_city": match[1].strip(" *_:#")} if match is not None else {}
 
 
 def _goes_on(line: str, field: str, day: dict[str, str]) -> str:
-    """Entries below their field, or its value on the next line; returns the field that may still go on."""
+    """Add entries below their field, or its value on the next line; returns the field that may continue."""
     bullet = _BULLET.match(line)
     if not field or not line.strip():
         return field if field and not day[field] else ""
@@ -138,7 +142,7 @@ def _goes_on(line: str, field: str, day: dict[str, str]) -> str:
 
 
 def in_tables(text: str) -> Iterator[list[Piece]]:
-    """The days of each table whose head names the fields: `| Day | Breakfast | ...`."""
+    """The days of each table with the fields as columns: `| Day | Breakfast | ...`."""
     columns: list[str] = []
     rows: list[Piece] = []
     for at, line in [*_numbered(text), (len(text), "")]:
@@ -177,7 +181,7 @@ _PATTERNS = {key: re.compile(pattern, re.IGNORECASE) for key, pattern in _NAMES.
 
 
 def key_of(name: str) -> str:
-    """The key of the submission form that a name stands for, else the name in its form."""
+    """The submission's key for a name, else the name in the same style."""
     words = re.sub(r"[^a-z]+", " ", name.lower()).strip()
     for key, pattern in _PATTERNS.items():
         if pattern.fullmatch(words):
@@ -187,10 +191,10 @@ def key_of(name: str) -> str:
 
 
 MAX_CHARS: Final = 50_000
-"""What stands behind is not looked at; a plan for a week has 4,000."""
+"""Characters of a reply that are parsed; a plan for a week has 4,000."""
 
 _WRAPPED = 4
-"""So deep may the days be in lists and objects."""
+"""Maximum nesting of days in lists and objects."""
 _MOST_DAYS, _MAX_NAME = 31, 40
 _MOST_UNREAD = 31
 
@@ -199,19 +203,19 @@ _Day = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a reply says."""
+    """The plan parsed from a reply."""
 
     plan: list[dict[str, Json]]
-    """Its plan; empty for none."""
+    """Empty: there is none."""
     unread: tuple[str, ...] = ()
-    """The days of it that cannot be read: which, from which character on, why."""
+    """Days that cannot be parsed: number, position and reason."""
 
 
 def read_reply(reply: str, places: Places) -> Reading:
-    """The plan of a reply, and its days that cannot be read.
+    """The plan of a reply, and its days that cannot be parsed.
 
-    Of several plans it is the one with the most days, of those the last. A day that cannot be read is a day
-    of hyphens where days behind it can be read, so that those keep their places.
+    Of several plans, the last one with the most days counts. A day that cannot be parsed becomes a day of
+    hyphens if later days can be, so that those keep their numbers.
     """
     text = reply[:MAX_CHARS]
     plans, unread = _plans(text)
@@ -249,7 +253,7 @@ def _named(piece: Piece) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """What a JSON text says, or what a text with escaped quotes stands for."""
+    """The value of a JSON string, or a text with its quotes unescaped."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -258,7 +262,7 @@ def _unescaped(text: str) -> str:
 
 
 def _plans(text: str) -> tuple[list[list[Piece]], list[Piece]]:
-    """The plans of a text, and the days that cannot be read."""
+    """The plans of a text, and the days that cannot be parsed."""
     written = [in_lines(text), *in_tables(text), *_json_days(text)]
     plans = [plan for pieces in written for plan in _split([piece for piece in pieces if not piece.why])]
     unread = sorted(
@@ -268,7 +272,7 @@ def _plans(text: str) -> tuple[list[list[Piece]], list[Piece]]:
 
 
 def _split(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Days as plans: where the numbers do not go on, another plan begins."""
+    """Split days into plans: a number that does not increase starts another plan."""
     plans: list[list[Piece]] = []
     last = 0
     for piece in pieces:
@@ -280,7 +284,7 @@ def _split(pieces: Sequence[Piece]) -> list[list[Piece]]:
 
 
 def _with_gaps(plan: Sequence[Piece], unread: Sequence[Piece]) -> list[Piece]:
-    """A plan with the days that cannot be read where they stand, before the last that can."""
+    """A plan with unparsed days in their positions, up to the last parsed one."""
     days: list[Piece] = []
     before, at = 0, -1
     for piece in plan:
@@ -304,11 +308,11 @@ _KEY = re.compile(r"(?:[{,\n]|\A)\W{0,12}([A-Za-z][\w\\ ]{0,30}?)[^\w:]{0,8}:")
 _NUMBERED = re.compile(r"\W{0,8}days?\W{1,8}(\d{1,2})(?!\d)", re.IGNORECASE)
 _UNDER = re.compile(r"day\W{0,3}(\d{1,2})\W{1,12}\Z", re.IGNORECASE)
 _HEAD = 1_500
-"""Characters in which an object that cannot be read has to look like a day."""
+"""Characters of a malformed object in which it must look like a day."""
 
 
 def _json_days(text: str) -> Iterator[list[Piece]]:
-    """The days of each list; objects that stand alone, as in a list that was cut off, are taken together."""
+    """The days of each list; separate objects, as in a truncated list, are one plan."""
     alone: list[Piece] = []
     for found in values(text):
         if isinstance(found, Unread):
@@ -323,7 +327,7 @@ def _json_days(text: str) -> Iterator[list[Piece]]:
 
 
 def _unread_day(text: str, unread: Unread) -> Iterator[Piece]:
-    """The day that an object is that cannot be read, if it looks like one."""
+    """The day of a malformed object, if it looks like one."""
     if text[unread.start] != "{":
         return
     inner = text.find("{", unread.start + 1)
@@ -351,7 +355,7 @@ def _days(value: Json, depth: int = 0) -> Iterator[Piece]:
 
 
 def _fields(day: Mapping[str, Json]) -> _Day:
-    """The texts of a day; those in an object below it, as `meals`, too."""
+    """The fields of a day; those of nested objects, such as `meals`, too."""
     below = [value for key, value in day.items() if key not in KEYS and isinstance(value, Mapping)]
     inner = {key_of(name[:_MAX_NAME]): entry for value in below for name, entry in value.items()}
     told = {key: day.get(key, inner.get(key)) for key in KEYS}
@@ -364,7 +368,7 @@ def _fields(day: Mapping[str, Json]) -> _Day:
 
 
 def _number(value: Json) -> int | None:
-    """`1`, or that of `Day 1`; dates have none."""
+    """The number of `1` or `Day 1`; none for dates."""
     if isinstance(value, int):
         return value
     digits = _DAY.match(value) if isinstance(value, str) else None
@@ -372,7 +376,7 @@ def _number(value: Json) -> int | None:
 
 
 def _text(value: Json) -> str:
-    """A text; several in a list as after `;`; an object with a name, and maybe a city, as `Name, City`."""
+    """A text; a list joined by `;`; an object with a name, and perhaps a city, as `Name, City`."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -388,14 +392,13 @@ _NAMED = ("name", "restaurant", "attraction", "accommodation", "title")
 _LOCATED = ("city", "location")
 
 
-# --- plans that are given as such ---
+# --- plans in the form of a submission ---
 
 
 def as_submitted(value: Json) -> list[dict[str, Json]]:
-    """A plan in the form in which plans are submitted, or a line of a submission that has one under `plan`.
+    """A plan in the form of a submission, or a line of a submission with one under `plan`.
 
-    Nothing is read into it: days stay as they are, but for the length of their texts. Entries that are no
-    objects are absent days.
+    Days stay unchanged, except for the length of their texts. Entries that are not objects are empty days.
     """
     if isinstance(value, Mapping):
         value = value.get("plan")
@@ -411,13 +414,13 @@ def _bounded(day: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def plan_of(question: Question, answer: Json) -> Plan:
-    """The plan in an answer: read out of a reply, or given as such; empty for none."""
+    """The plan in an answer: a reply, or a plan in the form of a submission; empty for none."""
     return reading_of(question, answer).plan
 
 
 def reading_of(question: Question, answer: Json) -> Reading:
-    """The plan in an answer, and what of it cannot be read."""
-    if isinstance(answer, Mapping) and "reply" in answer:  # of the two-stage mode
+    """The plan in an answer, and what of it cannot be parsed."""
+    if isinstance(answer, Mapping) and "reply" in answer:  # two-stage mode
         answer = str(answer["reply"])
     if isinstance(answer, str):
         return read_reply(answer, question.split.places)
@@ -425,13 +428,13 @@ def reading_of(question: Question, answer: Json) -> Reading:
 
 
 def submission(answers: Sequence[tuple[Question, Json]]) -> str:
-    """The lines of a split's queries; those that were not asked have no plan.
+    """The submission for a split; queries that were not asked have no plan.
 
     Args:
-        answers: questions of one split, each with what was answered, None for nothing.
+        answers: questions of one split, each with its answer or None.
 
     Returns:
-        As many lines as the split has queries; empty without questions.
+        One line for each query of the split; empty without questions.
     """
     if not answers:
         return ""

@@ -1,11 +1,14 @@
-"""TravelPlanner's two-stage mode: an agent searches with tools, and a planner reads what it wrote down.
+"""TravelPlanner's two-stage mode: an agent searches with tools, and a planner gets what it wrote down.
 
 The loop and its limits are those of the authors' ReAct agent (`agents/tool_agents.py` of
 OSU-NLP-Group/TravelPlanner). A step is a thought, an action and an observation, the first line of a reply
 each. The agent ends without a plan after 30 steps, when the same action comes a third time in a row, when an
 action of a kind is wrong for a fourth time with none right in between, or when its window is full. `Planner`
-ends it with a plan: the same model is given the notebook, as in sole planning. Different here: the window is
-the model's own, instead of a limit in GPT-3.5's tokens, and what is no action is answered in other words.
+ends it with a plan: the same model is given the notebook, as in sole planning. Two things differ: the window
+is the model's own, instead of a limit in GPT-3.5's tokens, and invalid actions are answered in other words.
+
+The tools have the arguments and results of the authors' tools (`tools/*/apis.py`). Tables are formatted as by
+pandas, a city must be in the database, a date has the form YYYY-MM-DD. Refusals are worded by genenv.
 """
 
 from __future__ import annotations
@@ -36,18 +39,18 @@ SEARCHES: Final = (
 
 
 class Refused(Exception):
-    """A search with arguments that are none; the text is what the model is answered."""
+    """A search with invalid arguments; the message is the observation."""
 
 
 class Searches:
-    """The searches, over one database."""
+    """The search tools, over one database."""
 
     def __init__(self, database: Database, cities: Sequence[str]) -> None:
-        """Prepare the searches.
+        """Index the roads.
 
         Args:
-            database: the tables, with all flights that there are.
-            cities: those that may be asked for, in the order in which a refusal lists them.
+            database: the tables, with all flights.
+            cities: valid cities, in the order in which a refusal lists them.
         """
         self._database, self._cities = database, list(cities)
         self._known = frozenset(cities)
@@ -56,14 +59,14 @@ class Searches:
             self._roads.setdefault((road.origin, road.destination), road)
 
     def answer(self, name: str, argument: str) -> str:
-        """What a search finds.
+        """The result of a search.
 
         Args:
             name: one of `SEARCHES`.
-            argument: what stands between the brackets.
+            argument: the text between the brackets.
 
         Raises:
-            Refused: the argument is none.
+            Refused: the argument is invalid.
         """
         parts = argument.split(", ")
         if name == "FlightSearch":
@@ -154,12 +157,12 @@ class Searches:
 
 
 def _amount(value: float) -> float:
-    """A number of a column of integers."""
+    """An integer where the value is one, as in columns of integers."""
     return int(value) if value == int(value) else value
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
-    """Rows as pandas' `DataFrame.to_string(index=False)` writes them: columns flush right."""
+    """Rows formatted as by pandas' `DataFrame.to_string(index=False)`: columns flush right."""
     columns = [_column(name, [row[at] for row in rows]) for at, name in enumerate(names)]
     return "\n".join(" ".join(cells) for cells in zip(*columns, strict=True))
 
@@ -210,34 +213,34 @@ _INSTRUCTION = (
     "it needs first.\n\n"
     "Query: "
 )
-"""The task in our words, up to the query and what has been done so far."""
+"""genenv's prompt for a step, up to the query and the steps so far."""
 
 
 def instruction(query: str, done: str) -> str:
-    """The prompt of a step in our words."""
+    """Genenv's prompt for a step."""
     return f"{_INSTRUCTION}{query}{done}"
 
 
 @dataclass(kw_only=True)
 class Agent:
-    """One attempt."""
+    """One rollout of the two-stage agent."""
 
     query: str
     searches: Searches
     prompt: Callable[[str, str], str]
-    """Query and what has been done so far -> the prompt of the next line."""
+    """Query and steps so far -> the prompt for the next line."""
     planning: Callable[[str, str], str]
-    """The notebook and the query -> the prompt of the planner."""
+    """Notebook and query -> the planner's prompt."""
     done: str = ""
     """Thoughts, actions and observations so far."""
     notebook: list[Json] = field(default_factory=list[Json])
     actions: list[str] = field(default_factory=list[str])
     _data: str | None = None
-    """What the last search found."""
+    """Result of the last search."""
     _wrong: Counter[str] = field(default_factory=Counter[str])
 
     async def run(self, talk: Talk) -> Json:
-        """Search, write down, plan.
+        """Roll out: search, take notes, plan.
 
         Returns:
             `reply`, the planner's, empty without one; `ended`, why; `steps`; `actions`.
@@ -274,7 +277,7 @@ class Agent:
         return text.splitlines()[0].strip() if text else ""
 
     async def _step(self, number: int, talk: Talk) -> tuple[str | None, str]:
-        """One step: what the planner is asked, if it is, and why the agent stops, if it does."""
+        """One step; returns the planner's query if it is called, and the reason if the agent stops."""
         self.done += f"\nThought {number}:"
         self.done += f" {await self._line(talk)}"
         self.done += f"\nAction {number}:"
@@ -301,7 +304,7 @@ class Agent:
         return None, ""
 
     def _observed(self, name: str, argument: str) -> str:
-        """The answer to an action; what is right forgives all that was wrong before."""
+        """The observation of an action; a valid one resets all counts of errors."""
         if name == "NotebookWrite":
             self._mask()
             self.notebook.append(
@@ -326,11 +329,11 @@ class Agent:
         return answer.strip()
 
     def _mask(self) -> None:
-        """Takes what the last search found out of the prompt: it should be in the notebook."""
+        """Remove the last search's result from the prompt: it should be in the notebook."""
         if self._data:
             self.done = self.done.replace(self._data.strip(), _MASKED)
 
 
 def _limited(name: str) -> str:
-    """Whose wrong actions stop an action; those of `AccommodationSearch` never do, as at the authors'."""
+    """The counter of errors for an action; as at the authors', `AccommodationSearch` has none of its own."""
     return name if name in (*SEARCHES, "NotebookWrite") and name != "AccommodationSearch" else _INVALID
