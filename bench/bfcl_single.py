@@ -22,9 +22,8 @@ from bfcl_mutations import (
 from bfcl_official import OFFICIAL, ScriptedHandler
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl
-from genenv.benchmarks.bfcl.categories import checks_calls
-from genenv.benchmarks.bfcl.literals import NeedsEvaluation
-from genenv.benchmarks.bfcl.official import decoded
+from genenv.benchmarks.bfcl.data import checks_calls
+from genenv.benchmarks.bfcl.official import NeedsEvaluation, decoded
 from genenv.chat.call_formats import UNREADABLE
 from genenv.evaluation.base import Item
 

@@ -11,7 +11,7 @@ import pytest
 
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.compare import compare
-from genenv.evaluation.records import Record, Results, as_json
+from genenv.evaluation.results import Record, Results, as_json
 from genenv.statistics import rate
 
 

@@ -180,7 +180,7 @@ def test_the_readme_says_what_it_is_and_the_example_is_a_task(runs: dict[str, Pa
 
 def test_what_is_written_is_a_policy_of_genenv(runs: dict[str, Path], tmp_path: Path) -> None:
     from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
-    from genenv.evaluation.policy_under_test import assistant
+    from genenv.evaluation.models import assistant
 
     export(runs["lora"], tmp_path / "out")
     here = PolicyConfig(device="cpu", threads=1)

@@ -12,7 +12,7 @@ from genenv.chat.turns import turns_of
 from genenv.config.run import load_config
 from genenv.environments import is_folder as is_folder
 from genenv.errors import UsageError
-from genenv.evaluation.policy_under_test import NamedPlayer, check_weights, player_of
+from genenv.evaluation.models import NamedPolicy, check_weights, named_policy
 from genenv.exporting.about import Made, Source, facts, notes
 from genenv.exporting.card import Card, readme
 from genenv.exporting.folder import check_vacant, new_folder
@@ -85,11 +85,11 @@ def _source(name: str) -> Source:
         UsageError: there is none.
         DataError: its checkpoint is damaged.
     """
-    named = player_of(name)
+    named = named_policy(name)
     if named is None:
         RunFolder.open(Path(name))  # says what is wrong with it
         raise UsageError(f"{name} is no run; name the folder of one, such as runs/demo")
-    if named.player != "agent":
+    if named.policy != "agent":
         raise UsageError(f"{name} is the simulator, which stays in its run; name {named.run} for the agent")
     folder = RunFolder.open(named.run)
     config = load_config(folder.config)
@@ -99,7 +99,7 @@ def _source(name: str) -> Source:
     return Source(folder=folder, config=config, round=number, weights=checkpoint / "agent")
 
 
-def _round(named: NamedPlayer, last: int | None) -> int:
+def _round(named: NamedPolicy, last: int | None) -> int:
     if last is None:
         raise UsageError(f"{named.run} has no committed round yet; train it first")
     if named.round is not None and named.round > last:

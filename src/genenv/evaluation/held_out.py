@@ -1,39 +1,132 @@
 """Held-out tasks as a benchmark: the environment's own episodes and checks, the run's own limits.
 
-What a run writes down as `agent/eval_success` is here a figure with an interval and a file of answers, and
-any model can be asked: the base before training, a checkpoint, an endpoint.
+A run logs `agent/eval_success`. Here the same number has a confidence interval and a file of answers, and any
+model can be measured: the base model before training, a checkpoint, an endpoint.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
 from genenv.agent.settings import AgentConfig
-from genenv.chat.assistant import Talk
+from genenv.chat.assistant import ChatMessage, Talk
+from genenv.chat.tool_format import as_text
 from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import load_environment
-from genenv.environments.base import Environment
-from genenv.errors import UsageError
+from genenv.environments.base import Environment, Episode, OutOfTurns
+from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.held_out.conversation import Conversation, Limits
-from genenv.evaluation.policy_under_test import run_of
-from genenv.rollout.driver import UNFINISHED
+from genenv.evaluation.models import run_of
+from genenv.rollout.driver import UNFINISHED, choices_of, tools_of
 from genenv.runs.folder import RunFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure
 from genenv.texts import masked
-from genenv.types import Json, JsonObject, StopReason, Task
+from genenv.types import Json, JsonObject, Message, StopReason, Task
 
 TASKS = "held_out_tasks"
-"""What the digest of the tasks is called among the data of a summary."""
+"""Name of the tasks' digest in a summary's `data`."""
 _EXACT_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds a rollout: the run's own settings."""
+
+    max_new_tokens: int
+    """Of a reply."""
+    context_tokens: int
+    """Of the conversation and a whole reply."""
+    timeout_s: float
+    """Of the environment alone: the time that the model takes does not count."""
+
+
+class _Truncated(Exception):
+    """A reply reached the token limit."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One rollout of a model that is given the whole conversation with each request.
+
+    As in training, it fails when a reply is truncated, or when the run's window has no room for another.
+    """
+
+    talk: Talk
+    limits: Limits
+    replies: list[str] = field(default_factory=list[str])
+    cut: bool = False
+    """Whether the last reply was truncated."""
+    _messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    _calls: list[str] = field(default_factory=list[str])
+    """Ids of the last reply's calls that have no result yet."""
+
+    async def run(self, episode: Episode) -> None:
+        """Converse until the episode ends.
+
+        Raises:
+            ContextOverflow: the conversation leaves no room for a reply.
+            RolloutError: no answer could be had, or the environment takes too long.
+            UsageError: the model cannot be offered tools, or held to choices, as the environment wants it.
+        """
+        tools = tools_of(episode)
+        if tools and not self.talk.native_tools:
+            raise UsageError(
+                "these tasks offer tools in the model's own form, and this model takes none; measure it with "
+                "held_out.config, a file whose environment describes tools in the prompt"
+            )
+        loop = asyncio.get_running_loop()
+
+        async def ask(messages: Sequence[Message]) -> str:
+            left_s = (clock.when() or 0.0) - loop.time()
+            if left_s <= 0:  # an environment that never awaits gives the clock no chance to ring
+                raise TimeoutError
+            clock.reschedule(None)
+            reply = await self._reply(messages, tools, choices_of(episode))
+            clock.reschedule(loop.time() + left_s)
+            return reply
+
+        try:
+            async with asyncio.timeout(self.limits.timeout_s) as clock:
+                try:
+                    await episode.run(ask)
+                except _Truncated:
+                    self.cut = True
+                except OutOfTurns:
+                    pass
+        except TimeoutError as error:
+            raise RolloutError(f"the environment took longer than {self.limits.timeout_s:g} s") from error
+
+    async def _reply(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject], choices: Sequence[str]
+    ) -> str:
+        for message in messages:
+            added: ChatMessage = {"role": message.role, "content": message.content}
+            if message.role == "tool" and self._calls:
+                added["tool_call_id"] = self._calls.pop(0)
+            self._messages.append(added)
+        reply = await self.talk(self._messages, tools=tools, choices=choices)
+        most, window = self.limits.max_new_tokens, self.limits.context_tokens
+        if reply.prompt_tokens > window - most:
+            raise ContextOverflow(
+                f"the conversation has {reply.prompt_tokens} tokens; a reply of {most} then passes the run's "
+                f"window of {window}"
+            )
+        self._messages.append(reply.message())
+        self._calls = [str(call["id"]) for call in self._messages[-1].get("tool_calls", ())]
+        self.replies.append(as_text(reply.text, reply.calls))
+        if not reply.finished:
+            raise _Truncated
+        return self.replies[-1]
 
 
 class HeldOutConfig(Settings, frozen=True):
@@ -73,7 +166,7 @@ class HeldOut(PlainBenchmark):
 
     @classmethod
     def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
-        """The settings with the run that the policy is of, where they name nothing else.
+        """The settings; where they name no environment, that of the run that the policy comes from.
 
         Raises:
             UsageError: neither names an environment.
@@ -90,7 +183,7 @@ class HeldOut(PlainBenchmark):
         return given.model_copy(update={"run": run.as_posix()})
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
-        """The environment's held-out tasks. Their digest is kept with the hashes of files.
+        """The environment's held-out tasks. Their digest is stored among the hashes of files.
 
         Raises:
             UsageError: no run, file or environment of that name, or an environment without held-out tasks.
@@ -131,13 +224,13 @@ class HeldOut(PlainBenchmark):
         return self._turns[item.data.id] if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Play the environment's own episode; returns the replies, and whether the last was cut off."""
+        """Run the environment's own episode; returns the replies, and whether the last was truncated."""
         conversation = Conversation(talk, self._limits)
-        await conversation.play(self._env.episode(item.data))
+        await conversation.run(self._env.episode(item.data))
         return {"replies": conversation.replies, "cut": conversation.cut}
 
     def grade(self, item: Item, answer: Json) -> Grade:
-        """The environment's verdict; what is no answer of `attempt` is graded as no reply."""
+        """The environment's verdict; a malformed answer is graded as no reply."""
         found: Mapping[str, Json] = answer if isinstance(answer, Mapping) else {}
         given = found.get("replies")
         listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
@@ -149,7 +242,7 @@ class HeldOut(PlainBenchmark):
         return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """As of every benchmark, the groups from short solutions to long ones."""
+        """Success overall and by length of the solution, short ones first."""
         return super().figures(sorted(graded, key=lambda pair: int(pair[0].groups["steps"].split("-")[0])))
 
     def describe(self) -> JsonObject:
@@ -167,7 +260,7 @@ def _item(env: Environment, task: Task) -> Item:
 
 
 def _span(steps: int) -> str:
-    """How long a solution is: exactly up to 8, then in spans that double, `9-16`, `17-32`."""
+    """A group by the length of the solution: exact up to 8, then ranges that double: `9-16`, `17-32`."""
     if steps <= _EXACT_STEPS:
         return str(steps)
     low = _EXACT_STEPS
@@ -177,7 +270,7 @@ def _span(steps: int) -> str:
 
 
 def _digest(tasks: Sequence[Task]) -> str:
-    """SHA-256 of all that is asked and graded by."""
+    """SHA-256 of everything that prompts and grading depend on."""
     lines = [
         json.dumps(
             [

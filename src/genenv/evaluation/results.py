@@ -1,4 +1,7 @@
-"""Results on disk: a JSONL file with a line per item, and beside it a summary to compare runs by."""
+"""Results of an evaluation on disk: a JSONL file with one record per item, and a JSON summary.
+
+The summary has the figures, the token counts, and everything that identifies the measurement.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ from genenv.texts import json_line
 from genenv.types import JsonObject
 
 GRADED, OVERFLOW, FAILED = "graded", "overflow", "failed"
-"""Status of an item: answered and graded; too long for the model's window, so wrong; not answered."""
+"""Status of an item: graded; longer than the model's window, which counts as wrong; or without an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What happened to one item."""
+    """The stored result of one item."""
 
     id: str
     groups: Mapping[str, str]
@@ -35,20 +38,20 @@ class Record:
     explanation: str
     answer: Any = None
     conversation: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-    """The last that the model was given, and its reply."""
+    """The messages of the last request, and the reply."""
     tools: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     tokens: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Prompt tokens, sampled tokens, replies, and replies cut off by the limit."""
+    """Counts: `prompt` and `sampled` tokens, `replies`, and `cut`, the truncated replies."""
     seconds: float = 0.0
     latencies_s: Sequence[float] = field(default_factory=list[float])
-    """How long each reply took, in their order."""
+    """Duration of each reply, in order."""
     cluster: str = ""
-    """What the item hangs together with; empty: it stands alone."""
+    """Cluster of the item for intervals; empty: its own."""
     unread: Sequence[str] = ()
-    """Parts of the answer that could not be read and were not graded, each with its place and the reason."""
+    """Parts of the answer that could not be parsed and count for nothing, with position and reason."""
 
     def line(self) -> str:
-        """The record as a line of JSON. What is no Unicode, such as half a surrogate pair, is escaped."""
+        """The record as a line of JSON, in ASCII: lone surrogates are escaped."""
         return json.dumps({one.name: getattr(self, one.name) for one in dataclasses.fields(self)}) + "\n"
 
 
@@ -69,9 +72,9 @@ class Results:
 
     @contextmanager
     def claimed(self, *, resume: bool) -> Generator[None]:
-        """Nobody else may begin or continue these results inside this block.
+        """Hold the lock on these results inside this block.
 
-        Folders that it had to make go again where nothing has been begun.
+        Folders that it created are removed again if they are still empty.
 
         Raises:
             UsageError: there are results already, some whose summary is lost, or another process writes them.
@@ -89,7 +92,7 @@ class Results:
                     each.rmdir()
 
     def check(self, *, resume: bool) -> None:
-        """See whether these results may be begun or continued.
+        """Check that these results may be started or resumed.
 
         Raises:
             UsageError: there are results already, or some whose summary is lost; or they cannot be written.
@@ -106,7 +109,7 @@ class Results:
             )
 
     def lock(self) -> AbstractContextManager[None]:
-        """Nobody else may write these results inside this block; a process that dies gives the lock back.
+        """Lock these results inside this block; a process that dies releases the lock.
 
         Raises:
             UsageError: another process has it.
@@ -114,9 +117,9 @@ class Results:
         return locked(self.path, self.path.with_name(f".{self.path.stem}.lock"))
 
     def open(self, identity: JsonObject) -> tuple[dict[str, Record], Mapping[str, Any]]:
-        """Records of an earlier run with the same identity, and its summary; both empty without one.
+        """Records and summary of an earlier run with the same identity; both empty without one.
 
-        A last line that was cut off is dropped; one that only lacks its end, as editors leave it, is kept.
+        A truncated last line is dropped; a whole one without a newline is kept.
 
         Raises:
             UsageError: it was run otherwise; names what differs.
@@ -139,16 +142,16 @@ class Results:
         return records, before
 
     def append(self, record: Record) -> None:
-        """Add a record; on the disk when this returns, as far as the system says."""
+        """Append a record; the file is closed when this returns."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(record.line())
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Put these records in place of all."""
+        """Replace all records."""
         write_whole(self.path, "".join(record.line() for record in records))
 
     def write_summary(self, summary: JsonObject) -> None:
-        """Put a summary in place."""
+        """Replace the summary."""
         write_whole(self.summary, json_line(summary, indent=2) + "\n")
 
 
@@ -166,11 +169,11 @@ IDENTITY = (
 """Fields of a summary that must agree for two results to be of the same measurement; all but `policy` for two
 models to be comparable."""
 _PLACES = ("settings.run", "settings.config")
-"""Where tasks were found; which tasks, and by which rules, is in `data` and `rules`."""
+"""Paths, which may differ: the tasks themselves and their rules are in `data` and `rules`."""
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], *, but: Iterable[str] = ()) -> list[str]:
-    """In which fields of the identity two summaries differ, by dotted names."""
+    """Dotted names of the identity fields in which two summaries differ."""
     return [
         path
         for name in IDENTITY
@@ -221,7 +224,7 @@ def _null_is_nan(figure: object) -> object:
 
 
 class _Summary(BaseModel):
-    """What a summary must have to be read; there is more in it."""
+    """The fields of a summary that are read back; it has more."""
 
     benchmark: str
     policy: dict[str, Any] = {}
@@ -230,11 +233,11 @@ class _Summary(BaseModel):
 
 
 def read_records(path: Path, *, cut_off_is_fine: bool = False) -> dict[str, Record]:
-    """Records by id; the last of those with one id counts.
+    """Records by id; the last one with an id wins.
 
     Args:
         path: the JSONL file.
-        cut_off_is_fine: leave out a last line without an end, as a killed run leaves it.
+        cut_off_is_fine: ignore a truncated last line, as a killed run leaves it.
 
     Raises:
         DataError: the file is missing or a line is damaged; names it.
@@ -269,12 +272,12 @@ def _is_json(line: bytes) -> bool:
 
 
 def figures_of(summary: Mapping[str, Any]) -> list[Figure]:
-    """The figures that a summary holds; null is not a number."""
+    """The figures of a summary; null becomes NaN."""
     return _Summary.model_validate(summary).figures
 
 
 def as_json(figures: Sequence[Figure]) -> list[JsonObject]:
-    """Figures for a summary; what is not a number is null."""
+    """Figures as JSON for a summary; NaN becomes null."""
     return [
         {
             key: None if isinstance(value, float) and math.isnan(value) else value
@@ -282,3 +285,81 @@ def as_json(figures: Sequence[Figure]) -> list[JsonObject]:
         }
         for figure in figures
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of evaluating one benchmark."""
+
+    name: str
+    results: Results
+    figures: Sequence[Figure]
+    records: Sequence[Record]
+    seconds: float
+    """Time spent on rollouts, summed over all completed runs of the command."""
+    spending: JsonObject
+    """The endpoint's cost since the start of the process."""
+    of: int
+    """Items in the split; `--limit` evaluates fewer."""
+    notes: Sequence[str] = ()
+    """Caveats to print beside the figures, one sentence each."""
+    leaderboard: JsonObject = field(default_factory=dict[str, Any])
+    """The row of the authors' leaderboard; empty where there is none."""
+    prerequisites: Sequence[Record] = ()
+    """Records of the conversations that the items needed first. They are in no figure."""
+    exported: Sequence[Path] = ()
+    """Files for the authors' own scorer."""
+
+    @property
+    def failed(self) -> list[Record]:
+        """Items without an answer."""
+        return [record for record in self.records if record.status == FAILED]
+
+    @property
+    def overflow(self) -> int:
+        """Number of items that did not fit into the model's window."""
+        return sum(record.status == OVERFLOW for record in self.records)
+
+    @property
+    def unread(self) -> list[Record]:
+        """Items with a part of the answer that could not be parsed."""
+        return [record for record in self.records if record.unread]
+
+    def tokens(self, kind: str) -> int:
+        """Sum of a token count over all items: `prompt`, `sampled`, `replies` or `cut`."""
+        return _token_counts(self.records)[kind]
+
+    def summary(self) -> JsonObject:
+        """Counts and figures for the summary."""
+        more: JsonObject = {"leaderboard": self.leaderboard} if self.leaderboard else {}
+        if self.prerequisites:
+            more = {**more, "prerequisites": self._prerequisites()}
+        return {
+            "items": len(self.records),
+            "of": self.of,
+            "failed": len(self.failed),
+            "overflow": self.overflow,
+            "unread": {
+                "items": len(self.unread),
+                "parts": sum(len(record.unread) for record in self.unread),
+            },
+            "seconds": round(self.seconds, 1),
+            "tokens": _token_counts(self.records),
+            "spending": self.spending,
+            "figures": as_json(self.figures),
+            **more,
+        }
+
+    def _prerequisites(self) -> JsonObject:
+        held = self.prerequisites
+        return {
+            "conversations": len(held),
+            "failed": sum(record.status == FAILED for record in held),
+            "overflow": sum(record.status == OVERFLOW for record in held),
+            "tokens": _token_counts(held),
+        }
+
+
+def _token_counts(records: Sequence[Record]) -> dict[str, int]:
+    kinds = ("prompt", "sampled", "replies", "cut")
+    return {kind: sum(record.tokens.get(kind, 0) for record in records) for kind in kinds}

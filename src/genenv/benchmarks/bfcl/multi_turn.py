@@ -1,15 +1,22 @@
-"""Multi-turn items: the user's turns one after the other, up to so many steps in each, results fed back.
+"""Multi-turn items: conversations of several user turns, with calls carried out between them; and memories.
 
 Source: `inference_multi_turn_prompting` and `inference_multi_turn_FC` of bfcl-eval's `base_handler.py`, with
-the messages of its `openai_completion.py`. A turn ends with the first reply in which no calls can be read.
+the messages of its `openai_completion.py`. A turn ends with the first reply in which no calls can be parsed.
 More steps than allowed end the whole conversation: that is wrong, unless it was the last turn, as officially.
 
-The official `multi_turn_checker` grades, in a process of its own: after each turn that has right calls, the
-model must have made calls in it, the public attributes of all instances must equal those after the right
-calls, and the results of those must be among all that the model has had so far, in any order.
+The official `multi_turn_checker` grades, in a process of its own. After each turn that has right calls, the
+model must have made calls in it. The public attributes of all instances must equal those after the right
+calls, and the results of those must be among all results so far, in any order.
 
-The paper's form (`--protocol genenv`): each turn on its own. Those before it are shown as the right calls
-make them, results included, and one turn is asked and graded.
+With `protocol: genenv`, an item is one turn: the turns before it are shown as the right calls make them.
+
+Memory items follow `process_memory_test_case` and `process_agentic_test_case` of bfcl-eval's `utils.py`, and
+`_evaluate_single_agentic_entry` of its `eval_runner.py`. Each scenario has one memory, filled by its
+conversations in the order of the file. One that did not fit into the model's window leaves it unchanged.
+Every question starts from the memory after the last conversation; its own changes are discarded. A question
+is right if the last message, which has no calls, contains one of the possible answers. The official run keeps
+memories as files. Here a memory is part of the stored answer to the conversation that left it: runs cannot
+mix theirs.
 """
 
 from __future__ import annotations
@@ -18,12 +25,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from genenv.benchmarks.bfcl.load import Conversation
-from genenv.benchmarks.bfcl.package import prompts
-from genenv.benchmarks.bfcl.prompts import shown, tools, with_system_prompt
-from genenv.benchmarks.bfcl.single import as_sent, line, readable, spoken
+from genenv.benchmarks.bfcl.data import Conversation, MemoryTask, Messages, prompts
+from genenv.benchmarks.bfcl.single_turn import (
+    as_sent,
+    one_line,
+    readable,
+    shown,
+    tools,
+    with_system_prompt,
+    without_thinking,
+)
 from genenv.benchmarks.bfcl.worker import Stopped, worker
 from genenv.chat.assistant import ChatMessage, Reply, Talk, ToolCall
+from genenv.errors import RolloutError
 from genenv.evaluation.base import Grade
 from genenv.types import Json
 
@@ -32,25 +46,25 @@ Turns = list[list[list[str]]]
 
 
 class Executor(Protocol):
-    """What carries out the calls of a conversation, and keeps their effects."""
+    """Executes a conversation's calls and keeps their effects."""
 
     def run(self, calls: Sequence[str]) -> list[str]:
-        """Carry out calls one after the other; what each answers, as text."""
+        """Execute calls in order; returns the result of each as text."""
         ...
 
 
 class World:
-    """The simulated APIs of a conversation, as calls have left them."""
+    """The simulated APIs of a conversation, in the state after its calls so far."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._about = conversation
         self._steps: list[list[str]] = []
 
     def run(self, calls: Sequence[str]) -> list[str]:
-        """Carry out calls one after the other; what each answers, as text.
+        """Execute calls in order; returns the result of each as text.
 
-        Those before are carried out again: the process that does it keeps nothing. Calls that take too much
-        answer an error, and change nothing.
+        All earlier calls are executed again, since the worker process keeps no state. Calls that exceed its
+        limits return an error and change nothing.
         """
         steps, about = [*self._steps, list(calls)], self._about
         try:
@@ -68,8 +82,8 @@ class World:
         return results
 
 
-async def ask(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
-    """Hold a conversation: the answer is `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
+async def ask_turns(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
+    """Roll out a conversation: the answer is `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
     world = World(conversation)
     turns, _ = await hold(conversation, talk, world, native=native, max_steps=max_steps)
     return {"turns": turns}
@@ -78,11 +92,11 @@ async def ask(conversation: Conversation, talk: Talk, *, native: bool, max_steps
 async def hold(
     conversation: Conversation, talk: Talk, world: Executor, *, native: bool, max_steps: int
 ) -> tuple[Turns, str | None]:
-    """Hold a conversation whose calls something carries out.
+    """Roll out a conversation whose calls are executed.
 
     Returns:
-        The calls by turn and step; and the last message as the official grader of answers takes it, that
-        which has no calls: None where too many steps ended the conversation before there was one.
+        The calls by turn and step; and the last message, the one without calls, for the official grader of
+        answers. None where too many steps ended the conversation first.
     """
     form = _Native(conversation) if native else _Text(conversation)
     messages: list[ChatMessage] = []
@@ -101,8 +115,8 @@ async def hold(
     return turns, said
 
 
-def grade(conversation: Conversation, answer: Json) -> Grade:
-    """Grade the calls of all turns, or of the one turn that was asked."""
+def grade_turns(conversation: Conversation, answer: Json) -> Grade:
+    """Grade the calls of all turns, or of the one turn that was rolled out."""
     turns = _turns(answer)
     if turns is None:
         return _wrong("The answer is not a list of turns of steps of calls")
@@ -123,7 +137,7 @@ def grade(conversation: Conversation, answer: Json) -> Grade:
         return _wrong(f"The calls cannot be carried out: {error}")
     if result["valid"]:
         return Grade(score=1.0, explanation="After each turn the world is as it should be.")
-    return _wrong(line(result["why"]))
+    return _wrong(one_line(result["why"]))
 
 
 def _wrong(why: str) -> Grade:
@@ -131,7 +145,7 @@ def _wrong(why: str) -> Grade:
 
 
 def _turns(answer: Json) -> Turns | None:
-    """The calls of an answer; None where it has another shape."""
+    """The calls of an answer; None if malformed."""
     turns: Any = answer.get("turns") if isinstance(answer, Mapping) else None
     if not _lists(turns) or not all(_lists(turn) for turn in turns):
         return None
@@ -146,15 +160,15 @@ def _lists(value: Any) -> bool:  # noqa: ANN401
 async def _turn(
     form: _Form, talk: Talk, world: Executor, messages: list[ChatMessage], max_steps: int
 ) -> tuple[list[list[str]], Reply | None]:
-    """The calls of a turn's steps, and the reply without calls that ended it; None: too many steps did.
+    """The calls of a turn's steps, and the reply without calls that ended it; None: too many steps ended it.
 
-    Messages are added to the list.
+    Appends to `messages`.
     """
     steps: list[list[str]] = []
     while True:
         reply = await talk(list(messages), tools=form.tools)
         calls = form.calls(reply)
-        messages.append(form.said(reply))
+        messages.append(form.message(reply))
         if not calls:
             return steps, reply
         steps.append(calls)
@@ -164,7 +178,7 @@ async def _turn(
 
 
 class _Form(ABC):
-    """How calls and results are written: what text and native mode have in common."""
+    """Format of prompts, calls and results: the common part of text and native mode."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
@@ -173,34 +187,34 @@ class _Form(ABC):
 
     @abstractmethod
     def opened(self, messages: list[ChatMessage], index: int) -> list[ChatMessage]:
-        """The conversation with the user's part of a turn."""
+        """The conversation with a turn's user messages."""
 
     @abstractmethod
     def calls(self, reply: Reply) -> list[str]:
-        """The calls of a reply as text; empty where there are none."""
+        """The calls of a reply as text; perhaps none."""
 
     @abstractmethod
-    def said(self, reply: Reply) -> ChatMessage:
+    def message(self, reply: Reply) -> ChatMessage:
         """The reply as a message."""
 
     @abstractmethod
     def answer(self, reply: Reply) -> str:
-        """What a reply without calls says, as text."""
+        """The text of a reply without calls."""
 
     @abstractmethod
     def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
-        """What the calls answered, as messages."""
+        """The calls' results as messages."""
 
     @abstractmethod
     def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
-        """The reply of a model that makes these calls."""
+        """A reply that makes these calls."""
 
     def shown_calls(self, calls: Sequence[str], world: Executor) -> list[ChatMessage]:
-        """Calls that are carried out without asking the model, as if it had made them."""
+        """Execute calls without the model; the messages are as if it had made them."""
         if not calls:
             return []
         reply = self.reply_with(calls, world)
-        return [self.said(reply), *self.results(reply, calls, world.run(calls))]
+        return [self.message(reply), *self.results(reply, calls, world.run(calls))]
 
 
 class _Text(_Form):
@@ -220,15 +234,15 @@ class _Text(_Form):
 
     def calls(self, reply: Reply) -> list[str]:
         try:
-            return worker().ask("commands", text=spoken(reply))
+            return worker().ask("commands", text=without_thinking(reply))
         except Stopped:
             return []
 
-    def said(self, reply: Reply) -> ChatMessage:
-        return {"role": "assistant", "content": spoken(reply)}
+    def message(self, reply: Reply) -> ChatMessage:
+        return {"role": "assistant", "content": without_thinking(reply)}
 
     def answer(self, reply: Reply) -> str:
-        return spoken(reply)
+        return without_thinking(reply)
 
     def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
         told = [
@@ -258,13 +272,13 @@ class _Native(_Form):
         except (ValueError, RecursionError):  # a number of thousands of digits, or endless nesting
             return []
 
-    def said(self, reply: Reply) -> ChatMessage:
+    def message(self, reply: Reply) -> ChatMessage:
         return reply.message()
 
     def answer(self, reply: Reply) -> str:
-        """As officially: the first call as it was sent, where there are calls that cannot be read."""
+        """As officially: where calls cannot be parsed, the first as it was sent."""
         if not reply.calls:
-            return spoken(reply)
+            return without_thinking(reply)
         return str({reply.calls[0].name: as_sent(reply.calls[0].arguments)})
 
     def results(self, reply: Reply, calls: Sequence[str], results: Sequence[str]) -> list[ChatMessage]:
@@ -285,12 +299,118 @@ def named_arguments(call: str, conversation: Conversation) -> tuple[str, dict[st
 
 
 def native_commands(calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Calls in the model's own format as the text that is carried out (`convert_to_function_call`).
+    """Native calls as the text that is executed (`convert_to_function_call`).
 
     Raises:
-        Unreadable: some arguments are no JSON: then no call of the reply counts, as officially.
+        Unreadable: some arguments are not JSON; then no call of the reply counts, as officially.
     """
     return [
         f"{name}({','.join(f'{key}={value!r}' for key, value in readable(arguments).items())})"
         for name, arguments in calls
     ]
+
+
+Memory = Mapping[str, Any]
+"""A memory's contents, in the form of the official snapshots."""
+
+
+class Memories:
+    """The memories of one run, after the conversations so far."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+        self._memories: dict[tuple[str, str], Memory] = {}
+
+    def keep(self, task: MemoryTask, answer: Json) -> None:
+        """Store the memory after a conversation; one without an answer leaves it unchanged."""
+        self._held.add(task.id)
+        if task.first:
+            self._memories.pop(task.memory, None)
+        memory = answer.get("memory") if isinstance(answer, Mapping) else None
+        if isinstance(memory, Mapping):
+            self._memories[task.memory] = memory
+
+    def of(self, task: MemoryTask) -> Memory | None:
+        """The memory before a task; None: empty.
+
+        Raises:
+            RolloutError: a conversation that fills it is missing.
+        """
+        if lost := [item.id for item in task.before if item.id not in self._held]:
+            raise RolloutError(f"the conversation {lost[0]}, which fills the memory, was not held")
+        return None if task.first else self._memories.get(task.memory)
+
+
+async def ask_about_memory(
+    task: MemoryTask, talk: Talk, memory: Memory | None, *, native: bool, max_steps: int
+) -> Json:
+    """Roll out a conversation: `{"turns": ..., "said": last message or null, "memory": contents at its end}`.
+
+    A question's answer has no memory: its changes are discarded.
+    """
+    world = _MemoryWorld(task, memory)
+    conversation = _memory_conversation(task, memory)
+    turns, said = await hold(conversation, talk, world, native=native, max_steps=max_steps)
+    if task.possible:
+        return {"turns": turns, "said": said}
+    return {"turns": turns, "said": said, "memory": world.memory}
+
+
+def grade_memory(task: MemoryTask, answer: Json) -> Grade:
+    """Whether the last message contains a possible answer; conversations that fill a memory score 0."""
+    if not task.possible:
+        return Grade(score=0.0, explanation="It fills the memory, and is not graded.")
+    said = answer.get("said") if isinstance(answer, Mapping) else None
+    if not isinstance(said, str) or not said:
+        return Grade(score=0.0, explanation="There is no last message without calls.")
+    try:
+        right = worker().ask("grade_answer", said=said, possible=task.possible)
+    except Stopped as error:
+        return Grade(score=0.0, explanation=f"The message cannot be compared: {error}.")
+    has = "contains" if right else "contains none of"
+    return Grade(score=float(right), explanation=f"The last message {has} the possible answers.")
+
+
+class _MemoryWorld:
+    """Executes calls on a memory, its only state."""
+
+    def __init__(self, task: MemoryTask, memory: Memory | None) -> None:
+        self._task, self.memory = task, memory
+
+    def run(self, calls: Sequence[str]) -> list[str]:
+        """Execute calls; those that exceed the limits return an error and change nothing."""
+        task = self._task
+        try:
+            found = worker().ask(
+                "remember", api=task.api, memory=self.memory, calls=list(calls), entry_id=task.id
+            )
+        except Stopped as error:
+            return [f"Error during execution: {error}"] * len(calls)
+        self.memory = found["memory"]
+        return found["results"]
+
+
+def _memory_conversation(task: MemoryTask, memory: Memory | None) -> Conversation:
+    """The conversation for the model: its first messages explain the memory and show its contents."""
+    first: Messages = list(task.turns[0])
+    if task.possible:
+        form = prompts().ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
+        first.insert(0, {"role": "system", "content": form})
+    opened = worker().ask(
+        "with_memory",
+        api=task.api,
+        memory=memory,
+        messages=first,
+        scenario=task.scenario,
+        category=task.category,
+    )
+    return Conversation(
+        id=task.id,
+        category=task.category,
+        turns=[opened, *task.turns[1:]],
+        truth=[[] for _ in task.turns],
+        functions=task.functions,
+        added={},
+        classes=[task.api],
+        config={},
+    )

@@ -1,5 +1,5 @@
 # pyright: standard
-"""From what `--policy` names to an assistant: a local model, an adapter of a run, an endpoint."""
+"""Resolves `--policy`: a local model, a policy of a run or an endpoint, as an assistant that answers."""
 
 from __future__ import annotations
 
@@ -18,65 +18,65 @@ from genenv.types import JsonObject
 
 ENDPOINT = "openai:"
 _SMALL = 1_000_000
-"""Bytes of files that are read for a digest: configurations, and the manifests of checkpoints."""
-_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<player>agent|simulator))?")
+"""Bytes; smaller JSON files count with their contents: configurations, and the manifests of checkpoints."""
+_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<policy>agent|simulator))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedPlayer:
-    """A player of a run, as `runs/demo@12:agent` names it."""
+class NamedPolicy:
+    """A policy of a run, as `runs/demo@12:agent` names it."""
 
     run: Path
     round: int | None
-    """None: the newest that has a checkpoint."""
-    player: str
+    """None: the last round with a checkpoint."""
+    policy: str
+    """`agent` or `simulator`."""
 
 
 def assistant(
     name: str, policy: PolicyConfig, endpoint: EndpointConfig, sampling: SamplingConfig
 ) -> Assistant:
-    """The assistant that a name stands for.
+    """Load the assistant that a name stands for.
 
     Args:
         name: `openai:BASE_URL#MODEL`; a run, `runs/demo`, `runs/demo@12` or `runs/demo@12:agent`; else a
             model's short name, folder or hub name.
-        policy: how local models are loaded; model and adapter settings are the run's own, and so are the
-            number format, what its chat template is given and how long thoughts are, where this does not say
-            it.
-        endpoint: how endpoints are asked.
-        sampling: how either answers.
+        policy: how local models are loaded. Model and adapter settings are the run's own; so are `dtype`, the
+            chat template's arguments and the limit of thoughts, where this does not set them.
+        endpoint: how endpoints are called.
+        sampling: how replies are sampled.
 
     Raises:
-        UsageError: it cannot be had; the sentence says why.
+        UsageError: it cannot be loaded; the message says why.
         DataError: a checkpoint is damaged.
     """
     check_name(name)
     if name.startswith(ENDPOINT):
         return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling)
-    named = player_of(name)
+    named = named_policy(name)
     return _base(name, policy, sampling) if named is None else _of_run(named, policy, sampling)
 
 
 def run_of(name: str) -> Path | None:
-    """The run that the name of a policy is of; None for a model or an endpoint.
+    """The run in a policy's name; None for a model or an endpoint.
 
     Raises:
-        UsageError: it names a round of what is no run.
+        UsageError: it names a round, but no run.
     """
-    named = player_of(name)
+    named = named_policy(name)
     return None if named is None else named.run
 
 
-def player_of(name: str) -> NamedPlayer | None:
-    """The player that the name of a policy is of; None for a model or an endpoint.
+def named_policy(name: str) -> NamedPolicy | None:
+    """The run, round and policy that a name stands for; None for a model or an endpoint.
 
     Raises:
-        UsageError: it names a round of what is no run.
+        UsageError: it names a round, but no run.
     """
     of_run = None if name.startswith(ENDPOINT) else _OF_RUN.fullmatch(name)
     if of_run and (Path(of_run["run"]) / "config.toml").is_file():
         number = None if of_run["round"] is None else int(of_run["round"])
-        return NamedPlayer(run=Path(of_run["run"]), round=number, player=of_run["player"] or "agent")
+        return NamedPolicy(run=Path(of_run["run"]), round=number, policy=of_run["policy"] or "agent")
     if of_run and of_run["round"] is not None:
         from genenv.backends.local import hub
 
@@ -104,10 +104,10 @@ def check_weights(run: Path, policy: PolicyConfig) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse at once what no policy is called.
+    """Refuse an unknown name before anything is loaded.
 
     Raises:
-        UsageError: names the model or the run that is spelt most alike.
+        UsageError: suggests the model or run with the closest spelling.
     """
     if name.startswith(ENDPOINT) or run_of(name):
         return
@@ -134,7 +134,7 @@ def _base(name: str, policy: PolicyConfig, sampling: SamplingConfig) -> Assistan
 def _whole(
     source: str, policy: PolicyConfig, sampling: SamplingConfig, *, name: str, weights: JsonObject
 ) -> Assistant:
-    """A model as it is, without an adapter."""
+    """A model without an adapter."""
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.player_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
@@ -146,46 +146,46 @@ def _whole(
     return LocalAssistant(sampler, sampling, name=name, weights=weights)
 
 
-def _of_run(named: NamedPlayer, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
+def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:
     from genenv.backends.local.model import LocalModel
     from genenv.backends.local.player_weights import PlayerWeights
     from genenv.backends.local.sampler import LocalSampler
     from genenv.clients.local import LocalAssistant
 
-    run, player = named.run, named.player
+    run, which = named.run, named.policy
     folder = RunFolder.open(run)
     trained = load_config(folder.config).policy
     check_weights(run, trained)
     checkpoint, number = folder.checkpoint(named.round)
-    base = (trained.simulator_model if player == "simulator" else None) or trained.model
+    base = (trained.simulator_model if which == "simulator" else None) or trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets"}
     kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as it was trained
     settings = policy.model_copy(
         update={key: getattr(trained, key) for key in kept} | _dtype(policy, trained)
     )
-    name = f"{run.as_posix()}@{number}:{player}"
+    name = f"{run.as_posix()}@{number}:{which}"
     weights: JsonObject = {
-        **{"model": base, "run": run.as_posix(), "round": number, "player": player},
+        **{"model": base, "run": run.as_posix(), "round": number, "player": which},
         "files": _digest(checkpoint),
     }
     if trained.tuning == "full":
-        whole = str(checkpoint / player)
+        whole = str(checkpoint / which)
         return _whole(whole, settings, sampling, name=name, weights={**weights, "tuning": "full"})
     model = LocalModel(base, settings)
-    model.add_adapter(player, seed=0)
-    own = PlayerWeights(model, player)
-    own.load(checkpoint / player)
+    model.add_adapter(which, seed=0)
+    own = PlayerWeights(model, which)
+    own.load(checkpoint / which)
     return LocalAssistant(LocalSampler(own), sampling, name=name, weights=weights)
 
 
 def _dtype(policy: PolicyConfig, trained: PolicyConfig) -> dict[str, str]:
-    """The number format in which the run measured itself, where nobody asks for another."""
+    """The `dtype` of the run's own evaluations, unless the user sets another."""
     own = "float32" if trained.tuning == "full" else trained.dtype
     return {} if "dtype" in policy.model_fields_set else {"dtype": own}
 
 
 def _digest(folder: Path) -> str:
-    """Tells the weights in a folder from others that may be there later: their names, sizes and small files.
+    """A fingerprint of the weights in a folder: names and sizes of files, contents of small ones.
 
     Empty for a hub name, which is no folder.
     """

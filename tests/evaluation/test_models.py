@@ -17,7 +17,7 @@ from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.run import dump_toml, load_config
 from genenv.errors import DataError, UsageError
-from genenv.evaluation.policy_under_test import assistant
+from genenv.evaluation.models import assistant
 from genenv.runs.checkpoint import checkpoint_path, mark_committed
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.reader import read_identity, read_last_round
