@@ -36,7 +36,7 @@ from genenv.backends.local.model import LocalModel
 from genenv.backends.scripted import ScriptedTrainer
 from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.backends.vllm.fleet import Fleet
-from genenv.backends.vllm.sampler import VllmSampler
+from genenv.backends.vllm.policy import VllmSampler
 from genenv.config.run import RunConfig, dump_toml, resolve
 from genenv.environments import load_environment
 from genenv.errors import GenenvError
@@ -203,7 +203,7 @@ def stand_in(*, slots: int, latency: float, tokens: int) -> None:
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from genenv.http.http import HttpServer, Service
+    from genenv.http.server import HttpServer, Service
 
     gates: dict[str, asyncio.Semaphore] = {}
     rng = random.Random(0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.chat.choices import forced_places, structural_tag, tagged
+from genenv.chat.sampler import forced_places, structural_tag, tagged
 
 END = 9
 REPLIES = st.sets(

@@ -11,7 +11,7 @@ import pytest
 
 from genenv.chat.format import ChatFormat
 from genenv.chat.reasoning import answer_of
-from genenv.chat.tool_format import heard, message_of
+from genenv.chat.tool_calls import heard, message_of
 from genenv.errors import UsageError
 from genenv.types import Message
 

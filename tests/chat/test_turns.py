@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from genenv.chat.fixed import with_variables
+from genenv.chat.template import with_variables
 from genenv.chat.template import ChatTemplate
-from genenv.chat.turns import turns_of
+from genenv.chat.template import turns_of
 
 
 def template_of(tiny: Any, text: str) -> ChatTemplate:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from genenv.chat.turns import Turns
-from genenv.exporting.modelfile import Told, modelfile
+from genenv.chat.template import Turns
+from genenv.exporting.serving import ModelfileContent as Told, modelfile
 
 TURNS = Turns(
     first="",

@@ -13,7 +13,7 @@ from typing import cast
 
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.algorithms.trainer import Trainer
-from genenv.backends import ranks
+from genenv.backends import torchrun
 from genenv.backends.settings import PolicyConfig
 from genenv.environments.base import Environment
 from genenv.errors import UsageError
@@ -71,9 +71,9 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, 
     Raises:
         UsageError: there is no such backend, or a model cannot be loaded or used here.
     """
-    if ranks.size() > 1 and config.backend != "vllm":
+    if torchrun.size() > 1 and config.backend != "vllm":
         raise UsageError(
-            f"policy.backend is {config.backend!r}, and {ranks.size()} processes train together while "
+            f"policy.backend is {config.backend!r}, and {torchrun.size()} processes train together while "
             "servers sample: set policy.backend='vllm', or start one process without torchrun"
         )
     if config.backend == "tinker" and importlib.util.find_spec("tinker") is None:

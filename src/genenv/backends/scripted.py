@@ -12,7 +12,7 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments
 from genenv.backends.base import Opened, Role
 from genenv.backends.settings import PolicyConfig
-from genenv.chat.choices import forced_places
+from genenv.chat.sampler import forced_places
 from genenv.environments.base import Environment, Episode
 from genenv.errors import RolloutError
 from genenv.progress import advance

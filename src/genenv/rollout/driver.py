@@ -10,9 +10,9 @@ import functools
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
-from genenv.chat.choices import encoded, forced_places
+from genenv.chat.sampler import encoded, forced_places
 from genenv.chat.reasoning import CLOSING, answer_of
-from genenv.chat.tool_format import heard
+from genenv.chat.tool_calls import heard
 from genenv.environments.base import Environment, Episode, OutOfTurns
 from genenv.errors import RolloutError
 from genenv.progress import advance

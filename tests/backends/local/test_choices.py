@@ -11,7 +11,7 @@ import pytest
 
 from genenv.backends.local.choices import OneOf
 from genenv.backends.local.grammar import is_forbidden
-from genenv.chat.choices import encoded
+from genenv.chat.sampler import encoded
 from genenv.sampling import SampleRequest
 from genenv.types import Choices
 

@@ -19,9 +19,9 @@ from genenv.backends.base import Opened
 from genenv.backends.local.served.loaded import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.backends.vllm import fleet as fleets
-from genenv.backends.vllm import server as servers
-from genenv.backends.vllm.addresses import write_address
-from genenv.backends.vllm.sampler import VllmSampler
+from genenv.backends.vllm import fleet as servers
+from genenv.backends.vllm.fleet import write_address
+from genenv.backends.vllm.policy import VllmSampler
 from genenv.errors import GenenvError, RolloutError, UsageError
 from genenv.sampling import SampleRequest
 from genenv.servers.vllm.serving import SamplingServer

@@ -14,7 +14,7 @@ from genenv.benchmarks.bfcl.benchmark import Bfcl, BfclSettings
 from genenv.benchmarks.bfcl.load import items_of
 from genenv.benchmarks.bfcl.multi import native_commands
 from genenv.benchmarks.bfcl.official import commands
-from genenv.chat.call_formats import UNREADABLE
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.evaluation.records import Record
 from genenv.evaluation.run import Run
 from recited import Recited

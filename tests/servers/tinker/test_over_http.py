@@ -24,7 +24,7 @@ from genenv.http.guard import Access
 from genenv.servers.tinker import clients, futures
 from genenv.servers.tinker.checkpoints import About, Place, Shelf
 from genenv.servers.tinker.quirks import Quirks
-from genenv.servers.tinker.refusals import NotHere
+from genenv.servers.tinker.replies import NotHere
 from genenv.servers.tinker.serving import TinkerServer
 from typed import refused
 

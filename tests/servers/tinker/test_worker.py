@@ -13,9 +13,10 @@ import pytest
 from genenv.backends.served import Answered, Asked
 from genenv.errors import UsageError
 from genenv.servers.tinker import worker as module
-from genenv.servers.tinker.futures import Futures
+from genenv.servers.tinker.sessions import Futures
 from genenv.servers.tinker.replies import Drew, Failed, Plain, Reply
-from genenv.servers.tinker.worker import Line, Worker
+from genenv.servers.tinker.worker import Worker
+from genenv.servers.tinker.sessions import Line
 
 
 def working(test: Any) -> None:

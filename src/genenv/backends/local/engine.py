@@ -27,7 +27,7 @@ from genenv.backends.local.layouts import AnyLayout, CompiledDecode, DecodeLayou
 from genenv.backends.local.model_forward import OwnBatch
 from genenv.backends.local.packing import Bundle, Packed, Slots, within_budget
 from genenv.backends.local.token_tree import TokenTree
-from genenv.chat.choices import forced_places
+from genenv.chat.sampler import forced_places
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, SampleRequest
 

@@ -1,43 +1,145 @@
 # pyright: standard
-"""The servers that sample: each request goes to one of them, and to another where that one is lost.
-
-A server is asked by its own protocol for tokens, token ids in, token ids and log-probabilities out
-(`/inference/v1/generate`), and loads adapters by `/v1/load_lora_adapter`.
-
-Each server is checked before its first request (`admit`), and so is one that was lost meanwhile. One whose
-answers have another form than the protocol's is excluded: its requests go to the others, and where there is
-no other the run stops. Where it does not answer at all it is asked again later. One that is full (status 429
-or 503) is asked again after a moment, unless another server has room.
-"""
+"""Servers that come and go: each keeps its address in a file of its own, in a folder that all can see."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
+import re
 import time
 import weakref
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from genenv.backends.settings import VllmConfig
-from genenv.backends.vllm.addresses import read_addresses
-from genenv.backends.vllm.answers import Card, Unfit, cards_in, completion_in, most_bytes, said
-from genenv.backends.vllm.asking import (
+from genenv.backends.vllm.client import (
     LOST,
     MOST_BYTES,
     NO_ADDRESS,
     Answer,
+    Card,
     Connections,
     TooLarge,
+    Unfit,
+    cards_in,
+    completion_in,
+    most_bytes,
+    said,
 )
-from genenv.backends.vllm.server import Server
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
-from genenv.http.keys import key_headers
+from genenv.http.guard import key_headers
+
+_SUFFIX = ".address"
+_LOOKS_LIKE_ONE = re.compile(r"https?://[^\s/@?#]+")
+
+
+def write_address(folder: Path, name: str, address: str) -> None:
+    """Say where a server is now; what it said before is replaced as a whole.
+
+    Args:
+        folder: `policy.vllm.addresses_folder`; made when it is missing.
+        name: the server's, which stays when it begins anew elsewhere.
+        address: its base URL.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unseen = folder / f".{name}.{os.getpid()}"
+    unseen.write_text(address + "\n", encoding="utf-8")
+    unseen.replace(folder / f"{name}{_SUFFIX}")
+
+
+def remove_address(folder: Path, name: str) -> None:
+    """Say that a server is nowhere at present."""
+    (folder / f"{name}{_SUFFIX}").unlink(missing_ok=True)
+
+
+def read_addresses(folder: Path) -> tuple[str, ...]:
+    """All addresses in a folder, in the order of the servers' names; none where it cannot be read.
+
+    A file that holds no address, such as one that others see before it is whole, is left out; and so is one
+    with a user name or a password, as addresses are written into logs.
+    """
+    found: list[str] = []
+    try:
+        for file in sorted(folder.glob(f"*{_SUFFIX}")):
+            address = file.read_text(encoding="utf-8", errors="replace").strip().rstrip("/")
+            if _LOOKS_LIKE_ONE.fullmatch(address):
+                found.append(address)
+    except OSError:  # a disk that is away for a moment: what was known before stays known
+        return ()
+    return tuple(dict.fromkeys(found))
+
+
+_REST_S = 5.0
+"""A server that was lost is left alone for so long, and twice as long each time it still is."""
+_LONGEST_REST_S = 60.0
+_FULL_S = 0.5
+"""A server that is full is left alone for so long, and twice as long each time it still is."""
+_LONGEST_FULL_S = 8.0
+
+
+@dataclass(slots=True)
+class Server:
+    """One of them."""
+
+    address: str
+    busy: int = 0
+    """Requests under way."""
+    rests_until: float = 0.0
+    rest_s: float = _REST_S
+    full_until: float = 0.0
+    full_s: float = _FULL_S
+    full_since: float | None = None
+    """Since when it has refused requests because it is full; None: it has taken one since."""
+    adapters: dict[str, Path] = field(default_factory=dict[str, Path])
+    """Those that it has loaded."""
+    named: bool = True
+    """Whether settings or the folder of addresses still name it; else its requests are asked elsewhere."""
+    checked: bool = False
+    """Whether it was found to sample from the weights here, since it was started as far as is known."""
+    excluded: str = ""
+    """Why nothing more is asked of it; empty while it takes part."""
+
+    def lost(self) -> None:
+        """It did not answer: it may have been started anew when it does, and know nothing."""
+        self.rests_until, self.rest_s = time.monotonic() + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
+        self.forgot()
+
+    def full(self, most_s: float) -> bool:
+        """It is full: leave it alone for a moment; it keeps its adapters.
+
+        Args:
+            most_s: how long it may be full.
+
+        Returns:
+            Whether it has been full for no longer than that.
+        """
+        now = time.monotonic()
+        if self.full_since is None or now > self.full_until + _LONGEST_FULL_S:  # not asked for a while
+            self.full_since, self.full_s = now, _FULL_S
+        if now >= self.full_until:
+            self.full_until, self.full_s = now + self.full_s, min(2 * self.full_s, _LONGEST_FULL_S)
+        return now - self.full_since <= most_s
+
+    def forgot(self) -> None:
+        """It was started anew: it has no adapters, and may have another model."""
+        self.adapters.clear()
+        self.checked = False
+
+    def found(self) -> None:
+        """It answers."""
+        self.rests_until, self.rest_s = 0.0, _REST_S
+
+    def served(self) -> None:
+        """It answered a request."""
+        self.found()
+        self.full_until, self.full_s, self.full_since = 0.0, _FULL_S, None
+
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 from genenv.benchmarks.bfcl.categories import FORMAT_SENSITIVITY, LIVE_FILES, MEMORY, MULTI_TURN
 from genenv.benchmarks.bfcl.official import NATIVE, TEXT
 from genenv.benchmarks.bfcl.single import as_sent
-from genenv.chat.call_formats import clean
+from genenv.texts import clean
 from genenv.evaluation.base import Answered, Item
 from genenv.evaluation.records import Record
 from genenv.types import Json, JsonObject

@@ -18,7 +18,7 @@ from genenv.benchmarks.bfcl.load import Question
 from genenv.benchmarks.bfcl.prompts import shown, tools, with_system_prompt
 from genenv.benchmarks.bfcl.worker import Stopped, worker
 from genenv.chat.assistant import Reply, Talk
-from genenv.chat.call_formats import UNREADABLE
+from genenv.chat.tool_calls import UNREADABLE
 from genenv.evaluation.base import Grade
 from genenv.types import Json
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from genenv.chat.assistant import ChatMessage, Reply, Talk
-from genenv.chat.tool_format import as_text
+from genenv.chat.tool_calls import as_text
 from genenv.environments.base import Episode, OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.rollout.driver import choices_of, tools_of

@@ -24,7 +24,7 @@ from typing import Literal, cast
 from genenv.backends.served import AdapterShape
 from genenv.errors import DataError, UsageError, disk_is_full
 from genenv.files import sync, write_whole
-from genenv.servers.tinker.refusals import NotHere
+from genenv.servers.tinker.replies import NotHere
 from genenv.types import Json
 
 Kind = Literal["weights", "sampler_weights"]

@@ -14,7 +14,7 @@ from genenv.cli.options import AllowHost, BodyMib, Host, Overrides, Requests
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.http.guard import MIB, Access
-from genenv.http.keys import key_in
+from genenv.http.guard import key_in
 
 Base = Annotated[
     str,

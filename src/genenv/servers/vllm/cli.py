@@ -17,7 +17,7 @@ from genenv.cli.console import begin
 from genenv.cli.options import AllowHost, BodyMib, Host, Overrides, Requests
 from genenv.config.run import load_config
 from genenv.errors import UsageError
-from genenv.http.keys import is_loopback, key_in, new_key
+from genenv.http.guard import is_loopback, key_in, new_key
 
 Base = Annotated[
     str,
